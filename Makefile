@@ -1,0 +1,63 @@
+# Everything sets itself up: a virtual environment in .venv, then the package, compiled where a C
+# compiler is at hand. PYTHON=python3.12 make test takes another interpreter.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+SOURCES := $(shell find src -name '*.py') setup.py pyproject.toml
+BENCHMARKS := $(patsubst benchmarks/%.py,bench-%,$(filter-out benchmarks/harness.py,$(wildcard benchmarks/*.py)))
+
+.PHONY: demo test lint test-compiled test-pure bench $(BENCHMARKS) docs clean
+
+demo: $(VENV)/package
+	@$(BIN)/python examples/demo.py
+
+test: lint test-compiled test-pure docs
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report
+
+lint: $(VENV)/tools
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# The whole suite runs over the compiled package, and what is compiled once more interpreted.
+test-compiled: $(VENV)/tools
+	@rm -f .coverage*
+	HOLDFAST_EXPECT=compiled $(BIN)/coverage run -m pytest -q
+
+test-pure: $(VENV)/tools
+	@rm -rf build/pure && mkdir -p build/pure && cp -r src/holdfast build/pure/
+	@find build/pure -name '*.so' -delete -o -name '*.pyd' -delete
+	HOLDFAST_EXPECT=interpreted PYTHONPATH=build/pure $(BIN)/coverage run -m pytest -q \
+		tests/state tests/test_values.py tests/test_public_api.py
+
+bench: $(BENCHMARKS)
+
+$(BENCHMARKS): bench-%: $(VENV)/tools
+	$(BIN)/python benchmarks/$*.py
+
+docs: $(VENV)/tools
+	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+
+clean:
+	rm -rf $(VENV) build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	find src -name '*.so' -delete
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/python: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
+	$(PIP) --upgrade setuptools 'mypy[mypyc]'
+	@touch $@
+
+# Built anew whenever a source changes, so that what runs is what is written.
+$(VENV)/package: $(VENV)/python $(SOURCES)
+	$(PIP) --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/tools: $(VENV)/package
+	$(PIP) --group dev
+	@touch $@

@@ -1,0 +1,48 @@
+"""Holdfast keeps the state of AI agents: freeze, compare, roll back, branch.
+
+    import holdfast
+
+    store = holdfast.Store()
+    store.set("workflow", "onboarding", {"step": 3})
+    snapshot = store.snapshot()
+"""
+
+from __future__ import annotations
+
+from holdfast.errors import (
+    ConflictError,
+    HoldfastError,
+    IntegrityError,
+    InvalidDocumentError,
+    NotFoundError,
+    StateStoreError,
+    UnsupportedValueError,
+)
+from holdfast.state.diff import Changes, Diff
+from holdfast.state.merge import MISSING, Conflict
+from holdfast.state.snapshot import Snapshot
+from holdfast.state.store import Store
+from holdfast.state.trie import COMPILED as compiled
+from holdfast.values import register_type
+from holdfast.version import VERSION
+
+__version__ = VERSION
+
+__all__ = [
+    "MISSING",
+    "Changes",
+    "Conflict",
+    "ConflictError",
+    "Diff",
+    "HoldfastError",
+    "IntegrityError",
+    "InvalidDocumentError",
+    "NotFoundError",
+    "Snapshot",
+    "StateStoreError",
+    "Store",
+    "UnsupportedValueError",
+    "__version__",
+    "compiled",
+    "register_type",
+]

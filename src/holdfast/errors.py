@@ -1,0 +1,63 @@
+"""The tree of errors, grouped by what the one who catches them would do.
+
+    HoldfastError
+    ├── NotFoundError          (also KeyError)    ask for something else, or create it
+    ├── ConflictError                             somebody else was first: reload, merge, or decide
+    ├── UnsupportedValueError  (also TypeError)   change the value, or register its type
+    ├── InvalidDocumentError   (also ValueError)  the data was never a valid one: get another copy
+    ├── IntegrityError                            the data was valid once and is damaged: restore it
+    └── StateStoreError                           the place where bytes live failed: retry, or mend it
+
+Every message says what happened, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class HoldfastError(Exception):
+    """Base of every error that Holdfast raises on purpose."""
+
+
+class NotFoundError(HoldfastError, KeyError):
+    """What was asked for does not exist."""
+
+    def __str__(self) -> str:
+        # KeyError shows the repr of its argument, which is made for keys and not for sentences.
+        return Exception.__str__(self)
+
+
+class ConflictError(HoldfastError):
+    """Two writers changed the same thing.
+
+    ``conflicts`` lists the ``(namespace, key)`` pairs that both sides changed, sorted; it is empty
+    where a conflict has no keys to name.
+    """
+
+    def __init__(self, message: str, conflicts: Iterable[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.conflicts: list[tuple[str, str]] = sorted(conflicts)
+
+
+class UnsupportedValueError(HoldfastError, TypeError):
+    """A value holds something that cannot be kept exactly.
+
+    ``path`` says where in the value, as in ``$.messages[3].image``.
+    """
+
+    def __init__(self, message: str, path: str = "$") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class InvalidDocumentError(HoldfastError, ValueError):
+    """Data from outside is not what it should be: malformed, of an unknown kind, or too new."""
+
+
+class IntegrityError(HoldfastError):
+    """Stored data does not match its own digest or hash: it was damaged or changed after writing."""
+
+
+class StateStoreError(HoldfastError):
+    """The durable store could not do what was asked: unreachable, refused, full, misconfigured."""

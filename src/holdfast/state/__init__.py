@@ -1,0 +1,1 @@
+"""State in memory, no I/O: the trie, the store over it, snapshots, their differences, merging."""

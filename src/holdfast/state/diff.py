@@ -1,0 +1,80 @@
+"""What differs between two frozen states, by walking only what they do not share."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import Any, Final, TypedDict, cast
+
+from holdfast.state.trie import NOTHING, Trie, compare
+from holdfast.values import decode, same
+
+Pair = tuple[str, str]
+"""A namespace and a key."""
+
+Difference = tuple[str, str, bytes | None, bytes | None]
+"""Namespace, key, encoded value in the later state and in the base; None where there is none."""
+
+
+class Diff(TypedDict):
+    """Which entries differ, each list sorted."""
+
+    added: list[Pair]
+    removed: list[Pair]
+    changed: list[Pair]
+
+
+class Changes(TypedDict):
+    """What to set and what to delete to come from one state to another, each list sorted."""
+
+    set: list[tuple[str, str, Any]]
+    delete: list[Pair]
+
+
+_first: Final = itemgetter(0)
+
+
+def differences(later: Trie, base: Trie) -> list[Difference]:
+    """Every entry that is not the same in both, sorted by namespace and key."""
+    spaces: list[tuple[str, object | None, object | None]] = []
+    compare(later.root, base.root, spaces)
+    spaces.sort(key=_first)
+    result: list[Difference] = []
+    for namespace, new, old in spaces:
+        found: list[tuple[str, object | None, object | None]] = []
+        compare(_root(new), _root(old), found)
+        found.sort(key=_first)
+        for key, value, former in found:
+            if value is None or former is None or not same(cast(bytes, value), cast(bytes, former)):
+                result.append((namespace, key, cast(bytes | None, value), cast(bytes | None, former)))
+    return result
+
+
+def _root(trie: object | None) -> object:
+    return NOTHING if trie is None else cast(Trie, trie).root
+
+
+def as_diff(found: list[Difference]) -> Diff:
+    """The names alone."""
+    added: list[Pair] = []
+    removed: list[Pair] = []
+    changed: list[Pair] = []
+    for namespace, key, value, former in found:
+        if former is None:
+            added.append((namespace, key))
+        elif value is None:
+            removed.append((namespace, key))
+        else:
+            changed.append((namespace, key))
+    return {"added": added, "removed": removed, "changed": changed}
+
+
+def as_changes(found: list[Difference]) -> Changes:
+    """The names with the later state's values."""
+    sets: list[tuple[str, str, Any]] = []
+    deletes: list[Pair] = []
+    for namespace, key, value, _ in found:
+        if value is None:
+            deletes.append((namespace, key))
+        else:
+            sets.append((namespace, key, decode(value)))
+    return {"set": sets, "delete": deletes}

@@ -1,0 +1,318 @@
+"""The persistent map underneath: a hash trie whose leaves are small dicts.
+
+A node is a leaf (a plain dict of up to 48 entries) or a `Branch` of 64 children, chosen by six bits
+of the key's hash. Two versions of a map share every node that neither has changed, so freezing one
+costs nothing: whoever holds the root holds that version. A node is edited in place only where the
+trie's owner made it itself since the last freeze; every other node is copied first.
+
+Ownership is kept in two places. A `Trie` is stamped with the owner that may edit it, and a branch
+has a bit for every child that was made in the same spell. A child's bit counts only if all above
+it are owned too: the copy of a branch starts with no bits set.
+
+Values are opaque here and never None.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+COMPILED: Final = not __file__.endswith(".py")
+"""Whether this code runs compiled by mypyc or interpreted."""
+
+BITS: Final = 6
+WIDTH: Final = 64
+MASK: Final = 63
+LEAF: Final = 48
+HASH_BITS: Final = 60
+"""Below this many bits a leaf no longer splits: its keys have the same hash, and a dict copes."""
+
+NOTHING: Final[dict[str, object]] = {}
+"""The leaf of every slot that holds nothing; shared by all tries and never owned by any."""
+
+REFUSED: Final = object()
+"""What `edit` answers where it would have to copy or to make a node."""
+
+
+class Hashing:
+    """How keys are hashed: by Python's own hash, of which tests take away bits to make collisions."""
+
+    def __init__(self) -> None:
+        self.mask: i64 = -1
+
+
+HASHING: Final = Hashing()
+
+
+class Branch:
+    """Children by six bits of the hash; bit ``i`` of ``owned``: child ``i`` may be edited."""
+
+    def __init__(self, owned: i64, children: list[object]) -> None:
+        self.owned: i64 = owned
+        self.children: list[object] = children
+
+
+class Trie:
+    """One version of a map, and the mark of who may edit it in place."""
+
+    def __init__(self, owner: i64, root: object, owned: i64) -> None:
+        self.owner: i64 = owner
+        self.root: object = root
+        self.owned: i64 = owned
+        """1 if the root node itself may be edited in place."""
+
+
+def hashed(key: str) -> i64:
+    """The bits that place a key."""
+    bits: i64 = hash(key)
+    return bits & HASHING.mask
+
+
+def bit(slot: i64, one: i64) -> i64:
+    """``1 << slot``. The one is a parameter because mypyc writes a constant as a C int of 32 bits."""
+    return one << slot
+
+
+def new_trie(owner: i64) -> Trie:
+    """An empty map."""
+    return Trie(owner, NOTHING, 0)
+
+
+def copy_trie(trie: Trie, owner: i64) -> Trie:
+    """The same map for another owner, sharing everything."""
+    return Trie(owner, trie.root, 0)
+
+
+def lookup(trie: Trie, bits: i64, key: str) -> object | None:
+    """The value of a key, or None."""
+    node = trie.root
+    while isinstance(node, Branch):
+        node = node.children[bits & MASK]
+        bits = bits >> BITS
+    return cast(dict[str, object], node).get(key)
+
+
+def edit(trie: Trie, bits: i64, key: str, value: object) -> object | None:
+    """Set a key if that takes no new node: the former value, None if there was none, or `REFUSED`.
+
+    It allocates nothing that the garbage collector tracks and calls nothing but dict operations on
+    str keys, so compiled and under the GIL no other thread can come in between. New keys that are
+    not ASCII are left to the caller, who checks them first.
+    """
+    owned = trie.owned
+    node = trie.root
+    shift: i64 = 0
+    while isinstance(node, Branch):
+        slot: i64 = (bits >> shift) & MASK
+        owned &= node.owned >> slot
+        node = node.children[slot]
+        shift += BITS
+    leaf = cast(dict[str, object], node)
+    former = leaf.get(key)
+    if former is not None:
+        if former == value:
+            return former
+        if not owned & 1:
+            return REFUSED
+        leaf[key] = value
+        return former
+    if not owned & 1 or not key.isascii():
+        return REFUSED
+    if len(leaf) >= LEAF and shift < HASH_BITS:
+        return REFUSED
+    leaf[key] = value
+    return None
+
+
+def owned_leaf(trie: Trie, bits: i64, for_new_key: bool) -> dict[str, object]:
+    """The leaf where a key belongs, editable in place, with room if the key is new."""
+    if not trie.owned & 1:
+        trie.root = copied(trie.root)
+        trie.owned = 1
+    shift: i64 = 0
+    slot: i64 = 0
+    parent: Branch | None = None
+    node = trie.root
+    while True:
+        if isinstance(node, Branch):
+            parent = node
+            slot = (bits >> shift) & MASK
+            shift += BITS
+            node = parent.children[slot]
+            if not (parent.owned >> slot) & 1:
+                node = copied(node)
+                parent.children[slot] = node
+                parent.owned |= bit(slot, 1)
+            continue
+        leaf = cast(dict[str, object], node)
+        if not for_new_key or len(leaf) < LEAF or shift >= HASH_BITS:
+            return leaf
+        node = split(leaf, shift)
+        if parent is None:
+            trie.root = node
+        else:
+            parent.children[slot] = node
+
+
+def copied(node: object) -> object:
+    """A copy of a node that shares what is below it."""
+    if isinstance(node, Branch):
+        return Branch(0, node.children[:])
+    return cast(dict[str, object], node).copy()
+
+
+def split(leaf: dict[str, object], shift: i64) -> Branch:
+    """A branch of owned leaves with the same entries."""
+    children: list[object] = [NOTHING] * WIDTH
+    owned: i64 = 0
+    for key, value in leaf.items():
+        slot: i64 = (hashed(key) >> shift) & MASK
+        child = children[slot]
+        if child is NOTHING:
+            children[slot] = {key: value}
+            owned |= bit(slot, 1)
+        else:
+            cast(dict[str, object], child)[key] = value
+    return Branch(owned, children)
+
+
+def remove(trie: Trie, bits: i64, key: str) -> object | None:
+    """Delete a key and give its space back: the former value, or None if there was none."""
+    former = lookup(trie, bits, key)
+    if former is None:
+        return None
+    leaf = owned_leaf(trie, bits, False)
+    del leaf[key]
+    path: list[Branch] = []
+    node = trie.root
+    shift: i64 = 0
+    while isinstance(node, Branch):
+        path.append(node)
+        node = node.children[(bits >> shift) & MASK]
+        shift += BITS
+    size = len(leaf)
+    if size == 0:
+        prune(trie, path, bits)
+    elif size == 5 or size == 10 or size == 21:
+        # A dict does not shrink by itself; at these sizes a copy needs a smaller table.
+        replace_last(trie, path, bits, leaf.copy())
+    return former
+
+
+def replace_last(trie: Trie, path: list[Branch], bits: i64, leaf: dict[str, object]) -> None:
+    """Put a leaf in the place where the path of owned branches ends."""
+    if not path:
+        trie.root = leaf if leaf else NOTHING
+        trie.owned = 1 if leaf else 0
+        return
+    depth: i64 = len(path) - 1
+    branch = path[depth]
+    slot: i64 = (bits >> (depth * BITS)) & MASK
+    if leaf:
+        branch.children[slot] = leaf
+        branch.owned |= bit(slot, 1)
+    else:
+        branch.children[slot] = NOTHING
+        branch.owned &= ~bit(slot, 1)
+
+
+def prune(trie: Trie, path: list[Branch], bits: i64) -> None:
+    """Take the emptied leaf out, and fold branches that have become small into leaves."""
+    leaf: dict[str, object] = NOTHING
+    while True:
+        replace_last(trie, path, bits, leaf)
+        if not path:
+            return
+        merged = folded(path[-1])
+        if merged is None:
+            return
+        leaf = merged
+        path.pop()
+
+
+def folded(branch: Branch) -> dict[str, object] | None:
+    """The branch's entries as one leaf, if they would fill at most half of it."""
+    total = 0
+    for child in branch.children:
+        if isinstance(child, Branch):
+            return None
+        total += len(cast(dict[str, object], child))
+        if total > LEAF // 2:
+            return None
+    leaf: dict[str, object] = {}
+    for child in branch.children:
+        leaf.update(cast(dict[str, object], child))
+    return leaf
+
+
+def is_empty(trie: Trie) -> bool:
+    """Whether the map has no entry."""
+    root = trie.root
+    return not isinstance(root, Branch) and not cast(dict[str, object], root)
+
+
+def leaves(node: object) -> list[dict[str, object]]:
+    """The leaves under a node that hold anything."""
+    found: list[dict[str, object]] = []
+    gather(node, found)
+    return found
+
+
+def gather(node: object, found: list[dict[str, object]]) -> None:
+    """Append the leaves under a node."""
+    if isinstance(node, Branch):
+        for child in node.children:
+            if child is not NOTHING:
+                gather(child, found)
+        return
+    leaf = cast(dict[str, object], node)
+    if leaf:
+        found.append(leaf)
+
+
+def flattened(node: object) -> dict[str, object]:
+    """All entries under a node in one dict, which is the node itself if that is a leaf."""
+    if isinstance(node, Branch):
+        entries: dict[str, object] = {}
+        for leaf in leaves(node):
+            entries.update(leaf)
+        return entries
+    return cast(dict[str, object], node)
+
+
+def compare(
+    later: object, base: object, found: list[tuple[str, object | None, object | None]]
+) -> None:
+    """Append ``(key, later value, base value)`` of every key whose two values are not one object.
+
+    Shared nodes are skipped, so the cost is that of what was written between the two versions.
+    """
+    if later is base:
+        return
+    if isinstance(later, Branch) and isinstance(base, Branch):
+        laters = later.children
+        bases = base.children
+        slot: i64 = 0
+        while slot < WIDTH:
+            one = laters[slot]
+            other = bases[slot]
+            if one is not other:
+                compare(one, other, found)
+            slot += 1
+        return
+    new = flattened(later)
+    old = flattened(base)
+    kept = 0
+    for key, value in new.items():
+        former = old.get(key)
+        if former is not None:
+            kept += 1
+        if former is not value:
+            found.append((key, value, former))
+    if kept == len(old):
+        return
+    for key, former in old.items():
+        if key not in new:
+            found.append((key, None, former))

@@ -1,0 +1,7 @@
+"""The version, in one place that a build can read without importing the package."""
+
+from __future__ import annotations
+
+from typing import Final
+
+VERSION: Final = "0.1.0"

@@ -1,0 +1,425 @@
+"""What a value may be: both forms give back exactly what went in, and refuse the rest clearly."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime as dt
+import enum
+import json
+import subprocess
+import sys
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import SAMPLES, SUBCLASSES, deep, identical, values
+
+import holdfast
+from holdfast import InvalidDocumentError, UnsupportedValueError
+from holdfast.values import (
+    MAX_DEPTH,
+    canonical,
+    decode,
+    encode,
+    from_json,
+    register_type,
+    same,
+    to_json,
+)
+
+Ext = msgspec.msgpack.Ext
+
+
+def through_json(value: Any) -> Any:
+    """As another program would see it: only what the JSON text says."""
+    return from_json(json.loads(json.dumps(to_json(value), allow_nan=False)))
+
+
+@pytest.mark.parametrize("value", SAMPLES.values(), ids=SAMPLES)
+def test_every_kind_of_value_comes_back_exactly_from_bytes_and_from_json(value):
+    assert identical(decode(encode(value)), value)
+    assert identical(through_json(value), value)
+    nested = {"deep": [{"x": (value,)}], "plain": 1}
+    assert identical(decode(encode(nested)), nested)
+    assert identical(through_json(nested), nested)
+
+
+@given(values)
+def test_any_value_comes_back_exactly_from_bytes(value):
+    assert identical(decode(encode(value)), value)
+
+
+@given(values)
+def test_any_value_comes_back_exactly_from_json(value):
+    assert identical(through_json(value), value)
+
+
+@pytest.mark.parametrize(("value", "plain"), SUBCLASSES.values(), ids=SUBCLASSES)
+def test_a_subclass_is_kept_as_the_plain_type_and_compares_equal(value, plain):
+    for back in (decode(encode(value)), through_json(value)):
+        assert identical(back, plain)
+        assert back == value
+
+
+def test_a_zone_comes_back_as_that_zone():
+    moment = dt.datetime(2026, 7, 1, tzinfo=dt.UTC).astimezone(SAMPLES["datetime in a zone"].tzinfo)
+    assert decode(encode(moment)).tzinfo is moment.tzinfo
+
+
+def test_a_zone_that_is_unknown_here_leaves_the_moment():
+    moment = from_json({"$datetime": "2026-07-01T12:00:00+02:00[Atlantis/Capital]"})
+    assert moment == dt.datetime(2026, 7, 1, 10, tzinfo=dt.UTC)
+    assert from_json({"$time": "12:00:00[../../etc/passwd]"}) == dt.time(12)
+
+
+def test_a_zone_whose_rules_have_changed_leaves_the_moment():
+    moment = from_json({"$datetime": "2026-07-01T12:00:00+05:00[Europe/Berlin]"})
+    assert moment == dt.datetime(2026, 7, 1, 7, tzinfo=dt.UTC)
+
+
+class Plain(enum.Enum):
+    A = 1
+
+
+@dataclasses.dataclass
+class Image:
+    data: bytes
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        object(),
+        Image(b""),
+        Plain.A,
+        bytearray(b"x"),
+        memoryview(b"x"),
+        Ext(1, b"x"),
+        msgspec.Raw(b"1"),
+        range(3),
+        1j,
+        int,
+        len,
+        collections.deque(),
+        collections.ChainMap(),
+        {1: 2}.items(),
+        Exception(),
+        type("Point", (msgspec.Struct,), {})(),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("form", [encode, to_json])
+def test_any_other_type_is_refused_with_the_path(form, value):
+    with pytest.raises(UnsupportedValueError, match=type(value).__name__) as caught:
+        form({"messages": [1, 2, 3, {"image": value}]})
+    assert caught.value.path == "$.messages[3].image"
+    assert "$.messages[3].image" in str(caught.value)
+    assert isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ({"a b": object()}, "$['a b']"),
+        ({7: [object()]}, "$[7][0]"),
+        ((1, object()), "$[1]"),
+        ([{object}], "$[0]{…}"),
+        ({"k" * 100 + " ": object()}, "$['" + "k" * 59 + "…]"),
+        (object(), "$"),
+    ],
+)
+def test_the_path_names_every_step(value, path):
+    with pytest.raises(UnsupportedValueError) as caught:
+        encode(value)
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize("key", [frozenset(), dt.date(2026, 1, 1), 1j, Plain.A, Decimal(1)])
+def test_a_dict_key_of_another_type_is_refused(key):
+    with pytest.raises(UnsupportedValueError, match="dict key of type"):
+        encode({"a": {key: 1}})
+
+
+class Loud(str):
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+
+def test_two_keys_that_become_the_same_are_refused():
+    with pytest.raises(UnsupportedValueError, match="two keys"):
+        encode({"a": {Loud("red"): 1, "red": 2}})
+    with pytest.raises(UnsupportedValueError, match="two keys"):
+        encode({"a": {Loud("red"): 1, "red": 2, (1,): 3}})
+    assert decode(encode({Loud("red"): 1, "blue": 2})) == {"red": 1, "blue": 2}
+
+
+@pytest.mark.parametrize("value", ["\ud800", ["a\udfff"], {"\ud812": 1}, {"a": {1: "\ud800"}}])
+@pytest.mark.parametrize("form", [encode, to_json])
+def test_a_lone_surrogate_is_refused(form, value):
+    with pytest.raises(UnsupportedValueError, match="lone surrogate"):
+        form(value)
+
+
+@pytest.mark.parametrize("form", [encode, to_json])
+@pytest.mark.parametrize("wrap", [lambda x: [x], lambda x: {"a": x}, lambda x: (x,)])
+def test_a_value_nested_too_deep_is_refused(form, wrap):
+    value: Any = 0
+    for _ in range(100_000):
+        value = wrap(value)
+    with pytest.raises(UnsupportedValueError, match="nested deeper than 256"):
+        form(value)
+    while isinstance(value, (list, dict, tuple)) and value:
+        value = value["a"] if isinstance(value, dict) else value[0]
+
+
+@pytest.mark.parametrize("leaf", [0, b"x", (), dt.date(2026, 1, 1), 2**80])
+def test_a_value_nested_to_the_bound_is_kept(leaf):
+    flat = isinstance(leaf, tuple)
+    value = deep(MAX_DEPTH - flat, leaf)
+    assert identical(decode(encode(value)), value)
+    assert identical(through_json(value), value)
+    with pytest.raises(UnsupportedValueError, match="nested deeper"):
+        encode([value])
+
+
+def test_maps_and_tuples_nested_to_the_bound_are_kept():
+    value: Any = 0
+    for _ in range(MAX_DEPTH // 2 - 1):
+        value = ({(1,): value},)
+    assert identical(decode(encode(value)), value)
+    assert identical(through_json(value), value)
+
+
+@pytest.mark.parametrize("form", [encode, to_json])
+def test_a_value_that_contains_itself_is_refused(form):
+    loop: dict[str, Any] = {"a": [1]}
+    loop["a"].append({"b": loop})
+    with pytest.raises(UnsupportedValueError, match="contains itself") as caught:
+        form(loop)
+    assert caught.value.path == "$.a[1].b"
+
+
+def test_what_was_decoded_is_made_anew():
+    data = encode({"a": [1]})
+    decode(data)["a"].append(2)
+    assert decode(data) == {"a": [1]}
+
+
+# ------------------------------------------------------------------------ equality and digests
+
+
+def test_the_order_of_a_dicts_keys_does_not_make_a_difference():
+    one, other = {"a": 1, "b": [{"c": 1, "d": 2}]}, {"b": [{"d": 2, "c": 1}], "a": 1}
+    assert encode(one) != encode(other)
+    assert same(encode(one), encode(other))
+    assert canonical(encode(one)) == canonical(encode(other))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(1, True), (1, 1.0), ([1], (1,)), (b"a", "a"), (set(), frozenset()), ({1: 2}, {"1": 2})]
+    + [(0.0, -0.0), ("ab", "ba"), ([1, 2], [2, 1]), ({"a": 1, "b": 2}, {"a": 2, "b": 1})]
+    + [({"a": "b"}, {"b": "a"}), (None, False), (((1, 2),), ((2, 1),))],
+)
+def test_values_of_other_types_or_content_are_different(one, other):
+    assert not same(encode(one), encode(other))
+    assert canonical(encode(one)) != canonical(encode(other))
+
+
+@given(values)
+def test_canonical_bytes_say_the_same_value(value):
+    data = canonical(encode(value))
+    assert same(data, encode(value))
+    assert canonical(data) == data
+
+
+def shuffled(value: Any, rng: Any) -> Any:
+    if isinstance(value, dict):
+        items = [(k, shuffled(v, rng)) for k, v in value.items()]
+        rng.shuffle(items)
+        return dict(items)
+    if isinstance(value, (list, tuple)):
+        return type(value)(shuffled(item, rng) for item in value)
+    return value
+
+
+@given(values, st.randoms(use_true_random=False))
+def test_shuffling_the_keys_of_any_dicts_changes_no_canonical_byte(value, rng):
+    other = shuffled(value, rng)
+    assert canonical(encode(other)) == canonical(encode(value))
+    assert same(encode(other), encode(value))
+
+
+def test_bytes_do_not_depend_on_the_process():
+    program = (
+        "from holdfast.values import encode; import sys;"
+        "sys.stdout.write(encode({'s': {'a', 'b', 'c', ('d', 1)}, 'f': frozenset('xyz')}).hex())"
+    )
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in "123"
+    }
+    assert len(seen) == 1
+
+
+# --------------------------------------------------------------------------------- hostile data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        b"\x91",
+        b"\x90\x90",
+        b"\xa1\xff",
+        b"\x91" * 100_000 + b"\x90",
+        b"\xdd\xff\xff\xff\xff",
+        b"\x81\x80\x01",
+        msgspec.msgpack.encode(Ext(99, b"x")),
+        msgspec.msgpack.encode(Ext(1, b"not a number")),
+        msgspec.msgpack.encode(Ext(2, b"x")),
+        msgspec.msgpack.encode(Ext(3, b"x")),
+        msgspec.msgpack.encode(Ext(4, b"yesterday")),
+        msgspec.msgpack.encode(Ext(5, b"\xff")),
+        msgspec.msgpack.encode(Ext(7, b"1,2")),
+        msgspec.msgpack.encode(Ext(16, msgspec.msgpack.encode("abc"))),
+        msgspec.msgpack.encode(Ext(17, msgspec.msgpack.encode([[1]]))),
+        msgspec.msgpack.encode(Ext(19, msgspec.msgpack.encode([1]))),
+        msgspec.msgpack.encode(Ext(20, msgspec.msgpack.encode(["os.system"]))),
+    ],
+    ids=range(19),
+)
+def test_bytes_that_are_no_value_are_refused(data):
+    with pytest.raises(InvalidDocumentError):
+        decode(data)
+
+
+def test_extension_types_nested_without_end_do_not_crash():
+    data = msgspec.msgpack.encode([])
+    for _ in range(3000):
+        data = msgspec.msgpack.encode([Ext(16, data)])
+    with pytest.raises(InvalidDocumentError, match="nested"):
+        decode(data)
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_a_value_or_refused(data):
+    try:
+        value = decode(data)
+    except holdfast.HoldfastError:
+        return
+    encode(value)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"$unknown": 1},
+        {"$": 1},
+        {"$tuple": "abc"},
+        {"$set": [[1]]},
+        {"$set": 7},
+        {"$map": [[1]]},
+        {"$map": [{"a": 1}]},
+        {"$map": [[[1], 2]]},
+        {"$bytes": "not base64!"},
+        {"$bytes": 1},
+        {"$float": "1.5"},
+        {"$int": "ten"},
+        {"$int": "9" * 5000},
+        {"$decimal": "x"},
+        {"$datetime": ["2026"]},
+        {"$uuid": "x"},
+        {"$type": ["only a name"]},
+        {"$type": [1, 2]},
+        deep(10_000),
+        {"$$tuple": deep(300)},
+    ],
+    ids=lambda tree: repr(tree)[:30] if len(str(type(tree))) and not isinstance(tree, list) else "deep",
+)
+def test_json_that_is_no_value_is_refused(tree):
+    with pytest.raises(InvalidDocumentError):
+        from_json({"a": [tree]})
+
+
+def test_a_users_dict_that_poses_as_a_tag_stays_a_dict():
+    hostile = {"$type": ["os.system", "echo pwned"]}
+    assert to_json(hostile) == {"$$type": ["os.system", "echo pwned"]}
+    assert through_json(hostile) == hostile
+
+
+def test_plain_values_look_in_json_as_they_are():
+    value = {"step": 3, "name": "Grüße", "done": False, "items": [1, 2.5, None], "$a": 1}
+    assert to_json(value) == value
+    assert to_json((1, b"x", {2: 3})) == {
+        "$tuple": [1, {"$bytes": "eA=="}, {"$map": [[2, 3]]}]
+    }
+
+
+# ------------------------------------------------------------------------------ registered types
+
+
+@dataclasses.dataclass(frozen=True)
+class Money:
+    amount: Decimal
+    currency: str
+
+
+def register_money() -> None:
+    register_type(
+        Money,
+        name="example.money",
+        encode=lambda money: [money.amount, money.currency],
+        decode=lambda parts: Money(parts[0], parts[1]),
+    )
+
+
+def test_a_registered_type_comes_back_through_both_forms():
+    register_money()
+    value = {"price": Money(Decimal("9.90"), "EUR"), "all": [Money(Decimal(1), "USD")]}
+    assert decode(encode(value)) == value
+    assert through_json(value) == value
+    assert same(canonical(encode(value)), encode(value))
+    store = holdfast.Store()
+    store.set("shop", "price", value)
+    assert store.get("shop", "price") == value
+
+
+def test_a_registered_type_that_gives_what_cannot_be_kept_is_refused():
+    register_type(Image, name="example.image", encode=lambda image: image.data, decode=Image)
+    assert decode(encode(Image(b"x"))) == Image(b"x")
+    with pytest.raises(UnsupportedValueError, match="object"):
+        encode([Image(object())])
+
+
+def test_a_name_that_is_not_registered_is_refused_with_what_to_do():
+    data = msgspec.msgpack.encode(Ext(20, msgspec.msgpack.encode(["example.unknown", 1])))
+    with pytest.raises(UnsupportedValueError, match=r"example\.unknown.*register_type"):
+        decode(data)
+    with pytest.raises(UnsupportedValueError, match="register_type"):
+        from_json({"$type": ["example.unknown", 1]})
+
+
+def test_a_registration_that_would_break_stored_data_is_refused():
+    register_money()
+    register_money()
+    keep = {"encode": str, "decode": str}
+    with pytest.raises(ValueError, match="stored as it is"):
+        register_type(dict, name="d", encode=dict, decode=dict)
+    with pytest.raises(ValueError, match="already stands for Money"):
+        register_type(Plain, name="example.money", **keep)
+    with pytest.raises(ValueError, match="already registered as"):
+        register_type(Money, name="example.cash", **keep)
+    with pytest.raises(ValueError, match="non-empty"):
+        register_type(Plain, name="", **keep)
