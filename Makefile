@@ -55,6 +55,7 @@ $(VENV)/python: constraints.txt
 
 # Built anew whenever a source changes, so that what runs is what is written.
 $(VENV)/package: $(VENV)/python $(SOURCES)
+	@find src -name '*.so' -delete
 	$(PIP) --no-build-isolation --editable .
 	@touch $@
 

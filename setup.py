@@ -18,7 +18,11 @@ from setuptools import Extension, setup
 MYPY_OPTIONS = ["--config-file=", "--ignore-missing-imports"]
 
 COMPILED_MODULES = [
-    "src/holdfast/values.py",
+    "src/holdfast/values/extensions.py",
+    "src/holdfast/values/scalars.py",
+    "src/holdfast/values/lowering.py",
+    "src/holdfast/values/binary.py",
+    "src/holdfast/values/json_form.py",
     "src/holdfast/state/trie.py",
     "src/holdfast/state/diff.py",
     "src/holdfast/state/snapshot.py",

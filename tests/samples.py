@@ -136,7 +136,7 @@ def identical(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     if isinstance(a, float):
-        return a == b and math.copysign(1, a) == math.copysign(1, b) or a != a and b != b
+        return (a == b and math.copysign(1, a) == math.copysign(1, b)) or (a != a and b != b)
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(map(identical, a, b))
     if isinstance(a, dict):

@@ -1,10 +1,10 @@
 """Holdfast keeps the state of AI agents: freeze, compare, roll back, branch.
 
-    import holdfast
+import holdfast
 
-    store = holdfast.Store()
-    store.set("workflow", "onboarding", {"step": 3})
-    snapshot = store.snapshot()
+store = holdfast.Store()
+store.set("workflow", "onboarding", {"step": 3})
+snapshot = store.snapshot()
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from holdfast.state.diff import Changes, Diff
 from holdfast.state.merge import MISSING, Conflict
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
-from holdfast.state.trie import COMPILED as compiled
+from holdfast.state.trie import COMPILED
 from holdfast.values import register_type
 from holdfast.version import VERSION
 
 __version__ = VERSION
+
+compiled: bool = COMPILED
+"""Whether the hot code runs compiled by mypyc, or the same source interpreted."""
 
 __all__ = [
     "MISSING",

@@ -6,7 +6,7 @@
     ├── UnsupportedValueError  (also TypeError)   change the value, or register its type
     ├── InvalidDocumentError   (also ValueError)  the data was never a valid one: get another copy
     ├── IntegrityError                            the data was valid once and is damaged: restore it
-    └── StateStoreError                           the place where bytes live failed: retry, or mend it
+    └── StateStoreError                           the home of the bytes failed: retry, or mend it
 
 Every message says what happened, where, and what to do about it.
 """
@@ -56,7 +56,7 @@ class InvalidDocumentError(HoldfastError, ValueError):
 
 
 class IntegrityError(HoldfastError):
-    """Stored data does not match its own digest or hash: it was damaged or changed after writing."""
+    """Stored data does not match its own digest: it was damaged or changed after writing."""
 
 
 class StateStoreError(HoldfastError):

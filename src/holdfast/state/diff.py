@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Any, Final, TypedDict, cast
 
 from holdfast.state.trie import NOTHING, Trie, compare
-from holdfast.values import decode, same
+from holdfast.values.binary import decode, same
 
 Pair = tuple[str, str]
 """A namespace and a key."""
@@ -44,13 +44,19 @@ def differences(later: Trie, base: Trie) -> list[Difference]:
         compare(_root(new), _root(old), found)
         found.sort(key=_first)
         for key, value, former in found:
-            if value is None or former is None or not same(cast(bytes, value), cast(bytes, former)):
-                result.append((namespace, key, cast(bytes | None, value), cast(bytes | None, former)))
+            if (
+                value is None
+                or former is None
+                or not same(cast("bytes", value), cast("bytes", former))
+            ):
+                result.append(
+                    (namespace, key, cast("bytes | None", value), cast("bytes | None", former))
+                )
     return result
 
 
 def _root(trie: object | None) -> object:
-    return NOTHING if trie is None else cast(Trie, trie).root
+    return NOTHING if trie is None else cast("Trie", trie).root
 
 
 def as_diff(found: list[Difference]) -> Diff:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, cast, final
+from typing import Any, Final, Literal, final
 
 from holdfast.errors import ConflictError
 from holdfast.state.diff import Difference, differences
 from holdfast.state.snapshot import find
 from holdfast.state.trie import Trie
-from holdfast.values import decode, encode, same
+from holdfast.values.binary import decode, encode, same
 
 
 @final

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast, final
 from holdfast.state.diff import Changes, Diff, Pair, as_changes, as_diff, differences
 from holdfast.state.names import Text
 from holdfast.state.trie import Trie, hashed, leaves, lookup
-from holdfast.values import canonical, decode, encode
+from holdfast.values.binary import canonical, decode, encode
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -88,7 +88,7 @@ class Snapshot:
         """Every ``(namespace, key, value)``, sorted, decoded one by one."""
         for namespace, trie in _spaces(self._root):
             for key, value in sorted_items(trie):
-                yield namespace, key, decode(cast(bytes, value))
+                yield namespace, key, decode(cast("bytes", value))
 
     def diff(self, base: Snapshot) -> Diff:
         """Which entries were added, removed and changed since ``base``, as sorted pairs.
@@ -126,7 +126,7 @@ def find(root: Trie, namespace: str, key: str) -> bytes | None:
     trie = lookup(root, hashed(namespace), namespace)
     if trie is None:
         return None
-    return cast(bytes | None, lookup(cast(Trie, trie), hashed(key), key))
+    return cast("bytes | None", lookup(cast("Trie", trie), hashed(key), key))
 
 
 def sorted_keys(trie: Trie) -> list[str]:
@@ -148,7 +148,7 @@ def sorted_items(trie: Trie) -> list[tuple[str, object]]:
 
 
 def _spaces(root: Trie) -> list[tuple[str, Trie]]:
-    return cast(list[tuple[str, Trie]], sorted_items(root))
+    return cast("list[tuple[str, Trie]]", sorted_items(root))
 
 
 def content_digest(root: Trie) -> str:
@@ -161,7 +161,7 @@ def content_digest(root: Trie) -> str:
         for key, value in sorted_items(trie):
             parts.append(opening)
             parts.append(encode(key))
-            parts.append(canonical(cast(bytes, value)))
+            parts.append(canonical(cast("bytes", value)))
             if len(parts) > _CHUNK:
                 sha.update(b"".join(parts))
                 parts.clear()

@@ -24,7 +24,15 @@ from holdfast.errors import UnsupportedValueError
 from holdfast.state.diff import Changes, Diff, Pair, as_diff
 from holdfast.state.merge import Resolution, resolved
 from holdfast.state.names import Text
-from holdfast.state.snapshot import Snapshot, as_name, as_pair, as_row, as_snapshot, find, sorted_keys
+from holdfast.state.snapshot import (
+    Snapshot,
+    as_name,
+    as_pair,
+    as_row,
+    as_snapshot,
+    find,
+    sorted_keys,
+)
 from holdfast.state.trie import (
     COMPILED,
     REFUSED,
@@ -38,7 +46,7 @@ from holdfast.state.trie import (
     owned_leaf,
     remove,
 )
-from holdfast.values import decode, encode
+from holdfast.values.binary import decode, encode
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -66,6 +74,8 @@ class Store:
         self._release = lock.release
         self._busy: i64 = 0
         """How many times the lock is held."""
+        self._writing = False
+        """Whether a write is half-way done."""
         owner: i64 = _next_number()
         self._owner: i64 = owner
         self._root = new_trie(owner)
@@ -85,7 +95,7 @@ class Store:
         if _ONE_STEP and self._busy == 0:
             found = lookup(self._root, hashed(space), space)
             if found is not None:
-                trie = cast(Trie, found)
+                trie = cast("Trie", found)
                 if trie.owner == self._owner:
                     former = edit(trie, hashed(name), name, data)
                     if former is not REFUSED:
@@ -134,22 +144,28 @@ class Store:
 
     def get_many(self, pairs: Iterable[Pair]) -> list[Any]:
         """The values of all ``(namespace, key)`` pairs at one moment; None for a missing one."""
-        wanted = list(pairs)
+        wanted: list[object] = list(pairs)
         found: list[bytes | None] = []
-        self._enter()
+        self._hold()
         try:
             root = self._root
             for pair in wanted:
                 namespace, key = as_pair(pair)
                 found.append(find(root, namespace, key))
         finally:
-            self._leave()
+            self._let_go()
         return [None if data is None else decode(data) for data in found]
 
     def apply(self, changes: Changes) -> None:
         """Do what `Snapshot.changes` says, as one step: its sets, then its deletes."""
+        if not isinstance(changes, dict) or changes.keys() != {"set", "delete"}:
+            raise TypeError(
+                'changes must be a dict of "set" and "delete", as Snapshot.changes() returns it, '
+                f"not {changes!r}"
+            )
         batch = Batch(changes["set"])
-        deletes = [as_pair(pair) for pair in changes["delete"]]
+        unwanted: list[object] = list(changes["delete"])
+        deletes = [as_pair(pair) for pair in unwanted]
         self._enter()
         try:
             self._write(batch)
@@ -161,20 +177,20 @@ class Store:
     def keys(self, namespace: Text) -> list[str]:
         """The keys of a namespace, sorted; none if there is no such namespace."""
         space = as_name(namespace, "namespace")
-        self._enter()
+        self._hold()
         try:
             found = lookup(self._root, hashed(space), space)
-            return [] if found is None else sorted_keys(cast(Trie, found))
+            return [] if found is None else sorted_keys(cast("Trie", found))
         finally:
-            self._leave()
+            self._let_go()
 
     def namespaces(self) -> list[str]:
         """The namespaces that hold anything, sorted."""
-        self._enter()
+        self._hold()
         try:
             return sorted_keys(self._root)
         finally:
-            self._leave()
+            self._let_go()
 
     def clear(self) -> None:
         """Remove every entry. Snapshots keep theirs."""
@@ -193,9 +209,7 @@ class Store:
         self._enter()
         try:
             number = _next_number()
-            snapshot = Snapshot(
-                number, _now(), self._parent, self._root, self._count, self._size
-            )
+            snapshot = Snapshot(number, _now(), self._parent, self._root, self._count, self._size)
             self._owner = number
             self._parent = number
             if self._max_history != 0:
@@ -225,11 +239,11 @@ class Store:
     @property
     def history(self) -> list[Snapshot]:
         """The retained snapshots, oldest first, at most ``max_history``."""
-        self._enter()
+        self._hold()
         try:
             return list(self._history)
         finally:
-            self._leave()
+            self._let_go()
 
     def transaction(self) -> Transaction:
         """A ``with`` block whose writes count as one step, undone if it raises.
@@ -249,16 +263,21 @@ class Store:
         function gets the `Conflict` and returns the value to keep, or `MISSING` to delete it.
         """
         other = theirs._frozen() if isinstance(theirs, Store) else as_snapshot(theirs)
-        self._enter()
+        origin = as_snapshot(base)
+        self._hold()
         try:
-            writes = resolved(self._root, other._root, as_snapshot(base)._root, on_conflict)
-            for namespace, key, data, _ in writes:
-                if data is None:
-                    self._remove(namespace, key)
-                else:
-                    self._put(namespace, key, data)
+            writes = resolved(self._root, other._root, origin._root, on_conflict)
+            self._enter()
+            try:
+                for namespace, key, data, _ in writes:
+                    if data is None:
+                        self._remove(namespace, key)
+                    else:
+                        self._put(namespace, key, data)
+            finally:
+                self._leave()
         finally:
-            self._leave()
+            self._let_go()
         return as_diff(writes)
 
     def __contains__(self, pair: object) -> bool:
@@ -282,20 +301,36 @@ class Store:
 
     # ---------------------------------------------------- under the lock from here on
 
-    def _enter(self) -> None:
+    def _hold(self) -> None:
         self._acquire()
         self._busy += 1
 
-    def _leave(self) -> None:
+    def _let_go(self) -> None:
         self._busy -= 1
         self._release()
 
+    def _enter(self) -> None:
+        self._hold()
+        if self._writing:
+            # The lock lets its own thread in again, which here can only be a finalizer or a signal
+            # handler that Python ran in the middle of a write: going on would lose one of the two.
+            self._let_go()
+            raise RuntimeError(
+                "the store is in the middle of a write; a finalizer (__del__) or a signal handler "
+                "must not change it: let it leave a note for the program to act on"
+            )
+        self._writing = True
+
+    def _leave(self) -> None:
+        self._writing = False
+        self._let_go()
+
     def _find(self, namespace: str, key: str) -> bytes | None:
-        self._enter()
+        self._hold()
         try:
             return find(self._root, namespace, key)
         finally:
-            self._leave()
+            self._let_go()
 
     def _write(self, batch: Batch) -> None:
         at: i64 = 0
@@ -313,7 +348,7 @@ class Store:
             trie = new_trie(self._owner)
             self._adopt(namespace, trie)
         else:
-            trie = cast(Trie, found)
+            trie = cast("Trie", found)
             former = lookup(trie, bits, key)
             if former is None:
                 _check_text(key, "key")
@@ -322,21 +357,21 @@ class Store:
             if trie.owner != self._owner:
                 trie = copy_trie(trie, self._owner)
                 self._adopt(namespace, trie)
-        owned_leaf(trie, bits, former is None)[key] = data
+        owned_leaf(trie, bits, for_new_key=former is None)[key] = data
         self._account(former, data)
 
     def _remove(self, namespace: str, key: str) -> bool:
         found = lookup(self._root, hashed(namespace), namespace)
         if found is None:
             return False
-        trie = cast(Trie, found)
+        trie = cast("Trie", found)
         bits = hashed(key)
         if lookup(trie, bits, key) is None:
             return False
         if trie.owner != self._owner:
             trie = copy_trie(trie, self._owner)
             self._adopt(namespace, trie)
-        former = cast(bytes, remove(trie, bits, key))
+        former = cast("bytes", remove(trie, bits, key))
         if is_empty(trie):
             remove(self._own_root(), hashed(namespace), namespace)
         self._count -= 1
@@ -353,14 +388,14 @@ class Store:
         root = self._own_root()
         bits = hashed(namespace)
         is_new = lookup(root, bits, namespace) is None
-        owned_leaf(root, bits, is_new)[namespace] = trie
+        owned_leaf(root, bits, for_new_key=is_new)[namespace] = trie
 
     def _account(self, former: object | None, data: bytes) -> None:
         if former is None:
             self._count += 1
             self._size += len(data)
         else:
-            self._size += len(data) - len(cast(bytes, former))
+            self._size += len(data) - len(cast("bytes", former))
 
     def _frozen(self) -> Snapshot:
         """The state as it is now, without a place in the history."""
@@ -392,8 +427,12 @@ class Transaction:
         self._before: list[Snapshot] = []
 
     def __enter__(self) -> Store:
-        self._store._enter()
-        self._before.append(self._store._frozen())
+        self._store._hold()
+        try:
+            self._before.append(self._store._frozen())
+        except BaseException:
+            self._store._let_go()
+            raise
         return self._store
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -402,7 +441,7 @@ class Transaction:
             if kind is not None:
                 self._store._go_to(before, before.parent)
         finally:
-            self._store._leave()
+            self._store._let_go()
 
 
 def _encoded(namespace: str, key: str, value: object) -> bytes:

@@ -37,7 +37,7 @@ REFUSED: Final = object()
 
 
 class Hashing:
-    """How keys are hashed: by Python's own hash, of which tests take away bits to make collisions."""
+    """How keys are hashed: by Python's own hash. Tests take bits of it away to make collisions."""
 
     def __init__(self) -> None:
         self.mask: i64 = -1
@@ -71,7 +71,7 @@ def hashed(key: str) -> i64:
 
 
 def bit(slot: i64, one: i64) -> i64:
-    """``1 << slot``. The one is a parameter because mypyc writes a constant as a C int of 32 bits."""
+    """``1 << slot``. The one is a parameter: mypyc writes a constant as a C int of 32 bits."""
     return one << slot
 
 
@@ -91,7 +91,7 @@ def lookup(trie: Trie, bits: i64, key: str) -> object | None:
     while isinstance(node, Branch):
         node = node.children[bits & MASK]
         bits = bits >> BITS
-    return cast(dict[str, object], node).get(key)
+    return cast("dict[str, object]", node).get(key)
 
 
 def edit(trie: Trie, bits: i64, key: str, value: object) -> object | None:
@@ -109,7 +109,7 @@ def edit(trie: Trie, bits: i64, key: str, value: object) -> object | None:
         owned &= node.owned >> slot
         node = node.children[slot]
         shift += BITS
-    leaf = cast(dict[str, object], node)
+    leaf = cast("dict[str, object]", node)
     former = leaf.get(key)
     if former is not None:
         if former == value:
@@ -126,7 +126,7 @@ def edit(trie: Trie, bits: i64, key: str, value: object) -> object | None:
     return None
 
 
-def owned_leaf(trie: Trie, bits: i64, for_new_key: bool) -> dict[str, object]:
+def owned_leaf(trie: Trie, bits: i64, *, for_new_key: bool) -> dict[str, object]:
     """The leaf where a key belongs, editable in place, with room if the key is new."""
     if not trie.owned & 1:
         trie.root = copied(trie.root)
@@ -146,7 +146,7 @@ def owned_leaf(trie: Trie, bits: i64, for_new_key: bool) -> dict[str, object]:
                 parent.children[slot] = node
                 parent.owned |= bit(slot, 1)
             continue
-        leaf = cast(dict[str, object], node)
+        leaf = cast("dict[str, object]", node)
         if not for_new_key or len(leaf) < LEAF or shift >= HASH_BITS:
             return leaf
         node = split(leaf, shift)
@@ -160,7 +160,7 @@ def copied(node: object) -> object:
     """A copy of a node that shares what is below it."""
     if isinstance(node, Branch):
         return Branch(0, node.children[:])
-    return cast(dict[str, object], node).copy()
+    return cast("dict[str, object]", node).copy()
 
 
 def split(leaf: dict[str, object], shift: i64) -> Branch:
@@ -174,7 +174,7 @@ def split(leaf: dict[str, object], shift: i64) -> Branch:
             children[slot] = {key: value}
             owned |= bit(slot, 1)
         else:
-            cast(dict[str, object], child)[key] = value
+            cast("dict[str, object]", child)[key] = value
     return Branch(owned, children)
 
 
@@ -183,7 +183,7 @@ def remove(trie: Trie, bits: i64, key: str) -> object | None:
     former = lookup(trie, bits, key)
     if former is None:
         return None
-    leaf = owned_leaf(trie, bits, False)
+    leaf = owned_leaf(trie, bits, for_new_key=False)
     del leaf[key]
     path: list[Branch] = []
     node = trie.root
@@ -204,7 +204,7 @@ def remove(trie: Trie, bits: i64, key: str) -> object | None:
 def replace_last(trie: Trie, path: list[Branch], bits: i64, leaf: dict[str, object]) -> None:
     """Put a leaf in the place where the path of owned branches ends."""
     if not path:
-        trie.root = leaf if leaf else NOTHING
+        trie.root = leaf or NOTHING
         trie.owned = 1 if leaf else 0
         return
     depth: i64 = len(path) - 1
@@ -238,19 +238,19 @@ def folded(branch: Branch) -> dict[str, object] | None:
     for child in branch.children:
         if isinstance(child, Branch):
             return None
-        total += len(cast(dict[str, object], child))
+        total += len(cast("dict[str, object]", child))
         if total > LEAF // 2:
             return None
     leaf: dict[str, object] = {}
     for child in branch.children:
-        leaf.update(cast(dict[str, object], child))
+        leaf.update(cast("dict[str, object]", child))
     return leaf
 
 
 def is_empty(trie: Trie) -> bool:
     """Whether the map has no entry."""
     root = trie.root
-    return not isinstance(root, Branch) and not cast(dict[str, object], root)
+    return not isinstance(root, Branch) and not cast("dict[str, object]", root)
 
 
 def leaves(node: object) -> list[dict[str, object]]:
@@ -267,7 +267,7 @@ def gather(node: object, found: list[dict[str, object]]) -> None:
             if child is not NOTHING:
                 gather(child, found)
         return
-    leaf = cast(dict[str, object], node)
+    leaf = cast("dict[str, object]", node)
     if leaf:
         found.append(leaf)
 
@@ -279,7 +279,7 @@ def flattened(node: object) -> dict[str, object]:
         for leaf in leaves(node):
             entries.update(leaf)
         return entries
-    return cast(dict[str, object], node)
+    return cast("dict[str, object]", node)
 
 
 def compare(

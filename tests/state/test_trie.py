@@ -1,0 +1,150 @@
+"""The map underneath against a dict, with hashes that collide in all or some bits."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import Store
+from holdfast.state.trie import (
+    LEAF,
+    NOTHING,
+    REFUSED,
+    Branch,
+    Trie,
+    bit,
+    compare,
+    copy_trie,
+    edit,
+    flattened,
+    hashed,
+    is_empty,
+    lookup,
+    new_trie,
+    owned_leaf,
+    remove,
+)
+
+
+def put(trie: Trie, key: str, value: object) -> None:
+    if edit(trie, hashed(key), key, value) is REFUSED:
+        is_new = lookup(trie, hashed(key), key) is None
+        owned_leaf(trie, hashed(key), for_new_key=is_new)[key] = value
+
+
+def check(node: object, depth: int = 0, prefix: int = 0) -> None:
+    """Every entry is where its hash leads, and no branch holds so little that a leaf would do."""
+    if not isinstance(node, Branch):
+        assert len(node) <= LEAF or depth >= 10
+        for key in node:
+            assert hashed(key) & ((1 << (6 * depth)) - 1) == prefix
+        return
+    assert len(flattened(node)) > 0
+    for slot, child in enumerate(node.children):
+        if child is NOTHING:
+            assert not (node.owned >> slot) & 1
+        check(child, depth + 1, prefix | slot << (6 * depth))
+
+
+def test_a_bit_is_right_in_all_sixty_four_places():
+    for slot in range(64):
+        assert bit(slot, 1) & (2**64 - 1) == 1 << slot
+
+
+def test_a_map_behaves_like_a_dict(hash_mask):
+    rng = random.Random(hash_mask)
+    trie, model = new_trie(1), {}
+    names = [f"key {at}" for at in range(400)]
+    for step in range(6000):
+        key = rng.choice(names)
+        # Fill in the first third, mix, then empty.
+        if rng.random() < (0.9, 0.5, 0.05)[step // 2000]:
+            put(trie, key, step)
+            model[key] = step
+        else:
+            assert remove(trie, hashed(key), key) == model.pop(key, None)
+        if step % 500 == 0:
+            check(trie.root)
+            assert flattened(trie.root) == model
+            assert all(lookup(trie, hashed(name), name) == model.get(name) for name in names)
+    for key in list(model):
+        assert remove(trie, hashed(key), key) == model.pop(key)
+        check(trie.root)
+    assert is_empty(trie)
+    assert trie.root is NOTHING
+    assert not NOTHING
+
+
+def test_frozen_versions_stay_as_they_were(hash_mask):
+    rng = random.Random(7)
+    trie, model = new_trie(0), {}
+    versions = []
+    for owner in range(1, 60):
+        versions.append((trie, dict(model)))
+        trie = copy_trie(trie, owner)
+        for _ in range(rng.choice([0, 1, 30])):
+            key = f"key {rng.randrange(300)}"
+            if rng.random() < 0.6:
+                put(trie, key, owner)
+                model[key] = owner
+            else:
+                remove(trie, hashed(key), key)
+                model.pop(key, None)
+    for frozen, content in versions:
+        assert flattened(frozen.root) == content
+    for old, old_content in versions[::7]:
+        for new, new_content in versions[::5]:
+            found: list = []
+            compare(new.root, old.root, found)
+            assert {key: (value, former) for key, value, former in found} == {
+                key: (new_content.get(key), old_content.get(key))
+                for key in new_content.keys() | old_content.keys()
+                if new_content.get(key) is not old_content.get(key)
+            }
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 200)), max_size=400))
+def test_any_sequence_of_puts_and_removes_gives_what_a_dict_gives(steps):
+    trie, model = new_trie(1), {}
+    for is_put, number in steps:
+        key = f"{number}"
+        if is_put:
+            put(trie, key, number)
+            model[key] = number
+        else:
+            remove(trie, hashed(key), key)
+            model.pop(key, None)
+    check(trie.root)
+    assert flattened(trie.root) == model
+
+
+def test_editing_in_place_is_refused_where_it_would_need_a_node():
+    trie = new_trie(1)
+    assert edit(trie, hashed("a"), "a", 1) is REFUSED
+    put(trie, "a", 1)
+    assert edit(trie, hashed("a"), "a", 2) == 1
+    assert edit(trie, hashed("b"), "b", 2) is None
+    assert edit(trie, hashed("ü"), "ü", 2) is REFUSED
+    frozen = copy_trie(trie, 2)
+    assert edit(frozen, hashed("a"), "a", 2) == 2
+    assert edit(frozen, hashed("a"), "a", 3) is REFUSED
+    assert edit(frozen, hashed("c"), "c", 3) is REFUSED
+    assert flattened(trie.root) == {"a": 2, "b": 2}
+
+
+@pytest.mark.parametrize("with_snapshots", [False, True])
+def test_a_store_filled_and_emptied_is_as_small_as_a_new_one(hash_mask, with_snapshots):
+    store = Store(max_history=0)
+    pairs = [(f"n{at % 3}", f"k{at}") for at in range(3000 if hash_mask == -1 else 300)]
+    store.set_many((namespace, key, 1) for namespace, key in pairs)
+    random.Random(3).shuffle(pairs)
+    for at, (namespace, key) in enumerate(pairs):
+        if with_snapshots and at % 100 == 0:
+            store.snapshot()
+        assert store.delete(namespace, key)
+    assert len(store) == 0
+    assert store.namespaces() == []
+    assert store._root.root is NOTHING
