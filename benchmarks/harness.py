@@ -1,0 +1,145 @@
+"""What every benchmark shares: interleaved best-of rounds, a table with ratios, a copy as JSON."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import platform
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(slots=True)
+class Row:
+    """One question and its answers, in the unit given; lower is better."""
+
+    question: str
+    unit: str
+    times: dict[str, float] = field(default_factory=dict)
+    target: float | None = None
+
+    def offer(self, who: str, value: float) -> None:
+        """Keep the best."""
+        self.times[who] = min(value, self.times.get(who, value))
+
+    def ratio(self, peer: str, ours: str) -> float | None:
+        """How many times the peer's figure ours goes into."""
+        if peer in self.times and self.times.get(ours):
+            return self.times[peer] / self.times[ours]
+        return None
+
+
+def interpreted_twin() -> ModuleType:
+    """The same source of holdfast, interpreted, under another name in this very process."""
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-twin-"))
+    target = folder / "holdfast_interpreted"
+    shutil.copytree(
+        ROOT / "src" / "holdfast", target, ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
+    for source in target.rglob("*.py"):
+        renamed = re.sub(
+            r"\b(from|import) holdfast\b", r"\1 holdfast_interpreted", source.read_text()
+        )
+        source.write_text(renamed)
+    sys.path.insert(0, str(folder))
+    return importlib.import_module("holdfast_interpreted")
+
+
+def clock_cost() -> float:
+    """Seconds that reading the clock twice takes, to be taken off single-call times."""
+    return min(-time.perf_counter() + time.perf_counter() for _ in range(1000))
+
+
+def timed(call: Callable[..., object], *arguments: object) -> float:
+    """Seconds that one call takes."""
+    start = time.perf_counter()
+    call(*arguments)
+    return time.perf_counter() - start
+
+
+def shuffled(names: list[str], rng: random.Random) -> list[str]:
+    """The contestants in another order every round, so that none always meets a cold cache."""
+    return rng.sample(names, len(names))
+
+
+def in_fresh_process(program: str, *arguments: str) -> float:
+    """The number that a program prints, run alone: for memory, which a process never gives back."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True
+    )
+    return float(done.stdout)
+
+
+def progress(message: str) -> None:
+    """Tell a person who waits what is going on."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{message}")
+        sys.stderr.flush()
+
+
+def table(title: str, rows: list[Row], peer: str, ours: list[str]) -> str:
+    """All rows as text, with the peer's time over ours."""
+    progress("")
+    heads = [title, "unit", peer, *ours, *[f"{peer} / {name}" for name in ours], "to reach", ""]
+    lines = [heads]
+    for row in rows:
+        ratios = [row.ratio(peer, name) for name in ours]
+        reached = ""
+        if row.target is not None and ratios[0] is not None:
+            reached = "yes" if ratios[0] >= row.target else "NO"
+        lines.append(
+            [
+                row.question,
+                row.unit,
+                *[figure(row.times.get(name)) for name in (peer, *ours)],
+                *[figure(ratio) for ratio in ratios],
+                figure(row.target),
+                reached,
+            ]
+        )
+    widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
+    text = []
+    for number, line in enumerate(lines):
+        cells = [line[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+        text.append("  ".join(cells).rstrip())
+        if number == 0:
+            text.append("-" * len(text[0]))
+    return "\n".join(text)
+
+
+def figure(value: float | None) -> str:
+    """Three digits that count, and thousands with commas."""
+    if value is None:
+        return ""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def keep(name: str, rows: list[Row], **more: object) -> Path:
+    """Write the machine-readable copy."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    content = {
+        "benchmark": name,
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        **more,
+        "rows": [asdict(row) for row in rows],
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    return path

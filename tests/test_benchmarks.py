@@ -1,0 +1,27 @@
+"""Every benchmark runs, on a small scale, so that none rots. No time is asserted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent.parent / "benchmarks"
+BENCHMARKS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "harness")
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_smoke_run_gives_a_table_with_ratios(name, tmp_path):
+    before = sorted((FOLDER / "results").glob("*"))
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / f"{name}.py"), "--smoke"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert " / holdfast" in done.stdout
+    assert sorted((FOLDER / "results").glob("*")) == before
