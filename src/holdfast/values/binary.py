@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Final, cast
 
 import msgspec
@@ -19,6 +20,13 @@ from holdfast.values.extensions import (
 )
 from holdfast.values.lowering import Refusal, is_plain, lowered, pack, registered_names
 from holdfast.values.scalars import read_scalar
+
+TOO_DEEP: Final = (
+    f"the bytes of a value are nested too deep to be read: Holdfast writes at most {MAX_DEPTH} "
+    "levels; if there are no more, the call comes from too deep a recursion"
+)
+
+_nesting: Final = threading.local()
 
 unpack_raw: Final = msgspec.msgpack.Decoder().decode
 _pack_sorted: Final = msgspec.msgpack.Encoder(order="sorted").encode
@@ -49,10 +57,7 @@ def decode(data: bytes) -> Any:
     except HoldfastError:
         raise
     except RecursionError:
-        raise InvalidDocumentError(
-            "the bytes of a value are nested too deep to be read: Holdfast writes at most "
-            f"{MAX_DEPTH} levels; if there are no more, the call comes from too deep a recursion"
-        ) from None
+        raise InvalidDocumentError(TOO_DEEP) from None
     except (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError) as error:
         raise InvalidDocumentError(
             f"the bytes are not a Holdfast value ({error}); they are damaged or from elsewhere"
@@ -128,7 +133,15 @@ def _extension(code: int, data: memoryview) -> object:
     if code < FIRST_CONTAINER and code in TAGS:
         return read_scalar(code, bytes(data).decode())
     if code in TAGS:
-        return build(code, unpack(data))
+        # Python's own bound on recursion does not know how much stack this way down takes.
+        depth: int = getattr(_nesting, "depth", 0)
+        if depth == MAX_DEPTH:
+            raise InvalidDocumentError(TOO_DEEP)
+        _nesting.depth = depth + 1
+        try:
+            return build(code, unpack(data))
+        finally:
+            _nesting.depth = depth
     raise InvalidDocumentError(
         f"the data holds an extension type {code} that this version of Holdfast does not know; "
         "it was written by a newer version or is damaged"
