@@ -26,7 +26,9 @@ COMPILED_MODULES = [
     "src/holdfast/state/trie.py",
     "src/holdfast/state/diff.py",
     "src/holdfast/state/snapshot.py",
+    "src/holdfast/state/live.py",
     "src/holdfast/state/merge.py",
+    "src/holdfast/state/batch.py",
     "src/holdfast/state/store.py",
 ]
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import collections
 import dataclasses
 import datetime as dt
+import decimal
 import enum
 import json
+import math
+import struct
 import subprocess
 import sys
+import zoneinfo
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -19,16 +25,8 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import InvalidDocumentError, UnsupportedValueError
-from holdfast.values import (
-    MAX_DEPTH,
-    canonical,
-    decode,
-    encode,
-    from_json,
-    register_type,
-    same,
-    to_json,
-)
+from holdfast.values import MAX_DEPTH, decode, encode, from_json, register_type, to_json
+from holdfast.values.binary import canonical, same
 from samples import SAMPLES, SUBCLASSES, deep, identical, values
 
 Ext = msgspec.msgpack.Ext
@@ -70,10 +68,94 @@ def test_a_zone_comes_back_as_that_zone():
     assert decode(encode(moment)).tzinfo is moment.tzinfo
 
 
-def test_a_zone_that_is_unknown_here_leaves_the_moment():
-    moment = from_json({"$datetime": "2026-07-01T12:00:00+02:00[Atlantis/Capital]"})
+@pytest.mark.parametrize("name", ["Atlantis/Capital", "../../etc/passwd", "a.b/c", "/etc", ""])
+def test_a_zone_that_is_unknown_here_leaves_the_moment(name):
+    moment = from_json({"$datetime": f"2026-07-01T12:00:00+02:00[{name}]"})
     assert moment == dt.datetime(2026, 7, 1, 10, tzinfo=dt.UTC)
-    assert from_json({"$time": "12:00:00[../../etc/passwd]"}) == dt.time(12)
+
+
+def test_a_time_in_a_zone_that_is_unknown_here_is_refused():
+    with pytest.raises(InvalidDocumentError, match=r"Atlantis/Capital.*tzdata"):
+        from_json({"$time": "12:00:00[Atlantis/Capital]"})
+
+
+def test_zones_with_unusual_names_come_back():
+    for name in ("posix/Europe/Berlin", "Etc/GMT+5"):
+        try:
+            zone = zoneinfo.ZoneInfo(name)
+        except zoneinfo.ZoneInfoNotFoundError:
+            continue
+        value = dt.datetime(2024, 10, 27, 2, 30, tzinfo=zone)
+        assert identical(decode(encode(value)), value)
+        assert decode(encode(value)).tzinfo is zone
+
+
+def test_a_zone_without_a_name_comes_back_as_its_offset():
+    for folder in zoneinfo.TZPATH:
+        path = Path(folder, "Europe/Berlin")
+        if path.exists():
+            with path.open("rb") as file:
+                value = dt.datetime(2026, 7, 1, tzinfo=zoneinfo.ZoneInfo.from_file(file))
+            assert decode(encode(value)) == value
+
+
+def test_every_nan_is_the_same_nan():
+    made = [
+        math.nan,
+        -math.nan,
+        math.inf - math.inf,
+        struct.unpack("<d", b"\1" * 6 + b"\xf8\x7f")[0],
+    ]
+    assert len({encode(nan) for nan in made}) == 1
+    assert len({encode([{"x": nan}]) for nan in made}) == 1
+    assert len({encode({nan: 1}) for nan in made}) == 1
+    assert encode(through_json(made[1])) == encode(made[1])
+    with pytest.raises(UnsupportedValueError, match="two keys"):
+        encode({made[0]: 1, made[2]: 2})
+
+
+def test_the_settings_of_the_decimal_module_do_not_reach_the_bytes():
+    value = Decimal("1E+5")
+    plain = encode(value)
+    with decimal.localcontext() as context:
+        context.capitals = 0
+        context.prec = 1
+        assert encode(value) == plain
+        assert decode(encode(Decimal("1.2345678901234567890123456789012345"))) == Decimal(
+            "1.2345678901234567890123456789012345"
+        )
+
+
+def test_what_only_claims_to_be_a_type_is_refused():
+    for kind in (dt.timedelta, dict, tuple, set, dt.date, str, Decimal):
+        with pytest.raises(UnsupportedValueError, match=r"MagicMock, at|MagicMock;"):
+            encode([mock.MagicMock(spec=kind)])
+
+
+def test_a_message_survives_a_repr_that_does_not():
+    class Bad(int):
+        def __repr__(self) -> str:
+            raise OSError
+
+    with pytest.raises(UnsupportedValueError, match="<Bad"):
+        encode({Bad(1): object()})
+    nested: Any = 1
+    for _ in range(2000):
+        nested = (nested,)
+    with pytest.raises(UnsupportedValueError, match="nested deeper"):
+        encode({nested: 1})
+
+
+def test_two_items_of_a_set_that_become_the_same_are_refused():
+    class Odd(str):
+        __slots__ = ()
+        __hash__ = object.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            return self is other
+
+    with pytest.raises(UnsupportedValueError, match="two items of a set"):
+        encode({Odd("a"), "a"})
 
 
 def test_a_zone_whose_rules_have_changed_leaves_the_moment():
@@ -128,7 +210,8 @@ def test_any_other_type_is_refused_with_the_path(form, value):
         ({7: [object()]}, "$[7][0]"),
         ((1, object()), "$[1]"),
         ([{object}], "$[0]{…}"),
-        ({"k" * 100 + " ": object()}, "$['" + "k" * 59 + "…]"),
+        ({"k" * 100 + " ": object()}, "$['kkkkkkkkkkkk...kkkkkkkkkkkk ']"),
+        ({10**5000: object()}, "$[<int>]"),
         (object(), "$"),
     ],
 )
@@ -431,5 +514,10 @@ def test_a_registration_that_would_break_stored_data_is_refused():
         register_type(Plain, name="example.money", **keep)
     with pytest.raises(ValueError, match="already registered as"):
         register_type(Money, name="example.cash", **keep)
-    with pytest.raises(ValueError, match="non-empty"):
-        register_type(Plain, name="", **keep)
+    for name in ("", "\ud800"):
+        with pytest.raises(ValueError, match="non-empty text"):
+            register_type(Plain, name=name, **keep)
+    with pytest.raises(TypeError, match="expected a class"):
+        register_type(5, name="five", **keep)
+    with pytest.raises(TypeError, match="must be functions"):
+        register_type(Plain, name="plain", encode=5, decode=str)

@@ -13,6 +13,7 @@ Every message says what happened, where, and what to do about it.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
 
 
@@ -61,3 +62,12 @@ class IntegrityError(HoldfastError):
 
 class StateStoreError(HoldfastError):
     """The durable store could not do what was asked: unreachable, refused, full, misconfigured."""
+
+
+def shown(value: object) -> str:
+    """A value as a message may show it: short, and whatever its own repr does."""
+    try:
+        text = reprlib.repr(value)
+    except Exception:  # noqa: BLE001 - the message is about something else
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= 60 else text[:60] + "…"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 
 import pytest
@@ -200,6 +202,8 @@ def test_a_function_decides_each_conflict():
     assert asked[3].ours is MISSING
     assert not MISSING
     assert repr(MISSING) == "MISSING"
+    assert copy.deepcopy(asked[1]) == pickle.loads(pickle.dumps(asked[1])) == asked[1]
+    assert copy.deepcopy(asked[1]).base is MISSING
 
 
 def test_a_function_that_fails_or_gives_a_bad_value_merges_nothing():
@@ -207,7 +211,9 @@ def test_a_function_that_fails_or_gives_a_bad_value_merges_nothing():
     before = store.snapshot()
     with pytest.raises(ZeroDivisionError):
         store.merge(theirs, base, on_conflict=lambda conflict: 1 / 0)
-    with pytest.raises(UnsupportedValueError):
+    with pytest.raises(
+        UnsupportedValueError, match="on_conflict returned for namespace 'n', key 'both'"
+    ):
         store.merge(theirs, base, on_conflict=lambda conflict: object())
     assert store.snapshot().diff(before) == NOTHING
     store.set("n", "still", "works")
@@ -215,8 +221,9 @@ def test_a_function_that_fails_or_gives_a_bad_value_merges_nothing():
 
 def test_an_unknown_way_to_resolve_is_refused_even_without_conflicts():
     store, theirs, base = three({}, {}, {})
-    with pytest.raises(ValueError, match="on_conflict must be"):
-        store.merge(theirs, base, on_conflict="mine")
+    for wrong in ("mine", 5, None):
+        with pytest.raises(ValueError, match="on_conflict must be"):
+            store.merge(theirs, base, on_conflict=wrong)
 
 
 def test_merging_a_store_with_itself_changes_nothing():

@@ -291,16 +291,22 @@ def test_an_inner_transaction_undoes_only_its_own_writes():
     assert store.keys("n") == ["after", "outer"]
 
 
-def test_one_transaction_object_can_be_entered_again():
-    store = Store()
-    transaction = store.transaction()
-    for at in range(2):
-        with transaction, transaction:
-            store.set("n", f"k{at}", at)
-    with pytest.raises(KeyError), transaction:
-        store.set("n", "k9", 9)
+def test_snapshots_of_a_transaction_enter_the_history_only_if_it_ends_well():
+    store = Store(max_history=2)
+    kept = [store.snapshot(), store.snapshot()]
+    with pytest.raises(KeyError), store.transaction():
+        taken = [store.snapshot() for _ in range(3)]
+        assert store.history == taken[-2:]
         raise KeyError
-    assert store.keys("n") == ["k0", "k1"]
+    assert store.history == kept
+    with store.transaction():
+        first = store.snapshot()
+        with pytest.raises(KeyError), store.transaction():
+            store.snapshot()
+            raise KeyError
+        second = store.snapshot()
+    assert store.history == [first, second]
+    assert second.parent == first.id
 
 
 def test_a_snapshot_taken_in_a_transaction_outlives_its_end():

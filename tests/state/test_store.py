@@ -234,6 +234,24 @@ def test_copying_a_store_forks_it_and_pickling_is_refused(store):
             pickle.dumps(thing)
 
 
+def test_a_message_stays_short_and_survives_a_repr_that_does_not(store):
+    class Bad:
+        def __repr__(self) -> str:
+            raise OSError
+
+    with pytest.raises(TypeError, match="namespace must be a str, not int: <int>"):
+        store.set(10**5000, "k", 1)
+    with pytest.raises(TypeError, match="key must be a str, not Bad: <Bad"):
+        store.get("n", Bad())
+    for call in (store.set_many, store.get_many):
+        with pytest.raises(TypeError, match="expected a") as caught:
+            call([("a", "b", "x" * 10**6, "extra")])
+        assert len(str(caught.value)) < 200
+    with pytest.raises(TypeError, match="changes must be a dict") as caught:
+        store.apply({"a": "x" * 10**6})
+    assert len(str(caught.value)) < 300
+
+
 def test_a_store_and_a_snapshot_say_what_they_are(store):
     assert repr(store) == "<Store: 1 entries, 16 bytes>"
     snapshot = store.snapshot()

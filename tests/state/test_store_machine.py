@@ -209,7 +209,7 @@ class StoreMachine(RuleBasedStateMachine):
     def the_structure_is_sound(self) -> None:
         for twin in self.all:
             assert len(twin.store) == len(twin.model)
-            root = twin.store._root
+            root = twin.store._live.root
             assert not NOTHING
             if not twin.model:
                 assert root.root is NOTHING

@@ -161,7 +161,7 @@ def test_a_reader_waits_for_a_transaction_and_then_sees_all_of_it():
 
     def read() -> None:
         inside.wait()
-        seen.append(store.get("n", "k"))
+        seen.append((store.get("n", "k"), len(store), repr(store)))
 
     def write() -> None:
         with store.transaction():
@@ -169,9 +169,10 @@ def test_a_reader_waits_for_a_transaction_and_then_sees_all_of_it():
             inside.set()
             threading.Event().wait(0.05)
             store.set("n", "k", "after")
+            store.set("n", "other", "after")
 
     together(read, write)
-    assert seen == ["after"]
+    assert seen == [("after", 2, "<Store: 2 entries, 12 bytes>")]
 
 
 def test_a_finalizer_never_writes_in_the_middle_of_a_write():

@@ -147,4 +147,4 @@ def test_a_store_filled_and_emptied_is_as_small_as_a_new_one(hash_mask, with_sna
         assert store.delete(namespace, key)
     assert len(store) == 0
     assert store.namespaces() == []
-    assert store._root.root is NOTHING
+    assert store._live.root.root is NOTHING

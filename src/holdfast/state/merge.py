@@ -3,51 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Literal, final
+from typing import cast
 
-from holdfast.errors import ConflictError
+from holdfast.errors import ConflictError, UnsupportedValueError, shown
+from holdfast.state.conflict import MISSING, Conflict
 from holdfast.state.diff import Difference, differences
 from holdfast.state.snapshot import find
 from holdfast.state.trie import Trie
 from holdfast.values.binary import decode, encode, same
 
 
-@final
-class Missing:
-    """The type of `MISSING`."""
-
-    def __repr__(self) -> str:
-        return "MISSING"
-
-    def __bool__(self) -> bool:
-        return False
-
-
-MISSING: Final = Missing()
-"""Stands for no entry: on a side of a `Conflict` that has none, or as a decision to delete it."""
-
-
-@dataclass(frozen=True)
-class Conflict:
-    """One entry that both sides changed since the base, each in its own way."""
-
-    namespace: str
-    key: str
-    base: Any
-    ours: Any
-    theirs: Any
-
-
-Resolution = Literal["raise", "ours", "theirs"] | Callable[[Conflict], object]
-"""What to do at a conflict. A function gets it and returns the value to keep, or `MISSING`."""
-
-
-def resolved(ours: Trie, theirs: Trie, base: Trie, on_conflict: Resolution) -> list[Difference]:
+def resolved(ours: Trie, theirs: Trie, base: Trie, on_conflict: object) -> list[Difference]:
     """What to write to ours, as differences of the merged state from it."""
-    if not callable(on_conflict) and on_conflict not in ("raise", "ours", "theirs"):
+    decide: Callable[[Conflict], object] | None = None
+    if callable(on_conflict):
+        decide = cast("Callable[[Conflict], object]", on_conflict)
+    elif on_conflict not in ("raise", "ours", "theirs"):
         raise ValueError(
-            f'on_conflict must be "raise", "ours", "theirs" or a function, not {on_conflict!r}'
+            f'on_conflict must be "raise", "ours", "theirs" or a function, not {shown(on_conflict)}'
         )
     result: list[Difference] = []
     conflicts: list[tuple[str, str]] = []
@@ -62,12 +35,11 @@ def resolved(ours: Trie, theirs: Trie, base: Trie, on_conflict: Resolution) -> l
                 continue
             if on_conflict == "ours":
                 continue
-            if callable(on_conflict):
+            if decide is not None:
                 conflict = Conflict(
                     namespace, key, _value(base_data), _value(our_data), _value(their_data)
                 )
-                decision = on_conflict(conflict)
-                data = None if decision is MISSING else encode(decision)
+                data = _encoded(conflict, decide(conflict))
                 if _same(our_data, data):
                     continue
         result.append((namespace, key, data, our_data))
@@ -80,6 +52,19 @@ def resolved(ours: Trie, theirs: Trie, base: Trie, on_conflict: Resolution) -> l
             conflicts,
         )
     return result
+
+
+def _encoded(conflict: Conflict, decision: object) -> bytes | None:
+    if decision is MISSING:
+        return None
+    try:
+        return encode(decision)
+    except UnsupportedValueError as error:
+        raise UnsupportedValueError(
+            f"what on_conflict returned for namespace {conflict.namespace!r}, key "
+            f"{conflict.key!r}: {error}",
+            error.path,
+        ) from None
 
 
 def _same(a: bytes | None, b: bytes | None) -> bool:

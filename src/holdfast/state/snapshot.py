@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast, final
 
+from holdfast.errors import shown
 from holdfast.state.diff import Changes, Diff, Pair, as_changes, as_diff, differences
 from holdfast.state.names import Text
 from holdfast.state.trie import Trie, hashed, leaves, lookup
@@ -175,7 +176,7 @@ def as_name(value: object, what: str) -> str:
         return value
     if isinstance(value, str):
         return str.__str__(value)
-    raise TypeError(f"the {what} must be a str, not {type(value).__name__}: {value!r}")
+    raise TypeError(f"the {what} must be a str, not {type(value).__name__}: {shown(value)}")
 
 
 def as_row(value: object) -> tuple[Any, ...]:
@@ -189,7 +190,7 @@ def as_pair(value: object) -> Pair:
     """A ``(namespace, key)`` pair, checked."""
     row = as_row(value)
     if len(row) != 2:
-        raise TypeError(f"expected a (namespace, key) pair, not {value!r}")
+        raise TypeError(f"expected a (namespace, key) pair, not {shown(value)}")
     return as_name(row[0], "namespace"), as_name(row[1], "key")
 
 

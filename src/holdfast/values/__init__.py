@@ -9,18 +9,16 @@ the functions that the caller registered for that very name. docs/spec/values.md
 
 from __future__ import annotations
 
-from holdfast.values.binary import canonical, decode, encode, same
+from holdfast.values.binary import decode, encode
 from holdfast.values.extensions import MAX_DEPTH
 from holdfast.values.json_form import from_json, to_json
 from holdfast.values.lowering import register_type
 
 __all__ = [
     "MAX_DEPTH",
-    "canonical",
     "decode",
     "encode",
     "from_json",
     "register_type",
-    "same",
     "to_json",
 ]

@@ -37,7 +37,7 @@ def encode(value: object) -> bytes:
     if is_plain(value, MAX_DEPTH):
         try:
             return pack(value)
-        except (OverflowError, UnicodeEncodeError):
+        except (OverflowError, UnicodeEncodeError, msgspec.MsgspecError):
             # An int beyond 64 bits, or a str that is not text: the slow way tells which, and where.
             return _encode_slowly(value)
     return _encode_slowly(value)
@@ -48,6 +48,8 @@ def _encode_slowly(value: object) -> bytes:
         return pack(lowered(value, MAX_DEPTH))
     except Refusal as refusal:
         raise refusal.error() from None
+    except msgspec.MsgspecError as error:
+        raise UnsupportedValueError(f"cannot keep the value: {error}, at $") from None
 
 
 def decode(data: bytes) -> Any:

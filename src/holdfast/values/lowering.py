@@ -7,21 +7,24 @@ back; it needs no lowering. Everything else is rebuilt, with an ``Ext`` for what
 from __future__ import annotations
 
 import datetime as dt
+import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from decimal import Decimal
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec.msgpack import Ext
 
-from holdfast.errors import UnsupportedValueError
+from holdfast.errors import UnsupportedValueError, shown
 from holdfast.values.extensions import CUSTOM, FROZENSET, MAP, MAX_DEPTH, SET, TUPLE
 from holdfast.values.scalars import int_extension, scalar_extension
 
 T = TypeVar("T")
 
 pack: Final = msgspec.msgpack.Encoder().encode
+
+NAN: Final = float("nan")
 
 registered_types: Final[dict[type, tuple[str, Callable[[Any], object]]]] = {}
 registered_names: Final[dict[str, tuple[type, Callable[[Any], object]]]] = {}
@@ -74,10 +77,14 @@ def register_type(
     ``name`` is what is stored, so it must stay the same for as long as the data lives. Data with a
     name that was not registered is refused when it is read.
     """
+    if not isinstance(kind, type):
+        raise TypeError(f"expected a class to register, not {shown(kind)}")
     if kind in NATIVE:
         raise ValueError(f"{kind.__name__} is stored as it is; only other types can be registered")
-    if not name or not isinstance(name, str):
-        raise ValueError(f"the name of a registered type must be a non-empty str, not {name!r}")
+    if not isinstance(name, str) or not name or not is_text(name):
+        raise ValueError(f"the name of a registered type must be non-empty text, not {shown(name)}")
+    if not callable(encode) or not callable(decode):
+        raise TypeError(f"encode and decode of {kind.__qualname__} must be functions")
     taken = registered_names.get(name)
     if taken is not None and taken[0] is not kind:
         raise ValueError(
@@ -103,7 +110,7 @@ def is_plain(value: object, room: int) -> bool:
             if type(key) is not str and not is_plain_key(key):
                 return False
             kind = type(item)
-            if kind is str or kind is int or kind is bool or item is None or kind is float:
+            if kind is str or kind is int or kind is bool or item is None:
                 continue
             if not is_plain(item, room - 1):
                 return False
@@ -111,25 +118,23 @@ def is_plain(value: object, room: int) -> bool:
     if kind is list:
         for item in cast("list[object]", value):
             kind = type(item)
-            if kind is str or kind is int or kind is bool or item is None or kind is float:
+            if kind is str or kind is int or kind is bool or item is None:
                 continue
             if not is_plain(item, room - 1):
                 return False
         return True
-    return (
-        kind is str
-        or kind is int
-        or kind is bool
-        or value is None
-        or kind is float
-        or kind is bytes
-    )
+    if kind is float:
+        number = cast("float", value)
+        return number == number
+    return kind is str or kind is int or kind is bool or value is None or kind is bytes
 
 
 def is_plain_key(key: object) -> bool:
     """Whether msgpack gives back exactly this dict key, other than a str."""
     kind = type(key)
-    return kind is int or kind is float or kind is bool or key is None or kind is bytes
+    if kind is float:
+        return not math.isnan(cast("float", key))
+    return kind is int or kind is bool or key is None or kind is bytes
 
 
 def lowered(value: object, room: int) -> object:
@@ -137,8 +142,11 @@ def lowered(value: object, room: int) -> object:
     kind = type(value)
     if kind is str:
         return checked_text(cast("str", value))
-    if kind is bool or value is None or kind is float or kind is bytes:
+    if kind is bool or value is None or kind is bytes:
         return value
+    if kind is float:
+        # Many bit patterns say NaN, some processors even make negative ones: one stands for all.
+        return NAN if math.isnan(cast("float", value)) else value
     if kind is int:
         number = cast("int", value)
         if -(2**63) <= number < 2**64:
@@ -147,30 +155,29 @@ def lowered(value: object, room: int) -> object:
     if kind in registered_types:
         name, to_plain = registered_types[kind]
         return Ext(CUSTOM, pack([name, _lower_into(value, to_plain(value), room)]))
-    scalar = scalar_extension(value)
+    # The type is asked and not the object: a proxy may claim any class for itself.
+    scalar = scalar_extension(value, kind)
     if scalar is not None:
         return scalar
+    # Subclasses of the scalars: enums of str and int, numpy's floats, and the like.
+    if issubclass(kind, str):
+        return checked_text(str.__str__(cast("str", value)))
+    if issubclass(kind, int):
+        return lowered(int.__int__(cast("int", value)), room)
+    if issubclass(kind, float):
+        return lowered(float.__float__(cast("float", value)), room)
+    if issubclass(kind, bytes):
+        return bytes(memoryview(cast("bytes", value)))
     if room == 0:
         raise Refusal(f"the value is nested deeper than {MAX_DEPTH} levels", too_deep=True)
-    if isinstance(value, dict):
-        return _lower_dict(value, room)
-    if isinstance(value, list):
-        return _lower_items(value, list.copy(value), room)
-    if isinstance(value, tuple):
-        return Ext(TUPLE, pack(_lower_items(value, list(value), room)))
-    if isinstance(value, (set, frozenset)):
-        items = _lower_items(value, list(value), room)
-        items.sort(key=pack)
-        return Ext(SET if isinstance(value, set) else FROZENSET, pack(items))
-    # Subclasses of the scalars: enums of str and int, numpy's floats, and the like.
-    if isinstance(value, str):
-        return checked_text(str.__str__(value))
-    if isinstance(value, int):
-        return lowered(int.__int__(value), room)
-    if isinstance(value, float):
-        return float.__float__(value)
-    if isinstance(value, bytes):
-        return bytes(memoryview(value))
+    if issubclass(kind, dict):
+        return _lower_dict(cast("dict[Any, Any]", value), room)
+    if issubclass(kind, list):
+        return _lower_items(value, list.copy(cast("list[Any]", value)), room)
+    if issubclass(kind, tuple):
+        return Ext(TUPLE, pack(_lower_items(value, list(cast("tuple[Any, ...]", value)), room)))
+    if issubclass(kind, (set, frozenset)):
+        return _lower_set(cast("Collection[Any]", value), room)
     raise Refusal(
         f"cannot keep a value of type {_type_name(kind)}; convert it to plain data "
         "or register its type with holdfast.register_type"
@@ -199,6 +206,14 @@ def _lower_items(holder: object, items: list[Any], room: int) -> list[Any]:
     return done
 
 
+def _lower_set(value: Collection[Any], room: int) -> Ext:
+    items = _lower_items(value, list(value), room)
+    items.sort(key=pack)
+    if len({pack(item) for item in items}) != len(items):
+        raise Refusal("two items of a set become the same when stored as plain types")
+    return Ext(SET if issubclass(type(value), set) else FROZENSET, pack(items))
+
+
 def _lower_dict(value: dict[Any, Any], room: int) -> object:
     pairs: list[Any] = []
     simple = True
@@ -211,7 +226,7 @@ def _lower_dict(value: dict[Any, Any], room: int) -> object:
             if kind is str:
                 checked_text(cast("str", key))
             elif not is_plain_key(key):
-                if not isinstance(key, (tuple, str, int, float, bytes)):
+                if not issubclass(kind, (tuple, str, int, float, bytes)):
                     raise Refusal(
                         f"cannot keep a dict key of type {_type_name(kind)}; keys may be str, int, "
                         "float, bool, None, bytes or tuple"
@@ -227,35 +242,38 @@ def _lower_dict(value: dict[Any, Any], room: int) -> object:
     except Refusal as refusal:
         refusal.passed(value, _step(at))
         raise
-    if converted and len({pack(key) for key in pairs[::2]}) * 2 != len(pairs):
-        # An enum member and its own value are two keys of one dict, and the same plain str.
-        raise Refusal("two keys of a dict become the same when stored as plain types")
-    if not simple:
-        return Ext(MAP, pack(pairs))
-    return dict(zip(pairs[::2], pairs[1::2], strict=True))
+    plain = dict(zip(pairs[::2], pairs[1::2], strict=True)) if simple else {}
+    if converted:
+        # A member of an enum and its own value may be two keys of one dict, and are one plain str.
+        # Two NaNs are two keys, and stay so; but nobody could say which is which.
+        different = len({pack(key) for key in pairs[::2]})
+        if different * 2 != len(pairs) or (simple and len(plain) != different):
+            raise Refusal("two keys of a dict become the same when stored as plain types")
+    return plain if simple else Ext(MAP, pack(pairs))
 
 
 def _step(key: object) -> str:
     if isinstance(key, str):
         text = str.__str__(key)
-        return "." + text if text.isidentifier() else f"[{_short(repr(text))}]"
-    return f"[{_short(repr(key))}]"
+        return "." + text if text.isidentifier() else f"[{shown(text)}]"
+    return f"[{shown(key)}]"
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else text[:60] + "…"
+def is_text(value: str) -> bool:
+    """Whether a str can be written down: one with a lone surrogate cannot."""
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def checked_text(value: str) -> str:
-    """The str itself, if it is text that can be written down."""
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise Refusal(
-                f"cannot keep a str with a lone surrogate ({value[error.start]!r} at index "
-                f"{error.start}); it is not text that any encoding can say"
-            ) from None
+    """The str itself, if it is text."""
+    if not is_text(value):
+        raise Refusal("cannot keep a str with a lone surrogate: no encoding can write it down")
     return value
 
 

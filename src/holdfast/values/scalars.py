@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import uuid
 import zoneinfo
 from decimal import Decimal
+from typing import Any, Final
 
 from msgspec.msgpack import Ext
 
+from holdfast.errors import InvalidDocumentError, shown
 from holdfast.values.extensions import (
     DATE,
     DATETIME,
@@ -19,22 +22,25 @@ from holdfast.values.extensions import (
     UUID,
 )
 
+_ZONE: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 
-def scalar_extension(value: object) -> Ext | None:
+
+def scalar_extension(value: Any, kind: type) -> Ext | None:
     """The extension type of a scalar that has one; its payload is the text that JSON shows too."""
-    if isinstance(value, dt.datetime):
+    if issubclass(kind, dt.datetime):
         return Ext(DATETIME, _datetime_text(value).encode())
-    if isinstance(value, dt.date):
+    if issubclass(kind, dt.date):
         return Ext(DATE, dt.date(value.year, value.month, value.day).isoformat().encode())
-    if isinstance(value, dt.time):
+    if issubclass(kind, dt.time):
         plain = dt.time(value.hour, value.minute, value.second, value.microsecond, value.tzinfo)
         return Ext(TIME, (plain.isoformat() + _suffix(value.tzinfo, value.fold)).encode())
-    if isinstance(value, dt.timedelta):
+    if issubclass(kind, dt.timedelta):
         return Ext(TIMEDELTA, f"{value.days},{value.seconds},{value.microseconds}".encode())
-    if isinstance(value, uuid.UUID):
+    if issubclass(kind, uuid.UUID):
         return Ext(UUID, str(uuid.UUID(int=value.int)).encode())
-    if isinstance(value, Decimal):
-        return Ext(DECIMAL, str(Decimal(value)).encode())
+    if issubclass(kind, Decimal):
+        # Whether str writes E or e is a setting of the thread, and must not be one of the data.
+        return Ext(DECIMAL, str(Decimal(value)).replace("e", "E").encode())
     return None
 
 
@@ -51,9 +57,7 @@ def read_scalar(code: int, text: str) -> object:
     if code == DATE:
         return dt.date.fromisoformat(text)
     if code == TIME:
-        clock, zone, fold = _without_suffix(text)
-        time = dt.time.fromisoformat(clock).replace(fold=fold)
-        return time if zone is None else time.replace(tzinfo=zone)
+        return _read_time(text)
     days, seconds, microseconds = text.split(",")
     return dt.timedelta(int(days), int(seconds), int(microseconds))
 
@@ -79,38 +83,54 @@ def _datetime_text(value: dt.datetime) -> str:
     return plain.isoformat() + _suffix(value.tzinfo, value.fold)
 
 
-def _suffix(zone: dt.tzinfo | None, fold: int) -> str:
+def _suffix(zone: object, fold: int) -> str:
     """What ISO 8601 cannot say, as RFC 9557 writes it: ``[Europe/Berlin]``, ``[_fold=1]``."""
-    name = f"[{zone.key}]" if isinstance(zone, zoneinfo.ZoneInfo) and zone.key else ""
+    key: object = getattr(zone, "key", None) if isinstance(zone, zoneinfo.ZoneInfo) else None
+    name = f"[{key}]" if isinstance(key, str) and _ZONE.fullmatch(key) else ""
     return name + ("[_fold=1]" if fold else "")
 
 
-def _without_suffix(text: str) -> tuple[str, zoneinfo.ZoneInfo | None, int]:
+def _without_suffix(text: str) -> tuple[str, str, int]:
+    """The clock, the name of the zone or an empty one, the fold."""
     fold = 1 if text.endswith("[_fold=1]") else 0
     text = text.removesuffix("[_fold=1]")
     if not text.endswith("]"):
-        return text, None, fold
+        return text, "", fold
     clock, _, name = text[:-1].partition("[")
-    # Looked up among the zones that this machine has: a name from data never becomes a path.
-    return clock, zoneinfo.ZoneInfo(name) if name in _zones() else None, fold
+    return clock, name, fold
 
 
-_zones_found: set[str] = set()
-
-
-def _zones() -> set[str]:
-    if not _zones_found:
-        _zones_found.update(zoneinfo.available_timezones())
-    return _zones_found
+def _zone(name: str) -> zoneinfo.ZoneInfo | None:
+    # Only what looks like a zone is looked up among the zones: data never names a path or a module.
+    if not _ZONE.fullmatch(name):
+        return None
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return None
 
 
 def _read_datetime(text: str) -> dt.datetime:
-    clock, zone, fold = _without_suffix(text)
+    clock, name, fold = _without_suffix(text)
     moment = dt.datetime.fromisoformat(clock).replace(fold=fold)
-    if zone is None:
-        return moment
-    there = moment.replace(tzinfo=zone)
-    if there.utcoffset() == moment.utcoffset():
-        return there
-    # The zone's rules differ on this machine: the moment itself is what must not change.
+    zone = _zone(name)
+    if zone is not None:
+        there = moment.replace(tzinfo=zone)
+        if there.utcoffset() == moment.utcoffset():
+            return there
+    # The zone is unknown here, or its rules differ: the moment itself is what must not change.
     return moment
+
+
+def _read_time(text: str) -> dt.time:
+    clock, name, fold = _without_suffix(text)
+    time = dt.time.fromisoformat(clock).replace(fold=fold)
+    if not name:
+        return time
+    zone = _zone(name)
+    if zone is None:
+        raise InvalidDocumentError(
+            f"the data holds a time in the zone {shown(name)}, which this machine does not know; "
+            "install the tzdata package"
+        )
+    return time.replace(tzinfo=zone)

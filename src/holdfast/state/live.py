@@ -1,0 +1,145 @@
+"""The version of the state that is being edited: a trie of namespaces, each a trie of bytes.
+
+It knows what belongs to it and keeps count, and nothing of locks: that is the store's business.
+Freezing hands out the root and takes a new owner's number; from then on no node below that root
+belongs to anybody, and the first write to each is a copy.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Final, cast, final
+
+from holdfast.state.snapshot import Snapshot, sorted_keys
+from holdfast.state.trie import (
+    REFUSED,
+    Trie,
+    copy_trie,
+    edit,
+    hashed,
+    is_empty,
+    leaves,
+    lookup,
+    new_trie,
+    owned_leaf,
+    remove,
+)
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+# Numbers of snapshots and of owners come from one counter, so that no number ever serves twice.
+next_number: Final = itertools.count(1).__next__
+
+
+@final
+class Live:
+    """An editable state; ``count`` entries whose values have ``size`` bytes."""
+
+    def __init__(self) -> None:
+        owner: i64 = next_number()
+        self.owner: i64 = owner
+        self.root = new_trie(owner)
+        self.count: i64 = 0
+        self.size: i64 = 0
+        self.unsure = False
+        """Whether a write was cut short, so that the count and the size may be wrong."""
+
+    def edit(self, namespace: str, key: str, data: bytes) -> bool:
+        """Set an entry where that takes no new node; False where it would."""
+        found = lookup(self.root, hashed(namespace), namespace)
+        if found is None:
+            return False
+        trie = cast("Trie", found)
+        if trie.owner != self.owner:
+            return False
+        former = edit(trie, hashed(key), key, data)
+        if former is REFUSED:
+            return False
+        self._account(former, data)
+        return True
+
+    def put(self, namespace: str, key: str, data: bytes) -> None:
+        """Set an entry, copying what is shared."""
+        bits = hashed(key)
+        found = lookup(self.root, hashed(namespace), namespace)
+        former: object | None = None
+        if found is None:
+            trie = new_trie(self.owner)
+            self._adopt(namespace, trie)
+        else:
+            trie = cast("Trie", found)
+            former = lookup(trie, bits, key)
+            if former is not None and former == data:
+                return
+            if trie.owner != self.owner:
+                trie = copy_trie(trie, self.owner)
+                self._adopt(namespace, trie)
+        owned_leaf(trie, bits, for_new_key=former is None)[key] = data
+        self._account(former, data)
+
+    def remove(self, namespace: str, key: str) -> bool:
+        """Delete an entry, and its namespace with the last one; True if there was one."""
+        found = lookup(self.root, hashed(namespace), namespace)
+        if found is None:
+            return False
+        trie = cast("Trie", found)
+        bits = hashed(key)
+        if lookup(trie, bits, key) is None:
+            return False
+        if trie.owner != self.owner:
+            trie = copy_trie(trie, self.owner)
+            self._adopt(namespace, trie)
+        former = cast("bytes", remove(trie, bits, key))
+        if is_empty(trie):
+            remove(self._own_root(), hashed(namespace), namespace)
+        self.count -= 1
+        self.size -= len(former)
+        return True
+
+    def freeze(self, number: int, timestamp: float, parent: int | None) -> Snapshot:
+        """The state as it is now; nothing of it belongs to this editor any more."""
+        self.owner = next_number()
+        return Snapshot(number, timestamp, parent, self.root, self.count, self.size)
+
+    def go_to(self, state: Snapshot) -> None:
+        """Be what a snapshot is."""
+        self.owner = next_number()
+        self.root = state._root
+        self.count = state._count
+        self.size = state._size
+        self.unsure = False
+
+    def mend(self) -> None:
+        """Count anew, and drop emptied namespaces, after a write that was cut short."""
+        count = 0
+        size = 0
+        for namespace in sorted_keys(self.root):
+            trie = cast("Trie", lookup(self.root, hashed(namespace), namespace))
+            if is_empty(trie):
+                remove(self._own_root(), hashed(namespace), namespace)
+            for leaf in leaves(trie.root):
+                count += len(leaf)
+                size += sum(len(cast("bytes", data)) for data in leaf.values())
+        self.count = count
+        self.size = size
+        self.unsure = False
+
+    def _own_root(self) -> Trie:
+        root = self.root
+        if root.owner != self.owner:
+            root = self.root = copy_trie(root, self.owner)
+        return root
+
+    def _adopt(self, namespace: str, trie: Trie) -> None:
+        root = self._own_root()
+        bits = hashed(namespace)
+        is_new = lookup(root, bits, namespace) is None
+        owned_leaf(root, bits, for_new_key=is_new)[namespace] = trie
+
+    def _account(self, former: object | None, data: bytes) -> None:
+        if former is None:
+            self.count += 1
+            self.size += len(data)
+        else:
+            self.size += len(data) - len(cast("bytes", former))
