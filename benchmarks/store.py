@@ -60,9 +60,10 @@ TARGETS_256 = {
 }
 
 
-def value(step: int) -> dict[str, Any]:
-    """The value of the benchmark; another step makes it another value of the same size."""
-    return {"step": step % 100, "name": "onboarding", "done": False, "items": [1, 2, 3]}
+def value(turn: int) -> dict[str, Any]:
+    """The value of the benchmark, and for every later turn another one."""
+    step = 1000 + turn if turn else 3
+    return {"step": step, "name": "onboarding", "done": False, "items": [1, 2, 3]}
 
 
 @dataclass(slots=True)
@@ -159,7 +160,7 @@ def measure(
             row("first set after a snapshot").offer(name, spent / len(sample) * MICRO)
             base = store.snapshot()
             for namespace, key in sample[:100]:
-                store.set(namespace, key, value(step + 50))
+                store.set(namespace, key, value(step + 10_000))
             row("restore, 100 dirty keys").offer(name, timed(store.restore, base) * MICRO)
     for changed in (1, 100, 10_000):
         if changed >= place.size:
