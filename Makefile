@@ -40,7 +40,7 @@ $(BENCHMARKS): bench-%: $(VENV)/tools
 	$(BIN)/python benchmarks/$*.py
 
 docs: $(VENV)/tools
-	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 clean:
 	rm -rf $(VENV) build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

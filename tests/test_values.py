@@ -494,6 +494,8 @@ def test_a_registered_type_that_gives_what_cannot_be_kept_is_refused():
     assert decode(encode(Image(b"x"))) == Image(b"x")
     with pytest.raises(UnsupportedValueError, match="object"):
         encode([Image(object())])
+    with pytest.raises(UnsupportedValueError, match="nested deeper"):
+        encode(deep(MAX_DEPTH, Image(b"x")))
 
 
 def test_a_name_that_is_not_registered_is_refused_with_what_to_do():

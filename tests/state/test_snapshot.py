@@ -13,6 +13,7 @@ import pytest
 import holdfast
 from holdfast import Snapshot, Store
 from holdfast.state.trie import Branch, leaves
+from holdfast.values import encode
 
 
 def filled(count: int, namespaces: int = 1) -> Store:
@@ -224,6 +225,14 @@ def test_the_digest_is_what_the_specification_says():
     assert store.snapshot().digest == "sha256:" + hashlib.sha256(packed).hexdigest()
 
 
+def test_the_digest_of_a_large_state_is_that_of_its_parts_in_order():
+    snapshot = filled(5000, 3).snapshot()
+    sha = hashlib.sha256()
+    for namespace, key, value in snapshot.items():
+        sha.update(b"\x93" + encode(namespace) + encode(key) + encode(value))
+    assert snapshot.digest == "sha256:" + sha.hexdigest()
+
+
 def test_the_digest_is_computed_once():
     snapshot = filled(10).snapshot()
     assert snapshot.digest is snapshot.digest
@@ -235,6 +244,14 @@ def test_items_come_sorted_and_one_by_one():
     assert [(namespace, key) for namespace, key, _ in items] == snapshot.keys
     assert snapshot.keys == sorted(snapshot.keys)
     assert {(n, k): v for n, k, v in items}["n1", "k3"] == {"at": 3}
+
+
+def test_a_snapshot_knows_what_it_contains():
+    snapshot = filled(3).snapshot()
+    assert ("n0", "k1") in snapshot
+    assert ("n0", "k9") not in snapshot
+    assert snapshot.contains("n0", "k1")
+    assert not snapshot.contains("other", "k1")
 
 
 def test_a_fork_and_its_origin_do_not_see_each_other():
