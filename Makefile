@@ -48,17 +48,20 @@ clean:
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/python: constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) --upgrade pip
-	$(PIP) --upgrade setuptools 'mypy[mypyc]'
+	@echo "setting up $(VENV), once"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --upgrade pip
+	@$(PIP) --upgrade setuptools 'mypy[mypyc]'
 	@touch $@
 
 # Built anew whenever a source changes, so that what runs is what is written.
 $(VENV)/package: $(VENV)/python $(SOURCES)
 	@find src -name '*.so' -delete
-	$(PIP) --no-build-isolation --editable .
+	@echo "building holdfast"
+	@$(PIP) --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/tools: $(VENV)/package
-	$(PIP) --group dev
+	@echo "installing what development needs"
+	@$(PIP) --group dev
 	@touch $@

@@ -89,7 +89,7 @@ def test_an_account_that_was_not_taken_is_taken_later(monkeypatch):
 def test_a_batch_that_is_cut_short_is_undone(monkeypatch, at):
     made = filled()
     before = made.snapshot()
-    real, calls = live.Live.put, []
+    real, calls = live.Live._account, []
 
     def struck(self, *args):
         calls.append(1)
@@ -98,7 +98,7 @@ def test_a_batch_that_is_cut_short_is_undone(monkeypatch, at):
         real(self, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(live.Live, "put", struck)
+        patch.setattr(live.Live, "_account", struck)
         with pytest.raises(StruckError):
             made.set_many(("n", f"k{key * 3}", "new") for key in range(60))
     after = made.snapshot()

@@ -61,8 +61,11 @@ class Store:
         self._lock = threading.RLock()
         self._writing = False
         """Whether a write is half-way done."""
+        self._alone: i64 = 0
+        """Above 0 while an operation of several steps is under way: then nothing is one step. Only
+        compiled code asks, and it cannot be struck between counting up and down."""
         self._open: i64 = 0
-        """How many transactions and merges are under way, each inside the one before."""
+        """How many transactions are under way, each inside the one before."""
         self._live = Live()
         self._parent: int | None = None
         self._max_history = max_history
@@ -77,7 +80,7 @@ class Store:
         space = as_name(namespace, "namespace")
         name = as_name(key, "key")
         data = encoded(space, name, value)
-        one_step = _ONE_STEP and self._open == 0 and not self._writing
+        one_step = _ONE_STEP and self._alone == 0 and not self._writing
         if one_step and self._live.edit(space, name, data):
             return
         check_text(space, "namespace")
@@ -97,7 +100,7 @@ class Store:
         """A fresh copy of the value, or ``default``."""
         space = as_name(namespace, "namespace")
         name = as_name(key, "key")
-        if _ONE_STEP and self._open == 0 and not self._writing:
+        if _ONE_STEP and self._alone == 0 and not self._writing:
             data = find(self._live.root, space, name)
         else:
             data = self._find(space, name)
@@ -133,10 +136,13 @@ class Store:
         wanted: list[object] = list(pairs)
         found: list[bytes | None] = []
         with self._lock:
-            root = self._live.root
-            for pair in wanted:
-                namespace, key = as_pair(pair)
-                found.append(find(root, namespace, key))
+            self._alone += 1
+            try:
+                for pair in wanted:
+                    namespace, key = as_pair(pair)
+                    found.append(find(self._live.root, namespace, key))
+            finally:
+                self._alone -= 1
         return [None if data is None else decode(data) for data in found]
 
     def apply(self, changes: Changes) -> None:
@@ -157,8 +163,12 @@ class Store:
         """The keys of a namespace, sorted; none if there is no such namespace."""
         space = as_name(namespace, "namespace")
         with self._lock:
-            found = lookup(self._live.root, hashed(space), space)
-            return [] if found is None else sorted_keys(cast("Trie", found))
+            self._alone += 1
+            try:
+                found = lookup(self._live.root, hashed(space), space)
+                return [] if found is None else sorted_keys(cast("Trie", found))
+            finally:
+                self._alone -= 1
 
     def namespaces(self) -> list[str]:
         """The namespaces that hold anything, sorted."""
@@ -225,16 +235,15 @@ class Store:
             other = as_snapshot(theirs)
         origin = as_snapshot(base)
         with self._lock:
-            depth = self._open
+            self._alone += 1
             try:
-                self._open = depth + 1
                 writes = resolved(self._live.root, other._root, origin._root, on_conflict)
                 batch = Batch([])
                 for namespace, key, data, _ in writes:
                     batch.add(namespace, key, data)
                 self._write(batch)
             finally:
-                self._open = depth
+                self._alone -= 1
         return as_diff(writes)
 
     def __contains__(self, pair: object) -> bool:
@@ -287,11 +296,11 @@ class Store:
                 self._writing = True
                 at: i64 = 0
                 while at < len(batch.data):
-                    data = batch.data[at]
+                    namespace, key, data = batch.namespaces[at], batch.keys[at], batch.data[at]
                     if data is None:
-                        self._live.remove(batch.namespaces[at], batch.keys[at])
-                    else:
-                        self._live.put(batch.namespaces[at], batch.keys[at], data)
+                        self._live.remove(namespace, key)
+                    elif not self._live.edit(namespace, key, data):
+                        self._live.put(namespace, key, data)
                     at += 1
             except BaseException:
                 self._live.unsure = True
@@ -307,6 +316,7 @@ class Store:
 
     def _end_transaction(self, before: Snapshot, depth: i64, fresh: int, *, failed: bool) -> None:
         self._open = depth
+        self._alone -= 1
         if failed:
             self._go_to(before, before.parent)
             del self._fresh[fresh:]
@@ -355,6 +365,7 @@ class Transaction:
             self._depth = store._open
             self._fresh = len(store._fresh)
             store._open = self._depth + 1
+            store._alone += 1
         except BaseException:
             store._lock.release()
             raise
@@ -379,6 +390,7 @@ def _transaction(store: Store) -> Iterator[Store]:
         fresh = len(store._fresh)
         try:
             store._open = depth + 1
+            store._alone += 1
             yield store
         except BaseException:
             store._end_transaction(before, depth, fresh, failed=True)
