@@ -294,14 +294,8 @@ class Store:
             self._before_write()
             try:
                 self._writing = True
-                at: i64 = 0
-                while at < len(batch.data):
-                    namespace, key, data = batch.namespaces[at], batch.keys[at], batch.data[at]
-                    if data is None:
-                        self._live.remove(namespace, key)
-                    elif not self._live.edit(namespace, key, data):
-                        self._live.put(namespace, key, data)
-                    at += 1
+                # A call: what strikes in the jump of a loop right here, Python 3.13 does not catch.
+                self._write_each(batch)
             except BaseException:
                 self._live.unsure = True
                 if before is not None:
@@ -313,6 +307,16 @@ class Store:
                 raise
             finally:
                 self._writing = False
+
+    def _write_each(self, batch: Batch) -> None:
+        at: i64 = 0
+        while at < len(batch.data):
+            namespace, key, data = batch.namespaces[at], batch.keys[at], batch.data[at]
+            if data is None:
+                self._live.remove(namespace, key)
+            elif not self._live.edit(namespace, key, data):
+                self._live.put(namespace, key, data)
+            at += 1
 
     def _end_transaction(self, before: Snapshot, depth: i64, fresh: int, *, failed: bool) -> None:
         self._open = depth
