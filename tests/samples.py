@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import datetime as dt
 import enum
+import json
 import math
 import uuid
 import zoneinfo
@@ -12,6 +13,8 @@ from decimal import Decimal
 from typing import Any
 
 from hypothesis import strategies as st
+
+from holdfast.values import from_json, to_json
 
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 ODD_ZONE = dt.timezone(dt.timedelta(hours=-3, minutes=-7, seconds=-12, microseconds=5))
@@ -199,3 +202,8 @@ def deep(depth: int, leaf: Any = 0) -> Any:
     for _ in range(depth):
         value = [value]
     return value
+
+
+def through_json(value: Any) -> Any:
+    """As another program would see it: only what the JSON text says."""
+    return from_json(json.loads(json.dumps(to_json(value), allow_nan=False)))

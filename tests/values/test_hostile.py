@@ -1,0 +1,105 @@
+"""Data from outside that is not a value, or poses as another one: refused, never run."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import holdfast
+from holdfast import InvalidDocumentError
+from holdfast.values import decode, encode, from_json, to_json
+from samples import deep, through_json
+
+Ext = msgspec.msgpack.Ext
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        b"\x91",
+        b"\x90\x90",
+        b"\xa1\xff",
+        b"\x91" * 100_000 + b"\x90",
+        b"\xdd\xff\xff\xff\xff",
+        b"\x81\x80\x01",
+        msgspec.msgpack.encode(Ext(99, b"x")),
+        msgspec.msgpack.encode(Ext(1, b"not a number")),
+        msgspec.msgpack.encode(Ext(2, b"x")),
+        msgspec.msgpack.encode(Ext(3, b"x")),
+        msgspec.msgpack.encode(Ext(4, b"yesterday")),
+        msgspec.msgpack.encode(Ext(5, b"\xff")),
+        msgspec.msgpack.encode(Ext(7, b"1,2")),
+        msgspec.msgpack.encode(Ext(16, msgspec.msgpack.encode("abc"))),
+        msgspec.msgpack.encode(Ext(17, msgspec.msgpack.encode([[1]]))),
+        msgspec.msgpack.encode(Ext(19, msgspec.msgpack.encode([1]))),
+        msgspec.msgpack.encode(Ext(20, msgspec.msgpack.encode(["os.system"]))),
+    ],
+    ids=range(19),
+)
+def test_bytes_that_are_no_value_are_refused(data):
+    with pytest.raises(InvalidDocumentError):
+        decode(data)
+
+
+def test_extension_types_nested_without_end_do_not_crash():
+    data = msgspec.msgpack.encode([])
+    for _ in range(3000):
+        data = msgspec.msgpack.encode([Ext(16, data)])
+    with pytest.raises(InvalidDocumentError, match="nested"):
+        decode(data)
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_a_value_or_refused(data):
+    try:
+        value = decode(data)
+    except holdfast.HoldfastError:
+        return
+    encode(value)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"$unknown": 1},
+        {"$": 1},
+        {"$tuple": "abc"},
+        {"$set": [[1]]},
+        {"$set": 7},
+        {"$map": [[1]]},
+        {"$map": [{"a": 1}]},
+        {"$map": [[[1], 2]]},
+        {"$bytes": "not base64!"},
+        {"$bytes": 1},
+        {"$float": "1.5"},
+        {"$int": "ten"},
+        {"$int": "9" * 5000},
+        {"$decimal": "x"},
+        {"$datetime": ["2026"]},
+        {"$uuid": "x"},
+        {"$type": ["only a name"]},
+        {"$type": [1, 2]},
+        deep(10_000),
+        {"$$tuple": deep(300)},
+    ],
+    ids=lambda tree: repr(tree)[:30] if str(type(tree)) and not isinstance(tree, list) else "deep",
+)
+def test_json_that_is_no_value_is_refused(tree):
+    with pytest.raises(InvalidDocumentError):
+        from_json({"a": [tree]})
+
+
+def test_a_users_dict_that_poses_as_a_tag_stays_a_dict():
+    hostile = {"$type": ["os.system", "echo pwned"]}
+    assert to_json(hostile) == {"$$type": ["os.system", "echo pwned"]}
+    assert through_json(hostile) == hostile
+
+
+def test_plain_values_look_in_json_as_they_are():
+    value = {"step": 3, "name": "Grüße", "done": False, "items": [1, 2.5, None], "$a": 1}
+    assert to_json(value) == value
+    assert to_json((1, b"x", {2: 3})) == {"$tuple": [1, {"$bytes": "eA=="}, {"$map": [[2, 3]]}]}
