@@ -7,6 +7,8 @@ import datetime as dt
 import enum
 import json
 import math
+import subprocess
+import sys
 import uuid
 import zoneinfo
 from decimal import Decimal
@@ -207,3 +209,17 @@ def deep(depth: int, leaf: Any = 0) -> Any:
 def through_json(value: Any) -> Any:
     """As another program would see it: only what the JSON text says."""
     return from_json(json.loads(json.dumps(to_json(value), allow_nan=False)))
+
+
+def printed_under_any_hash_seed(program: str) -> set[str]:
+    """What a program prints in processes that hash differently; one thing, if all is well."""
+    return {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for seed in "012"
+    }

@@ -39,11 +39,11 @@ def encode(value: object) -> bytes:
             return pack(value)
         except (OverflowError, UnicodeEncodeError, msgspec.MsgspecError):
             # An int beyond 64 bits, or a str that is not text: the slow way tells which, and where.
-            return _encode_slowly(value)
-    return _encode_slowly(value)
+            return _encode_lowered(value)
+    return _encode_lowered(value)
 
 
-def _encode_slowly(value: object) -> bytes:
+def _encode_lowered(value: object) -> bytes:
     try:
         return pack(lowered(value, MAX_DEPTH))
     except Refusal as refusal:
@@ -82,9 +82,8 @@ def canonical(data: bytes) -> bytes:
     first = data[0]
     # Only maps, arrays and extension types can hold a dict. msgpack's first byte tells: 80-9f are
     # short maps and arrays, c7-c9 and d4-d8 extension types, dc-df long arrays and maps.
-    if first < 0x80 or 0x9F < first < 0xC7 or 0xC9 < first < 0xD4 or 0xD8 < first < 0xDC:
-        return data
-    if first > 0xDF:
+    holds_items = 0x80 <= first <= 0x9F or 0xDC <= first <= 0xDF
+    if not holds_items and not (0xC7 <= first <= 0xC9 or 0xD4 <= first <= 0xD8):
         return data
     tree = unpack_raw(data)
     if _is_textual(tree):
