@@ -33,12 +33,16 @@ class ConflictError(HoldfastError):
     """Two writers changed the same thing.
 
     ``conflicts`` lists the ``(namespace, key)`` pairs that both sides changed, sorted; it is empty
-    where a conflict has no keys to name.
+    where a conflict has no keys to name. ``key`` is the key of a ``StateStore`` whose condition did
+    not hold, where it was one.
     """
 
-    def __init__(self, message: str, conflicts: Iterable[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self, message: str, conflicts: Iterable[tuple[str, str]] = (), *, key: str | None = None
+    ) -> None:
         super().__init__(message)
         self.conflicts: list[tuple[str, str]] = sorted(conflicts)
+        self.key = key
 
 
 class UnsupportedValueError(HoldfastError, TypeError):
@@ -61,7 +65,16 @@ class IntegrityError(HoldfastError):
 
 
 class StateStoreError(HoldfastError):
-    """The durable store could not do what was asked: unreachable, refused, full, misconfigured."""
+    """The durable store could not do what was asked: unreachable, refused, full, misconfigured.
+
+    ``transient``: the same call may succeed later, with nothing changed by hand.
+    ``unknown``: it was a write, and whether it was done cannot be told; read before trying again.
+    """
+
+    def __init__(self, message: str, *, transient: bool = False, unknown: bool = False) -> None:
+        super().__init__(message)
+        self.transient = transient
+        self.unknown = unknown
 
 
 def shown(value: object) -> str:

@@ -1,0 +1,154 @@
+"""What our backends share: the gate, listing by pages, and the end of a store's life.
+
+A backend says how to do one thing to keys that are known to be good, in methods that begin with an
+underscore; this class is what the outside calls.
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from holdfast.errors import ConflictError, StateStoreError, shown
+from holdfast.stores.contract import Entry, Etags, Put, StateStore
+from holdfast.stores.gate import (
+    Span,
+    checked_etag,
+    checked_key,
+    checked_limit,
+    checked_put,
+    checked_puts,
+    checked_span,
+)
+
+PAGE = 1000
+
+
+class Backend(StateStore):
+    """A ``StateStore`` whose every call passes the gate."""
+
+    place: str = ""
+    """Where it keeps things, as a person may see it: no secrets."""
+
+    _closed = False
+
+    async def get(self, key: str) -> Entry | None:
+        """What the key holds, or None."""
+        self._check_open()
+        return await self._get(checked_key(key))
+
+    async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
+        """What the keys hold, in the order asked, without those that hold nothing."""
+        self._check_open()
+        wanted = list(dict.fromkeys(checked_key(key) for key in keys))
+        found = await self._get_many(wanted) if wanted else {}
+        return {key: found[key] for key in wanted if key in found}
+
+    async def put(
+        self, key: str, value: bytes, *, if_match: str | None = None, if_absent: bool = False
+    ) -> str:
+        """Write, where the key still has this etag or is absent if so asked; gives the new etag."""
+        self._check_open()
+        return await self._put(checked_put(key, value, if_match, if_absent))
+
+    async def put_many(self, puts: Iterable[Put]) -> Etags:
+        """Write several, each key once; gives the new etags in order."""
+        self._check_open()
+        checked = checked_puts(puts)
+        return await self._put_many(checked) if checked else []
+
+    async def delete(self, key: str, *, if_match: str | None = None) -> bool:
+        """Remove, where the key still has this etag if so asked; whether there was one."""
+        self._check_open()
+        return await self._delete(checked_key(key), checked_etag(if_match))
+
+    def list(
+        self, prefix: str = "", *, start_after: str = "", limit: int | None = None
+    ) -> AsyncIterator[str]:
+        """The keys that start with the prefix and come after another, in order, at most so many."""
+        self._check_open()
+        span = checked_span(prefix, start_after)
+        return self._list(span, checked_limit(limit))
+
+    async def close(self) -> None:
+        """Give back what was opened. Closing twice is once; any other call afterwards is refused."""
+        if not self._closed:
+            self._closed = True
+            await self._close()
+
+    @abstractmethod
+    async def _get(self, key: str) -> Entry | None: ...
+
+    async def _get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
+        entries = {key: await self._get(key) for key in keys}
+        return {key: entry for key, entry in entries.items() if entry is not None}
+
+    @abstractmethod
+    async def _put(self, put: Put) -> str: ...
+
+    async def _put_many(self, puts: Sequence[Put]) -> Etags:
+        return [await self._put(put) for put in puts]
+
+    @abstractmethod
+    async def _delete(self, key: str, if_match: str | None) -> bool: ...
+
+    @abstractmethod
+    async def _page(self, span: Span, count: int) -> Sequence[str]:
+        """The first keys of a span, in order: fewer than asked only where there are no more."""
+
+    async def _list(self, span: Span, limit: int | None) -> AsyncIterator[str]:
+        left = limit
+        while left is None or left > 0:
+            self._check_open()
+            count = PAGE if left is None else min(PAGE, left)
+            page = await self._page(span, count)
+            for key in page:
+                yield key
+            if len(page) < count:
+                return
+            span = span.beyond(page[-1])
+            left = None if left is None else left - count
+
+    async def _close(self) -> None:
+        return
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StateStoreError(f"{self!r} is closed: open another with open_state_store(url)")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.place}>"
+
+
+def new_etag() -> str:
+    """An etag that no other write has, of any key, process or machine."""
+    return secrets.token_hex(8)
+
+
+def check_condition(put: Put, found: str | None) -> None:
+    """Raise ConflictError unless the etag found (None: the key is absent) is what the put wants."""
+    if put.if_absent:
+        if found is not None:
+            raise already_there(put.key)
+    elif put.if_match is not None and put.if_match != found:
+        raise not_matching(put.key, put.if_match, found)
+
+
+def already_there(key: str) -> ConflictError:
+    """The error for ``if_absent`` of a key that exists."""
+    return ConflictError(
+        f"the key {shown(key)} exists already, and was to be absent: "
+        "read it and decide, or write with its etag as if_match",
+        key=key,
+    )
+
+
+def not_matching(key: str, expected: str, found: str | None) -> ConflictError:
+    """The error for ``if_match`` of a key that has another etag, or none."""
+    now = "it does not exist" if found is None else f"it has {shown(found)} now"
+    return ConflictError(
+        f"the key {shown(key)} was changed by another writer: etag {shown(expected)} was expected, "
+        f"{now}. Read it again and decide",
+        key=key,
+    )

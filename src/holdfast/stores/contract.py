@@ -1,0 +1,117 @@
+"""The contract: a map from text keys to bytes, with etags, listed in the order of keys.
+
+It is small so that any durable home can keep it. What a store can do beyond it is declared in
+attributes of the class or the object, never guessed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TypeAlias
+
+# Under another name, as the design calls a method of the store `list`.
+Etags: TypeAlias = list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a key holds. The etag names this very write: it is compared, and never interpreted."""
+
+    value: bytes
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """One write of several: as the arguments of ``StateStore.put``."""
+
+    key: str
+    value: bytes
+    if_match: str | None = None
+    if_absent: bool = False
+
+
+class StateStore(ABC):
+    """A durable home of bytes: ``key -> bytes`` with etags.
+
+    Keys are text of 1 to 8,192 bytes in UTF-8, of any characters, and listed in the order of their
+    code points. A write is durable when its call returns. A condition that does not hold raises
+    ``ConflictError``, and nothing of that call is written. What fails otherwise raises
+    ``StateStoreError``.
+
+    A store connects on first use. It is an async context manager that closes itself.
+    """
+
+    atomic_put_many: bool = False
+    """Whether ``put_many`` is all or nothing, also for a reader and in a crash."""
+
+    durable: bool = True
+    """Whether what was acknowledged survives the end of the process."""
+
+    shared: bool = True
+    """Whether several processes may use the same place at once."""
+
+    writable: bool = True
+    """Whether it takes writes at all."""
+
+    @abstractmethod
+    async def get(self, key: str) -> Entry | None:
+        """What the key holds, or None."""
+
+    async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
+        """What the keys hold, in the order asked, without those that hold nothing."""
+        found = {}
+        for key in keys:
+            entry = await self.get(key)
+            if entry is not None:
+                found[key] = entry
+        return found
+
+    @abstractmethod
+    async def put(
+        self, key: str, value: bytes, *, if_match: str | None = None, if_absent: bool = False
+    ) -> str:
+        """Write, where the key still has this etag or is absent if so asked; gives the new etag."""
+
+    async def put_many(self, puts: Iterable[Put]) -> Etags:
+        """Write several, each key once; gives the new etags in order.
+
+        Where ``atomic_put_many`` is True all are written or none. Elsewhere they are written in
+        order, and the first that fails ends it.
+        """
+        return [
+            await self.put(put.key, put.value, if_match=put.if_match, if_absent=put.if_absent)
+            for put in puts
+        ]
+
+    @abstractmethod
+    async def delete(self, key: str, *, if_match: str | None = None) -> bool:
+        """Remove, where the key still has this etag if so asked; whether there was one."""
+
+    @abstractmethod
+    def list(
+        self, prefix: str = "", *, start_after: str = "", limit: int | None = None
+    ) -> AsyncIterator[str]:
+        """The keys that start with the prefix and come after another, in order, at most so many.
+
+        It is no snapshot: a key that is written or removed meanwhile may or may not be seen, one
+        that is there all the time is seen once.
+        """
+
+    async def close(self) -> None:
+        """Give back what was opened. Closing twice is once; any other call afterwards is refused."""
+        return
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

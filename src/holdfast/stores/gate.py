@@ -1,0 +1,138 @@
+"""The gate: what every key, value and condition passes before a backend sees it.
+
+Nothing behind it has to doubt its input, so that a bad one is refused with the same words, and
+before anything is written, whatever the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from holdfast.errors import UnsupportedValueError, shown
+from holdfast.stores.contract import Put
+
+MAX_KEY_BYTES = 8192
+"""Room for two ids of 256 characters, percent-encoded (3,072 bytes each at most), and a path."""
+
+
+def checked_key(key: object) -> str:
+    """A key that every backend can keep, or a refusal."""
+    if not isinstance(key, str):
+        raise TypeError(f"a key is a str, not {shown(key)}")
+    if not key:
+        raise ValueError("a key has at least one character; this one is empty")
+    size = len(encoded(key, "key"))
+    if size > MAX_KEY_BYTES:
+        raise ValueError(
+            f"a key has at most {MAX_KEY_BYTES:,} bytes in UTF-8; this one has {size:,}: {shown(key)}"
+        )
+    return str(key)
+
+
+def checked_put(key: object, value: object, if_match: object, if_absent: object) -> Put:
+    """A write that every backend can do, or a refusal."""
+    key = checked_key(key)
+    if not isinstance(value, bytes):
+        raise TypeError(f"the value for the key {shown(key)} is bytes, not {shown(value)}")
+    if not isinstance(if_absent, bool):
+        raise TypeError(f"if_absent is True or False, not {shown(if_absent)}")
+    match = checked_etag(if_match)
+    if match is not None and if_absent:
+        raise ValueError(
+            f"the key {shown(key)} cannot both have an etag and be absent: "
+            "give if_match or if_absent, not both"
+        )
+    return Put(key, bytes(value), match, if_absent)
+
+
+def checked_puts(puts: Iterable[object]) -> list[Put]:
+    """Writes to as many keys, or a refusal of all."""
+    checked = []
+    keys = set()
+    for put in puts:
+        if not isinstance(put, Put):
+            raise TypeError(f"put_many takes Put(key, value, if_match, if_absent), not {shown(put)}")
+        checked.append(checked_put(put.key, put.value, put.if_match, put.if_absent))
+        if put.key in keys:
+            raise ValueError(f"put_many writes each key once; {shown(put.key)} is there twice")
+        keys.add(put.key)
+    return checked
+
+
+def checked_etag(etag: object) -> str | None:
+    """An etag as a store gave it, or None."""
+    if etag is None or isinstance(etag, str):
+        return etag
+    raise TypeError(f"an etag is the str that a store gave, not {shown(etag)}")
+
+
+def encoded(text: str, what: str) -> bytes:
+    """Text as UTF-8, or a refusal of what cannot be written down."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise UnsupportedValueError(
+            f"the {what} {shown(text)} has a lone surrogate; it is not text that can be stored"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The keys that a listing asks for: those with a prefix that come after another key."""
+
+    prefix: str
+    after: str = ""
+
+    @property
+    def low(self) -> str:
+        """Where to begin: with this one excluded if ``exclusive``."""
+        return self.after if self.exclusive else self.prefix
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether ``low`` itself is not one of them."""
+        return self.after >= self.prefix and self.after != ""
+
+    @property
+    def high(self) -> str | None:
+        """What all of them come before, or None where nothing bounds them."""
+        return after_all_with(self.prefix)
+
+    def holds(self, key: str) -> bool:
+        """Whether it is one of them."""
+        return key.startswith(self.prefix) and key > self.after
+
+    def beyond(self, key: str) -> Span:
+        """What is left after a key."""
+        return replace(self, after=key)
+
+
+def checked_span(prefix: object, start_after: object) -> Span:
+    """What to list, or a refusal."""
+    for text, what in ((prefix, "prefix"), (start_after, "start_after")):
+        if not isinstance(text, str):
+            raise TypeError(f"{what} is a str, not {shown(text)}")
+        encoded(text, what)
+    return Span(str(prefix), str(start_after))
+
+
+def checked_limit(limit: object) -> int | None:
+    """How many keys at most, or None."""
+    if limit is None:
+        return None
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        raise TypeError(f"limit is an int or None, not {shown(limit)}")
+    if limit < 0:
+        raise ValueError(f"limit is 0 or more, not {limit}")
+    return limit
+
+
+def after_all_with(prefix: str) -> str | None:
+    """The first text, in the order of code points, after all that start with the prefix."""
+    rest = prefix.rstrip("\U0010ffff")
+    if not rest:
+        return None
+    point = ord(rest[-1]) + 1
+    # No text has a code point of the surrogates' range.
+    return rest[:-1] + chr(0xE000 if point == 0xD800 else point)

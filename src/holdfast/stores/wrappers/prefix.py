@@ -1,0 +1,85 @@
+"""A store within a store: every key gets the same beginning, and only those keys are seen."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
+
+from holdfast.errors import ConflictError
+from holdfast.stores.contract import Entry, Etags, Put, StateStore
+from holdfast.stores.gate import checked_key, checked_puts, checked_span
+from holdfast.stores.wrappers.base import WrappedStateStore
+
+
+class PrefixedStateStore(WrappedStateStore):
+    """Keeps its keys under a prefix of another store, so that several share one place."""
+
+    def __init__(self, inner: StateStore, prefix: str) -> None:
+        super().__init__(inner)
+        self.prefix = checked_key(prefix)
+
+    async def get(self, key: str) -> Entry | None:
+        """What the key holds, or None."""
+        return await self.inner.get(self._under(key))
+
+    async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
+        """What the keys hold, in the order asked, without those that hold nothing."""
+        found = await self.inner.get_many([self._under(key) for key in keys])
+        return {self._without(key): entry for key, entry in found.items()}
+
+    async def put(
+        self, key: str, value: bytes, *, if_match: str | None = None, if_absent: bool = False
+    ) -> str:
+        """Write, where the key still has this etag or is absent if so asked; gives the new etag."""
+        with self._named():
+            return await self.inner.put(
+                self._under(key), value, if_match=if_match, if_absent=if_absent
+            )
+
+    async def put_many(self, puts: Iterable[Put]) -> Etags:
+        """Write several, each key once; gives the new etags in order."""
+        under = [
+            Put(self._under(put.key), put.value, put.if_match, put.if_absent)
+            for put in checked_puts(puts)
+        ]
+        with self._named():
+            return await self.inner.put_many(under)
+
+    async def delete(self, key: str, *, if_match: str | None = None) -> bool:
+        """Remove, where the key still has this etag if so asked; whether there was one."""
+        with self._named():
+            return await self.inner.delete(self._under(key), if_match=if_match)
+
+    def list(
+        self, prefix: str = "", *, start_after: str = "", limit: int | None = None
+    ) -> AsyncIterator[str]:
+        """The keys that start with the prefix and come after another, in order, at most so many."""
+        span = checked_span(prefix, start_after)
+        after = self.prefix + span.after if span.after else ""
+        inner = self.inner.list(self.prefix + span.prefix, start_after=after, limit=limit)
+        return self._shortened(inner)
+
+    async def _shortened(self, keys: AsyncIterator[str]) -> AsyncIterator[str]:
+        async for key in keys:
+            # The prefix itself is a key of the store inside, but none of this one.
+            if key != self.prefix:
+                yield self._without(key)
+
+    def _under(self, key: str) -> str:
+        return self.prefix + checked_key(key)
+
+    def _without(self, key: str) -> str:
+        return key[len(self.prefix) :]
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """A conflict names the key as this store's users know it."""
+        try:
+            yield
+        except ConflictError as conflict:
+            if conflict.key is not None:
+                conflict.key = self._without(conflict.key)
+            raise
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.prefix!r} of {self.inner!r}>"

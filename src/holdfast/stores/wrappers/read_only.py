@@ -1,0 +1,36 @@
+"""A store that takes no writes: for looking at production."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.errors import StateStoreError
+from holdfast.stores.contract import Etags, Put, StateStore
+from holdfast.stores.wrappers.base import WrappedStateStore
+
+
+class ReadOnlyStateStore(WrappedStateStore):
+    """Reads as the store inside does, and refuses every write."""
+
+    def __init__(self, inner: StateStore) -> None:
+        super().__init__(inner)
+        self.writable = False
+
+    async def put(
+        self, key: str, value: bytes, *, if_match: str | None = None, if_absent: bool = False
+    ) -> str:
+        """Refused."""
+        raise self._refusal()
+
+    async def put_many(self, puts: Iterable[Put]) -> Etags:
+        """Refused."""
+        raise self._refusal()
+
+    async def delete(self, key: str, *, if_match: str | None = None) -> bool:
+        """Refused."""
+        raise self._refusal()
+
+    def _refusal(self) -> StateStoreError:
+        return StateStoreError(
+            f"{self!r} takes no writes: open the store without read_only to change it"
+        )

@@ -1,0 +1,174 @@
+"""A Hypothesis state machine that does the same to any store and to the one in memory.
+
+Whatever the two answer must be equal but for the etags, which are paired as they come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from holdfast.errors import ConflictError
+from holdfast.stores.contract import Put, StateStore
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.wrappers.prefix import PrefixedStateStore
+
+T = TypeVar("T")
+
+# Few letters, so that keys meet; and those that backends must escape, split at or compare rightly.
+LETTERS = "ab/.-_~!A0%\\\x00\n é\ud7ff\ue000\U0010ffff"
+KEYS = st.text(LETTERS, min_size=1, max_size=5)
+BOUNDS = st.text(LETTERS, max_size=3)
+VALUES = st.binary(max_size=40)
+
+
+class Comparison(RuleBasedStateMachine):
+    """The steps. ``opened`` opens the store under test."""
+
+    opened: Callable[[], StateStore]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.inner = type(self).opened()
+        # A place of its own for every example: emptying a store would be a test in itself.
+        self.store = PrefixedStateStore(self.inner, f"{uuid.uuid4()}/")
+        self.model = MemoryStateStore()
+        self.pairs: dict[str, tuple[str, str]] = {}
+
+    def teardown(self) -> None:
+        """Close what was opened."""
+        self.run(self.inner.close())
+        self.runner.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """What a coroutine gives."""
+        return self.runner.run(work)
+
+    def both(self, act: Callable[[StateStore, int], Coroutine[Any, Any, T]]) -> tuple[T, T] | None:
+        """Do it to both: their answers, or None where both had a conflict."""
+        answers: list[T] = []
+        conflicts: list[str | None] = []
+        for side, store in enumerate((self.store, self.model)):
+            try:
+                answers.append(self.run(act(store, side)))
+            except ConflictError as conflict:
+                conflicts.append(conflict.key)
+        assert not (answers and conflicts), f"only one had a conflict: {answers} {conflicts}"
+        if conflicts:
+            assert conflicts[0] == conflicts[1]
+            return None
+        return answers[0], answers[1]
+
+    @rule(key=KEYS, value=VALUES, condition=st.sampled_from(["none", "match", "stale", "absent"]))
+    def put(self, key: str, value: bytes, condition: str) -> None:
+        """Write one key."""
+        match = self.matches(key, condition)
+        written = self.both(
+            lambda store, side: store.put(
+                key, value, if_match=match[side], if_absent=condition == "absent"
+            )
+        )
+        if written is not None:
+            self.pairs[key] = written
+
+    @rule(
+        keys=st.lists(KEYS, unique=True, max_size=4),
+        value=VALUES,
+        condition=st.sampled_from(["none", "match", "absent"]),
+    )
+    def put_many(self, keys: list[str], value: bytes, condition: str) -> None:
+        """Write several keys, the last with a condition."""
+        if not self.inner.atomic_put_many:
+            condition = "none"
+
+        def puts(side: int) -> list[Put]:
+            last = len(keys) - 1
+            return [
+                Put(
+                    key,
+                    value + bytes([number]),
+                    self.matches(key, condition)[side] if number == last else None,
+                    number == last and condition == "absent",
+                )
+                for number, key in enumerate(keys)
+            ]
+
+        written = self.both(lambda store, side: store.put_many(puts(side)))
+        if written is not None:
+            assert len(written[0]) == len(keys)
+            self.pairs.update(zip(keys, zip(*written, strict=True), strict=True))
+
+    @rule(key=KEYS, condition=st.sampled_from(["none", "match", "stale"]))
+    def delete(self, key: str, condition: str) -> None:
+        """Remove one key."""
+        match = self.matches(key, condition)
+        answers = self.both(lambda store, side: store.delete(key, if_match=match[side]))
+        if answers is not None:
+            assert answers[0] == answers[1]
+            self.pairs.pop(key, None)
+
+    @rule(key=KEYS)
+    def get(self, key: str) -> None:
+        """Read one key."""
+        ours, model = self.run(self.store.get(key)), self.run(self.model.get(key))
+        assert (ours and ours.value) == (model and model.value)
+        assert (ours and ours.etag) == (model and self.pairs[key][0])
+
+    @rule(keys=st.lists(KEYS, max_size=5))
+    def get_many(self, keys: list[str]) -> None:
+        """Read several keys."""
+        ours, model = self.run(self.store.get_many(keys)), self.run(self.model.get_many(keys))
+        assert list(ours) == list(model)
+        assert [entry.value for entry in ours.values()] == [entry.value for entry in model.values()]
+
+    @rule(prefix=BOUNDS, after=BOUNDS, limit=st.none() | st.integers(0, 4))
+    def list_some(self, prefix: str, after: str, limit: int | None) -> None:
+        """List a part."""
+        assert self.listed(self.store, prefix, after, limit) == self.listed(
+            self.model, prefix, after, limit
+        )
+
+    @invariant()
+    def same_keys(self) -> None:
+        """Both hold the same keys, in the same order."""
+        assert self.listed(self.store, "", "", None) == self.listed(self.model, "", "", None)
+
+    def matches(self, key: str, condition: str) -> tuple[str | None, str | None]:
+        """The etags to ask for on the two sides."""
+        if condition == "match":
+            return self.pairs.get(key, ("no-such-etag", "no-such-etag"))
+        return ("stale", "stale") if condition == "stale" else (None, None)
+
+    def listed(self, store: StateStore, prefix: str, after: str, limit: int | None) -> list[str]:
+        """A listing as a list."""
+
+        async def collect() -> list[str]:
+            return [key async for key in store.list(prefix, start_after=after, limit=limit)]
+
+        return self.run(collect())
+
+
+def compare_with_memory(
+    new_store: Callable[[], StateStore], *, examples: int = 20, steps: int = 25
+) -> None:
+    """Drive a store and the one in memory with the same random steps, and compare.
+
+    ``new_store`` opens the store under test. What is in it already is left alone.
+    """
+    machine = type("Comparison", (Comparison,), {"opened": staticmethod(new_store)})
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
