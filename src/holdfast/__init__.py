@@ -23,6 +23,7 @@ from holdfast.state.diff import Changes, Diff
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.state.trie import COMPILED
+from holdfast.stores import Entry, Put, StateStore, open_state_store
 from holdfast.values import register_type
 from holdfast.version import VERSION
 
@@ -37,15 +38,19 @@ __all__ = [
     "Conflict",
     "ConflictError",
     "Diff",
+    "Entry",
     "HoldfastError",
     "IntegrityError",
     "InvalidDocumentError",
     "NotFoundError",
+    "Put",
     "Snapshot",
+    "StateStore",
     "StateStoreError",
     "Store",
     "UnsupportedValueError",
     "__version__",
     "compiled",
+    "open_state_store",
     "register_type",
 ]

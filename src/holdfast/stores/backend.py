@@ -72,7 +72,7 @@ class Backend(StateStore):
         return self._list(span, checked_limit(limit))
 
     async def close(self) -> None:
-        """Give back what was opened. Closing twice is once; any other call afterwards is refused."""
+        """Give back what was opened. Closing twice is once; any later call is refused."""
         if not self._closed:
             self._closed = True
             await self._close()

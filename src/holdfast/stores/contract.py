@@ -102,7 +102,7 @@ class StateStore(ABC):
         """
 
     async def close(self) -> None:
-        """Give back what was opened. Closing twice is once; any other call afterwards is refused."""
+        """Give back what was opened. Closing twice is once; any later call is refused."""
         return
 
     async def __aenter__(self) -> Self:

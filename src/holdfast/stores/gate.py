@@ -25,7 +25,8 @@ def checked_key(key: object) -> str:
     size = len(encoded(key, "key"))
     if size > MAX_KEY_BYTES:
         raise ValueError(
-            f"a key has at most {MAX_KEY_BYTES:,} bytes in UTF-8; this one has {size:,}: {shown(key)}"
+            f"a key has at most {MAX_KEY_BYTES:,} bytes in UTF-8; "
+            f"this one has {size:,}: {shown(key)}"
         )
     return str(key)
 
@@ -52,7 +53,9 @@ def checked_puts(puts: Iterable[object]) -> list[Put]:
     keys = set()
     for put in puts:
         if not isinstance(put, Put):
-            raise TypeError(f"put_many takes Put(key, value, if_match, if_absent), not {shown(put)}")
+            raise TypeError(
+                f"put_many takes Put(key, value, if_match, if_absent), not {shown(put)}"
+            )
         checked.append(checked_put(put.key, put.value, put.if_match, put.if_absent))
         if put.key in keys:
             raise ValueError(f"put_many writes each key once; {shown(put.key)} is there twice")

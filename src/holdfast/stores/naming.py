@@ -1,19 +1,19 @@
-"""Keys as names of files and objects: readable, reversible, and in the same order.
+r"""Keys as names of files and objects: readable, reversible, and in the same order.
 
 Every character is written as itself, but for these:
 
     controls, space, !     !00 to !21       not printable, or trimmed by somebody
     /                      .~/              the parts of a key are folders, whose names end in .~
     @ and A to Z           @- and @a to @z  where names that differ in case alone would meet
-    [ and \\                [5b and [5c      some servers take a backslash for a slash
+    [ and \                [5b and [5c      some servers take a backslash for a slash
     } and all above        }7d to }ff       each byte of it in UTF-8
 
-A name that would end in nothing or in a dot gets !- at its end. So no name has an empty part, none is
-``.`` or ``..``, and none is a folder and a file at once.
+A name that would end in nothing or in a dot gets !- at its end. So no name has an empty part, none
+is ``.`` or ``..``, and none is a folder and a file at once.
 
 The order of names is the order of keys, both by bytes and by folders first, as some servers list:
-each mark stands where the characters it stands for do, and what follows one character's mark in every
-name is the same, so that a slash is only ever compared with a slash.
+each mark sorts where the characters that it stands for do, and a slash always follows ``.~``, so
+that it is only ever compared with another slash.
 """
 
 from __future__ import annotations

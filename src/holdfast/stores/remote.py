@@ -46,7 +46,9 @@ class RemoteStateStore(Backend, Generic[Client]):
     failures: tuple[type[Exception], ...] = ()
     """What the driver raises. ``_explained`` tells what each means."""
 
-    def __init__(self, url: StoreURL, *, timeout: float = TIMEOUT, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, url: StoreURL, *, timeout: float = TIMEOUT, patience: float = PATIENCE
+    ) -> None:
         self.place = str(url)
         self._url = url
         self._timeout = timeout
@@ -54,9 +56,9 @@ class RemoteStateStore(Backend, Generic[Client]):
         self._reached = False
         # A driver's client belongs to the event loop that made it; code that calls asyncio.run()
         # several times has several.
-        self._connections: WeakKeyDictionary[
-            asyncio.AbstractEventLoop, Connection[Client]
-        ] = WeakKeyDictionary()
+        self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection[Client]] = (
+            WeakKeyDictionary()
+        )
 
     @abstractmethod
     async def _connect(self) -> Client:
@@ -68,7 +70,7 @@ class RemoteStateStore(Backend, Generic[Client]):
 
     @abstractmethod
     def _explained(self, error: Exception) -> StateStoreError:
-        """What a driver's error means: what to do, whether it may pass, whether a write was done."""
+        """What a driver's error means: the way out, whether it may pass, what became of a write."""
 
     async def _run(
         self,

@@ -2,12 +2,16 @@
 
 A backend takes the options that it knows; what nobody took is refused, so that a misspelt option is
 an error and not a surprise. The password never leaves this module but to the one who connects.
+
+A URL that cannot be read is not repeated, not even in part: where a password should have been
+percent-encoded, nobody can tell where it begins and ends.
 """
 
 from __future__ import annotations
 
 import re
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+from difflib import get_close_matches
+from urllib.parse import SplitResult, parse_qsl, quote, quote_plus, unquote, urlencode, urlsplit
 
 from holdfast.errors import StateStoreError, shown
 
@@ -15,49 +19,52 @@ SECRET_WORDS = ("pass", "secret", "token", "key", "credential", "sas", "signatur
 MASK = "***"
 YES = {"1": True, "true": True, "yes": True, "on": True}
 NO = {"0": False, "false": False, "no": False, "off": False}
+ANY_STORE = ("compress", "encrypt", "prefix", "read_only", "retry")
+"""The options that ``open_state_store`` itself takes."""
+
+HOST = re.compile(r"(\[[0-9A-Fa-f:.%\w]*\]|[^:\[\]]*)(?::(\d{0,5}))?", re.ASCII)
+PERCENT = "special characters of a name or password are percent-encoded, as in p%40ss"
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# Not what could be a secret itself: 43 characters are 32 bytes in base64, 64 in hexadecimal.
+VARIABLE_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,62}|[A-Za-z_][A-Za-z0-9_]{0,39}")
 
 
 class StoreURL:
-    """A parsed URL. Its ``str`` and ``repr`` are masked; ``scrubbed`` masks any other text."""
+    """A parsed URL. Its ``str`` and ``repr`` are masked; ``scrubbed`` masks any other text.
+
+    ``host`` and ``port`` are those of the first host where several are given, with commas between.
+    """
 
     def __init__(self, url: str) -> None:
         if not isinstance(url, str):
             raise TypeError(f"a store's URL is a str, not {shown(url)}")
-        scheme = url.partition(":")[0].lower()
-        if ":" not in url or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
-            # What has no scheme may be anything, a password too: it is not repeated.
+        url = url.strip()
+        scheme, colon, rest = url.partition(":")
+        self.scheme = scheme.lower()
+        if not colon or not re.fullmatch(r"[a-z][a-z0-9+.-]*", self.scheme):
+            # What has no scheme may be anything, a password too.
             raise StateStoreError(
                 "a store's URL begins with its scheme, as in sqlite:///state.db: this one has none"
             )
-        self.scheme = scheme
+        if CONTROL.search(url):
+            raise self._unreadable("it has a control character", "write it as %0A and the like")
+        if "#" in url:
+            raise self._unreadable("it has a '#'", "write %23 in its place")
         try:
             self.parts: SplitResult = urlsplit(url)
-            self.port = self.parts.port
-            pairs = parse_qsl(self.parts.query, keep_blank_values=True, strict_parsing=True)
-        except ValueError as error:
-            if url.endswith("?"):
-                raise StateStoreError(f"the {scheme} URL ends in '?' with no option after it") from None
-            raise StateStoreError(
-                f"the {scheme} URL cannot be read ({str(error).partition(':')[0]}): special characters in a "
-                "user name or password are percent-encoded, as in p%40ss"
-            ) from None
-        self.options: dict[str, str] = {}
-        for name, value in pairs:
-            if name in self.options:
-                raise StateStoreError(f"the {scheme} URL gives the option {name} twice")
-            self.options[name] = value
-        self._secrets = sorted(self._find_secrets(), key=len, reverse=True)
+        except ValueError:
+            raise self._unreadable("its host is not one", PERCENT) from None
+        # For an empty host urlsplit tells not whether there were slashes.
+        self._slashes = "//" if rest.startswith("//") else ""
+        self.host, self.port = self._first_host()
+        self.options = self._read_options(url)
         self._given = dict(self.options)
+        self._secrets = sorted(self._find_secrets(), key=len, reverse=True)
 
     @property
     def path(self) -> str:
         """The path with its percent-encoding undone."""
         return unquote(self.parts.path)
-
-    @property
-    def host(self) -> str:
-        """The host, or an empty text."""
-        return self.parts.hostname or ""
 
     @property
     def user(self) -> str | None:
@@ -83,36 +90,42 @@ class StoreURL:
         except ValueError:
             number = float("nan")
         if not least <= number < float("inf"):
-            raise StateStoreError(
-                f"the option {name} of the {self.scheme} URL is a number from {least:g} up, not {text!r}"
-            )
+            raise self._bad_option(name, f"a number from {least:g} up", text)
         return number
+
+    def take_count(self, name: str, default: int, *, least: int = 0) -> int:
+        """An option that is a whole number."""
+        text = self.options.pop(name, None)
+        if text is None:
+            return default
+        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least:
+            raise self._bad_option(name, f"a whole number from {least} up", text)
+        return int(text)
 
     def take_flag(self, name: str) -> bool:
         """An option that is true or false."""
-        text = self.options.pop(name, "false").lower()
-        flag = (YES | NO).get(text)
+        text = self.options.pop(name, "false")
+        flag = (YES | NO).get(text.lower())
         if flag is None:
-            raise StateStoreError(
-                f"the option {name} of the {self.scheme} URL is true or false, not {text!r}"
-            )
+            raise self._bad_option(name, "true or false", text)
         return flag
 
     def refuse_rest(self, known: tuple[str, ...] = ()) -> None:
         """An option that nobody took is an error."""
         if self.options:
             name = next(iter(self.options))
-            also = f"the backend's own are {', '.join(known)}; " if known else ""
+            near = get_close_matches(name.lower(), (*known, *ANY_STORE), n=1)
+            meant = f" (is {near[0]} meant?)" if near else ""
+            own = f"the backend's own are {', '.join(known)}; " if known else ""
             raise StateStoreError(
-                f"the {self.scheme} URL has an option that nobody knows: {name}. {also}"
-                "those of any store are compress, encrypt, prefix, read_only and retry"
+                f"the {self.scheme} URL has an option that nobody knows: {shown(name)}{meant}. "
+                f"{own}those of any store are {', '.join(ANY_STORE)}"
             )
 
     def text(self, *, scheme: str | None = None) -> str:
         """The URL with the options that are left, secrets and all: for the driver that connects."""
-        return self.parts._replace(
-            scheme=scheme or self.scheme, query=urlencode(self.options, quote_via=quote), fragment=""
-        ).geturl()
+        query = urlencode(self.options, quote_via=quote)
+        return self._joined(scheme or self.scheme, self.parts.netloc, query)
 
     def scrubbed(self, text: str) -> str:
         """Any text with this URL's secrets masked."""
@@ -123,35 +136,87 @@ class StoreURL:
         return text
 
     def __str__(self) -> str:
-        parts = self.parts
-        netloc = parts.netloc
-        if "@" in netloc:
-            user, _, host = netloc.rpartition("@")
-            name, colon, _ = user.partition(":")
-            # A name alone may be a token.
-            netloc = f"{name}:{MASK}@{host}" if colon else f"{MASK}@{host}"
-        query = urlencode(
-            {
-                name: MASK if is_secret(name) else value
-                for name, value in self._given.items()
-            },
-            safe="*/:",
+        user, at, hosts = self.parts.netloc.rpartition("@")
+        name, colon, _ = user.partition(":")
+        # A name alone may be a token.
+        shown_user = f"{name}:{MASK}" if colon else MASK
+        query = {
+            name: MASK if hides_secret(name, value) else value
+            for name, value in self._given.items()
+        }
+        return self._joined(
+            self.scheme, f"{shown_user}@{hosts}" if at else hosts, urlencode(query, safe="*/:")
         )
-        slashes = "//" if netloc or parts.path.startswith("//") or ":///" in parts.geturl() else ""
-        return f"{self.scheme}:{slashes}{netloc}{parts.path}" + (f"?{query}" if query else "")
 
     def __repr__(self) -> str:
         return f"<StoreURL {self}>"
 
+    def _joined(self, scheme: str, netloc: str, query: str) -> str:
+        """As it was written. ``urlunsplit`` adds slashes to some URLs, and drops those of others."""
+        return f"{scheme}:{self._slashes}{netloc}{self.parts.path}" + (f"?{query}" if query else "")
+
+    def _first_host(self) -> tuple[str, int | None]:
+        user, _, hosts = self.parts.netloc.rpartition("@")
+        if ":" in hosts and not user and "@" in self.parts.path + self.parts.query:
+            # What reads as host:port is a user and the beginning of a password.
+            raise self._unreadable("it has an '@' behind the host", PERCENT)
+        found = []
+        for text in hosts.split(","):
+            host = HOST.fullmatch(text)
+            if host is None or int(host[2] or 0) > 65535:
+                raise self._unreadable("its host or port is not one", PERCENT)
+            found.append((host[1].strip("[]"), int(host[2]) if host[2] else None))
+        return found[0]
+
+    def _read_options(self, url: str) -> dict[str, str]:
+        options: dict[str, str] = {}
+        if "?" not in url:
+            return options
+        try:
+            pairs = parse_qsl(self.parts.query or "&", keep_blank_values=True, strict_parsing=True)
+        except ValueError:
+            raise self._unreadable(
+                "what follows '?' is not name=value&name=value", PERCENT
+            ) from None
+        for name, value in pairs:
+            if name in options:
+                raise StateStoreError(
+                    f"the {self.scheme} URL gives the option {shown(name)} twice: leave one"
+                )
+            options[name] = value
+        return options
+
     def _find_secrets(self) -> set[str]:
-        found = {value for name, value in self.options.items() if is_secret(name)}
-        if self.parts.password is not None:
-            found.add(self.parts.password)
-        elif self.parts.username is not None:
-            found.add(self.parts.username)
-        return {form for text in found for form in (text, unquote(text), quote(text, safe="")) if form}
+        found = {value for name, value in self.options.items() if hides_secret(name, value)}
+        # Several hosts may have a user each; a comma may also be part of a password.
+        for piece in (self.parts.netloc, *self.parts.netloc.split(",")):
+            user, at, _ = piece.rpartition("@")
+            if at:
+                _, colon, password = user.partition(":")
+                found.add(password if colon else user)
+        return {form for secret in found for form in written_forms(secret) if form}
+
+    def _bad_option(self, name: str, wanted: str, text: str) -> StateStoreError:
+        return StateStoreError(
+            f"the option {name} of the {self.scheme} URL is {wanted}, not {shown(text)}"
+        )
+
+    def _unreadable(self, why: str, remedy: str) -> StateStoreError:
+        return StateStoreError(f"the {self.scheme} URL cannot be read: {why}; {remedy}")
+
+
+def written_forms(secret: str) -> set[str]:
+    """How a driver's message may write a secret."""
+    plain = unquote(secret)
+    escaped = {quote(plain), quote(plain, safe=""), quote_plus(plain), repr(plain)[1:-1]}
+    return {secret, plain, *escaped}
 
 
 def is_secret(option: str) -> bool:
     """Whether an option's name says that its value is not to be shown."""
     return any(word in option.lower() for word in SECRET_WORDS)
+
+
+def hides_secret(option: str, value: str) -> bool:
+    """Whether a value is not to be shown: also a key where the name of its variable belongs."""
+    return is_secret(option) or (option == "encrypt" and not VARIABLE_NAME.fullmatch(value))

@@ -1,5 +1,6 @@
-"""Suites that anybody can run over a ``StateStore`` of their own. Needs pytest and Hypothesis:
-``pip install 'holdfast[testing]'``.
+"""Suites that anybody can run over a ``StateStore`` of their own.
+
+They need pytest and Hypothesis: ``pip install 'holdfast[testing]'``.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def compare_with_memory(
     ``new_store`` opens the store under test. What is in it already is left alone.
     """
     machine = type("Comparison", (Comparison,), {"opened": staticmethod(new_store)})
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         machine,
         settings=settings(
             max_examples=examples,

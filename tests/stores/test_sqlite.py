@@ -1,0 +1,215 @@
+"""The embedded default, on real files."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast import IntegrityError, StateStoreError, open_state_store
+from holdfast.stores.sqlite import SqliteStateStore
+from holdfast.testing import StateStoreSuite
+
+
+class TestSqlite(StateStoreSuite):
+    @pytest.fixture
+    def new_store(self, tmp_path):
+        return lambda: SqliteStateStore(tmp_path / "folder" / "state.db")
+
+
+def done(work):
+    return asyncio.run(work)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state.db"
+
+
+async def put_one(path, key="a", value=b"1", **options):
+    async with SqliteStateStore(path, **options) as store:
+        return await store.put(key, value)
+
+
+async def get_one(path, key="a"):
+    async with SqliteStateStore(path) as store:
+        return await store.get(key)
+
+
+def test_the_file_is_in_wal_mode_and_every_connection_syncs_fully(path):
+    async def look():
+        async with SqliteStateStore(path) as store:
+            await store.put("a", b"1")
+            await store.get("a")
+            assert Path(f"{path}-wal").exists()
+            return [
+                (
+                    connection.execute("PRAGMA journal_mode").fetchone()[0],
+                    connection.execute("PRAGMA synchronous").fetchone()[0],
+                    connection.execute("PRAGMA busy_timeout").fetchone()[0],
+                )
+                for connection in store._connections
+            ]
+
+    assert done(look()) == [("wal", 2, 30_000)] * 2
+    assert sorted(file.name for file in path.parent.iterdir()) == ["state.db"]
+
+
+def test_a_page_costs_the_same_at_100_and_at_100_000_keys(path):
+    steps = {}
+    for size in (100, 100_000):
+        done(put_one(path, "k/000000"))
+        with closing(sqlite3.connect(path)) as database, database:
+            database.executemany(
+                "INSERT OR IGNORE INTO entries VALUES (?, 'e', x'00')",
+                ((f"k/{number:06}",) for number in range(size)),
+            )
+        for name, arguments in {
+            "first": {"prefix": "k/"},
+            "middle": {"prefix": "", "start_after": f"k/{size // 2:06}"},
+            "prefix": {"prefix": f"k/{size // 2:06}"[:-2]},
+        }.items():
+            steps[name, size] = done(steps_of_a_page(path, **arguments))
+    for name in ("first", "middle", "prefix"):
+        assert steps[name, 100] == steps[name, 100_000] > 10, name
+
+
+async def steps_of_a_page(path, **arguments):
+    """How many steps SQLite's machine makes for a page."""
+    count = 0
+
+    def step():
+        nonlocal count
+        count += 1
+
+    async with SqliteStateStore(path) as store:
+        await store.get("k/000000")  # one thread, one connection
+        for connection in store._connections:
+            connection.set_progress_handler(step, 1)
+        keys = [key async for key in store.list(limit=20, **arguments)]
+        assert len(keys) == 20
+        for connection in store._connections:
+            connection.set_progress_handler(None, 1)
+    return count
+
+
+def test_keys_are_listed_from_an_index_without_touching_values(path):
+    done(put_one(path))
+    with closing(sqlite3.connect(path)) as database:
+        plan = database.execute(
+            "EXPLAIN QUERY PLAN SELECT key FROM entries WHERE key > 'a' ORDER BY key LIMIT 5"
+        ).fetchall()
+    assert "USING COVERING INDEX" in plan[0][3]
+
+
+def test_what_is_deleted_gives_its_space_back(path):
+    async def churn():
+        async with SqliteStateStore(path) as store:
+            for number in range(40):
+                await store.put(f"{number:02}", b"x" * 500_000)
+            full = await pages(store)
+            for number in range(39):
+                await store.delete(f"{number:02}")
+            return full, await pages(store)
+
+    async def pages(store):
+        return await store._write(lambda base: base.execute("PRAGMA page_count").fetchone()[0])
+
+    full, left = done(churn())
+    assert left < full / 2
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(path):
+    path.write_bytes(b"my notes, not a database" * 100)
+    for work in (put_one, get_one):
+        with pytest.raises(StateStoreError, match="no SQLite database: choose another path"):
+            done(work(path))
+    assert path.read_bytes() == b"my notes, not a database" * 100
+
+
+def test_the_database_of_another_application_is_refused_and_left_alone(path):
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE customers (name TEXT)")
+    before = path.read_bytes()
+    for work in (put_one, get_one):
+        with pytest.raises(StateStoreError, match="another application"):
+            done(work(path))
+    assert path.read_bytes() == before
+
+
+def test_a_newer_format_is_refused(path):
+    done(put_one(path))
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version = 99")
+    for work in (put_one, get_one):
+        with pytest.raises(StateStoreError, match="newer Holdfast.*upgrade"):
+            done(work(path))
+
+
+def test_damage_is_an_integrity_error(path):
+    done(put_one(path, value=b"x" * 100_000))
+    data = bytearray(path.read_bytes())
+    data[4096:] = b"\xff" * (len(data) - 4096)
+    path.write_bytes(data)
+    with pytest.raises(IntegrityError, match="damaged.*backup"):
+        done(get_one(path))
+
+
+def test_a_lock_that_is_not_given_up_is_an_error_that_may_pass(path):
+    done(put_one(path))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StateStoreError, match="another process holds its lock") as caught:
+            done(put_one(path, timeout=0.05))
+        assert caught.value.transient
+        assert done(get_one(path)).value == b"1"  # readers do not wait
+    done(put_one(path, timeout=0.05))
+
+
+def test_many_who_open_a_new_file_at_once_all_get_in(path):
+    async def together():
+        stores = [SqliteStateStore(path) for _ in range(8)]
+        await asyncio.gather(*(store.put(f"{n}", b"1") for n, store in enumerate(stores)))
+        found = [key async for key in stores[0].list()]
+        await asyncio.gather(*(store.close() for store in stores))
+        return found
+
+    assert done(together()) == [str(n) for n in range(8)]
+
+
+def test_an_empty_file_is_a_store_with_nothing_in_it(path):
+    path.touch()
+    assert done(get_one(path)) is None
+    done(put_one(path))
+    assert done(get_one(path)).value == b"1"
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StateStoreError, match="folder|file"):
+        done(put_one(tmp_path / "file" / "state.db"))
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:", "sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite://host/state.db"]
+)
+def test_a_url_without_a_file_is_refused(url):
+    with pytest.raises(StateStoreError, match="names no file"):
+        open_state_store(url)
+
+
+def test_the_path_of_a_url_is_in_the_working_folder_or_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    async def write():
+        async with open_state_store("sqlite:///in%20here/state.db?timeout=5") as store:
+            await store.put("a", b"1")
+        async with open_state_store(f"sqlite:///{tmp_path}/in here/state.db") as store:
+            assert (await store.get("a")).value == b"1"
+            assert repr(store) == f"<SqliteStateStore sqlite:///{tmp_path}/in here/state.db>"
+
+    done(write())
+    assert (tmp_path / "in here" / "state.db").exists()

@@ -1,0 +1,180 @@
+"""Processes that write, and processes that die: run as a program, so that forks start from little.
+
+    python writers.py count URL PROCESSES TIMES     conditional increments of one key
+    python writers.py crash URL ROUNDS SEED         kill -9 of a writer at random moments
+    python writers.py guard URL                     what a user without rights can do
+
+Prints one line of JSON: what was found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import random
+import select
+import signal
+import sys
+import time
+from collections import Counter
+from functools import partial
+
+import holdfast
+from holdfast.stores.contract import Put
+from holdfast.testing.state_store_suite import increment, listed
+
+NOBODY = 65534
+
+
+def in_child(work) -> int:
+    """Run a coroutine function in a forked process; its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        asyncio.run(work())
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - told, and the process ends
+        os.write(2, f"{error!r}\n".encode())
+        code = 1
+    os._exit(code)
+
+
+async def count(url: str, times: int) -> None:
+    async with holdfast.open_state_store(url) as store:
+        for _ in range(times):
+            await increment(store, "counter")
+
+
+def count_in_processes(url: str, processes: int, times: int) -> dict:
+    children = [in_child(lambda: count(url, times)) for _ in range(processes)]
+    codes = [os.waitpid(child, 0)[1] for child in children]
+
+    async def total() -> int:
+        async with holdfast.open_state_store(url) as store:
+            return int((await store.get("counter")).value)
+
+    return {"failed": sum(map(bool, codes)), "total": asyncio.run(total())}
+
+
+def pattern(round_: int, number: int) -> bytes:
+    """A value that shows by itself whether it is whole."""
+    dice = random.Random(f"{round_}/{number}")
+    body = dice.randbytes(dice.choice([0, 10, 1000, 5000, 60_000]))
+    return body + hashlib.sha256(body).digest()
+
+
+def is_whole(value: bytes) -> bool:
+    return hashlib.sha256(value[:-32]).digest() == value[-32:]
+
+
+async def write_for_ever(url: str, round_: int, acknowledged: int) -> None:
+    """Write, and tell of each write when it is acknowledged and not before."""
+    async with holdfast.open_state_store(url) as store:
+        latest = await store.get("latest")
+        etag = None if latest is None else latest.etag
+        for number in range(1_000_000):
+            value = pattern(round_, number)
+            match number % 3:
+                case 0:
+                    await store.put(f"one/{round_:03}/{number:06}", value, if_absent=True)
+                case 1:
+                    await store.put_many(
+                        [
+                            Put(f"two/{round_:03}/{number:06}/a", value),
+                            Put(f"two/{round_:03}/{number:06}/b", value, if_absent=True),
+                        ]
+                    )
+                case 2:
+                    etag = await store.put("latest", value, if_match=etag, if_absent=etag is None)
+            os.write(acknowledged, b"%d\n" % number)
+
+
+async def verify(url: str, round_: int, acknowledged: list[int], found: Counter) -> None:
+    async with holdfast.open_state_store(url) as store:
+        keys = await listed(store.list())
+        for key, entry in (await store.get_many(keys)).items():
+            found["torn"] += not is_whole(entry.value)
+            if key.endswith("/b"):
+                found["halves"] += f"{key[:-1]}a" not in keys
+            if key.endswith("/a") and store.atomic_put_many:
+                found["halves"] += f"{key[:-1]}b" not in keys
+        latest = [number for number in acknowledged if number % 3 == 2]
+        if latest:
+            value = (await store.get("latest")).value
+            # The one after it may have been written without anybody hearing of it.
+            found["lost"] += value not in {
+                pattern(round_, latest[-1]),
+                pattern(round_, latest[-1] + 3),
+            }
+        for number in acknowledged:
+            names = {
+                0: [f"one/{round_:03}/{number:06}"],
+                1: [f"two/{round_:03}/{number:06}/{half}" for half in "ab"],
+                2: [],
+            }[number % 3]
+            for name in names:
+                entry = await store.get(name)
+                found["lost"] += entry is None or entry.value != pattern(round_, number)
+        for key in keys:
+            if key != "latest":
+                await store.delete(key)
+
+
+def crash(url: str, rounds: int, seed: int) -> dict:
+    dice = random.Random(seed)
+    found: Counter = Counter(torn=0, lost=0, halves=0, acknowledged=0)
+    for round_ in range(rounds):
+        hear, tell = os.pipe()
+        child = in_child(partial(write_for_ever, url, round_, tell))
+        os.close(tell)
+        select.select([hear], [], [], 20)  # its first word
+        time.sleep(dice.uniform(0, 0.06))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with os.fdopen(hear) as words:
+            text = words.read()
+        acknowledged = [int(line) for line in text.split("\n")[:-1]]
+        found["acknowledged"] += len(acknowledged)
+        asyncio.run(verify(url, round_, acknowledged, found))
+    return dict(found)
+
+
+async def guarded(url: str, tell: int) -> None:
+    """What works without the right to write."""
+    report = {}
+    async with holdfast.open_state_store(url) as store:
+        if os.getuid() == 0:
+            os.seteuid(NOBODY)
+        entry = await store.get("before")
+        report["read"] = entry is not None and entry.value.decode()
+        report["listed"] = await listed(store.list())
+        for name, call in (
+            ("put", lambda: store.put("after", b"1")),
+            ("put over", lambda: store.put("before", b"1")),
+            ("delete", lambda: store.delete("before")),
+        ):
+            try:
+                await call()
+                report[name] = "done"
+            except holdfast.StateStoreError as error:
+                report[name] = str(error)
+        os.seteuid(os.getuid())
+    os.write(tell, json.dumps(report).encode())
+
+
+def guard(url: str) -> dict:
+    hear, tell = os.pipe()
+    child = in_child(lambda: guarded(url, tell))
+    os.close(tell)
+    os.waitpid(child, 0)
+    with os.fdopen(hear) as words:
+        return json.loads(words.read())
+
+
+if __name__ == "__main__":
+    what, url, *numbers = sys.argv[1:]
+    act = {"count": count_in_processes, "crash": crash, "guard": guard}[what]
+    print(json.dumps(act(url, *map(int, numbers))))
