@@ -180,6 +180,15 @@ def test_many_who_open_a_new_file_at_once_all_get_in(path):
     assert done(together()) == [str(n) for n in range(8)]
 
 
+def test_a_reader_who_comes_while_the_tables_are_made_sees_nothing_yet(path):
+    async def look(fresh):
+        async with SqliteStateStore(fresh) as reader, SqliteStateStore(fresh) as writer:
+            await asyncio.gather(writer.put("a", b"1"), *(reader.get("a") for _ in range(8)))
+
+    for number in range(20):
+        done(look(path.with_name(f"{number}.db")))
+
+
 def test_an_empty_file_is_a_store_with_nothing_in_it(path):
     path.touch()
     assert done(get_one(path)) is None
@@ -194,7 +203,16 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "url", ["sqlite:", "sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite://host/state.db"]
+    "url",
+    [
+        "sqlite:",
+        "sqlite://",
+        "sqlite:///",
+        "sqlite:///:memory:",
+        "sqlite://host/state.db",
+        "sqlite:/var/state.db",
+        "sqlite:state.db",
+    ],
 )
 def test_a_url_without_a_file_is_refused(url):
     with pytest.raises(StateStoreError, match="names no file"):

@@ -53,3 +53,17 @@ def a_users_program() -> None:
 def decide(conflict: holdfast.Conflict) -> object:
     assert_type(conflict.key, str)
     return holdfast.MISSING if conflict.ours is holdfast.MISSING else conflict.ours
+
+
+async def a_users_store(store: holdfast.StateStore) -> None:
+    async with holdfast.open_state_store("memory:") as opened:
+        assert_type(opened, holdfast.StateStore)
+    entry = await store.get("a")
+    assert_type(entry, holdfast.Entry | None)
+    assert_type(await store.get_many(["a"]), dict[str, holdfast.Entry])
+    assert_type(await store.put("a", b"1", if_absent=True), str)
+    assert_type(await store.put_many([holdfast.Put("a", b"1", if_match="e")]), list[str])
+    assert_type(await store.delete("a", if_match="e"), bool)
+    assert_type([key async for key in store.list("a/", start_after="a/b", limit=3)], list[str])
+    assert_type(store.atomic_put_many, bool)
+    await store.close()

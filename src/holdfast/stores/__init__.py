@@ -1,6 +1,7 @@
 """Where bytes live durably: one small contract, one module a backend, and wrappers around them.
 
-    contract.py    StateStore, Entry, Put: what every store is
+    contract.py    StateStore: what every store is
+    entries.py     Entry and Put: what a key holds, and what is written to one
     gate.py        what every key, value and condition passes before a backend sees it
     backend.py     what our backends share: the gate, pages, "closed" and connecting on first use
     remote.py      what those behind a network share: retries that never apply a write twice
@@ -14,7 +15,8 @@ A backend's module is imported when its scheme is opened, so that nobody pays fo
 
 from __future__ import annotations
 
-from holdfast.stores.contract import Entry, Put, StateStore
+from holdfast.stores.contract import StateStore
+from holdfast.stores.entries import Entry, Put
 from holdfast.stores.opening import open_state_store
 
 __all__ = ["Entry", "Put", "StateStore", "open_state_store"]

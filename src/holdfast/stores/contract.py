@@ -8,30 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeAlias
 
+from holdfast.stores.entries import Entry, Put
+from holdfast.stores.gate import checked_key, checked_puts
+
+__all__ = ["Entry", "Etags", "Put", "StateStore"]
+
 # Under another name, as the design calls a method of the store `list`.
 Etags: TypeAlias = list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What a key holds. The etag names this very write: it is compared, and never interpreted."""
-
-    value: bytes
-    etag: str
-
-
-@dataclass(frozen=True, slots=True)
-class Put:
-    """One write of several: as the arguments of ``StateStore.put``."""
-
-    key: str
-    value: bytes
-    if_match: str | None = None
-    if_absent: bool = False
 
 
 class StateStore(ABC):
@@ -64,7 +50,7 @@ class StateStore(ABC):
     async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
         """What the keys hold, in the order asked, without those that hold nothing."""
         found = {}
-        for key in keys:
+        for key in dict.fromkeys(checked_key(key) for key in keys):
             entry = await self.get(key)
             if entry is not None:
                 found[key] = entry
@@ -84,7 +70,7 @@ class StateStore(ABC):
         """
         return [
             await self.put(put.key, put.value, if_match=put.if_match, if_absent=put.if_absent)
-            for put in puts
+            for put in checked_puts(puts)
         ]
 
     @abstractmethod

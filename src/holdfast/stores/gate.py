@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from holdfast.errors import UnsupportedValueError, shown
-from holdfast.stores.contract import Put
+from holdfast.stores.entries import Put
 
 MAX_KEY_BYTES = 8192
 """Room for two ids of 256 characters, percent-encoded (3,072 bytes each at most), and a path."""

@@ -1,7 +1,7 @@
 """``open_state_store(url)``: from a URL to a store, with the wrappers that its options ask for.
 
-Another package adds a scheme by an entry point of the group ``holdfast.state_stores``, whose name is
-the scheme and whose object is called with a ``StoreURL`` and gives a ``StateStore``:
+Another package adds a scheme by an entry point of the group ``holdfast.state_stores``, whose name
+is the scheme and whose object is called with a ``StoreURL`` and gives a ``StateStore``:
 
     [project.entry-points."holdfast.state_stores"]
     etcd = "my_package.stores:open_etcd"
@@ -12,12 +12,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
-from holdfast.errors import StateStoreError
+from holdfast.errors import StateStoreError, shown
 from holdfast.stores.contract import StateStore
 from holdfast.stores.urls import StoreURL
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 DEFAULT_URL = "sqlite:///.holdfast/state.db"
 GROUP = "holdfast.state_stores"
@@ -44,14 +47,19 @@ SCHEMES: dict[str, tuple[str, str]] = {
 def open_state_store(url: str | None = None) -> StateStore:
     """The store that a URL names: ``HOLDFAST_STORE`` without one, and SQLite in ``.holdfast``.
 
-    It connects on first use. Options of the URL wrap it: ``?compress=zstd``,
-    ``?encrypt=NAME_OF_AN_ENVIRONMENT_VARIABLE``, ``?prefix=team/``, ``?read_only=true``, ``?retry=5``.
+    It connects on first use. Options of the URL wrap it: ``?compress=zstd``, ``?prefix=team/``,
+    ``?encrypt=NAME_OF_AN_ENVIRONMENT_VARIABLE``, ``?read_only=true``, ``?retry=5``.
     """
     if url is None:
         url = os.environ.get("HOLDFAST_STORE") or DEFAULT_URL
     parsed = StoreURL(url)
     wraps = wrappers(parsed)
     store = opener(parsed)(parsed)
+    if not isinstance(store, StateStore):
+        raise StateStoreError(
+            f"what opens {parsed.scheme} URLs gave {shown(store)}, which is no StateStore: "
+            "mend the package that brings it"
+        )
     for wrap in wraps:
         store = wrap(store)
     return store
@@ -63,7 +71,7 @@ def opener(url: StoreURL) -> Opener:
         module, extra = SCHEMES[url.scheme]
         found: Opener = imported(module, extra, f"a {url.scheme} store").open_url
         return found
-    others = {point.name: point for point in entry_points(group=GROUP)}
+    others = registered()
     if url.scheme in others:
         return loaded(others[url.scheme])
     known = sorted({*SCHEMES, *others})
@@ -73,45 +81,64 @@ def opener(url: StoreURL) -> Opener:
     )
 
 
+def registered() -> dict[str, EntryPoint]:
+    """The schemes that other packages bring."""
+    # Imported here, as it takes a third of the time that importing Holdfast takes.
+    from importlib.metadata import entry_points  # noqa: PLC0415
+
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
 def imported(module: str, extra: str, what: str) -> ModuleType:
     """One of our modules that needs an extra, or the command that installs it."""
     try:
         return import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is not None and error.name.partition(".")[0] == "holdfast":
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "holdfast":
             raise
-        raise StateStoreError(
-            f"{what} needs the package {error.name}, which is not installed: "
-            f"pip install 'holdfast[{extra}]'"
-        ) from error
+        if isinstance(error, ModuleNotFoundError):
+            problem = f"needs the package {package}, which is not installed"
+        else:
+            problem = f"cannot be loaded: {error}"
+        remedy = f"pip install 'holdfast[{extra}]'" if extra else "use a Python that has it"
+        raise StateStoreError(f"{what} {problem}. {remedy}") from error
 
 
 def loaded(point: EntryPoint) -> Opener:
     """The opener of another package."""
     try:
-        found: Opener = point.load()
+        found: object = point.load()
     except Exception as error:
-        raise StateStoreError(
-            f"the store for the scheme {point.name!r} ({point.value}) cannot be loaded: {error!r}. "
-            "Mend or remove the package that brings it"
-        ) from error
-    return found
+        raise broken(point, f"cannot be loaded: {error!r}") from error
+    if not callable(found):
+        raise broken(point, "is not a function")
+    return cast("Opener", found)
+
+
+def broken(point: EntryPoint, problem: str) -> StateStoreError:
+    """The error for an entry point of another package."""
+    return StateStoreError(
+        f"the store for the scheme {point.name!r} ({point.value}) {problem}. "
+        "Mend or remove the package that brings it"
+    )
 
 
 def wrappers(url: StoreURL) -> list[Callable[[StateStore], StateStore]]:
-    """What the options ask to put around the store, innermost first."""
-    # Imported here: they need the contract alone, but two of them an extra.
-    from holdfast.stores.wrappers.prefix import PrefixedStateStore
-    from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
-    from holdfast.stores.wrappers.retry import RetryingStateStore
+    """What the options ask to put around the store, innermost first.
+
+    Encryption is inside the prefix: values are bound to their whole names, so that none can be
+    moved from one prefix to another, and the store opened without the prefix reads them too.
+    """
+    # Imported here, as they bring asyncio, which the state in memory does without.
+    from holdfast.stores.wrappers.prefix import PrefixedStateStore  # noqa: PLC0415
+    from holdfast.stores.wrappers.read_only import ReadOnlyStateStore  # noqa: PLC0415
+    from holdfast.stores.wrappers.retry import RetryingStateStore  # noqa: PLC0415
 
     wraps: list[Callable[[StateStore], StateStore]] = []
-    attempts = url.take_number("retry", 0)
+    attempts = url.take_count("retry", 0)
     if attempts:
-        wraps.append(lambda store: RetryingStateStore(store, attempts=int(attempts)))
-    prefix = url.take("prefix")
-    if prefix:
-        wraps.append(lambda store: PrefixedStateStore(store, prefix))
+        wraps.append(lambda store: RetryingStateStore(store, attempts=attempts))
     variable = url.take("encrypt")
     if variable is not None:
         module = imported("holdfast.stores.wrappers.encryption", "encryption", "encryption")
@@ -120,9 +147,14 @@ def wrappers(url: StoreURL) -> list[Callable[[StateStore], StateStore]]:
     method = url.take("compress")
     if method is not None:
         if method != "zstd":
-            raise StateStoreError(f"the option compress is zstd, not {method!r}")
+            raise StateStoreError(f"the option compress is zstd, not {shown(method)}")
         compression = imported("holdfast.stores.wrappers.compression", "compression", "compression")
         wraps.append(compression.CompressedStateStore)
+    prefix = url.take("prefix")
+    if prefix is not None:
+        if not prefix:
+            raise StateStoreError("the option prefix is empty: name one, or leave it out")
+        wraps.append(lambda store: PrefixedStateStore(store, prefix))
     if url.take_flag("read_only"):
         wraps.append(ReadOnlyStateStore)
     return wraps

@@ -44,6 +44,10 @@ CREATE TABLE entries (key TEXT NOT NULL PRIMARY KEY, etag TEXT NOT NULL, value B
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
 """
+IDENTITY = """
+SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master)
+FROM pragma_user_version, pragma_application_id
+"""
 PUT = """
 INSERT INTO entries (key, etag, value) VALUES (?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET etag = excluded.etag, value = excluded.value
@@ -237,9 +241,8 @@ class SqliteStateStore(Backend):
 
     def _checked_version(self, database: sqlite3.Connection) -> int:
         """The version of what is in the file, 0 where nothing is. What is not ours is refused."""
-        version: int = database.execute("PRAGMA user_version").fetchone()[0]
-        application: int = database.execute("PRAGMA application_id").fetchone()[0]
-        tables: int = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        # In one statement, as another process may be making the tables at this moment.
+        version, application, tables = database.execute(IDENTITY).fetchone()
         if application != APPLICATION and (tables or version or application):
             raise StateStoreError(
                 f"{self.place} is the database of another application: choose another path"
@@ -249,7 +252,7 @@ class SqliteStateStore(Backend):
                 f"{self.place} was made by a newer Holdfast (format {version}, known is "
                 f"{VERSION}): upgrade this one"
             )
-        return version
+        return int(version)
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -322,8 +325,8 @@ def primary(error: sqlite3.Error) -> int:
 
 def open_url(url: StoreURL) -> SqliteStateStore:
     """``sqlite:///state.db`` in the working folder, ``sqlite:////var/lib/state.db`` anywhere."""
-    path = url.path.removeprefix("/")
-    if url.parts.netloc or not path or path == ":memory:":
+    path = url.path[1:]
+    if not str(url).startswith("sqlite:///") or path in ("", ":memory:"):
         raise StateStoreError(
             f"{url} names no file: three slashes and a path in the working folder, as in "
             "sqlite:///state.db, or four for an absolute one. For a store in memory: memory:"

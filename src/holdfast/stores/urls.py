@@ -152,7 +152,7 @@ class StoreURL:
         return f"<StoreURL {self}>"
 
     def _joined(self, scheme: str, netloc: str, query: str) -> str:
-        """As it was written. ``urlunsplit`` adds slashes to some URLs, and drops those of others."""
+        """As it was written. ``urlunsplit`` adds slashes to some URLs and drops those of others."""
         return f"{scheme}:{self._slashes}{netloc}{self.parts.path}" + (f"?{query}" if query else "")
 
     def _first_host(self) -> tuple[str, int | None]:
@@ -173,11 +173,11 @@ class StoreURL:
         if "?" not in url:
             return options
         try:
-            pairs = parse_qsl(self.parts.query or "&", keep_blank_values=True, strict_parsing=True)
+            pairs = parse_qsl(self.parts.query, keep_blank_values=True, strict_parsing=True)
         except ValueError:
-            raise self._unreadable(
-                "what follows '?' is not name=value&name=value", PERCENT
-            ) from None
+            pairs = []
+        if not pairs or any(not name for name, _ in pairs):
+            raise self._unreadable("what follows '?' is not name=value&name=value", PERCENT)
         for name, value in pairs:
             if name in options:
                 raise StateStoreError(
@@ -218,5 +218,9 @@ def is_secret(option: str) -> bool:
 
 
 def hides_secret(option: str, value: str) -> bool:
-    """Whether a value is not to be shown: also a key where the name of its variable belongs."""
-    return is_secret(option) or (option == "encrypt" and not VARIABLE_NAME.fullmatch(value))
+    """Whether a value is not to be shown.
+
+    Neither is a key in the place of its variable's name, nor an address that has a password in it.
+    """
+    misplaced_key = option == "encrypt" and not VARIABLE_NAME.fullmatch(value)
+    return is_secret(option) or misplaced_key or re.search("://[^/]*@", value) is not None

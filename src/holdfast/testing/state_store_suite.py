@@ -27,7 +27,7 @@ from holdfast.testing.state_machine import compare_with_memory
 Suite = TypeVar("Suite")
 NewStore = Callable[[], StateStore]
 
-STRANGE_KEYS = [
+STRANGE_KEYS = (
     "..",
     ".",
     "...",
@@ -81,7 +81,7 @@ STRANGE_KEYS = [
     "long/" + "y" * 300 + "/" + "z" * 300 + "/end.json",
     "k" * 8192,
     "k" * 8191 + "j",
-]
+)
 
 
 def in_loop(
@@ -116,8 +116,14 @@ class StateStoreSuite:
     many = 1100
     """How many keys the test of long listings writes: more than a page."""
 
+    increments = 50
+    """How often each of 16 writers adds one to the same number."""
+
     examples = 15
     """How many random runs the comparison with the store in memory makes."""
+
+    keys: tuple[str, ...] = STRANGE_KEYS
+    """The keys that must be kept as they are. A store with less room takes some out."""
 
     # ---- one key -----------------------------------------------------------------------------
 
@@ -340,15 +346,15 @@ class StateStoreSuite:
     async def test_any_text_is_a_key_and_kept_as_it_is(self, new_store: NewStore) -> None:
         async with new_store() as store:
             etags = {}
-            for number, key in enumerate(STRANGE_KEYS):
+            for number, key in enumerate(self.keys):
                 etags[key] = await store.put(key, b"%d" % number, if_absent=True)
-            assert await listed(store.list()) == sorted(STRANGE_KEYS)
-            assert set(await store.get_many(STRANGE_KEYS)) == set(STRANGE_KEYS)
-            for number, key in enumerate(STRANGE_KEYS):
+            assert await listed(store.list()) == sorted(self.keys)
+            assert set(await store.get_many(self.keys)) == set(self.keys)
+            for number, key in enumerate(self.keys):
                 assert await store.get(key) == Entry(b"%d" % number, etags[key])
                 assert key in await listed(store.list(key))
                 assert key not in await listed(store.list("", start_after=key))
-            for key in STRANGE_KEYS:
+            for key in self.keys:
                 assert await store.delete(key, if_match=etags[key])
             assert await listed(store.list()) == []
 
@@ -397,8 +403,8 @@ class StateStoreSuite:
                 for _ in range(times):
                     await increment(store, "counter")
 
-            await asyncio.gather(*(count(50) for _ in range(16)))
-            assert await content(store) == {"counter": b"800"}
+            await asyncio.gather(*(count(self.increments) for _ in range(16)))
+            assert await content(store) == {"counter": b"%d" % (16 * self.increments)}
 
     @in_loop
     async def test_of_many_who_want_a_key_absent_one_wins(self, new_store: NewStore) -> None:

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 
-from holdfast.errors import ConflictError
+from holdfast.errors import ConflictError, shown
 from holdfast.stores.contract import Entry, Etags, Put, StateStore
-from holdfast.stores.gate import checked_key, checked_puts, checked_span
+from holdfast.stores.gate import MAX_KEY_BYTES, checked_key, checked_puts, checked_span
 from holdfast.stores.wrappers.base import WrappedStateStore
 
 
 class PrefixedStateStore(WrappedStateStore):
-    """Keeps its keys under a prefix of another store, so that several share one place."""
+    """Keeps its keys under a prefix of another store, so that several share one place.
+
+    The prefix counts towards the 8,192 bytes that a key may have.
+    """
 
     def __init__(self, inner: StateStore, prefix: str) -> None:
         super().__init__(inner)
         self.prefix = checked_key(prefix)
+        self._room = MAX_KEY_BYTES - len(self.prefix.encode())
+        if self._room < 1:
+            raise ValueError(f"the prefix {shown(prefix)} leaves no room for a key")
 
     async def get(self, key: str) -> Entry | None:
         """What the key holds, or None."""
@@ -55,18 +61,24 @@ class PrefixedStateStore(WrappedStateStore):
     ) -> AsyncIterator[str]:
         """The keys that start with the prefix and come after another, in order, at most so many."""
         span = checked_span(prefix, start_after)
-        after = self.prefix + span.after if span.after else ""
-        inner = self.inner.list(self.prefix + span.prefix, start_after=after, limit=limit)
+        # After the prefix itself in any case: that may be a key of the store inside, but none here.
+        inner = self.inner.list(
+            self.prefix + span.prefix, start_after=self.prefix + span.after, limit=limit
+        )
         return self._shortened(inner)
 
     async def _shortened(self, keys: AsyncIterator[str]) -> AsyncIterator[str]:
         async for key in keys:
-            # The prefix itself is a key of the store inside, but none of this one.
-            if key != self.prefix:
-                yield self._without(key)
+            yield self._without(key)
 
     def _under(self, key: str) -> str:
-        return self.prefix + checked_key(key)
+        size = len(checked_key(key).encode())
+        if size > self._room:
+            raise ValueError(
+                f"a key under the prefix {shown(self.prefix)} has at most {self._room:,} bytes in "
+                f"UTF-8; this one has {size:,}: {shown(key)}"
+            )
+        return self.prefix + str(key)
 
     def _without(self, key: str) -> str:
         return key[len(self.prefix) :]
@@ -78,7 +90,8 @@ class PrefixedStateStore(WrappedStateStore):
             yield
         except ConflictError as conflict:
             if conflict.key is not None:
-                conflict.key = self._without(conflict.key)
+                inside, conflict.key = conflict.key, self._without(conflict.key)
+                conflict.args = (str(conflict).replace(shown(inside), shown(conflict.key)),)
             raise
 
     def __repr__(self) -> str:

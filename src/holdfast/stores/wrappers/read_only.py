@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from holdfast.errors import StateStoreError
 from holdfast.stores.contract import Etags, Put, StateStore
+from holdfast.stores.gate import checked_etag, checked_key, checked_put, checked_puts
 from holdfast.stores.wrappers.base import WrappedStateStore
 
 
@@ -20,14 +21,18 @@ class ReadOnlyStateStore(WrappedStateStore):
         self, key: str, value: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> str:
         """Refused."""
+        checked_put(key, value, if_match, if_absent)
         raise self._refusal()
 
     async def put_many(self, puts: Iterable[Put]) -> Etags:
         """Refused."""
+        checked_puts(puts)
         raise self._refusal()
 
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
         """Refused."""
+        checked_key(key)
+        checked_etag(if_match)
         raise self._refusal()
 
     def _refusal(self) -> StateStoreError:

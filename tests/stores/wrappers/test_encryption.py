@@ -1,0 +1,359 @@
+"""Encryption: nobody without the key reads a value, changes it, or puts it elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import ConflictError, IntegrityError, Put, StateStoreError
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.sqlite import SqliteStateStore
+from holdfast.stores.wrappers import encryption
+from holdfast.stores.wrappers.compression import CompressedStateStore
+from holdfast.stores.wrappers.encryption import (
+    EncryptedStateStore,
+    EncryptionKeys,
+    reencrypt,
+)
+from holdfast.stores.wrappers.prefix import PrefixedStateStore
+from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
+from holdfast.testing import StateStoreSuite
+
+OLD = b"old secret".ljust(32, b"!")
+NEW = b"new secret".ljust(32, b"?")
+KEYS = EncryptionKeys({"old": OLD})
+ROTATED = EncryptionKeys({"new": NEW, "old": OLD})
+
+
+def done(work):
+    return asyncio.run(work)
+
+
+@pytest.fixture
+def inner():
+    return MemoryStateStore()
+
+
+@pytest.fixture
+def store(inner):
+    return EncryptedStateStore(inner, KEYS)
+
+
+def stored(inner, key):
+    return done(inner.get(key)).value
+
+
+class TestOverMemory(StateStoreSuite):
+    @pytest.fixture
+    def new_store(self):
+        return lambda: EncryptedStateStore(MemoryStateStore(), KEYS)
+
+
+class TestOverSqlite(StateStoreSuite):
+    increments = 10
+
+    @pytest.fixture
+    def new_store(self, tmp_path):
+        return lambda: EncryptedStateStore(SqliteStateStore(tmp_path / "state.db"), KEYS)
+
+
+# ---- what is kept --------------------------------------------------------------------------------
+
+
+def test_neither_the_value_nor_a_secret_is_in_what_is_kept(inner, store):
+    done(store.put("a", b"the plain text"))
+    kept = stored(inner, "a")
+    assert b"plain" not in kept
+    assert OLD not in kept
+    assert len(kept) == 4 + 1 + 1 + len("old") + 12 + len(b"the plain text") + 16
+
+
+def test_the_form_is_as_documented(inner, store):
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    done(store.put("clé", b"value"))
+    kept = stored(inner, "clé")
+    assert kept[:9] == b"\xfaHFE\x01\x03old"
+    plain = AESGCM(OLD).decrypt(kept[9:21], kept[21:], kept[:9] + "clé".encode())
+    assert plain == b"value"
+
+
+def test_what_was_written_long_ago_is_read(inner, store):
+    kept = "fa48464501036f6c64a929741505924718485e98ed6a1389873316d8c6c3d1ac26947465ce8e22528eef"
+    done(inner.put("clé", bytes.fromhex(kept)))
+    assert done(store.get("clé")).value == b"value"
+
+
+def test_the_same_value_is_never_kept_alike(inner, store):
+    kept = set()
+    for _ in range(50):
+        done(store.put("a", b"same"))
+        kept.add(stored(inner, "a")[9:21])
+    assert len(kept) == 50
+
+
+def test_etags_are_those_of_the_store_inside(inner, store):
+    etag = done(store.put("a", b"1"))
+    assert done(inner.get("a")).etag == etag
+    assert done(store.get("a")).etag == etag
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [b"", b"some value"])
+def test_a_change_of_any_byte_is_refused(inner, store, value):
+    async def strike_each():
+        await store.put("a", value)
+        whole = (await inner.get("a")).value
+        for at in range(len(whole)):
+            for flip in (0x01, 0x80, 0xFF):
+                struck = bytearray(whole)
+                struck[at] ^= flip
+                await inner.put("a", bytes(struck))
+                with pytest.raises(IntegrityError, match="'a'"):
+                    await store.get("a")
+                with pytest.raises(IntegrityError, match="'a'"):
+                    await store.get_many(["a"])
+
+    done(strike_each())
+
+
+def test_a_value_cut_short_or_made_longer_is_refused(inner, store):
+    async def cut_everywhere():
+        await store.put("a", b"some value")
+        whole = (await inner.get("a")).value
+        for wrong in (*(whole[:size] for size in range(len(whole))), whole + b"\0", whole + whole):
+            await inner.put("a", wrong)
+            with pytest.raises(IntegrityError, match="'a'"):
+                await store.get("a")
+
+    done(cut_everywhere())
+
+
+@given(st.binary(max_size=80))
+def test_nothing_that_was_not_written_here_is_given_out(junk):
+    inner = MemoryStateStore()
+    store = EncryptedStateStore(inner, KEYS)
+    for kept in (junk, encryption.MAGIC + junk, encryption.header("old") + junk):
+        done(inner.put("a", kept))
+        with pytest.raises(IntegrityError):
+            done(store.get("a"))
+
+
+@pytest.mark.parametrize("plain", [b"", b"{}", b'{"a": 1}', b"\xfaHF", bytes(100)])
+def test_plain_text_is_refused_as_not_encrypted(inner, store, plain):
+    done(inner.put("a", plain))
+    with pytest.raises(IntegrityError, match="'a' is not encrypted.*write it again"):
+        done(store.get("a"))
+
+
+def test_a_value_that_was_moved_to_another_key_is_refused(inner, store):
+    done(store.put("rights/guest", b"admin: no"))
+    done(store.put("rights/root", b"admin: yes"))
+    done(inner.put("rights/guest", stored(inner, "rights/root")))
+    with pytest.raises(IntegrityError, match=r"'rights/guest'.*moved here from another key"):
+        done(store.get("rights/guest"))
+    assert done(store.get("rights/root")).value == b"admin: yes"
+
+
+def test_id_and_key_cannot_be_shifted_into_each_other(inner):
+    # The same bytes end to end, divided elsewhere: the length of the id is authenticated too.
+    keys = EncryptionKeys({"k": OLD, "kk": OLD})
+    store = EncryptedStateStore(inner, keys)
+    done(store.put("kx", b"1"))
+    kept = stored(inner, "kx")
+    done(inner.put("x", kept[:5] + b"\x02kk" + kept[7:]))
+    with pytest.raises(IntegrityError):
+        done(store.get("x"))
+
+
+def test_a_missing_key_is_named(inner, store):
+    done(store.put("a", b"1"))
+    other = EncryptedStateStore(inner, EncryptionKeys({"new": NEW, "newer": NEW}))
+    with pytest.raises(IntegrityError, match="'a' was encrypted with the key old.*new, newer"):
+        done(other.get("a"))
+
+
+def test_another_secret_under_the_same_id_is_refused(inner, store):
+    done(store.put("a", b"1"))
+    other = EncryptedStateStore(inner, EncryptionKeys({"old": NEW}))
+    with pytest.raises(IntegrityError, match="key old had another secret"):
+        done(other.get("a"))
+
+
+def test_a_newer_form_asks_for_a_newer_holdfast(inner, store):
+    done(store.put("a", b"1"))
+    kept = stored(inner, "a")
+    done(inner.put("a", kept[:4] + b"\x02" + kept[5:]))
+    with pytest.raises(IntegrityError, match="form 2.*knows 1.*newer Holdfast"):
+        done(store.get("a"))
+
+
+def test_one_bad_value_of_many_is_named(inner, store):
+    done(store.put_many([Put(key, b"1") for key in "abc"]))
+    done(inner.put("b", b"plain"))
+    with pytest.raises(IntegrityError, match="'b' is not encrypted"):
+        done(store.get_many("abc"))
+
+
+def test_a_value_too_large_for_the_cipher_is_refused_before_anything_is_written(
+    inner, store, monkeypatch
+):
+    monkeypatch.setattr(encryption, "MAX_VALUE_BYTES", 10)
+    with pytest.raises(StateStoreError, match="'b' has 11 bytes; encryption takes 10"):
+        done(store.put_many([Put("a", b"1"), Put("b", b"x" * 11)]))
+    assert done(inner.get("a")) is None
+
+
+def test_a_batch_stays_all_or_nothing(inner, store):
+    done(store.put("b", b"0"))
+    with pytest.raises(ConflictError) as caught:
+        done(store.put_many([Put("a", b"1"), Put("b", b"1", if_absent=True)]))
+    assert caught.value.key == "b"
+    assert done(store.get("a")) is None
+
+
+# ---- rotation ------------------------------------------------------------------------------------
+
+
+def test_any_key_reads_and_the_first_writes(inner, store):
+    done(store.put("a", b"old"))
+    rotated = EncryptedStateStore(inner, ROTATED)
+    assert done(rotated.get("a")).value == b"old"
+    done(rotated.put("b", b"new"))
+    assert stored(inner, "a")[6:9] == b"old"
+    assert stored(inner, "b")[6:9] == b"new"
+
+
+def test_reencrypting_leaves_nothing_under_the_old_key(inner, store):
+    content = {f"k/{number:02}": os.urandom(number * 40_000) for number in range(12)}
+    done(store.put_many([Put(key, value) for key, value in content.items()]))
+    rotated = EncryptedStateStore(inner, ROTATED)
+    done(rotated.put("k/05", content["k/05"]))
+    assert done(reencrypt(rotated)) == 11
+    assert done(reencrypt(rotated)) == 0
+    only_new = EncryptedStateStore(inner, EncryptionKeys({"new": NEW}))
+    found = done(only_new.get_many(content))
+    assert {key: entry.value for key, entry in found.items()} == content
+
+
+def test_reencrypting_a_prefix_leaves_the_rest(inner, store):
+    done(store.put_many([Put(key, b"1") for key in ("a/1", "a/2", "b/1")]))
+    assert done(reencrypt(EncryptedStateStore(inner, ROTATED), "a/")) == 2
+    assert stored(inner, "b/1")[6:9] == b"old"
+
+
+class Interfering(MemoryStateStore):
+    """Does something else to a key just after it was read."""
+
+    def __init__(self):
+        super().__init__()
+        self.interferences = []
+
+    async def _get(self, key):
+        entry = await super()._get(key)
+        if self.interferences:
+            await self.interferences.pop(0)()
+        return entry
+
+
+def test_reencrypting_does_not_undo_what_others_write_meanwhile():
+    inner = Interfering()
+    old = EncryptedStateStore(inner, KEYS)
+    rotated = EncryptedStateStore(inner, ROTATED)
+    done(old.put_many([Put(key, b"1") for key in "abc"]))
+    inner.interferences = [
+        lambda: old.put("a", b"2"),  # by one who still has the old key first: read again, written
+        lambda: asyncio.sleep(0),
+        lambda: rotated.put("b", b"2"),  # by one who has the new key: read again, left
+        lambda: asyncio.sleep(0),
+        lambda: old.delete("c"),
+    ]
+    assert done(reencrypt(rotated)) == 1
+    found = done(rotated.get_many("abc"))
+    assert {key: entry.value for key, entry in found.items()} == {"a": b"2", "b": b"2"}
+    assert stored(inner, "a")[6:9] == b"new"
+
+
+def test_reencrypting_finds_the_encryption_inside_other_wrappers(inner, store):
+    def team(keys):
+        outside = CompressedStateStore(EncryptedStateStore(inner, keys))
+        return PrefixedStateStore(PrefixedStateStore(outside, "teams/"), "red/")
+
+    done(team(KEYS).put("a/1", b"1" * 100))
+    done(team(KEYS).put("b/1", b"1"))
+    done(store.put("teams/blue/a/1", b"1"))
+    assert done(reencrypt(team(ROTATED), "a/")) == 1
+    assert stored(inner, "teams/red/a/1")[6:9] == b"new"
+    assert stored(inner, "teams/red/b/1")[6:9] == b"old"
+    assert stored(inner, "teams/blue/a/1")[6:9] == b"old"
+    assert done(team(ROTATED).get("a/1")).value == b"1" * 100
+
+
+def test_reencrypting_needs_a_store_with_encryption_that_takes_writes(inner, store):
+    with pytest.raises(TypeError, match="has none"):
+        done(reencrypt(inner))
+    with pytest.raises(StateStoreError, match="takes no writes"):
+        done(reencrypt(ReadOnlyStateStore(store)))
+
+
+def test_reencrypting_stops_at_a_value_that_cannot_be_read_and_can_go_on_afterwards(inner, store):
+    done(store.put_many([Put(key, b"1") for key in "abc"]))
+    good = stored(inner, "b")
+    done(inner.put("b", good[:-1] + b"?"))
+    rotated = EncryptedStateStore(inner, ROTATED)
+    with pytest.raises(IntegrityError, match="'b'"):
+        done(reencrypt(rotated))
+    done(inner.put("b", good))
+    assert done(reencrypt(rotated)) == 2
+
+
+# ---- threads -------------------------------------------------------------------------------------
+
+
+def test_many_large_values_at_once_come_back(store):
+    values = {f"k{number}": os.urandom(300_000 + number) for number in range(16)}
+
+    async def all_at_once():
+        await asyncio.gather(*(store.put(key, value) for key, value in values.items()))
+        found = await asyncio.gather(*(store.get(key) for key in values))
+        return [entry.value for entry in found]
+
+    assert done(all_at_once()) == list(values.values())
+
+
+class Watched(EncryptedStateStore):
+    """Remembers which threads worked."""
+
+    def __init__(self, inner):
+        super().__init__(inner, KEYS)
+        self.threads = []
+
+    def _stored(self, key, value):
+        self.threads.append(threading.current_thread())
+        return super()._stored(key, value)
+
+    def _given(self, key, stored):
+        self.threads.append(threading.current_thread())
+        return super()._given(key, stored)
+
+
+@pytest.mark.parametrize(("size", "in_loop"), [(1000, True), (300_000, False)])
+def test_large_values_are_worked_on_outside_the_event_loop(inner, size, in_loop):
+    watched = Watched(inner)
+
+    async def use():
+        await watched.put("a", bytes(size))
+        await watched.get("a")
+        await watched.put_many([Put("a", bytes(size // 2)), Put("b", bytes(size))])
+        await watched.get_many("ab")
+
+    done(use())
+    assert len(watched.threads) == 6
+    assert {thread is threading.main_thread() for thread in watched.threads} == {in_loop}

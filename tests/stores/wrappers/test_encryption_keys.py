@@ -1,0 +1,177 @@
+"""The keys of encryption: read strictly, and shown to nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import copy
+import pickle
+
+import pytest
+
+from holdfast import StateStoreError
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.wrappers.encryption import (
+    EncryptedStateStore,
+    EncryptionKeys,
+    keys_from_environment,
+    new_key,
+)
+
+OLD = b"old secret".ljust(32, b"!")
+NEW = b"new secret".ljust(32, b"?")
+KEYS = EncryptionKeys({"old": OLD})
+ROTATED = EncryptionKeys({"new": NEW, "old": OLD})
+
+
+def done(work):
+    return asyncio.run(work)
+
+
+@pytest.fixture
+def inner():
+    return MemoryStateStore()
+
+
+@pytest.fixture
+def store(inner):
+    return EncryptedStateStore(inner, KEYS)
+
+
+def stored(inner, key):
+    return done(inner.get(key)).value
+
+
+def test_secrets_are_in_no_repr(store):
+    for thing in (KEYS, store, {"keys": KEYS}):
+        text = f"{thing!r} {thing}"
+        assert "secret" not in text
+        assert "old" in text
+
+
+def test_keys_do_not_change_after_they_were_given():
+    given_keys = {"old": OLD}
+    keys = EncryptionKeys(given_keys)
+    given_keys["new"] = NEW
+    assert keys.ids == ("old",)
+    with pytest.raises(TypeError):
+        keys.secrets["new"] = NEW
+    with pytest.raises(AttributeError):
+        keys.secrets = {}
+    assert copy.copy(keys) == keys
+    with pytest.raises(TypeError):
+        pickle.dumps(keys)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "words"),
+    [
+        ({}, ValueError, "at least one"),
+        (OLD, TypeError, "mapping"),
+        ({"old": OLD[:31]}, ValueError, "old has 31 bytes: it needs 32"),
+        ({"old": "x" * 32}, TypeError, "old is bytes, not str"),
+        ({"": OLD}, ValueError, "1 to 64"),
+        ({"x" * 65: OLD}, ValueError, "1 to 64"),
+        ({"a b": OLD}, ValueError, "1 to 64"),
+        ({"é": OLD}, ValueError, "1 to 64"),
+        ({7: OLD}, ValueError, "1 to 64"),
+    ],
+)
+def test_bad_keys_are_refused(wrong, error, words):
+    with pytest.raises(error, match=words) as caught:
+        EncryptionKeys(wrong)
+    assert "secret!" not in str(caught.value)
+
+
+def test_a_store_takes_keys_and_does_not_repeat_anything_else(inner):
+    with pytest.raises(TypeError, match="EncryptionKeys, not a bytes") as caught:
+        EncryptedStateStore(inner, OLD)
+    assert "old secret" not in str(caught.value)
+
+
+def test_a_wrapper_goes_around_a_store():
+    with pytest.raises(TypeError, match="goes around a StateStore"):
+        EncryptedStateStore("memory:", KEYS)
+
+
+# ---- keys from the environment -------------------------------------------------------------------
+
+NAME = "HOLDFAST_TEST_KEYS"
+
+
+def text(secret):
+    return base64.b64encode(secret).decode()
+
+
+def test_a_new_key_is_text_for_the_variable(monkeypatch):
+    first, second = new_key(), new_key()
+    assert first != second
+    monkeypatch.setenv(NAME, f"{second},{first}")
+    keys = keys_from_environment(NAME)
+    assert keys.ids == (second.partition(":")[0], first.partition(":")[0])
+    assert [len(secret) for secret in keys.secrets.values()] == [32, 32]
+
+
+def test_ids_and_secrets_are_read_in_order(monkeypatch):
+    monkeypatch.setenv(NAME, f" new:{text(NEW)} ,\n old:{text(OLD)}\n")
+    assert keys_from_environment(NAME) == ROTATED
+    assert keys_from_environment(NAME).ids == ("new", "old")
+
+
+def test_a_bare_secret_gets_an_id_that_is_the_same_every_time(monkeypatch):
+    key = new_key()
+    monkeypatch.setenv(NAME, key.partition(":")[2])
+    assert keys_from_environment(NAME).ids == (key.partition(":")[0],)
+    monkeypatch.setenv(NAME, f"new:{text(NEW)},{key.partition(':')[2]}")
+    assert keys_from_environment(NAME).ids == ("new", key.partition(":")[0])
+
+
+def test_both_alphabets_of_base64_are_read_padded_or_not(monkeypatch):
+    secret = b"\xfb\xff\xfe" * 10 + b"\xff\xff"
+    for form in (base64.b64encode(secret), base64.urlsafe_b64encode(secret)):
+        for written in (form.decode(), form.decode().rstrip("=")):
+            monkeypatch.setenv(NAME, f"a:{written}")
+            assert keys_from_environment(NAME).secrets["a"] == secret
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, f"{NAME}.*is not set.*new_key"),
+        ("  ", f"{NAME}.*is not set"),
+        (f"a:{text(OLD[:16])}", f"key 1 in the environment variable {NAME} has 16 bytes.*32"),
+        (f"{text(OLD)},b:{text(OLD + OLD)}", "key 2 .* has 64 bytes"),
+        (f"a:{text(OLD)},", "key 2 .* has 0 bytes"),
+        ("a:hunter2-not!base64", "key 1 .* is not base64"),
+        ("hunter2é", "key 1 .* is not base64"),
+        (f"a b:{text(OLD)}", "key 1 .* bad id"),
+        (f":{text(OLD)}", "key 1 .* bad id"),
+        (f"hunter2:x:{text(OLD)}", "key 1 .* bad id"),
+        (f"a:{text(OLD)},b:{text(NEW)},a:{text(NEW)}", f"{NAME} has the key id a twice"),
+    ],
+)
+def test_a_variable_that_holds_no_keys_is_explained_without_its_content(
+    monkeypatch, content, words
+):
+    monkeypatch.delenv(NAME, raising=False)
+    if content is not None:
+        monkeypatch.setenv(NAME, content)
+    with pytest.raises(StateStoreError, match=words) as caught:
+        keys_from_environment(NAME)
+    problem: BaseException | None = caught.value
+    while problem is not None:
+        assert "hunter2" not in str(problem)
+        assert text(OLD)[:8] not in str(problem)
+        problem = problem.__cause__ or (
+            None if problem.__suppress_context__ else problem.__context__
+        )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "a b", "é", f"old:{text(OLD)}", text(OLD), text(OLD).rstrip("="), OLD.hex(), "1A"],
+)
+def test_a_key_in_place_of_the_variables_name_is_not_repeated(name):
+    with pytest.raises(StateStoreError, match="not the key itself") as caught:
+        keys_from_environment(name)
+    assert not name or name not in str(caught.value)

@@ -1,0 +1,80 @@
+"""Read-only: everything is seen, and nothing is changed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast import Put, StateStoreError
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.sqlite import SqliteStateStore
+from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
+
+
+def done(work):
+    return asyncio.run(work)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def inner(request, tmp_path):
+    if request.param == "memory":
+        store = MemoryStateStore()
+    else:
+        store = SqliteStateStore(tmp_path / "state.db")
+    done(store.put_many([Put(key, key.encode()) for key in "abc"]))
+    yield store
+    done(store.close())
+
+
+def test_reads_are_those_of_the_store_inside(inner):
+    store = ReadOnlyStateStore(inner)
+
+    async def look():
+        assert await store.get("a") == await inner.get("a")
+        assert await store.get("z") is None
+        assert await store.get_many("abz") == await inner.get_many("ab")
+        assert [key async for key in store.list(start_after="a", limit=1)] == ["b"]
+
+    done(look())
+    assert not store.writable
+    assert inner.writable
+    assert (store.durable, store.shared) == (inner.durable, inner.shared)
+
+
+def test_every_write_is_refused_and_nothing_changes(inner):
+    store = ReadOnlyStateStore(inner)
+    before = done(inner.get_many("abcd"))
+    for call in (
+        lambda: store.put("a", b"new"),
+        lambda: store.put("d", b"new", if_absent=True),
+        lambda: store.put_many([Put("a", b"new")]),
+        lambda: store.put_many([]),
+        lambda: store.delete("a"),
+        lambda: store.delete("z"),
+    ):
+        with pytest.raises(StateStoreError, match="takes no writes.*without read_only") as caught:
+            done(call())
+        assert not caught.value.transient
+    assert done(inner.get_many("abcd")) == before
+
+
+def test_bad_input_is_refused_as_by_any_store(inner):
+    store = ReadOnlyStateStore(inner)
+    for call in (
+        lambda: store.put("", b"1"),
+        lambda: store.put("a", "text"),
+        lambda: store.put_many([Put("a", b"1"), Put("a", b"2")]),
+        lambda: store.delete(7),
+        lambda: store.delete("a", if_match=7),
+        lambda: store.get(""),
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            done(call())
+
+
+def test_closing_it_closes_the_store_inside(inner):
+    store = ReadOnlyStateStore(inner)
+    done(store.close())
+    with pytest.raises(StateStoreError, match="closed"):
+        done(store.get("a"))

@@ -1,0 +1,448 @@
+"""Retries: what may be done again is, what may not is not, whatever fails and whenever.
+
+The faults are those of a store in memory that fails as it is told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+import pytest
+
+from holdfast import ConflictError, Entry, IntegrityError, Put, StateStoreError
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.sqlite import SqliteStateStore
+from holdfast.stores.wrappers.retry import RetryingStateStore
+from holdfast.testing import StateStoreSuite
+
+
+def done(work):
+    return asyncio.run(work)
+
+
+async def first_of(keys):
+    return await anext(keys)
+
+
+def refused(name="busy"):
+    """It was not done."""
+    return StateStoreError(name, transient=True)
+
+
+def lost(name="cut off"):
+    """It may have been done."""
+    return StateStoreError(name, transient=True, unknown=True)
+
+
+class Before:
+    """A failure before anything is done."""
+
+    def __init__(self, error):
+        self.error = error
+
+
+class After(Before):
+    """A failure after all is done: the answer gets lost."""
+
+
+class Faulty(MemoryStateStore):
+    """Fails as planned, call by call; ``meanwhile`` is done by somebody else after a failure."""
+
+    def __init__(self):
+        super().__init__()
+        self.plan = []
+        self.calls = 0
+        self.meanwhile = None
+
+    async def planned(self, work):
+        self.calls += 1
+        fault = self.plan.pop(0) if self.plan else None
+        if fault is None:
+            return await work()
+        if isinstance(fault, After):
+            await work()
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        raise fault.error
+
+    async def _get(self, key):
+        return await self.planned(lambda: MemoryStateStore._get(self, key))
+
+    async def _get_many(self, keys):
+        return await self.planned(lambda: MemoryStateStore._get_many(self, keys))
+
+    async def _put(self, put):
+        return (await self._put_many([put]))[0]
+
+    async def _put_many(self, puts):
+        return await self.planned(lambda: MemoryStateStore._put_many(self, puts))
+
+    async def _delete(self, key, if_match):
+        return await self.planned(lambda: MemoryStateStore._delete(self, key, if_match))
+
+    async def _page(self, span, count):
+        return await self.planned(lambda: MemoryStateStore._page(self, span, count))
+
+
+class OneByOne(Faulty):
+    """Writes a batch in order, so that a failure comes in the middle."""
+
+    atomic_put_many = False
+
+    async def _put(self, put):
+        return (await Faulty._put_many(self, [put]))[0]
+
+    async def _put_many(self, puts):
+        return [await self._put(put) for put in puts]
+
+
+class Shaky(Faulty):
+    """Refuses every third call, by chance."""
+
+    async def planned(self, work):
+        if random.random() < 0.33:
+            raise refused()
+        return await work()
+
+
+class ShakyOneByOne(Shaky):
+    atomic_put_many = False
+    _put = OneByOne._put
+    _put_many = OneByOne._put_many
+
+
+def retrying(inner, **options):
+    return RetryingStateStore(inner, **{"first_pause": 0.0, **options})
+
+
+@pytest.fixture
+def inner():
+    return Faulty()
+
+
+@pytest.fixture
+def store(inner):
+    return retrying(inner)
+
+
+def value_of(inner, key):
+    inner.plan, inner.meanwhile = [], None
+    entry = done(inner.get(key))
+    return entry and entry.value
+
+
+class TestOverMemory(StateStoreSuite):
+    @pytest.fixture
+    def new_store(self):
+        return lambda: RetryingStateStore(MemoryStateStore())
+
+
+class TestOverSqlite(StateStoreSuite):
+    increments = 10
+
+    @pytest.fixture
+    def new_store(self, tmp_path):
+        return lambda: RetryingStateStore(SqliteStateStore(tmp_path / "state.db"))
+
+
+class TestOverAStoreThatOftenRefuses(StateStoreSuite):
+    @pytest.fixture
+    def new_store(self):
+        return lambda: retrying(Shaky(), attempts=40)
+
+
+class TestOverAStoreThatOftenRefusesInTheMiddleOfABatch(StateStoreSuite):
+    @pytest.fixture
+    def new_store(self):
+        return lambda: retrying(ShakyOneByOne(), attempts=40)
+
+
+# ---- reads ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [Before(refused()), Before(lost()), After(lost())])
+def test_a_read_is_repeated_whatever_got_lost(inner, store, fault):
+    etag = done(store.put("a", b"1"))
+    inner.plan = [fault] * 4
+    assert done(store.get("a")) == Entry(b"1", etag)
+    inner.plan = [fault] * 4
+    assert done(store.get_many(key for key in "ab")) == {"a": Entry(b"1", etag)}
+
+
+def test_after_the_last_attempt_the_stores_own_error_passes(inner, store):
+    last = refused("the fifth")
+    inner.plan = [Before(refused())] * 4 + [Before(last)]
+    with pytest.raises(StateStoreError) as caught:
+        done(store.get("a"))
+    assert caught.value is last
+    assert inner.calls == 5
+
+
+def test_a_failed_read_leaves_nothing_unknown(inner, store):
+    last = refused()
+    inner.plan = [Before(lost())] * 4 + [Before(last)]
+    with pytest.raises(StateStoreError) as caught:
+        done(store.get("a"))
+    assert caught.value is last
+    assert not caught.value.unknown
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StateStoreError("wrong password"),
+        StateStoreError("half done", unknown=True),
+        IntegrityError("damaged"),
+        ConflictError("another's"),
+        OSError("not ours"),
+        asyncio.CancelledError(),
+        KeyboardInterrupt(),
+    ],
+    ids=repr,
+)
+def test_what_does_not_pass_is_raised_at_once(inner, store, error):
+    async def each():
+        for call in (
+            lambda: store.get("a"),
+            lambda: store.get_many(["a"]),
+            lambda: store.put("a", b"1"),
+            lambda: store.put_many([Put("a", b"1")]),
+            lambda: store.delete("a"),
+            lambda: first_of(store.list()),
+        ):
+            inner.plan, inner.calls = [Before(error)], 0
+            with pytest.raises(type(error)) as caught:
+                await call()
+            assert caught.value is error
+            assert inner.calls == 1
+
+    done(each())
+
+
+# ---- writes without a condition ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [Before(refused()), Before(lost()), After(lost())])
+def test_a_write_without_a_condition_is_repeated(inner, store, fault):
+    inner.plan = [fault] * 4
+    etag = done(store.put("a", b"1"))
+    assert done(store.get("a")) == Entry(b"1", etag)
+    inner.plan = [fault] * 4
+    etags = done(store.put_many([Put("a", b"2"), Put("b", b"2")]))
+    assert done(store.get_many("ab")) == {"a": Entry(b"2", etags[0]), "b": Entry(b"2", etags[1])}
+
+
+@pytest.mark.parametrize("fault", [Before(refused()), Before(lost()), After(lost())])
+def test_a_batch_without_conditions_is_repeated_where_it_stopped_in_the_middle(fault):
+    inner = OneByOne()
+    store = retrying(inner)
+    inner.plan = [None, fault, None, fault]
+    etags = done(store.put_many([Put(key, b"1") for key in "abc"]))
+    found = done(store.get_many("abc"))
+    assert list(found.values()) == [Entry(b"1", etag) for etag in etags]
+
+
+def test_a_write_that_fails_for_good_after_a_lost_answer_is_of_unknown_outcome(inner, store):
+    for last in (refused("down"), StateStoreError("wrong password")):
+        for call in (
+            lambda: store.put("a", b"1"),
+            lambda: store.put_many([Put("a", b"1")]),
+            lambda: store.delete("a"),
+        ):
+            inner.plan = [After(lost())] + [Before(refused())] * 3 + [Before(last)]
+            with pytest.raises(
+                StateStoreError, match=f"{last}.*earlier attempt.*not known"
+            ) as caught:
+                done(call())
+            assert caught.value.unknown
+            assert caught.value.transient == last.transient
+            assert caught.value.__cause__ is last
+
+
+# ---- conditional writes --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("condition", ["absent", "match"])
+def test_a_conditional_write_that_was_not_done_is_repeated(inner, store, condition):
+    options = {"if_absent": True}
+    if condition == "match":
+        options = {"if_match": done(store.put("a", b"0"))}
+    inner.plan = [Before(refused())] * 4
+    etag = done(store.put("a", b"1", **options))
+    assert done(store.get("a")) == Entry(b"1", etag)
+    options = {"if_match": etag} if condition == "match" else {"if_absent": True}
+    inner.plan = [Before(refused())] * 4
+    key = "a" if condition == "match" else "b"
+    done(store.put_many([Put(key, b"2", **options), Put("c", b"2")]))
+    assert value_of(inner, key) == b"2"
+
+
+@pytest.mark.parametrize("fault", [Before(lost()), After(lost())], ids=["not done", "done"])
+@pytest.mark.parametrize("condition", ["absent", "match"])
+@pytest.mark.parametrize("batch", [False, True], ids=["one", "batch"])
+def test_a_conditional_write_of_unknown_outcome_is_not_repeated(
+    inner, store, condition, fault, batch
+):
+    before, options = None, {"if_absent": True}
+    if condition == "match":
+        before, options = b"0", {"if_match": done(store.put("a", b"0"))}
+    inner.calls = 0
+    inner.plan = [Before(refused()), fault]
+    with pytest.raises(StateStoreError) as caught:
+        if batch:
+            done(store.put_many([Put("z", b"1"), Put("a", b"1", **options)]))
+        else:
+            done(store.put("a", b"1", **options))
+    assert caught.value is fault.error
+    assert inner.calls == 2
+    assert value_of(inner, "a") == (b"1" if isinstance(fault, After) else before)
+
+
+def test_a_conflict_after_a_refusal_is_anothers(inner, store):
+    async def other():
+        await MemoryStateStore._put_many(inner, [Put("a", b"other")])
+
+    inner.plan, inner.meanwhile = [Before(refused())], other
+    with pytest.raises(ConflictError) as caught:
+        done(store.put("a", b"ours", if_absent=True))
+    assert caught.value.key == "a"
+    assert value_of(inner, "a") == b"other"
+
+
+def test_a_conditional_batch_does_not_meet_what_it_wrote_before_it_stopped():
+    inner = OneByOne()
+    store = retrying(inner)
+    inner.plan = [None, Before(refused()), Before(refused()), None, Before(refused())]
+    puts = [Put(key, b"1", if_absent=True) for key in "abc"]
+    etags = done(store.put_many(puts))
+    found = done(store.get_many("abc"))
+    assert list(found.values()) == [Entry(b"1", etag) for etag in etags]
+
+
+def test_a_conditional_batch_stops_where_an_answer_got_lost():
+    inner = OneByOne()
+    store = retrying(inner)
+    inner.plan = [None, After(lost())]
+    with pytest.raises(StateStoreError) as caught:
+        done(store.put_many([Put(key, b"1", if_absent=True) for key in "abc"]))
+    assert caught.value.unknown
+    assert done(store.get_many("abc")).keys() == {"a", "b"}
+
+
+# ---- deletes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("match", [False, True], ids=["any", "if_match"])
+@pytest.mark.parametrize("fault", [Before(refused()), Before(lost())])
+def test_a_delete_that_was_not_done_is_repeated(inner, store, fault, match):
+    etag = done(store.put("a", b"1"))
+    inner.plan = [fault] * 4
+    assert done(store.delete("a", if_match=etag if match else None)) is True
+    assert value_of(inner, "a") is None
+
+
+def test_a_delete_whose_answer_got_lost_counts_as_done(inner, store):
+    done(store.put("a", b"1"))
+    inner.plan = [After(lost()), Before(refused())]
+    assert done(store.delete("a")) is True
+    assert value_of(inner, "a") is None
+
+
+def test_a_delete_that_found_nothing_before_anything_got_lost_says_so(inner, store):
+    inner.plan = [Before(refused())] * 2
+    assert done(store.delete("a")) is False
+
+
+def test_a_conditional_delete_whose_answer_got_lost_claims_nothing(inner, store):
+    # It was done here; had another one done it, this would look the same.
+    etag = done(store.put("a", b"1"))
+    inner.plan = [After(lost("cut off"))]
+    with pytest.raises(
+        StateStoreError, match="cut off.*'a'.*Whether this call removed it"
+    ) as caught:
+        done(store.delete("a", if_match=etag))
+    assert caught.value.unknown
+    assert not caught.value.transient
+    assert isinstance(caught.value.__cause__, ConflictError)
+
+
+def test_a_conditional_delete_never_removes_what_came_later(inner, store):
+    etag = done(store.put("a", b"1"))
+
+    async def other():
+        await MemoryStateStore._put_many(inner, [Put("a", b"other")])
+
+    inner.plan, inner.meanwhile = [After(lost())], other
+    with pytest.raises(StateStoreError) as caught:
+        done(store.delete("a", if_match=etag))
+    assert caught.value.unknown
+    assert value_of(inner, "a") == b"other"
+
+
+def test_a_conditional_delete_that_lost_a_race_is_a_conflict(inner, store):
+    done(store.put("a", b"1"))
+    inner.plan = [Before(refused())]
+    with pytest.raises(ConflictError):
+        done(store.delete("a", if_match="stale"))
+
+
+# ---- pauses --------------------------------------------------------------------------------------
+
+
+def test_pauses_double_up_to_the_longest_and_are_not_alike(inner):
+    store = RetryingStateStore(inner, first_pause=0.1, longest_pause=1.0)
+    for failures, longest in ((1, 0.1), (2, 0.2), (3, 0.4), (4, 0.8), (5, 1.0), (10_000, 1.0)):
+        pauses = {store._pause(failures) for _ in range(50)}
+        assert len(pauses) > 40
+        assert longest / 2 <= min(pauses) <= max(pauses) <= longest
+
+
+def test_it_waits_between_attempts(inner):
+    store = RetryingStateStore(inner, attempts=4, first_pause=0.02, longest_pause=0.04)
+    inner.plan = [Before(refused())] * 3
+    start = time.monotonic()
+    done(store.get("a"))
+    assert time.monotonic() - start >= (0.02 + 0.04 + 0.04) / 2
+
+
+def test_a_task_that_is_cancelled_in_a_pause_ends_at_once(inner):
+    store = RetryingStateStore(inner, first_pause=60.0, longest_pause=60.0)
+
+    async def cancelled(work):
+        inner.plan, inner.calls = [Before(refused())] * 5, 0
+        task = asyncio.ensure_future(work)
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert inner.calls == 1
+
+    done(cancelled(store.get("a")))
+    done(cancelled(store.put("a", b"1")))
+    done(cancelled(first_of(store.list())))
+
+
+def test_one_attempt_is_no_retry(inner):
+    inner.plan = [Before(refused())]
+    with pytest.raises(StateStoreError):
+        done(retrying(inner, attempts=1).get("a"))
+    assert inner.calls == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"attempts": 0}, ValueError),
+        ({"attempts": True}, TypeError),
+        ({"attempts": 2.0}, TypeError),
+        ({"first_pause": -1.0}, ValueError),
+        ({"first_pause": 3.0}, ValueError),
+        ({"longest_pause": float("inf")}, ValueError),
+        ({"longest_pause": float("nan")}, ValueError),
+    ],
+)
+def test_bad_settings_are_refused(inner, options, error):
+    with pytest.raises(error, match=next(iter(options))):
+        RetryingStateStore(inner, **options)

@@ -1,0 +1,109 @@
+"""A listing that fails goes on where it was."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast import StateStoreError
+from holdfast.stores.contract import StateStore
+from holdfast.stores.wrappers.retry import RetryingStateStore
+
+
+def done(work):
+    return asyncio.run(work)
+
+
+async def first_of(keys):
+    return await anext(keys)
+
+
+def refused(name="busy"):
+    """It was not done."""
+    return StateStoreError(name, transient=True)
+
+
+def lost(name="cut off"):
+    """It may have been done."""
+    return StateStoreError(name, transient=True, unknown=True)
+
+
+def retrying(inner, **options):
+    return RetryingStateStore(inner, **{"first_pause": 0.0, **options})
+
+
+class Stumbling(StateStore):
+    """A listing that fails again and again on its way, as another's store may."""
+
+    def __init__(self, keys, after=3, attempts_lost=2):
+        self.keys, self.after, self.attempts_lost = keys, after, attempts_lost
+        self.asked = []
+        self.failed = {}
+
+    async def get(self, key):
+        return None
+
+    async def put(self, key, value, *, if_match=None, if_absent=False):
+        return ""
+
+    async def delete(self, key, *, if_match=None):
+        return False
+
+    async def list(self, prefix="", *, start_after="", limit=None):
+        self.asked.append((start_after, limit))
+        found = [key for key in self.keys if key.startswith(prefix) and key > start_after]
+        for number, key in enumerate(found[:limit]):
+            if number == self.after:
+                raise refused()
+            failures = self.failed.setdefault(key, 0)
+            if failures < self.attempts_lost:
+                self.failed[key] += 1
+                raise refused()
+            yield key
+
+
+KEYS = [f"k/{number:02}" for number in range(20)]
+
+
+@pytest.mark.parametrize("limit", [None, 0, 1, 4, 19, 20, 21])
+def test_a_listing_goes_on_after_the_last_key_it_gave(limit):
+    inner = Stumbling([*KEYS, "other"])
+    store = retrying(inner, attempts=4)
+
+    async def listed():
+        return [key async for key in store.list("k/", limit=limit)]
+
+    assert done(listed()) == KEYS[:limit]
+    if limit == 4:
+        assert ("k/02", 1) in inner.asked
+    if limit == 0:
+        assert inner.asked == []
+
+
+def test_a_listing_starts_after_the_key_it_is_given():
+    async def listed():
+        store = retrying(Stumbling(KEYS), attempts=4)
+        return [key async for key in store.list("k/", start_after="k/15")]
+
+    assert done(listed()) == KEYS[16:]
+
+
+def test_a_listing_that_gets_nowhere_ends_with_the_error():
+    inner = Stumbling(KEYS, attempts_lost=10**6)
+    store = retrying(inner, attempts=4)
+    with pytest.raises(StateStoreError, match="busy"):
+        done(first_of(store.list("k/")))
+    assert len(inner.asked) == 4
+
+
+def test_a_listing_may_be_left_before_its_end():
+    async def first(count):
+        found = []
+        async for key in retrying(Stumbling(KEYS)).list():
+            found.append(key)
+            if len(found) == count:
+                break
+        return found
+
+    assert done(first(2)) == KEYS[:2]

@@ -1,0 +1,167 @@
+"""Wrappers around wrappers: each does its part, in any order."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from itertools import permutations
+
+import pytest
+
+from holdfast import Entry, IntegrityError, Put
+from holdfast.stores.files import FileStateStore
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.sqlite import SqliteStateStore
+from holdfast.stores.wrappers.base import WrappedStateStore
+from holdfast.stores.wrappers.compression import CompressedStateStore
+from holdfast.stores.wrappers.encryption import EncryptedStateStore, EncryptionKeys
+from holdfast.stores.wrappers.prefix import PrefixedStateStore
+from holdfast.stores.wrappers.retry import RetryingStateStore
+from holdfast.testing import StateStoreSuite
+from holdfast.testing.state_store_suite import STRANGE_KEYS
+
+KEYS = EncryptionKeys({"k1": b"1" * 32})
+PREFIX = "p/"
+VALUE = b"to be found by nobody, " * 40
+
+WRAPS = {
+    "compressed": CompressedStateStore,
+    "encrypted": lambda store: EncryptedStateStore(store, KEYS),
+    "prefixed": lambda store: PrefixedStateStore(store, PREFIX),
+    "retrying": RetryingStateStore,
+}
+
+
+def done(work):
+    return asyncio.run(work)
+
+
+def stacked(store, *names):
+    """The store with wrappers around it, the innermost first."""
+    for name in names:
+        store = WRAPS[name](store)
+    return store
+
+
+class Suite(StateStoreSuite):
+    """The suite with the keys for which the prefix leaves room."""
+
+    increments = 10
+
+    keys = tuple(key for key in STRANGE_KEYS if len(key.encode()) <= 8192 - len(PREFIX))
+
+
+class TestCompressedEncryptedPrefixedSqlite(Suite):
+    @pytest.fixture
+    def new_store(self, tmp_path):
+        def opened():
+            store = SqliteStateStore(tmp_path / "state.db")
+            return stacked(store, "prefixed", "encrypted", "compressed")
+
+        return opened
+
+
+class TestPrefixedCompressedEncryptedRetryingFiles(Suite):
+    many = 300
+
+    @pytest.fixture
+    def new_store(self, tmp_path):
+        def opened():
+            store = FileStateStore(tmp_path / "state")
+            return stacked(store, "retrying", "encrypted", "compressed", "prefixed")
+
+        return opened
+
+
+class TestEncryptedCompressedMemory(StateStoreSuite):
+    @pytest.fixture
+    def new_store(self):
+        return lambda: stacked(MemoryStateStore(), "compressed", "encrypted")
+
+
+class TestAWrapperThatAddsNothing(StateStoreSuite):
+    @pytest.fixture
+    def new_store(self):
+        return lambda: WrappedStateStore(MemoryStateStore())
+
+
+class TestEncryptedTwice(StateStoreSuite):
+    @pytest.fixture
+    def new_store(self):
+        return lambda: stacked(MemoryStateStore(), "encrypted", "encrypted")
+
+
+@pytest.mark.parametrize("names", list(permutations(WRAPS)), ids="-".join)
+def test_what_goes_in_comes_out_in_any_order(names):
+    inner = MemoryStateStore()
+    store = stacked(inner, *names)
+
+    async def use():
+        etag = await store.put("a", VALUE, if_absent=True)
+        etags = await store.put_many([Put("a", VALUE * 400, if_match=etag), Put("b", b"")])
+        assert await store.get("a") == Entry(VALUE * 400, etags[0])
+        assert await store.get_many("abc") == {
+            "a": Entry(VALUE * 400, etags[0]),
+            "b": Entry(b"", etags[1]),
+        }
+        assert [key async for key in store.list()] == ["a", "b"]
+        return [(await inner.get(f"p/{key}")).value for key in "ab"]
+
+    kept = done(use())
+    assert not any(b"nobody" in value for value in kept)
+
+
+def test_compression_outside_encryption_makes_values_smaller_and_inside_it_does_not():
+    sizes = {}
+    for order in (("encrypted", "compressed"), ("compressed", "encrypted")):
+        inner = MemoryStateStore()
+        done(stacked(inner, *order).put("a", VALUE))
+        sizes[order[0]] = len(done(inner.get("a")).value)
+    assert sizes["encrypted"] < 120 < len(VALUE) < sizes["compressed"]
+
+
+def test_no_plain_text_is_in_the_file(tmp_path):
+    async def write():
+        store = SqliteStateStore(tmp_path / "state.db")
+        async with stacked(store, "encrypted", "prefixed") as outer:
+            await outer.put("a", b"the plain text")
+
+    done(write())
+    everything = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert b"plain text" not in everything
+    assert b"p/a" in everything
+
+
+def test_a_value_changed_in_the_file_is_refused(tmp_path):
+    path = tmp_path / "state.db"
+
+    def opened():
+        return stacked(SqliteStateStore(path), "encrypted", "compressed")
+
+    async def write():
+        async with opened() as store:
+            await store.put("a", VALUE)
+
+    async def read():
+        async with opened() as store:
+            return await store.get("a")
+
+    done(write())
+    with closing(sqlite3.connect(path)) as database, database:
+        (kept,) = database.execute("SELECT value FROM entries").fetchone()
+        database.execute("UPDATE entries SET value = ?", (kept[:-1] + bytes([kept[-1] ^ 1]),))
+    with pytest.raises(IntegrityError, match="'a'"):
+        done(read())
+
+
+def test_a_stack_says_what_the_store_inside_can_do():
+    inner = MemoryStateStore()
+    store = stacked(inner, *WRAPS)
+    for ability in ("atomic_put_many", "durable", "shared", "writable"):
+        assert getattr(store, ability) is getattr(inner, ability)
+    assert repr(store) == (
+        "<RetryingStateStore around <PrefixedStateStore 'p/' of <EncryptedStateStore "
+        "EncryptionKeys(k1) around <CompressedStateStore level 3 around "
+        "<MemoryStateStore memory:>>>>>"
+    )
