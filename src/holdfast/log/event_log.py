@@ -1,0 +1,124 @@
+"""The log of one session, over any ``StateStore``: append, read a range, verify.
+
+    <place>log/<first seq, 12 digits>.json      one segment a commit
+
+A commit writes its segment ``if_absent`` at the next seq: that one conditional write is the commit,
+and of two writers one gets ``ConflictError`` with nothing of its own written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from holdfast.errors import IntegrityError
+from holdfast.log.chain import GENESIS, linked
+from holdfast.log.events import Draft, Event
+from holdfast.log.segments import Segment, damaged, decoded, encoded
+from holdfast.stores.contract import StateStore
+from holdfast.stores.entries import Put
+
+AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in the log: after this event."""
+
+    seq: int = 0
+    hash: str = GENESIS
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """Events at their places, and the write that makes them durable."""
+
+    events: list[Event]
+    put: Put
+
+    @property
+    def end(self) -> Position:
+        """Where the log ends once it is written."""
+        return Position(self.events[-1].seq, self.events[-1].hash)
+
+
+class EventLog:
+    """The append-only, hash-chained log below one place of a ``StateStore``.
+
+    ``end`` is where this object believes the log to end: what it appends goes there.
+    """
+
+    def __init__(self, state_store: StateStore, place: str, end: Position = Position()) -> None:  # noqa: B008
+        self.state_store = state_store
+        self.prefix = f"{place}log/"
+        self.end = end
+
+    def sealed(self, drafts: Sequence[Draft]) -> Sealed:
+        """Events that follow the end, and their write. Nothing is written yet."""
+        events = linked(drafts, self.end.seq, self.end.hash)
+        put = Put(self.key(events[0].seq), encoded(events), if_absent=True)
+        return Sealed(events, put)
+
+    async def append(self, drafts: Sequence[Draft]) -> list[Event]:
+        """Write events as one segment. ``ConflictError`` where another writer was first."""
+        sealed = self.sealed(drafts)
+        await self.state_store.put_many([sealed.put])
+        self.end = sealed.end
+        return sealed.events
+
+    async def segments(self, after: Position, last: int | None = None) -> AsyncIterator[Segment]:
+        """The segments that follow a position, each bound to the one before, up to a seq."""
+        hash_, seq = after.hash, after.seq
+        start = self.key(seq) if seq else ""
+        while True:
+            keys = [
+                key
+                async for key in self.state_store.list(
+                    self.prefix, start_after=start, limit=AT_ONCE
+                )
+                if last is None or key <= self.key(last)
+            ]
+            found = await self.state_store.get_many(keys)
+            for key in keys:
+                if key not in found:
+                    raise damaged(key, "it is listed but not there")
+                segment = decoded(key, found[key].value)
+                if key != self.key(seq + 1) or segment.first != seq + 1:
+                    raise self.missing(seq + 1)
+                if segment.prev != hash_:
+                    raise damaged(key, "it does not follow the one before it")
+                yield segment
+                seq, hash_ = segment.last, segment.hash
+            if len(keys) < AT_ONCE:
+                return
+            start = keys[-1]
+
+    async def read(
+        self,
+        first: int = 1,
+        last: int | None = None,
+        *,
+        after: Position = Position(),  # noqa: B008
+    ) -> AsyncIterator[Event]:
+        """The events from one seq to another, both included.
+
+        ``after`` is a position at or before ``first`` where a segment ends: reading begins there.
+        """
+        async for segment in self.segments(after, last):
+            if segment.last < first:
+                continue
+            for event in segment.events():
+                if last is not None and event.seq > last:
+                    return
+                if event.seq >= first:
+                    yield event
+
+    def key(self, seq: int) -> str:
+        """The key of the segment that begins with a seq."""
+        return f"{self.prefix}{seq:012}.json"
+
+    def missing(self, seq: int) -> IntegrityError:
+        """The error for a gap."""
+        return IntegrityError(
+            f"the log's segment {self.key(seq)} is missing: restore it from a backup or a document"
+        )

@@ -1,0 +1,125 @@
+"""One recorded step, and its JSON form.
+
+An event has what happened (``type``, ``data``), what it did to the state (``changes``), and its
+place in the chain (``seq``, ``prev``, ``hash``). In JSON, values have the form of
+docs/spec/values.md.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any, cast
+
+from holdfast.errors import InvalidDocumentError, shown
+from holdfast.ids import new_id
+from holdfast.state.diff import Changes
+from holdfast.values import from_json, to_json
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An event that has no place in the log yet."""
+
+    id: str
+    type: str
+    at: dt.datetime
+    data: Any
+    changes: Changes
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One recorded step of a session.
+
+    ``seq`` counts from 1. ``changes`` says what it set and deleted. ``hash`` binds its content to
+    ``prev``, the hash of the event before it, and so to all of them.
+    """
+
+    seq: int
+    id: str
+    type: str
+    at: dt.datetime
+    data: Any
+    changes: Changes
+    prev: str
+    hash: str
+
+
+def draft(
+    type_: str,
+    data: Any = None,
+    *,
+    set_: list[tuple[str, str, Any]] | None = None,
+    delete: list[tuple[str, str]] | None = None,
+) -> Draft:
+    """A new event that happened now."""
+    changes: Changes = {"set": set_ or [], "delete": delete or []}
+    return Draft(new_id(), type_, dt.datetime.now(dt.UTC), data, changes)
+
+
+def time_text(moment: dt.datetime) -> str:
+    """A time as the log writes it: UTC, to the microsecond, always of one length."""
+    return moment.astimezone(dt.UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+
+
+def read_time(text: object) -> dt.datetime:
+    """The time that a text stands for."""
+    try:
+        moment = dt.datetime.fromisoformat(cast("str", text))
+    except (TypeError, ValueError) as error:
+        raise InvalidDocumentError(
+            f"{shown(text)} is no time as in 2026-11-15T09:30:00.000000Z"
+        ) from error
+    if moment.tzinfo is None:
+        raise InvalidDocumentError(f"the time {shown(text)} has no zone: end it with Z")
+    return moment.astimezone(dt.UTC)
+
+
+def content(event: Draft | Event) -> dict[str, Any]:
+    """What an event says, without its place in the log, as JSON data."""
+    changes = event.changes
+    return {
+        "id": event.id,
+        "type": event.type,
+        "at": time_text(event.at),
+        "data": to_json(event.data),
+        "changes": {
+            "set": [[space, key, to_json(value)] for space, key, value in changes["set"]],
+            "delete": [[space, key] for space, key in changes["delete"]],
+        },
+    }
+
+
+def read_content(tree: object) -> Draft:
+    """What JSON data says that an event was."""
+    if not isinstance(tree, dict):
+        raise InvalidDocumentError(f"an event is a JSON object, not {shown(tree)}")
+    try:
+        changes = cast("dict[str, list[Any]]", tree["changes"])
+        return Draft(
+            text(tree["id"]),
+            text(tree["type"]),
+            read_time(tree["at"]),
+            from_json(tree["data"]),
+            {
+                "set": [
+                    (text(space), text(key), from_json(value))
+                    for space, key, value in changes["set"]
+                ],
+                "delete": [(text(space), text(key)) for space, key in changes["delete"]],
+            },
+        )
+    except KeyError as error:
+        raise InvalidDocumentError(f"an event lacks {error}: {shown(tree)}") from error
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InvalidDocumentError):
+            raise
+        raise InvalidDocumentError(f"an event is not as it should be: {shown(tree)}") from error
+
+
+def text(value: object) -> str:
+    """A text, or a refusal."""
+    if isinstance(value, str):
+        return value
+    raise InvalidDocumentError(f"expected a text, not {shown(value)}")

@@ -1,0 +1,243 @@
+"""The append-only, hash-chained log over a store."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import json
+import uuid
+
+import pytest
+from hypothesis import given
+
+from holdfast import ConflictError, IntegrityError, InvalidDocumentError, Store
+from holdfast.log import EventLog
+from holdfast.log.chain import GENESIS, linked
+from holdfast.log.changes import fold
+from holdfast.log.event_log import Position
+from holdfast.log.events import content, draft, read_content
+from holdfast.stores.memory import MemoryStateStore
+from samples import identical, values
+
+
+def done(work):
+    return asyncio.run(work)
+
+
+def message(number, text="hello"):
+    return draft(
+        "message.appended",
+        {"role": "user"},
+        set_=[("messages", f"{number:012}", {"role": "user", "content": text})],
+    )
+
+
+async def collected(events):
+    return [event async for event in events]
+
+
+class CountingStore(MemoryStateStore):
+    """Counts what is read."""
+
+    def __init__(self):
+        super().__init__()
+        self.read = []
+
+    async def _get_many(self, keys):
+        self.read += keys
+        return await super()._get_many(keys)
+
+
+async def filled(commits, each=2, store=None):
+    store = store or CountingStore()
+    log = EventLog(store, "place/")
+    number = 0
+    for _ in range(commits):
+        await log.append([message(number + at) for at in range(each)])
+        number += each
+    return store, log
+
+
+def test_events_come_back_as_they_were_appended():
+    async def work():
+        store = MemoryStateStore()
+        log = EventLog(store, "sessions/s/")
+        first = await log.append(
+            [message(1), draft("llm.called", {"tokens": 12, "at": dt.date.max})]
+        )
+        second = await log.append([draft("state.deleted", None, delete=[("state", "plan")])])
+        assert [key async for key in store.list()] == [
+            "sessions/s/log/000000000001.json",
+            "sessions/s/log/000000000003.json",
+        ]
+        other = EventLog(store, "sessions/s/")
+        assert await collected(other.read()) == first + second
+        assert [event.seq for event in first + second] == [1, 2, 3]
+        assert [event.prev for event in first + second] == [
+            GENESIS,
+            first[0].hash,
+            first[1].hash,
+        ]
+        assert uuid.UUID(first[0].id).version == 7
+
+    done(work())
+
+
+def test_a_segment_is_json_that_a_stranger_can_read():
+    async def work():
+        store = MemoryStateStore()
+        await EventLog(store, "").append([message(1, "hi")])
+        segment = json.loads((await store.get("log/000000000001.json")).value)
+        assert segment["first"] == 1
+        (event,) = segment["events"]
+        assert event["type"] == "message.appended"
+        assert event["changes"]["set"] == [
+            ["messages", "000000000001", {"role": "user", "content": "hi"}]
+        ]
+
+    done(work())
+
+
+def test_of_two_writers_one_gets_a_conflict_and_writes_nothing():
+    async def work():
+        store = MemoryStateStore()
+        one, two = EventLog(store, ""), EventLog(store, "")
+        won = await one.append([message(1)])
+        with pytest.raises(ConflictError):
+            await two.append([message(2)])
+        assert await collected(two.read()) == won
+        assert two.end == Position()
+
+    done(work())
+
+
+def test_a_range_is_read_without_the_rest():
+    async def work():
+        store, log = await filled(100)
+        assert [event.seq for event in await collected(log.read(20, 23))] == [20, 21, 22, 23]
+        middle = (await collected(log.read(120, 120)))[0]
+        store.read.clear()
+        found = await collected(log.read(121, 124, after=Position(120, middle.hash)))
+        assert [event.seq for event in found] == [121, 122, 123, 124]
+        assert store.read == ["place/log/000000000121.json", "place/log/000000000123.json"]
+
+    done(work())
+
+
+def test_folding_gives_the_state_that_the_changes_add_up_to():
+    events = linked(
+        [
+            draft("a", set_=[("state", "x", 1), ("state", "y", (1, 2))]),
+            draft("b"),
+            draft("c", set_=[("state", "x", 2)], delete=[("state", "y")]),
+        ],
+        0,
+        GENESIS,
+    )
+    store = Store()
+    fold(store, events[:2])
+    assert store.get("state", "y") == (1, 2)
+    fold(store, events[2:])
+    assert list(store.snapshot().items()) == [("state", "x", 2)]
+
+
+@given(values)
+def test_any_value_survives_in_an_event_with_its_hash(value):
+    made = draft("any", {"value": value}, set_=[("state", "key", value)])
+    again = read_content(json.loads(json.dumps(content(made))))
+    assert linked([again], 6, "prev")[0].hash == linked([made], 6, "prev")[0].hash
+    assert identical(again.changes, made.changes)
+
+
+def test_the_hash_depends_on_everything():
+    made = draft("a", {"x": 1}, set_=[("n", "k", 1)], delete=[("n", "d")])
+    hashes = {linked([made], 0, "")[0].hash, linked([made], 1, "")[0].hash}
+    hashes.add(linked([made], 0, "other")[0].hash)
+    for path, value in {
+        "id": "x",
+        "type": "b",
+        "at": "2020-01-01T00:00:00Z",
+        "data": {"x": 1.0},
+        "changes": {"set": [["n", "k", True]], "delete": []},
+    }.items():
+        hashes.add(linked([read_content({**content(made), path: value})], 0, "")[0].hash)
+    assert len(hashes) == 8
+
+
+DAMAGE = {
+    "a flipped letter": lambda data: data.replace(b"hello", b"hellp", 1),
+    "a cut end": lambda data: data[:-20],
+    "nothing": lambda data: b"",
+    "other JSON": lambda data: b"[]",
+    "another prev": lambda data: data.replace(b'"prev":"', b'"prev":"0', 1),
+    "another first": lambda data: data.replace(b'"first":3', b'"first":4', 1),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_segment_is_named_and_what_comes_before_still_reads(damage):
+    async def work():
+        store, log = await filled(3)
+        key = "place/log/000000000003.json"
+        await store.put(key, DAMAGE[damage]((await store.get(key)).value))
+        found = []
+        with pytest.raises(IntegrityError, match="000000000003|000000000005"):
+            async for event in log.read():
+                found.append(event.seq)
+        assert found[:2] == [1, 2]
+
+    done(work())
+
+
+def test_a_hash_that_the_events_do_not_lead_to_is_damage():
+    async def work():
+        store, log = await filled(1)
+        key = "place/log/000000000001.json"
+        segment = json.loads((await store.get(key)).value)
+        segment["hash"] = "0" * 64
+        await store.put(key, json.dumps(segment, separators=(",", ":")).encode())
+        with pytest.raises(IntegrityError, match="do not lead to the hash"):
+            await collected(log.read())
+
+    done(work())
+
+
+def test_a_missing_segment_is_named():
+    async def work():
+        store, log = await filled(3)
+        await store.delete("place/log/000000000003.json")
+        with pytest.raises(IntegrityError, match="000000000003.json is missing"):
+            await collected(log.read())
+
+    done(work())
+
+
+def test_a_newer_format_is_refused():
+    async def work():
+        store, log = await filled(1)
+        key = "place/log/000000000001.json"
+        data = (await store.get(key)).value
+        await store.put(key, data.replace(b'"format":1', b'"format":2'))
+        with pytest.raises(InvalidDocumentError, match="newer Holdfast.*upgrade"):
+            await collected(log.read())
+
+    done(work())
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        None,
+        [],
+        {},
+        {**content(draft("a")), "at": "yesterday"},
+        {**content(draft("a")), "at": "2026-01-01T00:00:00"},
+        {**content(draft("a")), "type": 7},
+        {**content(draft("a")), "changes": {"set": [[1, 2, 3]], "delete": []}},
+        {**content(draft("a")), "changes": {"set": [["n", "k"]], "delete": []}},
+        {**content(draft("a")), "data": {"$bytes": "not base64!"}},
+    ],
+)
+def test_what_is_no_event_is_refused(tree):
+    with pytest.raises(InvalidDocumentError):
+        read_content(tree)

@@ -1,0 +1,40 @@
+"""Ids that sort by time."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+from holdfast import ids
+
+
+def test_an_id_is_a_uuid_of_version_7_with_its_time():
+    before = time.time_ns() // 1_000_000
+    made = uuid.UUID(ids.new_id())
+    after = time.time_ns() // 1_000_000
+    assert made.version == 7
+    assert made.variant == uuid.RFC_4122
+    assert before <= made.int >> 80 <= after + 1
+
+
+def test_ids_are_in_the_order_in_which_they_are_made():
+    made = [ids.new_id() for _ in range(20_000)]
+    assert made == sorted(set(made))
+
+
+def test_ids_of_threads_are_all_different():
+    with ThreadPoolExecutor(4) as threads:
+        made = list(threads.map(lambda _: ids.new_id(), range(5_000)))
+    assert len(set(made)) == 5_000
+
+
+def test_a_clock_that_is_set_back_or_stands_still_does_not_disturb_the_order(monkeypatch):
+    clock = ids.Clock()
+    first = clock.tick()
+    monkeypatch.setattr(time, "time_ns", lambda: 1)
+    assert clock.tick() > first
+    clock._count = (1 << ids.COUNT_BITS) - 1
+    last = clock.tick()
+    assert last == (first[0] + 1, 0)
+    assert clock.tick() > last
