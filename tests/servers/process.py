@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,9 @@ def needs(*modules: str) -> None:
     """Skip where a package is missing, visibly; fail where that cannot be, in CI."""
     for module in modules:
         try:
-            importlib.import_module(module)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what others warn of is not what is tested
+                importlib.import_module(module)
         except ImportError as error:
             if os.environ.get("CI"):
                 raise

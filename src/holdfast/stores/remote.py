@@ -90,9 +90,8 @@ class RemoteStateStore(Backend, Generic[Client]):
             try:
                 async with asyncio.timeout(self._timeout):
                     client = await self._client()
-                    answer = await call(client, unsure)
-                self._reached = True
-                return answer
+                    self._reached = True
+                    return await call(client, unsure)
             except ConflictError as conflict:
                 if unsure and matches:
                     raise self._doubtful(conflict) from conflict
@@ -110,6 +109,8 @@ class RemoteStateStore(Backend, Generic[Client]):
             await asyncio.sleep(pause)
 
     async def _client(self) -> Client:
+        for loop in [loop for loop in self._connections if loop.is_closed()]:
+            del self._connections[loop]  # its client may hold it, so that it would not go by itself
         connection = self._connections.setdefault(asyncio.get_running_loop(), Connection())
         async with connection.lock:
             self._check_open()

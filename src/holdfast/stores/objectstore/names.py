@@ -1,0 +1,186 @@
+r"""How a key and its value become an object: what it is called, and how its body begins.
+
+The name is that of ``naming.to_name``, in parts that all services take: where one between slashes
+has more than 180 characters, ``~-/`` stands after each 180. A name that has more than 700 is cut
+there, and goes on with ``~~`` (which no other name has) and the SHA-256 of the key. Names that were
+cut after the same beginning stand together in a listing, at the place of their keys, but in no
+order of their own: whoever lists them reads the keys from the bodies and sorts.
+
+Every body begins with the token of its write. So no two writes of a key have the same etag, even
+where a service makes etags of the content, and a writer whose answer got lost can tell whether what
+is there is its own:
+
+    holdfast 1 entry <token, 32 hex digits> <bytes of the key, 4 digits>\n<key><value>
+    holdfast 1 ended <token, 16 bytes><token of the entry that it ended, 16 bytes>
+
+The key is there where the name was cut. The second form is a key that was deleted. It is shorter
+than any of the first, so that a listing, which tells sizes, passes it over unread.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from holdfast.stores.gate import MAX_KEY_BYTES, Span
+from holdfast.stores.naming import from_name, to_name
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+
+LONG_PART = re.compile("([^/]{180})(?=[^/])")
+JOINT = "~-/"
+LONGEST = 700
+CUT = "~~"
+CUT_SIZE = len(CUT) + 64
+LAST = "\U0010ffff"
+
+ENTRY = re.compile(rb"holdfast 1 entry ([0-9a-f]{32}) ([0-9]{4})\n")
+ENTRY_SIZE = 55
+ENDED = b"holdfast 1 ended "
+ENDED_SIZE = len(ENDED) + 32
+HEAD_SIZE = ENTRY_SIZE + MAX_KEY_BYTES
+
+
+# ---- names -----------------------------------------------------------------------------------
+
+
+def object_name(key: str) -> str:
+    """What the object of a key is called."""
+    name = parted(to_name(key))
+    return name if len(name) <= LONGEST else name[:LONGEST] + CUT + sha256(key.encode()).hexdigest()
+
+
+def key_of(name: str) -> str | None:
+    """The key that a name stands for; None where it is nobody's, or was cut."""
+    key = from_name(name.replace(JOINT, ""))
+    return key if key is not None and object_name(key) == name else None
+
+
+def parted(name: str) -> str:
+    """A name in parts that are not too long."""
+    return LONG_PART.sub(rf"\1{JOINT}", name)
+
+
+def is_cut(name: str) -> bool:
+    """Whether it does not tell its key."""
+    return name[-CUT_SIZE:].startswith(CUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Where the names of a span are: in a folder and all below it, after another name."""
+
+    folder: str
+    after: str | None
+
+
+def window(span: Span) -> Window:
+    """The part of all names to read for a span. It may begin a little before it."""
+    # With one more character, as the end of a name differs from its middle.
+    stem = to_name(span.prefix + "-")[:-1]
+    folder = parted(stem)[:LONGEST].rpartition("/")[0]
+    after = parted(to_name(span.after if span.exclusive else key_before(span.prefix)))
+    if len(after) > LONGEST:
+        after = after[:LONGEST] + CUT[0]  # before all that were cut there
+    inside = after.startswith(f"{folder}/") if folder else after != ""
+    return Window(folder, after if inside else None)
+
+
+def key_before(key: str) -> str:
+    """A key that hardly any other stands between it and this one; nothing before the first."""
+    if not key:
+        return ""
+    point = ord(key[-1])
+    if point == 0:
+        return key[:-1]
+    # No text has a code point of the surrogates' range.
+    return key[:-1] + chr(0xD7FF if point == 0xE000 else point - 1) + 4 * LAST
+
+
+async def keys_in_order(
+    listing: AsyncGenerator[Sequence[ObjectMeta], None],
+    root: str,
+    uncut: Callable[[list[str]], Awaitable[list[str]]],
+) -> AsyncGenerator[str, None]:
+    """The keys of a listing under a root, without those deleted and what is nobody's.
+
+    ``uncut`` finds the keys of names that were cut; it is given all that begin alike.
+    """
+    cut: list[str] = []
+    async with aclosing(listing):
+        async for objects in listing:
+            for one in objects:
+                name = one["path"].removeprefix(root)
+                if one["size"] == ENDED_SIZE:
+                    continue
+                if cut and name[:LONGEST] != cut[0][:LONGEST]:
+                    for key in sorted(await uncut(cut)):
+                        yield key
+                    cut = []
+                if is_cut(name):
+                    cut.append(name)
+                elif (known := key_of(name)) is not None:
+                    yield known
+    for key in sorted(await uncut(cut)):
+        yield key
+
+
+# ---- bodies ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a body begins with. ``ended`` is the token of the entry that was deleted, if one was."""
+
+    token: str
+    size: int
+    key: str = ""
+    ended: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An object as it is now, all of it or its beginning."""
+
+    etag: str
+    head: Head
+    body: memoryview
+
+    @property
+    def entry(self) -> str | None:
+        """The etag of the entry; None where it was deleted."""
+        return None if self.head.ended else self.etag
+
+
+def new_token() -> str:
+    """What no other write has."""
+    return secrets.token_hex(16)
+
+
+def entry_body(key: str, value: bytes, token: str) -> bytes:
+    """The body of an entry."""
+    name = key.encode() if is_cut(object_name(key)) else b""
+    return b"holdfast 1 entry %b %04d\n%b%b" % (token.encode(), len(name), name, value)
+
+
+def ended_body(ended: str, token: str) -> bytes:
+    """The body of what was an entry."""
+    return ENDED + bytes.fromhex(token) + bytes.fromhex(ended)
+
+
+def read_head(body: bytes) -> Head | None:
+    """How a body, or the first ``HEAD_SIZE`` bytes of it, begins; None where it is not ours."""
+    if body.startswith(ENDED) and len(body) == ENDED_SIZE:
+        tokens = body[len(ENDED) :].hex()
+        return Head(tokens[:32], ENDED_SIZE, ended=tokens[32:])
+    found = ENTRY.match(body)
+    if found is None:
+        return None
+    size = ENTRY_SIZE + int(found[2])
+    return Head(found[1].decode(), size, key=body[ENTRY_SIZE:size].decode())

@@ -1,0 +1,7 @@
+"""PostgreSQL: the store and its pool of connections."""
+
+from __future__ import annotations
+
+from holdfast.stores.postgresql.store import PostgresStateStore, open_url
+
+__all__ = ["PostgresStateStore", "open_url"]

@@ -1,0 +1,318 @@
+"""PostgreSQL: one table, a row a key, every operation one statement or one transaction.
+
+A key is text in the order of code points (collation "C"). Text of PostgreSQL has no NUL, so the two
+lowest characters are escaped in a way that keeps the order. A row of an index has 2,700 bytes at
+most, so a key is kept as its first characters, its rest, and a digest of the rest, which stands for
+it in the index.
+
+Nothing is left in a session (no prepared statements, no settings, no locks), so that a pooler that
+changes connections between transactions may stand in between.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from contextlib import nullcontext
+from hashlib import sha256
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import TupleRow
+from psycopg.sql import SQL, Identifier
+
+from holdfast.errors import ConflictError, StateStoreError, shown
+from holdfast.stores.backend import already_there, new_etag, not_matching
+from holdfast.stores.contract import Etags
+from holdfast.stores.entries import Entry, Put
+from holdfast.stores.gate import Span
+from holdfast.stores.postgresql.pool import Link, Pool
+from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
+from holdfast.stores.urls import StoreURL
+
+TABLE = "holdfast_entries"
+POOL = 10
+HEAD = 500
+"""Characters of a key in the index: 2,000 bytes at most, and the digest beside them."""
+
+ESCAPES = {0: "\x01\x01", 1: "\x01\x02"}
+# So that two who make the table at the same time do it one after the other.
+LOCK = int.from_bytes(sha256(b"holdfast: make the table").digest()[:8], "big", signed=True)
+
+MAKE = SQL("""CREATE TABLE IF NOT EXISTS {table} (
+    head text COLLATE "C" NOT NULL,
+    tail_digest bytea NOT NULL,
+    tail text COLLATE "C" NOT NULL,
+    etag text NOT NULL,
+    value bytea NOT NULL,
+    PRIMARY KEY (head, tail_digest)
+)""")
+GET = SQL("SELECT etag, value FROM {table} WHERE head = %s AND tail_digest = %s")
+GET_MANY = SQL(
+    "SELECT head, tail, etag, value FROM {table} JOIN unnest(%s::text[], %s::bytea[]) "
+    "AS wanted (head, tail_digest) USING (head, tail_digest)"
+)
+# A write that finds its own etag was done by an earlier attempt whose answer got lost.
+UPSERT = (
+    "INSERT INTO {table} AS kept (head, tail_digest, tail, etag, value) "
+    "VALUES (%s, %s, %s, %s, %s) "
+    "ON CONFLICT (head, tail_digest) DO UPDATE SET etag = excluded.etag, value = excluded.value"
+)
+PUT = SQL(UPSERT)
+PUT_ABSENT = SQL(UPSERT + " WHERE kept.etag = excluded.etag")
+PUT_MATCH = SQL(
+    "UPDATE {table} SET etag = %s, value = %s "
+    "WHERE head = %s AND tail_digest = %s AND etag IN (%s, %s)"
+)
+DELETE = SQL("DELETE FROM {table} WHERE head = %s AND tail_digest = %s")
+DELETE_MATCH = SQL("DELETE FROM {table} WHERE head = %s AND tail_digest = %s AND etag = %s")
+PAGE = "SELECT head, tail FROM {table} WHERE (head, tail) {above} (%s, %s)"
+# A limit that is known when the query is planned lets a table without statistics be sorted whole.
+PAGE_END = " ORDER BY head, tail LIMIT (SELECT %s::bigint)"
+PAGE_ALL = SQL(PAGE + PAGE_END)
+PAGE_BELOW = SQL(PAGE + " AND (head, tail) < (%s, %s)" + PAGE_END)
+
+
+def split(key: str) -> tuple[str, str]:
+    """A key as the table has it: its first characters and its rest."""
+    text = key.translate(ESCAPES)
+    return text[:HEAD], text[HEAD:]
+
+
+def joined(head: str, tail: str) -> str:
+    """The key of what the table has."""
+    return (head + tail).replace("\x01\x01", "\x00").replace("\x01\x02", "\x01")
+
+
+def indexed(key: str) -> tuple[str, bytes]:
+    """What names a key in the index."""
+    head, tail = split(key)
+    return head, sha256(tail.encode()).digest() if tail else b""
+
+
+class PostgresStateStore(RemoteStateStore[Pool]):
+    """Keeps entries in a table of a PostgreSQL database, version 13 or later.
+
+    A write is durable and seen by everybody when its call returns, unless the server was told
+    otherwise (``fsync``, ``synchronous_commit``). ``put_many`` is one transaction. ``get_many`` and
+    each page of a listing see one moment. A value has at most 1 GB. The table is made on first use,
+    where the role may; one that is there is used as it is.
+    """
+
+    atomic_put_many = True
+    failures = (psycopg.Error,)
+
+    def __init__(
+        self,
+        url: StoreURL,
+        conninfo: str,
+        *,
+        table: str = TABLE,
+        pool: int = POOL,
+        timeout: float = TIMEOUT,
+        patience: float = PATIENCE,
+    ) -> None:
+        super().__init__(url, timeout=timeout, patience=patience)
+        self._conninfo = conninfo
+        self._name = table
+        self._table = Identifier(*table_names(table))
+        self._size = pool
+
+    async def _connect(self) -> Pool:
+        pool = Pool(self.place, self._conninfo, size=self._size, timeout=self._timeout)
+        await pool.open()
+        try:
+            async with pool.connection() as connection:
+                await self._make_table(connection)
+        except BaseException:
+            await pool.close()
+            raise
+        self._reached = True
+        return pool
+
+    async def _disconnect(self, client: Pool) -> None:
+        await client.close()
+
+    async def _make_table(self, connection: Link) -> None:
+        # Looked for first, as a role without the right to make it may well have that to use it.
+        name = self._table.as_string(connection)
+        cursor = await connection.execute("SELECT to_regclass(%s) IS NULL", [name])
+        if await cursor.fetchone() == (True,):
+            async with connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+                await connection.execute(MAKE.format(table=self._table))
+
+    async def _get(self, key: str) -> Entry | None:
+        for etag, value in await self._read(GET, indexed(key)):
+            return Entry(value, etag)
+        return None
+
+    async def _get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
+        columns = [list(column) for column in zip(*map(indexed, keys), strict=True)]
+        rows = await self._read(GET_MANY, columns)
+        return {joined(head, tail): Entry(value, etag) for head, tail, etag, value in rows}
+
+    async def _page(self, span: Span, count: int) -> Sequence[str]:
+        above = SQL(">" if span.exclusive else ">=")
+        if span.high is None:
+            rows = await self._read(PAGE_ALL, [*split(span.low), count], above=above)
+        else:
+            bounds = [*split(span.low), *split(span.high), count]
+            rows = await self._read(PAGE_BELOW, bounds, above=above)
+        return [joined(head, tail) for head, tail in rows]
+
+    async def _read(self, statement: SQL, values: Sequence[object], **parts: SQL) -> list[TupleRow]:
+        query = statement.format(table=self._table, **parts)
+
+        async def fetch(pool: Pool) -> list[TupleRow]:
+            async with pool.connection() as connection:
+                cursor = await connection.execute(query, values, binary=True)
+                return await cursor.fetchall()
+
+        return await self._run(lambda pool, _unsure: fetch(pool))
+
+    async def _put(self, put: Put) -> str:
+        return (await self._put_many([put]))[0]
+
+    async def _put_many(self, puts: Sequence[Put]) -> Etags:
+        etags = {put.key: new_etag() for put in puts}
+        conditional = any(put.if_absent or put.if_match is not None for put in puts)
+        await self._run(
+            lambda pool, _unsure: self._write(pool, puts, etags), writes=True, matches=conditional
+        )
+        return list(etags.values())
+
+    async def _write(self, pool: Pool, puts: Sequence[Put], etags: dict[str, str]) -> None:
+        async with pool.connection() as connection:
+            one = len(puts) == 1
+            async with nullcontext() if one else connection.transaction():
+                cursors = {}
+                async with nullcontext() if one else connection.pipeline():
+                    # In the same order for everybody, so that no two batches lock each other out.
+                    for put in sorted(puts, key=lambda put: put.key):
+                        statement, values = statement_of(put, etags[put.key])
+                        query = statement.format(table=self._table)
+                        cursors[put.key] = await connection.execute(query, values)
+                for put in puts:
+                    if cursors[put.key].rowcount == 0:
+                        raise await self._conflict(connection, put)
+
+    async def _conflict(self, connection: Link, put: Put) -> ConflictError:
+        if put.if_match is None:
+            return already_there(put.key)
+        return not_matching(put.key, put.if_match, await self._etag(connection, put.key))
+
+    async def _etag(self, connection: Link, key: str) -> str | None:
+        cursor = await connection.execute(GET.format(table=self._table), indexed(key))
+        found = await cursor.fetchone()
+        return None if found is None else str(found[0])
+
+    async def _delete(self, key: str, if_match: str | None) -> bool:
+        return await self._run(
+            lambda pool, unsure: self._remove(pool, key, if_match, unsure=unsure),
+            writes=True,
+            matches=if_match is not None,
+        )
+
+    async def _remove(self, pool: Pool, key: str, if_match: str | None, *, unsure: bool) -> bool:
+        statement, values = DELETE, list[object](indexed(key))
+        if if_match is not None:
+            statement, values = DELETE_MATCH, [*values, storable(if_match)]
+        async with pool.connection() as connection:
+            cursor = await connection.execute(statement.format(table=self._table), values)
+            if cursor.rowcount == 0 and if_match is not None:
+                found = await self._etag(connection, key)
+                if found is not None or not unsure:
+                    raise not_matching(key, if_match, found)
+        # What is absent after an attempt whose answer got lost was removed by it.
+        return cursor.rowcount > 0 or unsure
+
+    def _explained(self, error: Exception) -> StateStoreError:
+        code = getattr(error, "sqlstate", None) or ""
+        if not code and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+            return StateStoreError(
+                f"the connection to {self.place} got lost: {told(error)}",
+                transient=True,
+                unknown=True,
+            )
+        hints = (hint for codes, hint in HINTS.items() if code.startswith(codes))
+        hint = next(hints, "").replace("TABLE", self._name)
+        return StateStoreError(
+            f"{self.place}: {told(error)}" + (f". {hint}" if hint else ""),
+            transient=code.startswith(PASSING),
+            unknown=code.startswith(UNSETTLED),
+        )
+
+
+def statement_of(put: Put, etag: str) -> tuple[SQL, list[object]]:
+    """What does a put, and its values. It counts no row where the condition does not hold."""
+    if put.if_match is not None:
+        place = indexed(put.key)
+        return PUT_MATCH, [etag, put.value, *place, storable(put.if_match), etag]
+    values: list[object] = [*indexed(put.key), split(put.key)[1], etag, put.value]
+    return PUT_ABSENT if put.if_absent else PUT, values
+
+
+def storable(etag: str) -> str:
+    """An etag to ask for. What this store cannot have given matches nothing, and may be no text."""
+    return etag if re.fullmatch("[0-9a-f]+", etag) else "none"
+
+
+# By SQLSTATE or its class. What the server has rolled back for sure is not unsettled.
+PASSING = ("08", "25006", "25P03", "40", "53200", "53300", "53400", "55P03", "57")
+UNSETTLED = ("08", "40003", "57P")
+HINTS: dict[tuple[str, ...], str] = {
+    ("22021", "22P05"): "Keys are any text: use a database with the encoding UTF8",
+    ("25006",): "It takes no writes, as a standby does: name the primary",
+    ("3F000",): "Make the schema that the option table of the URL names",
+    ("40",): "Too many write the same keys at the same time",
+    (
+        "42501",
+    ): "Grant the role SELECT, INSERT, UPDATE and DELETE on TABLE, and if there is no such "
+    "table yet, CREATE on its schema",
+    ("42703", "42809", "42P10"): "TABLE is not a table of Holdfast: name another with the option "
+    "table of the URL",
+    ("42P01",): "TABLE was removed while in use: a store that is opened anew makes it",
+    ("53100",): "The server's disk is full: make room there",
+    ("53300",): "Use fewer connections (option pool of the URL), or a pooler",
+    ("57014",): "See the server's statement_timeout",
+}
+
+
+def told(error: Exception) -> str:
+    """What the server or the driver says, in one line."""
+    primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    return " ".join((primary or str(error)).split()).rstrip(".")
+
+
+def table_names(table: str) -> list[str]:
+    """The parts of a table's name: its schema, where it has one, and itself."""
+    names = table.split(".")
+    good = [name for name in names if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", name)]
+    if good != names or len(names) > 2:
+        raise StateStoreError(
+            "the option table of the postgresql URL is a name of letters, digits and _, after that "
+            f"of a schema and a dot if need be, not {shown(table)}"
+        )
+    return names
+
+
+def open_url(url: StoreURL) -> PostgresStateStore:
+    """``postgresql://user:password@host:port/database``; options that are not ours are libpq's."""
+    timeout = url.take_number("timeout", TIMEOUT, least=0.01)
+    patience = url.take_number("patience", PATIENCE)
+    pool = url.take_count("pool", POOL, least=1)
+    table = url.take("table") or TABLE
+    try:
+        asked = conninfo_to_dict(url.text(scheme="postgresql"))
+        given = {"connect_timeout": math.ceil(timeout), **asked}
+        conninfo = make_conninfo("", **given)
+    except psycopg.Error as error:
+        raise StateStoreError(
+            f"the URL {url} cannot be used: {url.scrubbed(told(error))}. The store's own options "
+            "are pool, table, timeout and patience; all others are those of libpq, as sslmode"
+        ) from None
+    return PostgresStateStore(
+        url, conninfo, table=table, pool=pool, timeout=timeout, patience=patience
+    )

@@ -1,0 +1,211 @@
+"""A proxy in front of a real server that loses requests and answers where a test says so.
+
+A lost answer is the hard case of every retry: the server has done the work, and the client cannot
+know. Here it happens at will, with the real server behind it, whatever the protocol:
+
+    with CuttingProxy(server.port) as proxy:
+        store = open_state_store(f"redis://127.0.0.1:{proxy.port}")
+        proxy.lose_next_answer(after=b"EVALSHA")
+        await store.put("a", b"1", if_absent=True)
+        assert proxy.lost == 1
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Self, TypeVar
+
+from servers.process import free_port
+
+T = TypeVar("T")
+
+CHUNK = 65_536
+QUIET = 0.05
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What is to get lost: at which bytes of a request, and what happens before it is noticed."""
+
+    mark: bytes
+    meanwhile: Callable[[], object] | None = None
+
+
+@dataclass(eq=False)
+class Route:
+    """One connection through the proxy: a client's side and the server's."""
+
+    near_reader: asyncio.StreamReader
+    near_writer: asyncio.StreamWriter
+    far_reader: asyncio.StreamReader
+    far_writer: asyncio.StreamWriter
+    task: asyncio.Task[None] | None = None
+    doom: Loss | None = None
+    tail: bytes = field(default=b"", repr=False)
+
+    def carries(self, mark: bytes, data: bytes) -> bool:
+        """Whether a mark ends in these bytes; it may have begun in those before."""
+        before = self.tail[max(0, len(self.tail) - len(mark) + 1) :]
+        return mark in before + data
+
+
+class CuttingProxy:
+    """Listens on a free ``port`` of this machine and passes everything on to another port of it.
+
+    It runs in a thread of its own. ``lost`` counts the requests and answers that were lost as asked
+    for, so that a test can tell that its fault happened. With ``tls`` its clients speak TLS, while
+    the server behind does not.
+    """
+
+    def __init__(self, to: int, tls: ssl.SSLContext | None = None) -> None:
+        self.to = to
+        self.tls = tls
+        self.port = free_port()
+        self.lost = 0
+        self._answers: list[Loss] = []
+        self._requests: list[Loss] = []
+        self._routes: set[Route] = set()
+        self._server: asyncio.Server | None = None
+        self._return: Future[None] | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="cutting-proxy")
+
+    # ---- what a test asks for ----------------------------------------------------------------
+
+    def lose_next_answer(self, after: bytes, meanwhile: Callable[[], object] | None = None) -> None:
+        """Cut the connection when the next request that holds these bytes has been answered.
+
+        The server has done the work; the client never hears of it. ``meanwhile`` is called, in
+        another thread, before the client can notice. Asking again before it has happened loses one
+        more.
+        """
+        self._answers.append(Loss(after, meanwhile))
+
+    def lose_next_request(self, at: bytes) -> None:
+        """Cut the connection in place of passing on the next request that holds these bytes."""
+        self._requests.append(Loss(at))
+
+    def cut(self) -> None:
+        """End all connections of this moment, and take new ones."""
+        self._do(self._cut())
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """End all connections, and refuse new ones while the block lasts."""
+        self._do(self._refuse())
+        try:
+            yield
+        finally:
+            self._do(self._listen())
+
+    def refuse_for(self, seconds: float) -> None:
+        """End all connections, and refuse new ones for a while; does not wait for its end."""
+
+        self._do(self._refuse())
+        self._return = asyncio.run_coroutine_threadsafe(self._listen_in(seconds), self._loop)
+
+    # ---- its life ----------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._do(self._listen())
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if self._return is not None:
+            self._return.cancel()
+        self._do(self._refuse())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _do(self, work: Coroutine[object, object, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    async def _listen(self) -> None:
+        if self._server is None:
+            self._server = await asyncio.start_server(
+                self._serve, "127.0.0.1", self.port, ssl=self.tls
+            )
+
+    async def _listen_in(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        await self._listen()
+
+    async def _refuse(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        await self._cut()
+
+    async def _cut(self) -> None:
+        tasks = [route.task for route in self._routes if route.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ---- one connection ----------------------------------------------------------------------
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            far = await asyncio.open_connection("127.0.0.1", self.to)
+        except OSError:
+            writer.close()
+            return
+        route = Route(reader, writer, *far, task=asyncio.current_task())
+        self._routes.add(route)
+        ways = [asyncio.ensure_future(self._there(route)), asyncio.ensure_future(self._back(route))]
+        try:
+            with suppress(asyncio.CancelledError):  # by _cut, which waits for the end of this
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            for end in (route.near_writer, route.far_writer):
+                end.transport.abort()
+            self._routes.discard(route)
+
+    async def _there(self, route: Route) -> None:
+        while data := await route.near_reader.read(CHUNK):
+            if self._takes(self._requests, route, data):
+                self.lost += 1
+                return
+            route.doom = route.doom or self._takes(self._answers, route, data)
+            route.tail = (route.tail + data)[-1024:]
+            route.far_writer.write(data)
+            await route.far_writer.drain()
+
+    async def _back(self, route: Route) -> None:
+        while data := await route.far_reader.read(CHUNK):
+            if route.doom is not None:
+                await self._rest_of_answer(route)
+                if route.doom.meanwhile is not None:
+                    await asyncio.to_thread(route.doom.meanwhile)
+                self.lost += 1
+                return
+            route.near_writer.write(data)
+            await route.near_writer.drain()
+
+    async def _rest_of_answer(self, route: Route) -> None:
+        """Wait until the server has no more to say, so that it has done all of the request."""
+        while True:
+            try:
+                async with asyncio.timeout(QUIET):
+                    if not await route.far_reader.read(CHUNK):
+                        return
+            except TimeoutError:
+                return
+
+    def _takes(self, losses: list[Loss], route: Route, data: bytes) -> Loss | None:
+        for loss in losses:
+            if route.carries(loss.mark, data):
+                losses.remove(loss)
+                return loss
+        return None

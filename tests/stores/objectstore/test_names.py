@@ -1,0 +1,201 @@
+"""What objects are called, and how their bodies begin."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from obstore.store import LocalStore, MemoryStore
+
+from holdfast.errors import StateStoreError
+from holdfast.stores import Put, open_state_store
+from holdfast.stores.gate import Span
+from holdfast.stores.objectstore import ObjectStateStore
+from holdfast.stores.objectstore.names import (
+    ENDED_SIZE,
+    HEAD_SIZE,
+    LONGEST,
+    ended_body,
+    entry_body,
+    is_cut,
+    key_of,
+    new_token,
+    object_name,
+    read_head,
+    window,
+)
+from holdfast.stores.urls import StoreURL
+
+
+async def listed(store, *args, **options):
+    return [key async for key in store.list(*args, **options)]
+
+
+LONG = st.sampled_from(
+    ["k", "/", "é", ".", "~", "-", "k" * 178, "k" * 179, "k" * 180, "d/" * 170, "z" * 690]
+)
+LONG_KEYS = st.lists(LONG, min_size=1, max_size=6).map("".join)
+
+
+@given(st.lists(LONG_KEYS, unique=True, max_size=12), LONG_KEYS, st.integers(0, 8), st.data())
+@settings(max_examples=150, deadline=None)
+def test_keys_of_any_length_are_listed_in_order(keys, other, limit, data):
+    after = data.draw(st.sampled_from(["", other, *keys]))
+    prefix = data.draw(st.sampled_from(["", other, *keys]))
+    prefix = prefix[: data.draw(st.integers(0, len(prefix)))]
+    memory = MemoryStore()
+
+    async def check():
+        async with ObjectStateStore(StoreURL("s3://bucket"), lambda: memory) as store:
+            for key in keys:
+                await store.put(key, key.encode(), if_absent=True)
+            wanted = sorted(key for key in keys if key.startswith(prefix) and key > after)
+            assert await listed(store, prefix, start_after=after) == wanted
+            assert await listed(store, prefix, start_after=after, limit=limit) == wanted[:limit]
+            assert {key: e.value for key, e in (await store.get_many(keys)).items()} == {
+                key: key.encode() for key in keys
+            }
+
+    asyncio.run(check())
+
+
+@given(LONG_KEYS, LONG_KEYS)
+@settings(max_examples=200)
+def test_names_are_in_the_order_of_keys_by_bytes_and_by_folders(one, other):
+    low, high = (object_name(key) for key in sorted((one, other)))
+    if is_cut(low) and is_cut(high) and low[:LONGEST] == high[:LONGEST]:
+        return  # They stand together, and are sorted when their keys are known.
+    assert one == other or low < high
+    assert one == other or low.split("/") < high.split("/")
+    assert not high.startswith(f"{low}/")  # a folder and a file at once
+    for key in (one, other):
+        assert is_cut(object_name(key)) or key_of(object_name(key)) == key
+
+
+@given(LONG_KEYS | st.text(min_size=1, max_size=40))
+def test_names_fit_into_every_service(key):
+    name = object_name(key)
+    # With a prefix of 200 bytes and a slash; parts of 255 on those that keep objects as files.
+    assert len(name.encode()) <= 1024 - 201
+    assert all(0 < len(part) <= 255 for part in name.split("/"))
+
+
+def test_only_names_that_do_not_fit_are_cut():
+    assert object_name("k" * 180) == "k" * 180
+    assert object_name("k" * 181) == "k" * 180 + "~-/k"
+    assert object_name("k" * 400 + "/a") == f"{'k' * 180}~-/{'k' * 180}~-/{'k' * 40}.~/a"
+    deep = "abc/" * 100  # 600 characters of a name
+    assert not is_cut(object_name(deep + "k" * 100))
+    assert is_cut(object_name(deep + "k" * 101))
+
+
+def test_a_listing_begins_where_its_keys_do():
+    assert window(Span("")) == window(Span("", "")) != window(Span("", "a"))
+    assert window(Span("")).after is None
+    assert window(Span("", "a")).after == "a"
+    assert window(Span("a/b/")).folder == "a.~/b.~"
+    assert window(Span("a/b/")).after is None
+    assert window(Span("a/b/c")).folder == "a.~/b.~"
+    assert window(Span("a/b/c")).after.startswith("a.~/b.~/b}")
+    assert window(Span("a/b/", "a/b/c")).after == "a.~/b.~/c"
+    assert window(Span("a/\x00")).after == "a.~/!-"
+    assert window(Span("\ue000")).after.startswith("}ed}9f}bf")
+    assert window(Span("a/" + "k" * 180)).folder == "a.~"
+    assert window(Span("a/" + "k" * 181)).folder == f"a.~/{'k' * 180}~-"
+    assert window(Span("", "k/" * 300)).after == ("k.~/" * 175) + "~"
+
+
+@given(st.text(min_size=1, max_size=300), st.binary(max_size=300))
+def test_a_body_tells_its_write_and_its_value(key, value):
+    token = new_token()
+    body = entry_body(key, value, token)
+    head = read_head(body)
+    assert head == read_head(body[:HEAD_SIZE])
+    assert (head.token, head.ended) == (token, "")
+    assert body[head.size :] == value
+    assert head.key == (key if is_cut(object_name(key)) else "")
+    end = ended_body(token, new_token())
+    assert read_head(end).ended == token
+    assert len(end) == ENDED_SIZE < len(body)
+
+
+def test_other_bodies_are_nobodys():
+    token = new_token()
+    for body in (b"", b"text", ended_body(token, token)[:-1], entry_body("a", b"", token)[:-1]):
+        assert read_head(body) is None
+
+
+def test_long_keys_that_begin_alike_are_listed_in_order(s3_server, prefix, proxy):
+    keys = list(
+        {
+            *("s/" + "k" * count for count in range(176, 184)),
+            *("s/" + "k" * 180 + end for end in ("/a", "/b", "-", ".", "é", "j", "l", "z/a")),
+            *("s/" + "k" * 178 + "/" * count for count in range(4)),
+            *("d/" * 174 + end for end in ("", "a", "a/b", "abc/d", "abcd", "abce", "b")),
+        }
+    )
+    random.shuffle(keys)
+
+    async def check():
+        async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
+            await store.put_many([Put(key, key.encode()) for key in keys])
+            wanted = sorted(keys)
+            assert await listed(store) == wanted
+            proxy.lose_next_request(at=b"~~")  # of an object whose name was cut
+            assert await listed(store) == wanted
+            for at, key in enumerate(wanted):
+                assert await listed(store, start_after=key, limit=3) == wanted[at + 1 : at + 4]
+                assert await listed(store, key) == [k for k in wanted if k.startswith(key)]
+            assert proxy.lost == 0
+            cut = [key for key in wanted if is_cut(object_name(key))]
+            for key in cut:
+                assert await store.delete(key)
+            assert await listed(store) == [key for key in wanted if key not in cut]
+
+    asyncio.run(check())
+
+
+def test_of_cut_names_so_many_are_remembered(monkeypatch):
+    monkeypatch.setattr("holdfast.stores.objectstore.store.CUT_NAMES_KEPT", 3)
+    memory = MemoryStore()
+    keys = ["k" * count for count in range(800, 810)]
+
+    async def check():
+        async with ObjectStateStore(StoreURL("s3://bucket"), lambda: memory) as store:
+            await store.put_many([Put(key, b"1") for key in keys])
+            assert await listed(store) == keys
+            assert len(store._cut_names) == 3
+
+    asyncio.run(check())
+
+
+def test_a_cut_name_whose_body_is_of_another_key_is_passed_over():
+    memory = MemoryStore()
+
+    async def check():
+        async with ObjectStateStore(StoreURL("s3://bucket"), lambda: memory) as store:
+            for key in ("a", "k" * 800):
+                await store.put(key, b"1")
+            memory.copy("a", object_name("k" * 801))
+            memory.copy(object_name("k" * 800), object_name("k" * 802))
+            assert await listed(store) == ["a", "k" * 800]
+
+    asyncio.run(check())
+
+
+def test_a_service_that_does_not_list_in_order_is_refused(tmp_path):
+    folder = LocalStore(tmp_path)
+    names = [f"{number:03}" for number in range(100)]
+    random.shuffle(names)
+    for name in names:
+        folder.put(name, entry_body(name, b"1", new_token()))
+
+    async def check():
+        async with ObjectStateStore(StoreURL("s3://bucket"), lambda: folder) as store:
+            with pytest.raises(StateStoreError, match="order"):
+                await listed(store)
+
+    asyncio.run(check())

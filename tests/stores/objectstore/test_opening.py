@@ -1,0 +1,251 @@
+"""URLs of buckets, and what goes wrong with them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+
+import pytest
+from obstore.store import MemoryStore
+
+from holdfast.errors import StateStoreError
+from holdfast.stores import open_state_store
+from holdfast.stores.objectstore import ObjectStateStore
+from holdfast.stores.objectstore.buckets import explained
+from holdfast.stores.urls import StoreURL
+from servers.seaweed import ACCESS_KEY, BUCKET, SECRET_KEY
+
+
+async def listed(store, *args, **options):
+    return [key async for key in store.list(*args, **options)]
+
+
+def test_stores_of_all_services_open_without_connecting(bare):
+    for url in (
+        "s3://bucket",
+        "s3://bucket/team/agents?region=eu-central-1",
+        "gs://bucket/agents",
+        "gs://bucket/agents?endpoint=http://127.0.0.1:4443&anonymous=true",
+        "az://container/agents?account=holdfast",
+        "az://container?account=holdfast&endpoint=http://127.0.0.1:10000&anonymous=yes",
+    ):
+        store = open_state_store(url)
+        assert isinstance(store, ObjectStateStore)
+        assert repr(store) == f"<ObjectStateStore {url}>"
+        assert not store.atomic_put_many
+        assert type(store._new_bucket()).__name__ in ("S3Store", "GCSStore", "AzureStore")
+        asyncio.run(store.close())
+
+
+def test_etags_are_what_the_service_takes_as_a_condition():
+    google = open_state_store("gs://bucket")
+    azure = open_state_store("az://container?account=holdfast")
+    answer = {"e_tag": '"0x8D4BCC2E4835CD0"', "version": "1794721107931132"}
+    assert google._mode(google._etag(answer)) == {"version": "1794721107931132"}
+    assert azure._mode(azure._etag(answer)) == {"e_tag": '"0x8D4BCC2E4835CD0"'}
+    for none in (None, "", "*", '"a", "b"', 'W/"weak"'):
+        with pytest.raises(StateStoreError, match="etag"):
+            azure._etag({"e_tag": none, "version": None})
+
+
+def test_secrets_are_not_shown():
+    store = open_state_store(
+        "s3://bucket/p?access_key_id=AKIDENT&secret_access_key=s3cr3t%2Fkey&session_token=t0k3n99"
+    )
+    assert repr(store).startswith("<ObjectStateStore s3://bucket/p?access_key_id=***")
+    for secret in ("AKIDENT", "s3cr3t", "t0k3n99"):
+        assert secret not in repr(store)
+        assert secret not in repr(vars(store))
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("s3:///prefix", "s3://NAME"),
+        ("s3://key:word@bucket/p", "options"),
+        ("s3://127.0.0.1:8333/bucket", "options"),
+        ("s3://bucket/" + "p" * 201, "201 bytes"),
+        ("s3://bucket/" + "é" * 101, "202 bytes"),
+        ("s3://bucket/a//b", "empty"),
+        ("s3://bucket/a/../b", "empty"),
+        ("s3://bucket/a%0Ab", "printable"),
+        ("s3://bucket?endpoint=127.0.0.1:8333", "http://127.0.0.1:8333"),
+        ("s3://bucket?endpoint=http://key:word@host", "http://127.0.0.1:8333"),
+        ("s3://bucket?access_key_id=a", "both"),
+        ("s3://bucket?secret_access_key=a", "both"),
+        ("s3://bucket?session_token=a", "both"),
+        ("s3://bucket?anonymous=true&access_key_id=a&secret_access_key=b", "anonymous"),
+        ("s3://bucket?bucket=other", "nobody knows: 'bucket'"),
+        ("s3://bucket?timeout=0", "timeout"),
+        ("s3://bucket?patience=-1", "patience"),
+        ("gs://bucket?region=here", "nobody knows: 'region'"),
+        ("az://container?access_key_id=a", "nobody knows: 'access_key_id'"),
+    ],
+)
+def test_a_url_that_cannot_be_right_is_refused(url, says):
+    with pytest.raises(StateStoreError, match=says) as caught:
+        open_state_store(url)
+    assert "word" not in str(caught.value).partition("password")[0]
+
+
+def test_credentials_come_from_the_environment(s3_server, prefix, bare):
+    url = f"s3://{BUCKET}/{prefix}?endpoint=http://127.0.0.1:{s3_server.port}&region=us-east-1"
+    bare.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    bare.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    bare.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")  # and the URL's endpoint goes first
+
+    async def check():
+        async with open_state_store(url) as store:
+            await store.put("a", b"1")
+            assert await listed(store) == ["a"]
+
+    asyncio.run(check())
+
+
+def test_credentials_of_the_url_are_not_mixed_with_the_environments(s3_server, prefix, bare):
+    bare.setenv("AWS_ACCESS_KEY_ID", "another")
+    bare.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    bare.setenv("AWS_SESSION_TOKEN", "another")
+
+    async def check():
+        async with open_state_store(s3_server.url(prefix)) as store:
+            await store.put("a", b"1")
+
+    asyncio.run(check())
+
+
+async def failure(url, do=lambda store: store.put("a", b"1")):
+    async with open_state_store(url) as store:
+        with pytest.raises(StateStoreError) as caught:
+            await do(store)
+    assert SECRET_KEY not in str(caught.value)
+    return caught.value
+
+
+def test_a_bucket_that_is_not_there_is_named(s3_server, prefix):
+    url = s3_server.url(prefix).replace(BUCKET, "no-such-bucket")
+    for do in (
+        lambda store: store.get("a"),
+        lambda store: store.put("a", b"1", if_absent=True),
+        lambda store: store.delete("a"),
+        listed,
+    ):
+        error = asyncio.run(failure(url, do))
+        assert "there is no bucket at s3://no-such-bucket" in str(error)
+        assert not error.transient
+        assert not error.unknown
+
+
+def test_a_bucket_that_vanishes_is_not_taken_for_an_absent_key(s3_server, prefix):
+    async def check():
+        async with open_state_store(s3_server.url(prefix)) as store:
+            gone = s3_server.bucket("no-such-bucket")
+            await store.get("a")
+            (connection,) = store._connections.values()
+            connection.client = gone
+            for call in (store.get("a"), store.delete("a"), store.get_many("abc")):
+                with pytest.raises(StateStoreError, match="there is no bucket"):
+                    await call
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"secret_access_key": "a wrong secret"}, "SignatureDoesNotMatch"),
+        ({"access_key_id": "nobody"}, "InvalidAccessKeyId"),
+    ],
+)
+def test_wrong_credentials_are_told_at_once(s3_server, prefix, options, says):
+    error = asyncio.run(failure(s3_server.url(prefix, **options)))
+    assert "refused access" in str(error)
+    assert says in str(error)
+    assert "AWS_ACCESS_KEY_ID" in str(error)
+    assert "a wrong secret" not in str(error)
+    assert "nobody" not in str(error)
+    assert not error.transient
+
+
+def test_nobody_in_particular_is_refused(s3_server):
+    url = f"s3://{BUCKET}/x?endpoint=http://127.0.0.1:{s3_server.port}&anonymous=true"
+    error = asyncio.run(failure(url))
+    assert "AccessDenied" in str(error)
+    assert "that the bucket is there" in str(error)
+
+
+def test_a_server_that_is_not_there_is_not_waited_for(s3_server, prefix):
+    begun = time.monotonic()
+    error = asyncio.run(failure(s3_server.url(prefix, port=9)))
+    assert time.monotonic() - begun < 5
+    assert "cannot be reached" in str(error)
+    assert "endpoint" in str(error)
+    assert error.transient
+    assert not error.unknown
+
+
+def test_a_server_that_does_not_answer_is_given_up(prefix, s3_server):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = s3_server.url(prefix, port=silent.getsockname()[1], timeout=0.3)
+        error = asyncio.run(failure(url))
+    assert error.transient
+    assert "0.3 seconds" in str(error) or "failed" in str(error)
+
+
+def test_a_service_that_cannot_be_set_up_says_why(bare):
+    bare.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    error = asyncio.run(failure("az://container"))
+    assert "Account must be specified" in str(error)
+    assert "Debug" not in str(error)
+
+
+def test_errors_of_the_client_are_told_apart():
+    def told(text):
+        return explained(Exception(text), "s3", "s3://bucket")
+
+    busy = told("Server returned non-2xx status code: 503 Service Unavailable: ")
+    assert (busy.transient, busy.unknown) == (True, True)
+    refused = told("Server returned non-2xx status code: 400 Bad Request: <Code>X</Code>...")
+    assert (refused.transient, refused.unknown) == (False, False)
+    slow = told("Server returned non-2xx status code: 429 Too Many Requests: ")
+    assert slow.transient
+    nobody = told(
+        "Error performing PUT http://169.254.169.254/latest/api/token in 1s - kind: Connect"
+    )
+    assert "no credentials" in str(nobody)
+
+
+def test_objects_of_others_are_passed_over_or_named(s3_server, prefix):
+    bucket = s3_server.bucket()
+    bucket.put(f"{prefix}/folder/readme.txt", b"a folder that no key has")
+    bucket.put(f"{prefix}/%41", b"text")
+    bucket.put(f"{prefix}/Ü", b"text")
+
+    async def check():
+        async with open_state_store(s3_server.url(prefix)) as store:
+            await store.put("a", b"1")
+            assert await listed(store) == ["%41", "a"]
+            for call in (
+                store.get("%41"),
+                store.put("%41", b"1", if_absent=True),
+                store.delete("%41"),
+            ):
+                with pytest.raises(StateStoreError, match="not written by Holdfast"):
+                    await call
+            await store.put("%41", b"1")
+            assert (await store.get("%41")).value == b"1"
+
+    asyncio.run(check())
+
+
+def test_a_store_may_have_a_bucket_for_itself():
+    memory = MemoryStore()
+
+    async def check():
+        async with ObjectStateStore(StoreURL("s3://bucket"), lambda: memory) as store:
+            await store.put("a/b", b"1")
+            assert await listed(store, "a/") == ["a/b"]
+        assert [one["path"] for one in memory.list().collect()] == ["a.~/b"]
+
+    asyncio.run(check())

@@ -1,0 +1,264 @@
+"""The store in a bucket, against a real server that speaks the protocol of S3."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from obstore.store import MemoryStore
+
+from holdfast.errors import ConflictError, StateStoreError
+from holdfast.stores import Put, open_state_store
+from holdfast.stores.contract import Entry
+from holdfast.stores.objectstore import ObjectStateStore
+from holdfast.stores.objectstore.names import (
+    ENDED_SIZE,
+)
+from holdfast.stores.urls import StoreURL
+from holdfast.testing import StateStoreSuite
+
+
+async def listed(store, *args, **options):
+    return [key async for key in store.list(*args, **options)]
+
+
+class TestObjectStateStore(StateStoreSuite):
+    @pytest.fixture
+    def new_store(self, s3_server, prefix):
+        return lambda: open_state_store(s3_server.url(prefix))
+
+
+def test_no_two_writes_have_the_same_etag_though_they_write_the_same(s3_server, prefix):
+    async def check():
+        async with (
+            open_state_store(s3_server.url(prefix)) as one,
+            open_state_store(s3_server.url(prefix)) as two,
+        ):
+            first = await one.put("a", b"same")
+            assert await one.put("a", b"same") != first
+            etag = await two.put("a", b"same")
+            answers = await asyncio.gather(
+                one.put("a", b"same", if_match=etag),
+                two.put("a", b"same", if_match=etag),
+                return_exceptions=True,
+            )
+            assert {type(answer) for answer in answers} == {ConflictError, str}
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("star", ["*", "", '"a", "b"', ' "a"'])
+def test_what_no_service_gave_matches_nothing(s3_server, prefix, star):
+    async def check():
+        async with open_state_store(s3_server.url(prefix)) as store:
+            etag = await store.put("a", b"1")
+            for wrong in (star, etag.strip('"'), f'{etag}, "x"'):
+                with pytest.raises(ConflictError, match="it has"):
+                    await store.put("a", b"2", if_match=wrong)
+                with pytest.raises(ConflictError, match="it does not exist"):
+                    await store.put("b", b"2", if_match=wrong)
+            assert await store.get("a") == Entry(b"1", etag)
+
+    asyncio.run(check())
+
+
+@asynccontextmanager
+async def several(server, prefix, count=3):
+    """As many stores on one place, each with connections of its own."""
+    stores = [open_state_store(server.url(prefix)) for _ in range(count)]
+    try:
+        yield stores
+    finally:
+        for store in stores:
+            await store.close()
+
+
+def test_of_several_who_delete_a_key_one_has_deleted_it(s3_server, prefix):
+    async def check():
+        async with several(s3_server, prefix) as stores:
+            await stores[0].put("a", b"1")
+            answers = await asyncio.gather(*(store.delete("a") for store in stores))
+            assert sorted(answers) == [False, False, True]
+            assert await stores[0].get("a") is None
+
+    asyncio.run(check())
+
+
+def test_of_several_who_write_a_deleted_key_anew_one_wins(s3_server, prefix):
+    async def check():
+        async with several(s3_server, prefix) as stores:
+            await stores[0].put("a", b"0")
+            await stores[0].delete("a")
+            answers = await asyncio.gather(
+                *(store.put("a", store_name(store), if_absent=True) for store in stores),
+                return_exceptions=True,
+            )
+            won = [s for s, a in zip(stores, answers, strict=True) if isinstance(a, str)]
+            assert len(won) == 1
+            assert (await stores[0].get("a")).value == store_name(won[0])
+
+    def store_name(store):
+        return b"%d" % id(store)
+
+    asyncio.run(check())
+
+
+def test_a_key_deleted_and_written_over_and_over_is_never_lost(s3_server, prefix):
+    """Whoever is told that it is written finds it, unless another is told that it was deleted."""
+
+    async def check():
+        async with several(s3_server, prefix, 2) as (one, two):
+            created = deleted = 0
+
+            async def create():
+                nonlocal created
+                for number in range(20):
+                    try:
+                        await one.put("a", b"%d" % number, if_absent=True)
+                        created += 1
+                    except ConflictError:
+                        await asyncio.sleep(0.002)
+
+            async def delete():
+                nonlocal deleted
+                for _ in range(20):
+                    deleted += await two.delete("a")
+                    await asyncio.sleep(0.001)
+
+            await asyncio.gather(create(), delete())
+            left = await one.get("a") is not None
+            assert created == deleted + left
+
+    asyncio.run(check())
+
+
+class Overtaken(ObjectStateStore):
+    """A store that is overtaken by another in the middle of a write."""
+
+    overtake = None
+
+    async def _write(self, bucket, path, body, mode):
+        if mode != "create" and self.overtake is not None:
+            overtake, self.overtake = self.overtake, None
+            await overtake()
+        return await super()._write(bucket, path, body, mode)
+
+    async def _uncut(self, names):
+        if self.overtake is not None:
+            await self.overtake()
+        return await super()._uncut(names)
+
+
+@pytest.fixture
+def two_stores():
+    """One that is overtaken and one that overtakes, on one place."""
+    memory = MemoryStore()
+    return [kind(StoreURL("s3://bucket"), lambda: memory) for kind in (Overtaken, ObjectStateStore)]
+
+
+def test_a_deletion_that_is_overtaken_deletes_what_is_there_then(two_stores):
+    async def check():
+        store, other = two_stores
+        await store.put("a", b"1")
+        store.overtake = lambda: other.put("a", b"2")
+        assert await store.delete("a")
+        assert await other.get("a") is None
+        await store.put("a", b"3")
+        store.overtake = lambda: other.delete("a")
+        assert not await store.delete("a")
+        etag = await store.put("a", b"4")
+        store.overtake = lambda: other.put("a", b"5")
+        with pytest.raises(ConflictError):
+            await store.delete("a", if_match=etag)
+        assert (await other.get("a")).value == b"5"
+
+    asyncio.run(check())
+
+
+def test_a_creation_over_a_mark_that_is_overtaken_is_a_conflict(two_stores):
+    async def check():
+        store, other = two_stores
+        await store.put("a", b"1")
+        await store.delete("a")
+        store.overtake = lambda: other.put("a", b"2", if_absent=True)
+        with pytest.raises(ConflictError):
+            await store.put("a", b"3", if_absent=True)
+        assert (await other.get("a")).value == b"2"
+
+    asyncio.run(check())
+
+
+def test_a_creation_over_a_mark_that_is_swept_away_is_done(two_stores):
+    async def check():
+        store, other = two_stores
+        await store.put("a", b"1")
+        await store.delete("a")
+        store.overtake = lambda: other.sweep(older_than=-60)
+        await store.put("a", b"2", if_absent=True)
+        assert (await other.get("a")).value == b"2"
+
+    asyncio.run(check())
+
+
+def test_a_long_key_that_is_deleted_while_it_is_listed_is_not_listed(two_stores):
+    async def check():
+        store, other = two_stores
+        keys = ["k" * count for count in range(800, 803)]
+        await store.put_many([Put(key, b"1") for key in keys])
+        store.overtake = lambda: other.delete(keys[1])
+        assert await listed(store) == [keys[0], keys[2]]
+
+    asyncio.run(check())
+
+
+def test_a_deleted_key_leaves_a_mark_that_nobody_sees(s3_server, prefix):
+    async def check():
+        async with open_state_store(s3_server.url(prefix)) as store:
+            await store.put("a", b"1" * 1000)
+            await store.put("k" * 800, b"1" * 1000)
+            assert await store.delete("a")
+            assert await store.delete("k" * 800)
+            objects = s3_server.bucket().list(prefix).collect()
+            assert [one["size"] for one in objects] == [ENDED_SIZE, ENDED_SIZE]
+            assert await listed(store) == []
+            assert await store.get_many(["a", "k" * 800]) == {}
+            await store.put("a", b"2", if_absent=True)
+            assert (await store.get("a")).value == b"2"
+            assert await listed(store) == ["a"]
+
+    asyncio.run(check())
+
+
+def test_sweeping_removes_old_marks_and_nothing_else(s3_server, prefix):
+    keys = [f"swept/{number:02}" for number in range(20)]
+
+    async def check():
+        async with open_state_store(s3_server.url(prefix)) as store:
+            await store.put_many([Put(key, key.encode()) for key in keys])
+            for key in keys[5:]:
+                await store.delete(key)
+            assert await store.sweep() == 0  # all of them are new
+            assert await store.sweep(older_than=-60) == 15  # whatever the server's clock says
+            assert await store.sweep(older_than=-60) == 0
+            assert await listed(store) == keys[:5]
+            objects = s3_server.bucket().list(prefix).collect()
+            assert len(objects) == 5
+            await store.put(keys[7], b"again", if_absent=True)
+        with pytest.raises(StateStoreError, match="closed"):
+            await store.sweep()
+
+    asyncio.run(check())
+
+
+def test_a_mark_that_is_written_over_while_it_is_swept_stays():
+    memory = MemoryStore()
+
+    async def check():
+        async with ObjectStateStore(StoreURL("s3://bucket"), lambda: memory) as store:
+            await store.put("a", b"1")
+            assert not await store._sweep_one("a")
+            assert not await store._sweep_one("b")
+            assert (await store.get("a")).value == b"1"
+
+    asyncio.run(check())

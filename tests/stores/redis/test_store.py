@@ -1,0 +1,59 @@
+"""The store in Redis, against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.stores.opening import open_state_store
+from holdfast.testing import StateStoreSuite
+from holdfast.testing.state_store_suite import content, listed
+
+
+class TestRedis(StateStoreSuite):
+    @pytest.fixture
+    def new_store(self, redis_server, namespace):
+        return lambda: open_state_store(redis_server.url(namespace=namespace))
+
+
+class TestListing:
+    def test_a_page_costs_the_same_at_any_number_of_keys(self, redis_server):
+        work = {}
+
+        async def use(size, url):
+            async with open_state_store(url) as store:
+                await store.get("a")
+                client.config_resetstat()
+                keys = await listed(store.list("key/", start_after="key/000040", limit=50))
+                assert keys == [f"key/{number:06}" for number in range(41, 91)]
+                assert len(await listed(store.list(limit=50))) == 50
+                work[size] = {
+                    name.removeprefix("cmdstat_"): stats["calls"]
+                    for name, stats in client.info("commandstats").items()
+                    if name != "cmdstat_info" and not name.startswith("cmdstat_config")
+                }
+
+        with redis_server.client() as client:
+            for size in (100, 100_000):
+                client.eval(
+                    "for n = 1, ARGV[1] do local key = string.format('key/%06d', n) "
+                    "redis.call('HSET', KEYS[2] .. key, 'v', 'value', 'e', 'etag') "
+                    "redis.call('ZADD', KEYS[1], 0, key) end",
+                    *(2, f"{{holdfast:size{size}}}:keys", f"{{holdfast:size{size}}}:e:", size),
+                )
+                asyncio.run(use(size, redis_server.url(namespace=f"size{size}")))
+        assert work == {100: {"zrangebylex": 2}, 100_000: {"zrangebylex": 2}}
+
+    def test_namespaces_and_databases_do_not_see_each_other(self, redis_server, namespace):
+        async def use():
+            urls = [redis_server.url(namespace=namespace + end) for end in ("", "/b", ":e:")]
+            urls.append(redis_server.url(database=3, namespace=namespace))
+            stores = [open_state_store(url) for url in urls]
+            for number, store in enumerate(stores):
+                await store.put("a", b"%d" % number, if_absent=True)
+            for number, store in enumerate(stores):
+                assert await content(store) == {"a": b"%d" % number}
+                await store.close()
+
+        asyncio.run(use())
