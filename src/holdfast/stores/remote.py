@@ -87,10 +87,11 @@ class RemoteStateStore(Backend, Generic[Client]):
         unsure = False
         pauses = self._pauses()
         while True:
+            sent = False
             try:
                 async with asyncio.timeout(self._timeout):
                     client = await self._client()
-                    self._reached = True
+                    self._reached = sent = True
                     return await call(client, unsure)
             except ConflictError as conflict:
                 if unsure and matches:
@@ -99,7 +100,7 @@ class RemoteStateStore(Backend, Generic[Client]):
             except StateStoreError as error:
                 failure, cause = error, error.__cause__
             except TimeoutError as error:
-                failure, cause = self._too_slow(), error
+                failure, cause = self._too_slow(unknown=sent), error
             except self.failures as error:
                 failure, cause = self._explained(error), error
             unsure = unsure or (writes and failure.unknown)
@@ -135,12 +136,12 @@ class RemoteStateStore(Backend, Generic[Client]):
             yield pause * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
             pause = min(pause * 2, 1.0)
 
-    def _too_slow(self) -> StateStoreError:
+    def _too_slow(self, *, unknown: bool) -> StateStoreError:
         return StateStoreError(
             f"{self.place} did not answer within {self._timeout:g} seconds: see whether it is "
             "reachable, or give it more time with the option timeout of the URL",
             transient=True,
-            unknown=True,
+            unknown=unknown,
         )
 
     def _final(self, failure: StateStoreError, *, unsure: bool) -> StateStoreError:

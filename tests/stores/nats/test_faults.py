@@ -1,0 +1,143 @@
+"""Answers that get lost, and a server that dies."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import holdfast
+from holdfast.errors import StateStoreError
+from holdfast.stores.contract import Entry
+from holdfast.testing.state_store_suite import content
+from loops import in_loop
+from servers.crashes import write_through_deaths
+from servers.process import wait_until
+
+CONDITION = b"Nats-Expected-Last-Subject-Sequence"
+MEGABYTE = 1024 * 1024
+
+
+@pytest.fixture
+def cut_store(nats_server, bucket, proxy):
+    """A store behind the proxy."""
+    return lambda **options: holdfast.open_state_store(
+        nats_server.url(bucket, port=proxy.port, **options)
+    )
+
+
+@pytest.mark.parametrize("fault", ["answer", "request"])
+@in_loop
+async def test_a_write_whose_answer_is_lost_is_done_once(new_store, cut_store, proxy, fault):
+    def lose() -> None:
+        if fault == "answer":
+            proxy.lose_next_answer(after=CONDITION)
+        else:
+            proxy.lose_next_request(at=CONDITION)
+
+    async with cut_store() as store, new_store() as witness:
+        etag = await store.put("a", b"0")
+        lose()
+        etag = await store.put("a", b"1", if_match=etag)
+        assert await witness.get("a") == Entry(b"1", etag)
+        lose()
+        created = await store.put("b", b"1", if_absent=True)
+        assert await witness.get("b") == Entry(b"1", created)
+        lose()
+        again = await store.put("a", b"2")
+        assert await witness.get("a") == Entry(b"2", again)
+        assert int(again) - int(created) == 1, "written once"
+        lose()
+        assert await store.delete("a", if_match=again)
+        lose()
+        assert await store.delete("b")
+        assert await content(witness) == {}
+        assert proxy.lost == 5
+
+
+@pytest.mark.parametrize("mark", [CONDITION, b"=chunk", b"STREAM.PURGE"])
+@in_loop
+async def test_a_large_write_whose_answer_is_lost_is_done_once(
+    new_store, cut_store, behind, proxy, mark
+):
+    old, new = b"o" * MEGABYTE, b"n" * MEGABYTE
+    async with cut_store() as store, new_store() as witness, behind:
+        etag = await store.put("a", old)
+        proxy.lose_next_answer(after=mark)
+        etag = await store.put("a", new, if_match=etag)
+        assert proxy.lost == 1
+        assert await witness.get("a") == Entry(new, etag)
+        assert len(await behind.pieces()) == 2
+
+
+@pytest.mark.parametrize("absent", [True, False])
+@in_loop
+async def test_a_lost_write_that_somebody_wrote_over_is_not_known(
+    new_store, cut_store, proxy, monkeypatch, absent
+):
+    async with cut_store() as store, new_store() as other:
+        monkeypatch.setattr(store, "_pauses", lambda: iter([0.5] * 9))
+        etag = None if absent else await store.put("a", b"0")
+        await store.get("a")
+        proxy.lose_next_answer(after=CONDITION)
+        writing = asyncio.create_task(store.put("a", b"1", if_match=etag, if_absent=absent))
+        await asyncio.to_thread(wait_until, lambda: proxy.lost, "the answer was not lost")
+        with proxy.refusing():
+            await other.put("a", b"2")
+        with pytest.raises(StateStoreError, match="not known") as caught:
+            await writing
+        assert caught.value.unknown
+        assert (await other.get("a")).value == b"2"
+
+
+@in_loop
+async def test_a_large_write_that_may_have_been_done_keeps_its_pieces(new_store, cut_store, proxy):
+    async with cut_store(patience=0) as store, new_store() as witness:
+        await store.put("a", b"old")
+        proxy.lose_next_answer(after=CONDITION)
+        with pytest.raises(StateStoreError, match="not known") as caught:
+            await store.put("a", b"n" * MEGABYTE)
+        assert caught.value.unknown
+        assert (await witness.get("a")).value == b"n" * MEGABYTE
+
+
+@in_loop
+async def test_reading_and_listing_go_on_after_a_cut(cut_store, proxy):
+    async with cut_store() as store:
+        await store.put("a", b"1")
+        proxy.cut()
+        assert await content(store) == {"a": b"1"}
+        for mark in (b"MSG.GET", b"CONSUMER.CREATE", b"MSG.NEXT", b"CONSUMER.DELETE"):
+            proxy.lose_next_answer(after=mark)
+            assert await content(store) == {"a": b"1"}
+        assert proxy.lost == 4
+        proxy.refuse_for(0.5)
+        await asyncio.gather(*(store.put(f"b/{number}", b"2") for number in range(20)))
+        assert len(await content(store)) == 21
+
+
+@in_loop
+async def test_an_answer_that_takes_its_time_is_waited_for(new_store, monkeypatch):
+    monkeypatch.setattr("holdfast.stores.nats.link.PULSE", 0.00001)
+    async with new_store() as store:
+        etag = await store.put("a", b"x" * MEGABYTE)
+        assert await store.get("a") == Entry(b"x" * MEGABYTE, etag)
+
+
+@in_loop
+async def test_what_waits_for_a_store_that_is_closed_ends(cut_store, new_store, proxy):
+    store = cut_store()
+    await store.put("a", b"1")
+    proxy.refuse_for(60)
+    waiting = asyncio.create_task(store.get("a"))
+    await asyncio.sleep(0.3)
+    await store.close()
+    with pytest.raises(StateStoreError, match="closed"):
+        await waiting
+
+
+@in_loop
+async def test_killed_in_the_middle_of_writes_it_loses_and_doubles_nothing(own_server, bucket):
+    server = own_server()
+    async with holdfast.open_state_store(server.url(bucket)) as store:
+        await write_through_deaths(server, store, deaths=3)

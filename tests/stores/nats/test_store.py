@@ -1,0 +1,147 @@
+"""The store in NATS JetStream, on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import holdfast
+from holdfast.errors import ConflictError, StateStoreError
+from holdfast.stores.contract import Entry
+from holdfast.testing import StateStoreSuite
+from holdfast.testing.state_store_suite import content, listed
+from loops import in_loop
+
+
+class TestNats(StateStoreSuite):
+    @pytest.fixture
+    def new_store(self, nats_server, bucket):
+        return lambda: holdfast.open_state_store(nats_server.url(bucket))
+
+
+@in_loop
+async def test_the_bucket_is_made_as_it_should_be(new_store, behind):
+    async with new_store() as store, behind:
+        await store.put("a/b", b"1")
+        config = (await behind.js.stream_info(behind.stream)).config
+        assert (config.storage, config.discard, config.max_age) == ("file", "new", 0)
+        assert (config.max_msgs_per_subject, config.num_replicas) == (1, 1)
+        assert not config.allow_direct
+        assert await behind.subjects() == {"a.b"}
+
+
+@in_loop
+async def test_without_a_name_the_bucket_is_holdfast(nats_server):
+    async with (
+        holdfast.open_state_store(nats_server.url()) as store,
+        holdfast.open_state_store(nats_server.url("holdfast")) as same,
+    ):
+        await store.put("default", b"1")
+        assert await same.delete("default")
+
+
+@in_loop
+async def test_others_share_the_bucket_with_the_tools_of_nats(new_store, behind):
+    async with new_store() as store, behind:
+        await behind.js.create_key_value(
+            bucket=behind.bucket, history=5, storage="file", direct=True
+        )
+        kv = await behind.js.key_value(behind.bucket)
+        await kv.put("seen.by", b"both")
+        await kv.put("not/ours", b"alone")
+        found = await store.get("seen/by")
+        assert found == Entry(b"both", str((await kv.get("seen.by")).revision))
+        etag = await store.put("seen/by", b"two", if_match=found.etag)
+        assert (await kv.get("seen.by")).value == b"two"
+        assert await listed(store.list()) == ["seen/by"]
+        await kv.delete("seen.by")
+        assert await store.get("seen/by") is None
+        assert not await store.delete("seen/by")
+        with pytest.raises(ConflictError):
+            await store.put("seen/by", b"3", if_match=etag)
+        await store.put("seen/by", b"3", if_absent=True)
+        assert await store.delete("seen/by")
+        # With all that came before it, so that nothing returns when the mark of it expires.
+        assert [entry.value for entry in await kv.history("seen.by")] == [b""]
+
+
+@in_loop
+async def test_that_a_key_was_removed_is_kept_for_an_hour(new_store, behind):
+    async with new_store() as store, behind:
+        await store.put("a", b"1")
+        await store.delete("a")
+        assert (await behind.last("a")).headers["Nats-TTL"] == "3600"
+
+
+@in_loop
+async def test_the_mark_of_a_removal_goes_away(new_store, behind, monkeypatch):
+    monkeypatch.setattr("holdfast.stores.nats.link.MARKS_LAST", 1)
+    async with new_store() as store, behind:
+        await store.put("a", b"1")
+        await store.delete("a")
+        assert await behind.subjects() == {"a"}
+        for _ in range(100):
+            if not await behind.subjects():
+                break
+            await asyncio.sleep(0.05)
+        assert await behind.subjects() == set()
+        assert not await store.delete("a")
+        await store.put("a", b"2", if_absent=True)
+        assert await content(store) == {"a": b"2"}
+
+
+@pytest.mark.parametrize(
+    ("config", "fault"),
+    [
+        ({"storage": "memory", "max_msgs_per_subject": 1}, "memory"),
+        ({"max_age": 60, "max_msgs_per_subject": 1}, "expire"),
+        ({"max_msgs": 10, "discard": "old", "max_msgs_per_subject": 1}, "drops entries"),
+        ({}, "plain stream"),
+    ],
+)
+@in_loop
+async def test_a_bucket_that_would_lose_state_is_refused(new_store, behind, config, fault):
+    async with new_store() as store, behind:
+        await behind.js.add_stream(
+            name=behind.stream, subjects=[f"$KV.{behind.bucket}.>"], **{"storage": "file", **config}
+        )
+        with pytest.raises(StateStoreError, match=fault):
+            await store.put("a", b"1")
+
+
+@in_loop
+async def test_who_makes_the_bucket_at_the_same_time_is_not_in_the_way(new_store, behind):
+    from holdfast.stores.nats.link import Link
+
+    async with behind:
+        await behind.js.create_key_value(bucket=behind.bucket, storage="file", direct=True)
+        link = Link(behind.bucket, 5)
+        await link.open(behind.url)
+        await link._create(1)
+        await link.close()
+    stores = [new_store() for _ in range(5)]
+    await asyncio.gather(*(store.put("a", b"1") for store in stores))
+    await asyncio.gather(*(store.close() for store in stores))
+
+
+@in_loop
+async def test_a_bucket_that_cannot_be_made_is_told_of(new_store, behind):
+    async with new_store() as store, behind:
+        await behind.js.add_stream(
+            name=f"other-{behind.bucket}", subjects=[f"$KV.{behind.bucket}.>"]
+        )
+        with pytest.raises(StateStoreError, match="subjects overlap with an existing stream"):
+            await store.get("a")
+
+
+@in_loop
+async def test_a_bucket_that_is_deleted_meanwhile_is_told_of(new_store, behind):
+    async with new_store(patience=0) as store, behind:
+        await store.put("a", b"1")
+        await behind.js.delete_key_value(behind.bucket)
+        with pytest.raises(StateStoreError, match="was deleted .stream not found"):
+            await store.get("a")
+        with pytest.raises(StateStoreError, match="the bucket was deleted") as caught:
+            await store.put("b", b"1", if_absent=True)
+        assert not caught.value.unknown
