@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -29,6 +31,10 @@ def path(tmp_path):
     return tmp_path / "state.db"
 
 
+def connections(store):
+    return [connected.database for connected in store._connections._connections]
+
+
 async def put_one(path, key="a", value=b"1", **options):
     async with SqliteStateStore(path, **options) as store:
         return await store.put(key, value)
@@ -46,12 +52,11 @@ def test_the_file_is_in_wal_mode_and_every_connection_syncs_fully(path):
             await store.get("a")
             assert Path(f"{path}-wal").exists()
             return [
-                (
-                    connection.execute("PRAGMA journal_mode").fetchone()[0],
-                    connection.execute("PRAGMA synchronous").fetchone()[0],
-                    connection.execute("PRAGMA busy_timeout").fetchone()[0],
+                tuple(
+                    connection.execute(f"PRAGMA {name}").fetchone()[0]
+                    for name in ("journal_mode", "synchronous", "busy_timeout")
                 )
-                for connection in store._connections
+                for connection in connections(store)
             ]
 
     assert done(look()) == [("wal", 2, 30_000)] * 2
@@ -86,12 +91,13 @@ async def steps_of_a_page(path, **arguments):
         count += 1
 
     async with SqliteStateStore(path) as store:
-        await store.get("k/000000")  # one thread, one connection
-        for connection in store._connections:
+        store._readers = ThreadPoolExecutor(1)  # one thread, one connection
+        await store.get("k/000000")
+        for connection in connections(store):
             connection.set_progress_handler(step, 1)
         keys = [key async for key in store.list(limit=20, **arguments)]
         assert len(keys) == 20
-        for connection in store._connections:
+        for connection in connections(store):
             connection.set_progress_handler(None, 1)
     return count
 
@@ -200,6 +206,132 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StateStoreError, match="folder|file"):
         done(put_one(tmp_path / "file" / "state.db"))
+
+
+def test_a_reader_that_was_locked_out_sees_what_is_written_later(path):
+    done(put_one(path))
+
+    async def look():
+        async with SqliteStateStore(path, timeout=0.01) as store:
+            with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("PRAGMA locking_mode = EXCLUSIVE")
+                other.execute("BEGIN EXCLUSIVE")
+                other.execute("PRAGMA journal_mode")
+                other.execute("UPDATE entries SET value = x'32'")
+                answers = await asyncio.gather(
+                    *(store.get("a") for _ in range(8)), return_exceptions=True
+                )
+                other.execute("COMMIT")
+            assert answers
+            for value in (b"3", b"4"):
+                await put_one(path, value=value)
+                found = await asyncio.gather(*(store.get("a") for _ in range(8)))
+                assert {entry.value for entry in found} == {value}
+
+    done(look())
+
+
+def test_the_working_folder_may_change(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    async def move():
+        async with open_state_store("sqlite:///here.db") as store:
+            await store.put("a", b"1")
+            (tmp_path / "elsewhere").mkdir()
+            os.chdir(tmp_path / "elsewhere")
+            assert (await store.get("a")).value == b"1"
+
+    done(move())
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def remove(path):
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
+def test_a_file_that_is_removed_while_in_use_is_made_anew(path):
+    async def use():
+        async with SqliteStateStore(path) as store:
+            await store.put("a", b"1")
+            assert (await store.get("a")).value == b"1"
+            remove(path)
+            assert await store.get("a") is None
+            await store.put("b", b"2")
+            assert (await store.get("b")).value == b"2"
+        assert (await get_one(path, "b")).value == b"2"
+
+    done(use())
+
+
+def test_a_write_to_a_file_that_is_removed_meanwhile_is_not_acknowledged(path):
+    async def use():
+        async with SqliteStateStore(path) as store:
+            await store.put("a", b"1")
+            with pytest.raises(StateStoreError, match="removed or replaced"):
+                await store._write(lambda _: remove(path))
+
+    done(use())
+
+
+def test_a_refused_file_is_not_held_open(path):
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE customers (name TEXT)")
+
+    async def ask():
+        async with SqliteStateStore(path) as store:
+            before = len(list(Path("/proc/self/fd").iterdir()))
+            for _ in range(20):
+                for call in (store.get("a"), store.put("a", b"1")):
+                    with pytest.raises(StateStoreError, match="another application"):
+                        await call
+            assert len(list(Path("/proc/self/fd").iterdir())) - before < 10
+
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("this system does not list what a process has open")
+    done(ask())
+
+
+def test_giving_space_back_is_no_part_of_what_was_asked(path):
+    async def use():
+        async with SqliteStateStore(path) as store:
+            await store.put("large", b"x" * 20_000_000)
+            other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            with closing(other):
+
+                def delete_and_be_overtaken(database):
+                    database.execute("DELETE FROM entries WHERE key = 'large'")
+                    other.execute("BEGIN IMMEDIATE")
+                    return True
+
+                assert await store._write(delete_and_be_overtaken)
+            await store.put("a", b"1")
+
+    done(use())
+    assert path.stat().st_size < 1_000_000
+
+
+def test_a_value_that_sqlite_cannot_count_is_refused(path, monkeypatch):
+    async def use():
+        async with SqliteStateStore(path) as store:
+
+            def overflow(_):
+                raise OverflowError("BLOB longer than INT_MAX bytes")
+
+            with pytest.raises(StateStoreError, match="1 GB"):
+                await store._write(overflow)
+
+    done(use())
+
+
+def test_a_timeout_longer_than_sqlite_can_count_is_a_long_one(path):
+    async def use():
+        async with open_state_store(f"sqlite:///{path}?timeout=3000000") as store:
+            await store.put("a", b"1")
+            (waits,) = connections(store)[0].execute("PRAGMA busy_timeout").fetchone()
+            assert waits == 2_000_000_000
+
+    done(use())
 
 
 @pytest.mark.parametrize(

@@ -78,16 +78,28 @@ def read_time(text: object) -> dt.datetime:
 
 def content(event: Draft | Event) -> dict[str, Any]:
     """What an event says, without its place in the log, as JSON data."""
-    changes = event.changes
     return {
         "id": event.id,
         "type": event.type,
         "at": time_text(event.at),
         "data": to_json(event.data),
-        "changes": {
-            "set": [[space, key, to_json(value)] for space, key, value in changes["set"]],
-            "delete": [[space, key] for space, key in changes["delete"]],
-        },
+        "changes": changes_json(event.changes),
+    }
+
+
+def changes_json(changes: Changes) -> dict[str, Any]:
+    """Changes as JSON data."""
+    return {
+        "set": [[space, key, to_json(value)] for space, key, value in changes["set"]],
+        "delete": [[space, key] for space, key in changes["delete"]],
+    }
+
+
+def read_changes(tree: Any) -> Changes:
+    """What JSON data says that changes are."""
+    return {
+        "set": [(text(space), text(key), from_json(value)) for space, key, value in tree["set"]],
+        "delete": [(text(space), text(key)) for space, key in tree["delete"]],
     }
 
 
@@ -96,19 +108,12 @@ def read_content(tree: object) -> Draft:
     if not isinstance(tree, dict):
         raise InvalidDocumentError(f"an event is a JSON object, not {shown(tree)}")
     try:
-        changes = cast("dict[str, list[Any]]", tree["changes"])
         return Draft(
             text(tree["id"]),
             text(tree["type"]),
             read_time(tree["at"]),
             from_json(tree["data"]),
-            {
-                "set": [
-                    (text(space), text(key), from_json(value))
-                    for space, key, value in changes["set"]
-                ],
-                "delete": [(text(space), text(key)) for space, key in changes["delete"]],
-            },
+            read_changes(tree["changes"]),
         )
     except KeyError as error:
         raise InvalidDocumentError(f"an event lacks {error}: {shown(tree)}") from error

@@ -1,23 +1,27 @@
 """The events of one commit as bytes: one JSON object, written once and never changed.
 
-    {"format": 1, "first": 8, "prev": "…", "hash": "…", "digest": "…", "events": [{…}, …]}
+    {"format": 1, "first": 8, "last": 11, "prev": "…", "hash": "…", "digest": "…",
+     "events": [{…}, …]}
 
-``first`` is the first event's seq, the others count on from it. ``prev`` is the hash before the
-first event and ``hash`` that of the last, so that segments are a chain themselves. ``digest`` is
-the sha256 of the text of ``events`` as it stands there: with it a load notices damage at the cost
-of reading. The hash of each single event is not written; whoever wants it computes it.
+``first`` and ``last`` are the seqs of its events. ``prev`` is the hash before the first of them and
+``hash`` that of the last, so that segments are a chain themselves. ``digest`` is the sha256 of the
+text of ``events`` as it stands there: with it a load notices damage at the cost of reading. The
+hash of each single event is not written; whoever wants it computes it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 
 from holdfast.errors import HoldfastError, IntegrityError, InvalidDocumentError
 from holdfast.log.chain import linked
-from holdfast.log.events import Draft, Event, content, read_content
+from holdfast.log.events import Event, content, read_changes, read_content
+from holdfast.state.diff import Changes
 
 FORMAT = 1
 
@@ -27,6 +31,7 @@ class SegmentForm(msgspec.Struct):
 
     format: int
     first: int
+    last: int
     prev: str
     hash: str
     digest: str
@@ -36,12 +41,11 @@ class SegmentForm(msgspec.Struct):
 class Segment:
     """A stored segment that is whole. Its events are read when asked for."""
 
-    __slots__ = ("_drafts", "_form", "key")
+    __slots__ = ("_form", "key")
 
     def __init__(self, key: str, form: SegmentForm) -> None:
         self.key = key
         self._form = form
-        self._drafts: list[Draft] | None = None
 
     @property
     def first(self) -> int:
@@ -51,7 +55,7 @@ class Segment:
     @property
     def last(self) -> int:
         """The seq of its last event."""
-        return self._form.first + len(self.drafts) - 1
+        return self._form.last
 
     @property
     def prev(self) -> str:
@@ -64,25 +68,40 @@ class Segment:
         return self._form.hash
 
     @property
-    def drafts(self) -> list[Draft]:
-        """What its events say, without their places."""
-        if self._drafts is None:
-            try:
-                self._drafts = [
-                    read_content(tree) for tree in msgspec.json.decode(self._form.events)
-                ]
-            except (HoldfastError, msgspec.DecodeError) as error:
-                raise damaged(self.key, str(error)) from error
-            if not self._drafts:
-                raise damaged(self.key, "it has no events")
-        return self._drafts
+    def size(self) -> int:
+        """Bytes of its events, as they are written."""
+        return len(memoryview(self._form.events))
+
+    def changes(self, last: int | None = None) -> Iterator[Changes]:
+        """What each of its events sets and deletes, in order, up to a seq."""
+        with self._explaining():
+            trees = self._trees()
+            for tree in trees if last is None else trees[: max(0, last - self.first + 1)]:
+                yield read_changes(tree["changes"])
 
     def events(self) -> list[Event]:
         """Its events at their places, after checking that the chain leads to its hash."""
-        events = linked(self.drafts, self.first - 1, self.prev)
+        with self._explaining():
+            drafts = [read_content(tree) for tree in self._trees()]
+        events = linked(drafts, self.first - 1, self.prev)
         if events[-1].hash != self.hash:
             raise damaged(self.key, "its events do not lead to the hash that it gives")
         return events
+
+    def _trees(self) -> list[Any]:
+        trees: list[Any] = msgspec.json.decode(self._form.events, type=list)
+        if not trees or len(trees) != self.last - self.first + 1:
+            raise damaged(self.key, f"it has {len(trees)} events")
+        return trees
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except IntegrityError:
+            raise
+        except (HoldfastError, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+            raise damaged(self.key, str(error)) from error
 
 
 def encoded(events: Sequence[Event]) -> bytes:
@@ -91,6 +110,7 @@ def encoded(events: Sequence[Event]) -> bytes:
     form = SegmentForm(
         FORMAT,
         events[0].seq,
+        events[-1].seq,
         events[0].prev,
         events[-1].hash,
         hashlib.sha256(raw).hexdigest(),

@@ -16,6 +16,7 @@ from holdfast.stores.gate import (
     Span,
     checked_etag,
     checked_key,
+    checked_keys,
     checked_limit,
     checked_put,
     checked_puts,
@@ -41,7 +42,7 @@ class Backend(StateStore):
     async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
         """What the keys hold, in the order asked, without those that hold nothing."""
         self._check_open()
-        wanted = list(dict.fromkeys(checked_key(key) for key in keys))
+        wanted = checked_keys(keys)
         found = await self._get_many(wanted) if wanted else {}
         return {key: found[key] for key in wanted if key in found}
 

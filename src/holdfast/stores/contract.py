@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from holdfast.stores.entries import Entry, Put
-from holdfast.stores.gate import checked_key, checked_puts
+from holdfast.stores.gate import checked_keys, checked_puts
 
 __all__ = ["Entry", "Etags", "Put", "StateStore"]
 
@@ -32,7 +32,10 @@ class StateStore(ABC):
     """
 
     atomic_put_many: bool = False
-    """Whether ``put_many`` is all or nothing, also for a reader and in a crash."""
+    """Whether ``put_many`` is all or nothing, also in a crash."""
+
+    atomic_get_many: bool = False
+    """Whether ``get_many`` sees all its keys at one moment, and so never half of a batch."""
 
     durable: bool = True
     """Whether what was acknowledged survives the end of the process."""
@@ -50,7 +53,7 @@ class StateStore(ABC):
     async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
         """What the keys hold, in the order asked, without those that hold nothing."""
         found = {}
-        for key in dict.fromkeys(checked_key(key) for key in keys):
+        for key in checked_keys(keys):
             entry = await self.get(key)
             if entry is not None:
                 found[key] = entry

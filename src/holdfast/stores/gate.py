@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from holdfast.errors import UnsupportedValueError, shown
 from holdfast.stores.entries import Put
 
+NO_ETAG = "no store gives this"
 MAX_KEY_BYTES = 8192
 """Room for two ids of 256 characters, percent-encoded (3,072 bytes each at most), and a path."""
 
@@ -20,6 +21,7 @@ def checked_key(key: object) -> str:
     """A key that every backend can keep, or a refusal."""
     if not isinstance(key, str):
         raise TypeError(f"a key is a str, not {shown(key)}")
+    key = plain(key)
     if not key:
         raise ValueError("a key has at least one character; this one is empty")
     size = len(encoded(key, "key"))
@@ -28,7 +30,14 @@ def checked_key(key: object) -> str:
             f"a key has at most {MAX_KEY_BYTES:,} bytes in UTF-8; "
             f"this one has {size:,}: {shown(key)}"
         )
-    return str(key)
+    return key
+
+
+def checked_keys(keys: Iterable[object]) -> list[str]:
+    """Keys, each once, or a refusal of all."""
+    if isinstance(keys, str):
+        raise TypeError(f"get_many takes several keys, as in [{shown(keys)}], not one")
+    return list(dict.fromkeys(checked_key(key) for key in keys))
 
 
 def checked_put(key: object, value: object, if_match: object, if_absent: object) -> Put:
@@ -44,7 +53,7 @@ def checked_put(key: object, value: object, if_match: object, if_absent: object)
             f"the key {shown(key)} cannot both have an etag and be absent: "
             "give if_match or if_absent, not both"
         )
-    return Put(key, bytes(value), match, if_absent)
+    return Put(key, memoryview(value).tobytes(), match, if_absent)
 
 
 def checked_puts(puts: Iterable[object]) -> list[Put]:
@@ -56,18 +65,27 @@ def checked_puts(puts: Iterable[object]) -> list[Put]:
             raise TypeError(
                 f"put_many takes Put(key, value, if_match, if_absent), not {shown(put)}"
             )
-        checked.append(checked_put(put.key, put.value, put.if_match, put.if_absent))
-        if put.key in keys:
-            raise ValueError(f"put_many writes each key once; {shown(put.key)} is there twice")
-        keys.add(put.key)
+        good = checked_put(put.key, put.value, put.if_match, put.if_absent)
+        if good.key in keys:
+            raise ValueError(f"put_many writes each key once; {shown(good.key)} is there twice")
+        checked.append(good)
+        keys.add(good.key)
     return checked
 
 
 def checked_etag(etag: object) -> str | None:
-    """An etag as a store gave it, or None."""
-    if etag is None or isinstance(etag, str):
-        return etag
-    raise TypeError(f"an etag is the str that a store gave, not {shown(etag)}")
+    """An etag as a store gave it, or None. Any other text is one that matches nothing."""
+    if etag is None:
+        return None
+    if not isinstance(etag, str):
+        raise TypeError(f"an etag is the str that a store gave, not {shown(etag)}")
+    # No store gives what cannot be written down, and drivers stumble over it.
+    return plain(etag) if etag.isprintable() else NO_ETAG
+
+
+def plain(text: str) -> str:
+    """A text as itself. ``str()`` of an enum's member, say, is another one."""
+    return str.__str__(text)
 
 
 def encoded(text: str, what: str) -> bytes:
@@ -113,11 +131,15 @@ class Span:
 
 def checked_span(prefix: object, start_after: object) -> Span:
     """What to list, or a refusal."""
-    for text, what in ((prefix, "prefix"), (start_after, "start_after")):
-        if not isinstance(text, str):
-            raise TypeError(f"{what} is a str, not {shown(text)}")
-        encoded(text, what)
-    return Span(str(prefix), str(start_after))
+    return Span(checked_bound(prefix, "prefix"), checked_bound(start_after, "start_after"))
+
+
+def checked_bound(text: object, what: str) -> str:
+    """A text to compare keys with, or a refusal."""
+    if not isinstance(text, str):
+        raise TypeError(f"{what} is a str, not {shown(text)}")
+    encoded(text, what)
+    return plain(text)
 
 
 def checked_limit(limit: object) -> int | None:

@@ -17,6 +17,7 @@ class MemoryStateStore(Backend):
     """Keeps everything in this process, and nothing beyond it. Threads may share one."""
 
     atomic_put_many = True
+    atomic_get_many = True
     durable = False
     shared = False
     place = "memory:"

@@ -14,6 +14,7 @@ called twice, it gives two stores that share their content (unless the store is 
 from __future__ import annotations
 
 import asyncio
+import enum
 import functools
 import itertools
 import random
@@ -180,7 +181,7 @@ class StateStoreSuite:
         async with new_store() as store:
             first = await store.put("a", b"1")
             second = await store.put("a", b"2", if_match=first)
-            for wrong in (first, "no-such-etag", "", "0", '"', "é"):
+            for wrong in (first, "no-such-etag", "", "0", '"', "é", "*", "\n", "\ud800"):
                 with pytest.raises(ConflictError):
                     await store.put("a", b"3", if_match=wrong)
             assert await store.get("a") == Entry(b"2", second)
@@ -269,6 +270,26 @@ class StateStoreSuite:
             assert len(set(await store.put_many(puts))) == 300
             assert await content(store) == {put.key: put.value for put in puts}
             assert len(await store.get_many([put.key for put in puts])) == 300
+
+    @in_loop
+    async def test_a_batch_is_never_seen_half_where_the_store_says_so(
+        self, new_store: NewStore
+    ) -> None:
+        keys = [f"version/{number:04}" for number in range(700)]
+        async with new_store() as store:
+            if not (store.atomic_put_many and store.atomic_get_many):
+                pytest.skip("a batch may be seen half, and the store says so")
+
+            async def write() -> None:
+                for version in range(12):
+                    await store.put_many([Put(key, b"%d" % version) for key in keys])
+
+            writing = asyncio.create_task(write())
+            while not writing.done():
+                found = await store.get_many(keys)
+                assert len(found) in (0, len(keys))
+                assert len({entry.value for entry in found.values()}) <= 1
+            await writing
 
     # ---- listing -----------------------------------------------------------------------------
 
@@ -361,6 +382,19 @@ class StateStoreSuite:
             assert await listed(store.list()) == []
 
     @in_loop
+    async def test_a_key_of_another_class_is_the_text_that_it_is(self, new_store: NewStore) -> None:
+        class Colour(str, enum.Enum):  # noqa: UP042 - whose str() is another text
+            RED = "red"
+
+        async with new_store() as store:
+            await store.put(Colour.RED, b"1")
+            assert await listed(store.list(Colour.RED)) == ["red"]
+            assert list(await store.get_many([Colour.RED, "red"])) == ["red"]
+            with pytest.raises(ValueError, match="twice"):
+                await store.put_many([Put(Colour.RED, b"2"), Put("red", b"2")])
+            assert await store.delete("red")
+
+    @in_loop
     async def test_bad_input_is_refused_before_anything_is_written(
         self, new_store: NewStore
     ) -> None:
@@ -390,6 +424,8 @@ class StateStoreSuite:
                 await store.put_many([("good", b"1")])  # type: ignore[list-item]
             with pytest.raises(TypeError):
                 await store.put("good", b"1", if_match=wrong)
+            with pytest.raises(TypeError, match="several"):
+                await store.get_many("good")
             for arguments in ({"limit": -1}, {"limit": "1"}, {"start_after": 7}, {"prefix": wrong}):
                 with pytest.raises((TypeError, ValueError)):
                     await listed(store.list(**{"prefix": "", **arguments}))
@@ -504,7 +540,7 @@ class StateStoreSuite:
     @in_loop
     async def test_it_says_what_it_can_do(self, new_store: NewStore) -> None:
         async with new_store() as store:
-            for ability in ("atomic_put_many", "durable", "shared", "writable"):
+            for ability in ("atomic_put_many", "atomic_get_many", "durable", "shared", "writable"):
                 assert isinstance(getattr(store, ability), bool)
             assert type(store).__name__ in repr(store)
             assert issubclass(StateStoreError, HoldfastError)

@@ -39,6 +39,8 @@ CREDENTIALS = {
     "AZURE_CLIENT_SECRET and AZURE_TENANT_ID in the environment",
 }
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist")
+# What a service says of the first bytes of an object that has none.
+EMPTY = re.compile("status code: 416")
 NO_CREDENTIALS = re.compile(r"http://(169\.254\.|metadata\.google\.)")
 
 
@@ -180,7 +182,8 @@ def explained(error: Exception, scheme: str, place: str) -> StateStoreError:
         )
     if "kind: Builder" in text or (300 <= code < 500 and code not in (408, 409, 429)):
         return StateStoreError(f"{place} does not take the request: {said(error)}")
-    return StateStoreError(f"{place} failed: {said(error)}", transient=True, unknown=True)
+    # Whoever asks too often is turned away before anything is done.
+    return StateStoreError(f"{place} failed: {said(error)}", transient=True, unknown=code != 429)
 
 
 def said(error: Exception) -> str:

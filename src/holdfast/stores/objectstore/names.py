@@ -12,9 +12,11 @@ is there is its own:
 
     holdfast 1 entry <token, 32 hex digits> <bytes of the key, 4 digits>\n<key><value>
     holdfast 1 ended <token, 16 bytes><token of the entry that it ended, 16 bytes>
+    holdfast 1 going <the same>
 
-The key is there where the name was cut. The second form is a key that was deleted. It is shorter
-than any of the first, so that a listing, which tells sizes, passes it over unread.
+The key is there where the name was cut. The second form is a key that was deleted, and the third
+one whose mark is about to be removed: see ``sweeping.py``. They are shorter than any of the first,
+so that a listing, which tells sizes, passes them over unread.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ from holdfast.stores.gate import MAX_KEY_BYTES, Span
 from holdfast.stores.naming import from_name, to_name
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from obstore import ObjectMeta
 
 LONG_PART = re.compile("([^/]{180})(?=[^/])")
@@ -43,6 +47,7 @@ LAST = "\U0010ffff"
 ENTRY = re.compile(rb"holdfast 1 entry ([0-9a-f]{32}) ([0-9]{4})\n")
 ENTRY_SIZE = 55
 ENDED = b"holdfast 1 ended "
+GOING = b"holdfast 1 going "
 ENDED_SIZE = len(ENDED) + 32
 HEAD_SIZE = ENTRY_SIZE + MAX_KEY_BYTES
 
@@ -136,12 +141,16 @@ async def keys_in_order(
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a body begins with. ``ended`` is the token of the entry that was deleted, if one was."""
+    """What a body begins with. ``ended`` is the token of the entry that was deleted, if one was.
+
+    ``going`` says that its mark is about to be removed.
+    """
 
     token: str
     size: int
     key: str = ""
     ended: str = ""
+    going: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +160,7 @@ class Found:
     etag: str
     head: Head
     body: memoryview
+    written: datetime
 
     @property
     def entry(self) -> str | None:
@@ -169,16 +179,17 @@ def entry_body(key: str, value: bytes, token: str) -> bytes:
     return b"holdfast 1 entry %b %04d\n%b%b" % (token.encode(), len(name), name, value)
 
 
-def ended_body(ended: str, token: str) -> bytes:
+def ended_body(ended: str, token: str, *, going: bool = False) -> bytes:
     """The body of what was an entry."""
-    return ENDED + bytes.fromhex(token) + bytes.fromhex(ended)
+    return (GOING if going else ENDED) + bytes.fromhex(token) + bytes.fromhex(ended)
 
 
 def read_head(body: bytes) -> Head | None:
     """How a body, or the first ``HEAD_SIZE`` bytes of it, begins; None where it is not ours."""
-    if body.startswith(ENDED) and len(body) == ENDED_SIZE:
+    if body.startswith((ENDED, GOING)) and len(body) == ENDED_SIZE:
         tokens = body[len(ENDED) :].hex()
-        return Head(tokens[:32], ENDED_SIZE, ended=tokens[32:])
+        going = body.startswith(GOING)
+        return Head(tokens[:32], ENDED_SIZE, ended=tokens[32:], going=going)
     found = ENTRY.match(body)
     if found is None:
         return None

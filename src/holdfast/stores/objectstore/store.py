@@ -3,76 +3,57 @@
 An object a key, written under the service's own conditions, so that of two writers one wins,
 wherever they run. ``names.py`` tells what an object is called and how its body begins.
 
-A delete without a condition may arrive late and remove what somebody has written meanwhile, and no
-client has one with a condition for all of these services. So nothing is removed here: a key is
-deleted by writing, under a condition, an object that says so. It counts as absent, and a later
-write replaces it. What stays is 49 bytes a deleted key, until ``sweep`` or a rule of the bucket
-removes them.
+A request that was given up, by its caller or as no answer came in time, may still arrive. Without a
+condition it would undo what was acknowledged since. So every write has one. A ``put`` that was
+given none first reads how the object begins, and then replaces that and nothing else; it does so
+again where another was faster. An attempt whose answer got lost is repeated under the same
+condition, and no other, so that it is done once or not at all.
+
+For the same reason nothing is removed here, as no client has a delete with a condition for all of
+these services: a key is deleted by writing, under a condition, an object that says so. It counts as
+absent, and a later write replaces it. What stays is 49 bytes a deleted key, until ``sweep`` or a
+rule of the bucket removes them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing, nullcontext
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
-
 from holdfast.errors import StateStoreError, shown
-from holdfast.stores.backend import PAGE, already_there, not_matching
+from holdfast.stores.backend import already_there, not_matching
 from holdfast.stores.contract import Entry, Put
 from holdfast.stores.gate import Span
-from holdfast.stores.objectstore.buckets import (
-    NO_BUCKET,
-    Bucket,
-    bucket_of,
-    explained,
-    root_of,
-    said,
-)
+from holdfast.stores.objectstore.buckets import Bucket, bucket_of, root_of
 from holdfast.stores.objectstore.names import (
-    ENDED_SIZE,
-    HEAD_SIZE,
     Found,
     ended_body,
     entry_body,
     keys_in_order,
     new_token,
     object_name,
-    read_head,
     window,
 )
-from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
+from holdfast.stores.objectstore.objects import ETAG, each
+from holdfast.stores.objectstore.sweeping import SweptBucket, under_way
+from holdfast.stores.remote import PATIENCE, TIMEOUT
 from holdfast.stores.urls import StoreURL
 
 if TYPE_CHECKING:
-    from obstore import GetOptions, ObjectMeta, PutMode, PutResult
+    from obstore import PutMode
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-AT_ONCE = 16
 CUT_NAMES_KEPT = 4096
-DAY = 86_400.0
-
-CONFLICTS = (AlreadyExistsError, PreconditionError)
-# Neither a list of etags nor the star, which matches any.
-ETAG = re.compile(r'"[!#-)+\--~]+"|[0-9]+')
 
 
-class ObjectStateStore(RemoteStateStore[Bucket]):
+class ObjectStateStore(SweptBucket):
     """A ``StateStore`` in a bucket. What was acknowledged is as durable as the service keeps it.
 
     ``put_many`` writes in order and stops at the first that fails. Deleted keys leave a mark: see
     ``sweep``. It needs the rights to list, read and write, and none to delete but for ``sweep``.
     """
-
-    failures = (BaseError, FileNotFoundError)
 
     def __init__(
         self,
@@ -83,9 +64,7 @@ class ObjectStateStore(RemoteStateStore[Bucket]):
         timeout: float = TIMEOUT,
         patience: float = PATIENCE,
     ) -> None:
-        super().__init__(url, timeout=timeout, patience=patience)
-        self._new_bucket = new_bucket
-        self._root = root
+        super().__init__(url, new_bucket, root=root, timeout=timeout, patience=patience)
         self._cut_names: dict[str, str] = {}
         self._turns: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
@@ -106,99 +85,90 @@ class ObjectStateStore(RemoteStateStore[Bucket]):
         path = self._root + object_name(put.key)
         token = new_token()
         body = entry_body(put.key, put.value, token)
-        mode = self._mode(put.if_match, if_absent=put.if_absent)
+        conditional = put.if_absent or put.if_match is not None
         possible = put.if_match is None or ETAG.fullmatch(put.if_match) is not None
+        sent: PutMode | None = None  # the condition of what may have been done, or may yet be
 
-        async def write(bucket: Bucket) -> str:
-            if possible and (etag := await self._write(bucket, path, body, mode)):
-                return etag
+        async def write(bucket: Bucket, unsure: bool) -> str:
+            nonlocal sent
+            again = sent if unsure else None
+            if conditional and possible and again is None:
+                sent = self._mode(put.if_match)
+                if etag := await self._write(bucket, path, body, sent):
+                    return etag
+                sent = None
             found = await self._read(bucket, path)
             if found is not None and found.head.token == token:
                 return found.etag  # An earlier attempt did it, and its answer got lost.
-            if found is not None and found.head.ended == token:
-                raise self._deleted_since(put.key)
-            now = None if found is None else found.entry
-            if put.if_match is not None and put.if_match != now:
-                raise not_matching(put.key, put.if_match, now)
-            if put.if_absent and now is not None:
-                raise already_there(put.key)
-            if put.if_absent and found is not None:
-                over = self._mode(found.etag)
-                if etag := await self._write(bucket, path, body, over):
-                    return etag
+            mode = self._mode_over(put, found, token)
+            if again not in (None, mode):
+                raise self._changed_since(put.key, "written")
+            sent = mode
+            if etag := await self._write(bucket, path, body, mode):
+                return etag
+            sent = again
             raise self._raced(put.key)
 
-        return await self._run(
-            lambda bucket, _: write(bucket),
-            writes=True,
-            matches=put.if_absent or put.if_match is not None,
-        )
+        async def in_turn(bucket: Bucket, unsure: bool) -> str:
+            async with self._turn(path, put.if_match):
+                return await write(bucket, unsure)
+
+        return await self._run(in_turn, writes=True, matches=conditional)
+
+    def _mode_over(self, put: Put, found: Found | None, token: str) -> PutMode:
+        """The condition to write under where this was found, which must be what the put wants."""
+        if found is not None and found.head.ended == token:
+            raise self._changed_since(put.key, "deleted")
+        now = None if found is None else found.entry
+        if put.if_match is not None and put.if_match != now:
+            raise not_matching(put.key, put.if_match, now)
+        if put.if_absent and now is not None:
+            raise already_there(put.key)
+        if found is not None and under_way(found):
+            raise self._being_swept(put.key)
+        return self._mode(None if found is None else found.etag)
 
     async def _delete(self, key: str, if_match: str | None) -> bool:
         path = self._root + object_name(key)
         token = new_token()
+        sent: Found | None = None  # the entry that may have been ended, or may yet be
 
-        async def end(bucket: Bucket) -> bool:
+        async def end(bucket: Bucket, unsure: bool) -> bool:
+            nonlocal sent
+            meant = sent if unsure else None
             found = await self._read(bucket, path)
             if found is not None and found.head.token == token:
                 return True  # An earlier attempt did it, and its answer got lost.
             now = None if found is None else found.entry
             if if_match is not None and if_match != now:
                 raise not_matching(key, if_match, now)
+            if meant is not None and meant.etag != now:
+                # What was to be deleted is no more. What is there now came later and stays. Only a
+                # mark that ended the same entry tells that another deleted it.
+                return found is None or found.head.ended != meant.head.token
             if found is None or now is None:
                 return False
+            sent = found
             body = ended_body(found.head.token, token)
             if not await self._write(bucket, path, body, self._mode(now)):
+                sent = meant
                 raise self._raced(key)
             return True
 
-        return await self._run(
-            lambda bucket, _: end(bucket), writes=True, matches=if_match is not None
-        )
+        async def in_turn(bucket: Bucket, unsure: bool) -> bool:
+            async with self._turn(path, if_match):
+                return await end(bucket, unsure)
 
-    async def _write(self, bucket: Bucket, path: str, body: bytes, mode: PutMode) -> str | None:
-        """Write an object; its etag, or None where the service says that the condition fails."""
-        # Services keep those waiting who create one object at once, or turn them away; those of
-        # this process take turns.
-        turn = self._turns.setdefault((id(asyncio.get_running_loop()), path), asyncio.Lock())
-        async with turn if mode == "create" else nullcontext():
-            try:
-                answer = await obstore.put_async(bucket, path, body, mode=mode, use_multipart=False)
-            except CONFLICTS:
-                return None
-        return self._etag(answer)
+        return await self._run(in_turn, writes=True, matches=if_match is not None)
 
-    async def _read(self, bucket: Bucket, path: str, *, whole: bool = False) -> Found | None:
-        """What is there: all of it, or what it begins with."""
-        options: GetOptions = {} if whole else {"range": (0, HEAD_SIZE)}
-        try:
-            answer = await obstore.get_async(bucket, path, options=options)
-            body = memoryview(await answer.bytes_async())
-        except FileNotFoundError as error:
-            if NO_BUCKET.search(str(error)):
-                raise
-            return None
-        head = read_head(bytes(body[:HEAD_SIZE]))
-        if head is None:
-            raise StateStoreError(
-                f"the object {shown(path)} in {self.place} was not written by Holdfast: remove it, "
-                "or give the store a prefix of its own"
-            )
-        return Found(self._etag(answer.meta), head, body)
-
-    def _etag(self, answer: PutResult | ObjectMeta) -> str:
-        etag = answer["version"] if self._url.scheme == "gs" else answer["e_tag"]
-        if etag is None or not ETAG.fullmatch(etag):
-            raise StateStoreError(
-                f"{self.place} gave {shown(etag)} as the etag of an object, which no condition can "
-                "name: a service without strong etags cannot keep state"
-            )
-        return etag
-
-    def _mode(self, etag: str | None, *, if_absent: bool = False) -> PutMode:
-        if etag is None:
-            return "create" if if_absent else "overwrite"
-        return {"version": etag} if self._url.scheme == "gs" else {"e_tag": etag}
+    def _turn(
+        self, path: str, if_match: str | None
+    ) -> AbstractAsyncContextManager[object, bool | None]:
+        """Those of this process who would have to try again if another is faster take turns."""
+        if if_match is not None:
+            return nullcontext()
+        loop = id(asyncio.get_running_loop())
+        return self._turns.setdefault((loop, path), asyncio.Lock())
 
     # ---- listing -----------------------------------------------------------------------------
 
@@ -225,22 +195,6 @@ class ObjectStateStore(RemoteStateStore[Bucket]):
                     break
         return keys
 
-    async def _listing(
-        self, folder: str, after: str | None
-    ) -> AsyncGenerator[Sequence[ObjectMeta], None]:
-        """The objects in a folder and all below it, a request at a time."""
-
-        async def first(bucket: Bucket) -> Sequence[ObjectMeta]:
-            listing = obstore.list(bucket, folder, offset=after, chunk_size=PAGE)
-            return await anext(aiter(listing), [])
-
-        while True:
-            objects = await self._run(lambda bucket, _: first(bucket))
-            yield objects
-            if len(objects) < PAGE:
-                return
-            after = objects[-1]["path"]
-
     async def _uncut(self, names: list[str]) -> list[str]:
         """The keys of names that were cut. What was deleted since tells none."""
 
@@ -258,52 +212,7 @@ class ObjectStateStore(RemoteStateStore[Bucket]):
             del self._cut_names[next(iter(self._cut_names))]
         return keys
 
-    # ---- what deleted keys leave behind ------------------------------------------------------
-
-    async def sweep(self, *, older_than: float = DAY) -> int:
-        """Remove the marks that deleted keys left so many seconds ago; how many there were.
-
-        A key that is written again in the moment in which its mark is removed is lost with it. So
-        call it where nobody writes keys again that were deleted so long ago; ids of sessions and
-        snapshots do not come again.
-        """
-        self._check_open()
-        swept = 0
-        async with aclosing(self._listing(self._root, None)) as listing:
-            async for objects in listing:
-                latest = datetime.now(UTC) - timedelta(seconds=older_than)
-                marks = [
-                    one["path"]
-                    for one in objects
-                    if one["size"] == ENDED_SIZE and one["last_modified"] <= latest
-                ]
-                swept += sum(await each(self._sweep_one, marks))
-        return swept
-
-    async def _sweep_one(self, path: str) -> bool:
-        async def remove(bucket: Bucket) -> bool:
-            found = await self._read(bucket, path)
-            if found is None or found.entry is not None:
-                return False
-            await obstore.delete_async(bucket, path)
-            return True
-
-        return await self._run(lambda bucket, _: remove(bucket), writes=True)
-
-    # ---- the bucket --------------------------------------------------------------------------
-
-    async def _connect(self) -> Bucket:
-        try:
-            bucket = self._new_bucket()
-        except BaseError as error:
-            raise StateStoreError(f"{self.place} cannot be opened: {said(error)}") from error
-        # Whether it is there and may be used shows here, before anything is written.
-        await anext(aiter(obstore.list(bucket, self._root, chunk_size=1)), None)
-        self._reached = True
-        return bucket
-
-    async def _disconnect(self, client: Bucket) -> None:  # noqa: ARG002 - nothing to give back
-        return
+    # ---- errors ------------------------------------------------------------------------------
 
     def _raced(self, key: str) -> StateStoreError:
         return StateStoreError(
@@ -312,30 +221,18 @@ class ObjectStateStore(RemoteStateStore[Bucket]):
             transient=True,
         )
 
-    def _deleted_since(self, key: str) -> StateStoreError:
+    def _changed_since(self, key: str, how: str) -> StateStoreError:
         return StateStoreError(
-            f"the answer to a write of the key {shown(key)} got lost, and it was deleted since",
+            f"the answer to a write of the key {shown(key)} got lost, and it was {how} since",
             unknown=True,
         )
 
-    def _explained(self, error: Exception) -> StateStoreError:
-        return explained(error, self._url.scheme, self.place)
-
-
-async def each(work: Callable[[Item], Awaitable[Result]], items: Sequence[Item]) -> list[Result]:
-    """What the work gives for each, at most so many at once."""
-    gate = asyncio.Semaphore(AT_ONCE)
-
-    async def one(item: Item) -> Result:
-        async with gate:
-            return await work(item)
-
-    tasks = [asyncio.ensure_future(one(item)) for item in items]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()  # what the failure of another left undone
+    def _being_swept(self, key: str) -> StateStoreError:
+        return StateStoreError(
+            f"{self.place} is about to remove what the deleted key {shown(key)} left: try again, "
+            "and where that sweep was ended in the middle, in half an hour",
+            transient=True,
+        )
 
 
 def open_url(url: StoreURL) -> ObjectStateStore:

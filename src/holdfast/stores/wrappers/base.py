@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from holdfast.errors import shown
 from holdfast.stores.contract import Entry, Etags, Put, StateStore
-from holdfast.stores.gate import checked_key, checked_put, checked_puts
+from holdfast.stores.gate import checked_key, checked_keys, checked_put, checked_puts
 
 Result = TypeVar("Result")
 
@@ -30,6 +30,7 @@ class WrappedStateStore(StateStore):
             raise TypeError(f"a wrapper goes around a StateStore, not {shown(inner)}")
         self.inner = inner
         self.atomic_put_many = inner.atomic_put_many
+        self.atomic_get_many = inner.atomic_get_many
         self.durable = inner.durable
         self.shared = inner.shared
         self.writable = inner.writable
@@ -93,7 +94,7 @@ class RecodedStateStore(WrappedStateStore):
 
     async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
         """What the keys hold, in the order asked, without those that hold nothing."""
-        found = await self.inner.get_many([checked_key(key) for key in keys])
+        found = await self.inner.get_many(checked_keys(keys))
         return await self._all_given(found)
 
     async def put(

@@ -7,7 +7,13 @@ from contextlib import contextmanager
 
 from holdfast.errors import ConflictError, shown
 from holdfast.stores.contract import Entry, Etags, Put, StateStore
-from holdfast.stores.gate import MAX_KEY_BYTES, checked_key, checked_puts, checked_span
+from holdfast.stores.gate import (
+    MAX_KEY_BYTES,
+    checked_key,
+    checked_keys,
+    checked_puts,
+    checked_span,
+)
 from holdfast.stores.wrappers.base import WrappedStateStore
 
 
@@ -30,7 +36,7 @@ class PrefixedStateStore(WrappedStateStore):
 
     async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
         """What the keys hold, in the order asked, without those that hold nothing."""
-        found = await self.inner.get_many([self._under(key) for key in keys])
+        found = await self.inner.get_many([self._under(key) for key in checked_keys(keys)])
         return {self._without(key): entry for key, entry in found.items()}
 
     async def put(

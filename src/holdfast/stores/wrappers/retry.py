@@ -18,6 +18,7 @@ from holdfast.stores.gate import (
     Span,
     checked_etag,
     checked_key,
+    checked_keys,
     checked_limit,
     checked_put,
     checked_puts,
@@ -68,7 +69,7 @@ class RetryingStateStore(WrappedStateStore):
 
     async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
         """What the keys hold, in the order asked, without those that hold nothing."""
-        wanted = [checked_key(key) for key in keys]
+        wanted = checked_keys(keys)
         return await self._repeated(lambda _: self.inner.get_many(wanted))
 
     async def put(

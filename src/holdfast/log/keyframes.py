@@ -1,0 +1,89 @@
+"""Keyframes: the state at a place in the log, so that a load does not fold all that came before.
+
+    <place>keyframes/<seq, 12 digits>.json.gz
+
+    {"format": 1, "seq": 900, "hash": "…", "chain": [300, 600], "digest": "…",
+     "changes": {"set": [[namespace, key, value], …], "delete": [[namespace, key], …]}}
+
+A keyframe carries the whole state, or what changed in it since the keyframes of its ``chain``,
+which are applied first, oldest first. So a session that only grows keeps each message once in its
+log and once in a keyframe, however often one is written. ``hash`` binds it to the log, ``digest``
+is the sha256 of the text of ``changes``. A keyframe is derived: without it the log gives the same
+state.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.errors import HoldfastError, IntegrityError, InvalidDocumentError
+from holdfast.log.events import changes_json, read_changes
+from holdfast.state.diff import Changes
+
+FORMAT = 1
+MALFORMED = (msgspec.DecodeError, KeyError, TypeError, ValueError)
+
+
+class KeyframeForm(msgspec.Struct):
+    """A keyframe as it is stored, unpacked."""
+
+    format: int
+    seq: int
+    hash: str
+    chain: list[int]
+    digest: str
+    changes: msgspec.Raw
+
+
+@dataclass(frozen=True, slots=True)
+class Keyframe:
+    """The state after an event, as changes to what the keyframes of its chain add up to."""
+
+    seq: int
+    hash: str
+    chain: tuple[int, ...]
+    changes: Changes
+    size: int
+    """Bytes of its changes, unpacked."""
+
+
+def encoded(seq: int, hash_: str, chain: Sequence[int], changes: Changes) -> tuple[bytes, int]:
+    """The bytes of a keyframe, and the size of its changes."""
+    raw = msgspec.json.encode(changes_json(changes))
+    digest = hashlib.sha256(raw).hexdigest()
+    form = KeyframeForm(FORMAT, seq, hash_, list(chain), digest, msgspec.Raw(raw))
+    # The time is left out, so that the same state gives the same bytes.
+    return gzip.compress(msgspec.json.encode(form), 1, mtime=0), len(raw)
+
+
+def decoded(key: str, data: bytes) -> Keyframe:
+    """A keyframe from its bytes. ``IntegrityError`` names the key of one that is damaged."""
+    try:
+        form = msgspec.json.decode(gzip.decompress(data), type=KeyframeForm)
+        if form.format > FORMAT:
+            raise InvalidDocumentError(
+                f"{key} was written by a newer Holdfast (format {form.format}, known is {FORMAT}): "
+                "upgrade this one"
+            )
+        if hashlib.sha256(form.changes).hexdigest() != form.digest:
+            raise damaged(key, "its content does not match its digest")
+        changes = read_changes(msgspec.json.decode(form.changes))
+    except (OSError, EOFError, zlib.error, HoldfastError, *MALFORMED) as error:
+        if isinstance(error, IntegrityError | InvalidDocumentError):
+            raise
+        raise damaged(key, str(error)) from error
+    return Keyframe(form.seq, form.hash, tuple(form.chain), changes, len(form.changes))
+
+
+def damaged(key: str, problem: str) -> IntegrityError:
+    """The error for a keyframe that is not as it was written."""
+    return IntegrityError(
+        f"the keyframe {key} is damaged: {problem}. The log gives the same state: delete the "
+        "keyframe, or restore it from a backup"
+    )

@@ -1,0 +1,129 @@
+"""Where everything of a session is kept: the keys, and nothing else.
+
+    sessions/<session_id>/scopes/<scope>/<scope_id>/
+      log/<first seq, 12 digits>.json                            one segment a commit
+      keyframes/<seq, 12 digits>.json.gz                         the state, or what changed in it
+      snapshots/manifest.json
+      snapshots/snapshot_latest.json
+      snapshots/immutable_history/snapshot_<uuid7>.json
+    agents/<agent_id>/sessions/<newest first>_<session_id>       an empty entry for each session
+
+Ids are percent-encoded, so that none can climb out of its place or pose as another.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from holdfast.errors import shown
+
+AGENT = "agent"
+MULTI_AGENT = "multi_agent"
+SCOPES = (AGENT, MULTI_AGENT)
+LONGEST_ID = 256
+# Milliseconds since the epoch are counted down from here, so that the newest comes first.
+END_OF_TIME = 10**15 - 1
+INDEXED = re.compile(r"([0-9]{15})_(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotLocation:
+    """Which session, and what of it: one agent's part, or that of several agents together."""
+
+    session_id: str
+    scope: str = AGENT
+    scope_id: str = ""
+
+    def __post_init__(self) -> None:
+        checked_id(self.session_id, "session_id")
+        if self.scope not in SCOPES:
+            raise ValueError(f"a scope is one of {', '.join(SCOPES)}, not {shown(self.scope)}")
+        checked_id(self.scope_id, "scope_id")
+
+    @property
+    def place(self) -> str:
+        """What all keys of it begin with."""
+        return f"{session_place(self.session_id)}scopes/{self.scope}/{quoted(self.scope_id)}/"
+
+    @property
+    def manifest(self) -> str:
+        """The key of the manifest."""
+        return f"{self.place}snapshots/manifest.json"
+
+    @property
+    def latest(self) -> str:
+        """The key of the snapshot that is replaced again and again."""
+        return f"{self.place}snapshots/snapshot_latest.json"
+
+    @property
+    def history(self) -> str:
+        """What the keys of all kept snapshots begin with; the id and ``.json`` follow."""
+        return f"{self.place}snapshots/immutable_history/snapshot_"
+
+    def snapshot(self, snapshot_id: str) -> str:
+        """The key of one kept snapshot."""
+        return f"{self.history}{checked_snapshot_id(snapshot_id)}.json"
+
+    def snapshot_id(self, key: str) -> str:
+        """The id of the kept snapshot that has this key."""
+        return key[len(self.history) : -len(".json")]
+
+
+def session_place(session_id: str) -> str:
+    """What all keys of a session begin with."""
+    return f"sessions/{quoted(session_id)}/"
+
+
+def agent_place(agent_id: str) -> str:
+    """What the keys of all sessions of an agent begin with, in the index."""
+    return f"agents/{quoted(agent_id)}/sessions/"
+
+
+def index_key(agent_id: str, session_id: str, started: int) -> str:
+    """The entry of a session in the index, by when it started, in milliseconds since the epoch."""
+    return f"{agent_place(agent_id)}{END_OF_TIME - started:015}_{quoted(session_id)}"
+
+
+def indexed(key: str) -> tuple[str, str, int] | None:
+    """Agent, session and start of an entry in the index."""
+    parts = key.split("/")
+    if len(parts) != 4 or (found := INDEXED.fullmatch(parts[3])) is None:
+        return None
+    return unquote(parts[1]), unquote(found[2]), END_OF_TIME - int(found[1])
+
+
+def quoted(text: str) -> str:
+    """An id as a part of a key."""
+    # A dot is harmless but for . and .., which some tools take for folders.
+    return quote(text, safe="") if text.strip(".") else text.replace(".", "%2E")
+
+
+def checked_id(text: object, what: str) -> str:
+    """An id of a session or an agent, or a refusal."""
+    if not isinstance(text, str):
+        raise TypeError(f"{what} is a str, not {shown(text)}")
+    if not 1 <= len(text) <= LONGEST_ID:
+        raise ValueError(
+            f"{what} has 1 to {LONGEST_ID} characters; this one has {len(text)}: {shown(text)}"
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{what} has a lone surrogate, which no encoding can write down: {shown(text)}"
+        ) from None
+    return str(text)
+
+
+def checked_snapshot_id(text: object) -> str:
+    """An id of a snapshot, or a refusal: it is a part of a key as it is."""
+    if not isinstance(text, str):
+        raise TypeError(f"snapshot_id is a str, not {shown(text)}")
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,128}", text):
+        raise ValueError(
+            "snapshot_id is made of letters, digits, - and _, as in "
+            f"019a8b5e-6f00-7000-8000-000000000000, not {shown(text)}"
+        )
+    return str(text)

@@ -1,0 +1,7 @@
+"""SQLite: the store, and its connections."""
+
+from __future__ import annotations
+
+from holdfast.stores.sqlite.store import SqliteStateStore, open_url
+
+__all__ = ["SqliteStateStore", "open_url"]

@@ -1,0 +1,243 @@
+"""Connections to a SQLite file: one a thread, and never to a file that is not there any more."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import local
+from urllib.parse import quote
+
+from holdfast.errors import StateStoreError
+from holdfast.stores.local import make_folder
+
+VERSION = 1
+APPLICATION = 0x486F6C64
+SPARE_PAGES = 1024
+LONGEST_TIMEOUT = 2_000_000.0  # SQLite counts milliseconds in 31 bits
+LARGEST_LOG = 16 * 1024 * 1024  # bytes that the write-ahead log keeps on the disk when it is empty
+
+SCHEMA = f"""
+CREATE TABLE entries (key TEXT NOT NULL PRIMARY KEY, etag TEXT NOT NULL, value BLOB NOT NULL);
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {VERSION};
+"""
+IDENTITY = """
+SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master)
+FROM pragma_user_version, pragma_application_id
+"""
+
+# Connections of a parent process. To close one in the child would drop the parent's locks.
+INHERITED: list[Connected] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A connection, and which file it is to: a path may get another one."""
+
+    database: sqlite3.Connection
+    file: tuple[int, int]
+
+
+class Connections:
+    """The connections of one process to one file. Those of a parent are of no use after a fork."""
+
+    def __init__(self, path: str | os.PathLike[str], place: str, timeout: float) -> None:
+        # Absolute from the start, as the working folder may change before the last connection.
+        self.path = Path(path).absolute()
+        self.place = place
+        self.timeout = min(timeout, LONGEST_TIMEOUT)
+        self.process = os.getpid()
+        self._own = local()  # of each thread: its connection
+        self._connections: list[Connected] = []
+
+    def after_a_fork(self) -> Connections:
+        """The same for this process."""
+        INHERITED.extend(self._connections)
+        return Connections(self.path, self.place, self.timeout)
+
+    def close(self) -> None:
+        """Close all. The last one folds the write-ahead log into the database."""
+        for connected in self._connections:
+            connected.database.close()
+
+    def writing(self) -> Connected:
+        """The connection of this thread; the first one makes the database."""
+        own = self._kept()
+        if own is None:
+            make_folder(self.path.parent)
+            with self._connected("rwc") as own:
+                self._prepare(own.database)
+            self._own.connected = own
+        return own
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection | None]:
+        """The connection of this thread, or None where nothing is yet: reading makes no files."""
+        own = self._kept()
+        if own is not None:
+            yield own.database
+        elif file_of(self.path) is None:
+            yield None
+        else:
+            connected = self._first_reading()
+            if self._checked_version(connected.database) == 0:
+                self._forget(connected)
+                yield None
+            elif connected is getattr(self._own, "connected", None):
+                yield connected.database
+            else:
+                try:
+                    yield connected.database
+                finally:
+                    self._forget(connected)
+
+    def _first_reading(self) -> Connected:
+        for mode in ("rw", "ro"):
+            try:
+                with self._connected(mode) as connected:
+                    self._checked_version(connected.database)
+            except sqlite3.OperationalError as error:
+                if primary(error) not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+                    raise
+            else:
+                self._own.connected = connected
+                return connected
+        # A folder that cannot be written: its database can be read as it lies there, if no log
+        # belongs to it. Such a connection sees no later change, and is used for one call alone.
+        wal = Path(f"{self.path}-wal")
+        if wal.exists() and wal.stat().st_size:
+            raise StateStoreError(
+                f"{self.place} was not closed, and its folder cannot be written, which reading it "
+                "needs then: see its owner and mode"
+            )
+        with self._connected("ro&immutable=1") as connected:
+            return connected
+
+    def _kept(self) -> Connected | None:
+        """The connection that this thread has, if it is to the file that is there now."""
+        own: Connected | None = getattr(self._own, "connected", None)
+        if own is not None and own.file != file_of(self.path):
+            self._forget(own)
+            return None
+        return own
+
+    @contextmanager
+    def _connected(self, mode: str) -> Iterator[Connected]:
+        """A new connection, which is kept unless the block fails."""
+        database = sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode={mode}",
+            uri=True,
+            timeout=self.timeout,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            database.execute("PRAGMA synchronous = FULL")
+            database.execute(f"PRAGMA journal_size_limit = {LARGEST_LOG}")
+            connected = Connected(database, file_of(self.path) or (0, 0))
+            yield connected
+        except BaseException:
+            database.close()
+            raise
+        self._connections.append(connected)
+
+    def _forget(self, connected: Connected) -> None:
+        if getattr(self._own, "connected", None) is connected:
+            del self._own.connected
+        self._connections.remove(connected)
+        connected.database.close()
+
+    def give_all_back(self) -> None:
+        """Shorten the file by all that is unused, where this thread has a connection."""
+        own: Connected | None = getattr(self._own, "connected", None)
+        if own is not None:
+            give_space_back(own.database, at_once=True)
+
+    def _prepare(self, database: sqlite3.Connection) -> None:
+        if self._checked_version(database) == VERSION:
+            return
+        database.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        self._use_log(database)
+        with transaction(database):
+            if self._checked_version(database) == 0:
+                for statement in SCHEMA.split(";"):
+                    database.execute(statement)
+
+    def _use_log(self, database: sqlite3.Connection) -> None:
+        """Turn the write-ahead log on. SQLite does not wait for others who do the same."""
+        end = time.monotonic() + self.timeout
+        while True:
+            try:
+                database.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if primary(error) != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
+
+    def _checked_version(self, database: sqlite3.Connection) -> int:
+        """The version of what is in the file, 0 where nothing is. What is not ours is refused."""
+        # In one statement, as another process may be making the tables at this moment.
+        version, application, tables = database.execute(IDENTITY).fetchone()
+        if application != APPLICATION and (tables or version or application):
+            raise StateStoreError(
+                f"{self.place} is the database of another application: choose another path"
+            )
+        if version > VERSION:
+            raise StateStoreError(
+                f"{self.place} was made by a newer Holdfast (format {version}, known is "
+                f"{VERSION}): upgrade this one"
+            )
+        return int(version)
+
+
+def file_of(path: Path) -> tuple[int, int] | None:
+    """Which file a path leads to, or None."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
+    """All of a block or nothing, holding the one lock for writing from its beginning."""
+    database.execute(begin)
+    try:
+        yield
+        database.execute("COMMIT")
+    except BaseException:
+        # A full disk may have rolled it back already.
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+def give_space_back(database: sqlite3.Connection, *, at_once: bool = False) -> None:
+    """Shorten the file, a little at a time, once a quarter of it is unused."""
+    # What was asked for is done already, so nobody waits for a lock here, or hears of a failure.
+    with suppress(sqlite3.Error):
+        (free,) = database.execute("PRAGMA freelist_count").fetchone()
+        if free < (1 if at_once else SPARE_PAGES):
+            return
+        (pages,) = database.execute("PRAGMA page_count").fetchone()
+        if free * 4 <= pages:
+            return
+        (timeout,) = database.execute("PRAGMA busy_timeout").fetchone()
+        database.execute("PRAGMA busy_timeout = 0")
+        try:
+            # As a script: it frees a page a step, and execute would take the first step alone.
+            database.executescript(f"PRAGMA incremental_vacuum({free if at_once else free // 4})")
+        finally:
+            database.execute(f"PRAGMA busy_timeout = {timeout}")
+
+
+def primary(error: sqlite3.Error) -> int:
+    """SQLite's code of an error, without its refinement."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF

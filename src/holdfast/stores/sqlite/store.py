@@ -1,0 +1,227 @@
+"""The embedded default: one SQLite file, used by any number of threads and processes at once.
+
+Write-ahead log with ``synchronous=FULL``: a write is on the disk when its call returns, and readers
+never wait for writers. All writes of a store go through one thread and one connection, as SQLite
+has one writer at a time anyway; reads have a few of their own. Between processes SQLite's lock
+decides, waited for up to ``timeout`` seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from typing import TypeVar
+
+from holdfast.errors import IntegrityError, StateStoreError
+from holdfast.stores.backend import Backend, already_there, new_etag, not_matching
+from holdfast.stores.contract import Entry, Put
+from holdfast.stores.gate import Span
+from holdfast.stores.local import explained
+from holdfast.stores.sqlite.connections import (
+    Connections,
+    file_of,
+    give_space_back,
+    primary,
+    transaction,
+)
+from holdfast.stores.urls import StoreURL
+
+T = TypeVar("T")
+
+TIMEOUT = 30.0
+READERS = 4
+AT_ONCE = 500
+
+PUT = """
+INSERT INTO entries (key, etag, value) VALUES (?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET etag = excluded.etag, value = excluded.value
+"""
+PUT_ABSENT = "INSERT INTO entries (key, etag, value) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+PUT_MATCH = "UPDATE entries SET etag = ?, value = ? WHERE key = ? AND etag = ?"
+
+HINTS = {
+    sqlite3.SQLITE_BUSY: "another process holds its lock: try again, or wait longer with ?timeout=",
+    sqlite3.SQLITE_FULL: "the disk is full: make room and try again",
+    sqlite3.SQLITE_READONLY: "the file or its folder cannot be written: see its owner and mode",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened: see whether its folder exists and is yours",
+    sqlite3.SQLITE_PERM: "this user has no right to it: see its owner and mode",
+    sqlite3.SQLITE_NOTADB: "it is no SQLite database: choose another path",
+    sqlite3.SQLITE_TOOBIG: "the value is larger than the 1 GB that SQLite can keep",
+    sqlite3.SQLITE_IOERR: "the disk failed or is full: see the system's log",
+}
+
+
+class SqliteStateStore(Backend):
+    """Keeps entries in one SQLite file, made with its folders on the first write.
+
+    Durable at every acknowledged write, ``put_many`` all or nothing. For local disks: SQLite's
+    locks are not safe on network file systems.
+    """
+
+    atomic_put_many = True
+    atomic_get_many = True
+
+    def __init__(self, path: str | os.PathLike[str], *, timeout: float = TIMEOUT) -> None:
+        self.place = f"sqlite:///{os.fspath(path)}"
+        self._connections = Connections(path, self.place, timeout)
+        self._start_threads()
+
+    def _start_threads(self) -> None:
+        self._writer = ThreadPoolExecutor(1, "holdfast-sqlite-write")
+        self._readers = ThreadPoolExecutor(READERS, "holdfast-sqlite-read")
+
+    async def _get(self, key: str) -> Entry | None:
+        return (await self._get_many([key])).get(key)
+
+    async def _get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
+        def read(database: sqlite3.Connection) -> dict[str, Entry]:
+            found = {}
+            with transaction(database, "BEGIN") if len(keys) > AT_ONCE else nullcontext():
+                for start in range(0, len(keys), AT_ONCE):
+                    some = keys[start : start + AT_ONCE]
+                    marks = ",".join("?" * len(some))
+                    query = f"SELECT key, value, etag FROM entries WHERE key IN ({marks})"  # noqa: S608
+                    for key, value, etag in database.execute(query, some):
+                        found[key] = Entry(value, etag)
+            return found
+
+        return await self._read(read, {})
+
+    async def _put(self, put: Put) -> str:
+        return await self._write(lambda database: written(database, put))
+
+    async def _put_many(self, puts: Sequence[Put]) -> list[str]:
+        def write(database: sqlite3.Connection) -> list[str]:
+            with transaction(database):
+                return [written(database, put) for put in puts]
+
+        return await self._write(write)
+
+    async def _delete(self, key: str, if_match: str | None) -> bool:
+        def remove(database: sqlite3.Connection) -> bool:
+            with transaction(database):
+                found = etag_of(database, key)
+                if if_match is not None and found != if_match:
+                    raise not_matching(key, if_match, found)
+                database.execute("DELETE FROM entries WHERE key = ?", (key,))
+            return found is not None
+
+        return await self._write(remove)
+
+    async def _page(self, span: Span, count: int) -> Sequence[str]:
+        def read(database: sqlite3.Connection) -> list[str]:
+            query = f"SELECT key FROM entries WHERE key {'>' if span.exclusive else '>='} ?"  # noqa: S608
+            bounds: list[str | int] = [span.low]
+            if span.high is not None:
+                query += " AND key < ?"
+                bounds.append(span.high)
+            query += " ORDER BY key LIMIT ?"
+            return [key for (key,) in database.execute(query, [*bounds, count])]
+
+        return await self._read(read, [])
+
+    async def _close(self) -> None:
+        def close() -> None:
+            if self._connections.process != os.getpid():
+                return  # all of it is the parent's
+            self._readers.shutdown()
+            self._writer.submit(self._connections.give_all_back)
+            self._writer.shutdown()
+            self._connections.close()
+
+        await asyncio.to_thread(close)
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T], nothing: T) -> T:
+        def run() -> T:
+            with self._explaining(), self._connections.reading() as database:
+                return nothing if database is None else work(database)
+
+        return await self._in_thread(run, writes=False)
+
+    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        def run() -> T:
+            with self._explaining():
+                connected = self._connections.writing()
+                answer = work(connected.database)
+                if file_of(self._connections.path) != connected.file:
+                    raise StateStoreError(
+                        f"{self.place} was removed or replaced while in use, and what was written "
+                        "to it with it: see who did, then write again"
+                    )
+                give_space_back(connected.database)
+                return answer
+
+        return await self._in_thread(run, writes=True)
+
+    async def _in_thread(self, run: Callable[[], T], *, writes: bool) -> T:
+        if self._connections.process != os.getpid():
+            self._connections = self._connections.after_a_fork()
+            self._start_threads()  # they do not survive a fork either
+        threads = self._writer if writes else self._readers
+        try:
+            return await asyncio.get_running_loop().run_in_executor(threads, run)
+        except RuntimeError:
+            self._check_open()  # it was closed by another thread in this moment
+            raise
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = primary(error)
+            if code == sqlite3.SQLITE_CORRUPT:
+                raise IntegrityError(
+                    f"{self.place} is damaged ({error}): restore it from a backup, or save what "
+                    "can be read with the command .recover of the sqlite3 shell"
+                ) from error
+            hint = HINTS.get(code, "see SQLite's documentation of this error")
+            raise StateStoreError(
+                f"{self.place}: {error}: {hint}",
+                transient=code == sqlite3.SQLITE_BUSY,
+                # What failed at the end of a write may be in the log all the same.
+                unknown=code == sqlite3.SQLITE_IOERR,
+            ) from error
+        except OverflowError as error:
+            hint = HINTS[sqlite3.SQLITE_TOOBIG]
+            raise StateStoreError(f"{self.place}: {error}: {hint}") from error
+        except OSError as error:
+            raise explained(error, self.place) from error
+
+
+def written(database: sqlite3.Connection, put: Put) -> str:
+    """The etag of one write, done in one statement, or its conflict."""
+    etag = new_etag()
+    if put.if_match is not None:
+        values = (etag, put.value, put.key, put.if_match)
+        if not database.execute(PUT_MATCH, values).rowcount:
+            raise not_matching(put.key, put.if_match, etag_of(database, put.key))
+    elif put.if_absent:
+        if not database.execute(PUT_ABSENT, (put.key, etag, put.value)).rowcount:
+            raise already_there(put.key)
+    else:
+        database.execute(PUT, (put.key, etag, put.value))
+    return etag
+
+
+def etag_of(database: sqlite3.Connection, key: str) -> str | None:
+    """The etag that a key has, or None."""
+    row = database.execute("SELECT etag FROM entries WHERE key = ?", (key,)).fetchone()
+    return None if row is None else row[0]
+
+
+def open_url(url: StoreURL) -> SqliteStateStore:
+    """``sqlite:///state.db`` in the working folder, ``sqlite:////var/lib/state.db`` anywhere."""
+    path = url.path[1:]
+    if not str(url).startswith("sqlite:///") or path in ("", ":memory:"):
+        raise StateStoreError(
+            f"{url} names no file: three slashes and a path in the working folder, as in "
+            "sqlite:///state.db, or four for an absolute one. For a store in memory: memory:"
+        )
+    store = SqliteStateStore(path, timeout=url.take_number("timeout", TIMEOUT))
+    url.refuse_rest(("timeout",))
+    return store

@@ -1,0 +1,478 @@
+"""A stand-in for the Dapr sidecar, for machines that have no ``daprd``.
+
+It is not Dapr. It serves the state API of Dapr over the service that the SDK was generated from, in
+a process of its own, with four components that answer as the runtime and its components do:
+
+    statestore   ``state.in-memory``   transactions are all or nothing, no etag is used twice
+    redisstore   ``state.redis``       a transaction with an etag that does not match is done all
+                                       the same, but for that one record; versions count from 1
+                                       again after a delete; an etag for an absent record is no
+                                       obstacle
+    etagstore    ``state.couchbase``   etags, no transactions
+    plainstore   ``state.memcached``   no etags, no transactions
+
+What is written is in a file before it is answered, so that a killed process can be started again,
+and two of them can share a folder. A test may have one lose a request or an answer, be slow, or
+answer with an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+import sqlite3
+import sys
+import tempfile
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from aiohttp import web
+from dapr.proto import api_service_v1, api_v1, common_v1
+from google.protobuf.empty_pb2 import Empty
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from servers.process import Server, answers, free_port
+
+APP = "stand-in"
+FIRST_WRITE = common_v1.StateOptions.StateConcurrency.CONCURRENCY_FIRST_WRITE
+UPSERT, DELETE = "upsert", "delete"
+
+
+class DaprStandIn(Server):
+    """The process, as tests see it."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._own = folder is None
+        super().__init__(folder or Path(tempfile.mkdtemp(prefix="dapr-stand-in-")))
+        self.port = free_port()
+        self.http_port = free_port()
+        self.environment = {
+            "DAPR_GRPC_PORT": str(self.port),
+            "DAPR_HTTP_PORT": str(self.http_port),
+        }
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
+        return [
+            sys.executable,
+            __file__,
+            str(self.port),
+            str(self.http_port),
+            str(self.folder / "state.db"),
+        ]
+
+    def ready(self) -> bool:
+        return answers(self.port) and answers(self.http_port)
+
+    def stop(self) -> None:
+        super().stop()
+        if self._own:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def fault(self, method: str, kind: str, *, skip: int = 0, times: int = 1, **details) -> None:
+        """Have calls of a method fail: after ``skip`` good ones, so many times.
+
+        ``lose_request``: it is not done. ``lose_answer``: it is done, and the client is not told.
+        ``hold``: it is done, and the answer waits for ``seconds``. ``say`` and ``do_and_say``: it
+        is not done, or done, and answered with ``code`` and ``text``.
+        """
+        order = {"method": method, "kind": kind, "skip": skip, "times": times, **details}
+        self._post("faults", order)
+
+    def forget_faults(self) -> None:
+        self._post("faults", None)
+
+    def calls(self) -> dict[str, int]:
+        """How often each method was called since the start."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/calls") as answer:
+            return json.load(answer)
+
+    def keys(self, component: str) -> list[str]:
+        """The names of a component's records, as Dapr was given them."""
+        with sqlite3.connect(self.folder / "state.db") as database:
+            rows = database.execute("SELECT key FROM records WHERE component = ?", [component])
+            found = sorted(key.partition("||")[2] for (key,) in rows)
+        database.close()
+        return found
+
+    def _post(self, path: str, body: object) -> None:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.http_port}/{path}", json.dumps(body).encode(), method="POST"
+        )
+        with urllib.request.urlopen(request):
+            pass
+
+
+# ---- the components --------------------------------------------------------------------------
+
+
+class RefusedError(Exception):
+    """What a component says no to."""
+
+
+class MismatchError(RefusedError):
+    """An etag that does not match, where the component tells it from other failures."""
+
+    def __str__(self) -> str:
+        return f"possible etag mismatch. error from state store: {super().__str__()}"
+
+
+@dataclass
+class Operation:
+    kind: str
+    key: str
+    value: bytes
+    etag: str
+    first_write: bool
+
+
+class Component:
+    """As ``state.in-memory`` does it."""
+
+    type = "state.in-memory"
+    capabilities = ("ETAG", "TRANSACTIONAL", "TTL")
+
+    def __init__(self, name: str, database: sqlite3.Connection) -> None:
+        self.name = name
+        self.database = database
+
+    def get(self, key: str) -> tuple[bytes, str]:
+        row = self._row(key)
+        return (b"", "") if row is None else (row[0], row[1])
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        self.database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self.database.execute("ROLLBACK")
+            raise
+        self.database.execute("COMMIT")
+
+    def do(self, operation: Operation) -> None:
+        with self.alone():
+            self.check(operation)
+            self.apply(operation)
+
+    def multi(self, operations: list[Operation]) -> None:
+        with self.alone():
+            for operation in operations:
+                self.check(operation)
+            for operation in operations:
+                self.apply(operation)
+
+    def check(self, operation: Operation) -> None:
+        row = self._row(operation.key)
+        if operation.etag:
+            if row is None:
+                raise MismatchError(f"state not exist or expired for key={operation.key}")
+            if row[1] != operation.etag:
+                raise MismatchError(
+                    f"state etag not match for key={operation.key}: "
+                    f"current={row[1]}, expect={operation.etag}"
+                )
+        elif operation.first_write and row is not None:
+            raise MismatchError("item already exists and no etag was passed")
+
+    def apply(self, operation: Operation) -> None:
+        if operation.kind == DELETE:
+            self._delete(operation.key)
+        else:
+            self._write(operation.key, operation.value, str(uuid.uuid4()), flag=False)
+
+    def _row(self, key: str) -> tuple[bytes, str, int] | None:
+        query = "SELECT value, etag, first_write FROM records WHERE component = ? AND key = ?"
+        return self.database.execute(query, [self.name, key]).fetchone()
+
+    def _write(self, key: str, value: bytes, etag: str, *, flag: bool) -> None:
+        self.database.execute(
+            "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?)",
+            [self.name, key, value, etag, flag],
+        )
+
+    def _delete(self, key: str) -> None:
+        self.database.execute(
+            "DELETE FROM records WHERE component = ? AND key = ?", [self.name, key]
+        )
+
+
+class RedisLike(Component):
+    """As ``state.redis`` does it: each record by a script, several in MULTI without a way back."""
+
+    type = "state.redis"
+
+    def do(self, operation: Operation) -> None:
+        try:
+            with self.alone():
+                self._script(operation)
+        except RefusedError as refusal:
+            if operation.etag or operation.kind == DELETE:
+                raise MismatchError(str(refusal)) from refusal
+            raise RefusedError(f"failed to set key {operation.key}: {refusal}") from refusal
+
+    def multi(self, operations: list[Operation]) -> None:
+        refusals = []
+        with self.alone():
+            for operation in operations:
+                operation.first_write = False  # its pipeline does not pass it on
+                try:
+                    self._script(operation)
+                except RefusedError as refusal:
+                    refusals.append(refusal)
+        if refusals:
+            raise refusals[0]
+
+    def _script(self, operation: Operation) -> None:
+        row = self._row(operation.key)
+        expected = operation.etag or "0"
+        if operation.kind == DELETE:
+            if row is not None and expected not in (row[1], "0"):
+                raise RefusedError(
+                    f"ERR Error running script: user_script:1: failed to delete {operation.key}"
+                )
+            self._delete(operation.key)
+            return
+        flagged = row is not None and bool(row[2])
+        if row is not None and row[1] != expected and (flagged or expected != "0"):
+            raise RefusedError(
+                f"ERR Error running script: user_script:1: failed to set key {operation.key}"
+            )
+        version = str(int(row[1]) + 1 if row is not None else 1)
+        self._write(operation.key, operation.value, version, flag=flagged or operation.first_write)
+
+
+class EtagsOnly(Component):
+    type = "state.couchbase"
+    capabilities = ("ETAG",)
+
+
+class Plain(Component):
+    type = "state.memcached"
+    capabilities = ()
+
+    def get(self, key: str) -> tuple[bytes, str]:
+        return super().get(key)[0], ""
+
+    def check(self, operation: Operation) -> None:
+        return
+
+
+COMPONENTS = {
+    "statestore": Component,
+    "redisstore": RedisLike,
+    "etagstore": EtagsOnly,
+    "plainstore": Plain,
+}
+
+
+# ---- the sidecar -----------------------------------------------------------------------------
+
+
+class Sidecar(api_service_v1.DaprServicer):
+    """The calls that the SDK makes for states, with the faults that a test asked for."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self.components = {name: kind(name, database) for name, kind in COMPONENTS.items()}
+        self.faults: list[dict] = []
+        self.calls: dict[str, int] = {}
+
+    async def served(self, method: str, context, work):
+        self.calls[method] = self.calls.get(method, 0) + 1
+        fault = self.next_fault(method)
+        if fault["kind"] == "lose_request":
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+        if fault["kind"] == "say":
+            await context.abort(grpc.StatusCode[fault["code"]], fault["text"])
+        try:
+            answer = work()
+        except Answer as problem:
+            await context.abort(problem.code, problem.text)
+        if fault["kind"] == "lose_answer":
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+        if fault["kind"] == "do_and_say":
+            await context.abort(grpc.StatusCode[fault["code"]], fault["text"])
+        if fault["kind"] == "hold":
+            await asyncio.sleep(fault["seconds"])
+        return answer
+
+    def next_fault(self, method: str) -> dict:
+        for fault in self.faults:
+            if fault["method"] == method and fault["times"]:
+                if fault["skip"]:
+                    fault["skip"] -= 1
+                else:
+                    fault["times"] -= 1
+                    return fault
+        return {"kind": ""}
+
+    def component(self, name: str) -> Component:
+        if name not in self.components:
+            raise Answer(grpc.StatusCode.INVALID_ARGUMENT, f"state store {name} is not found")
+        return self.components[name]
+
+    async def GetMetadata(self, request, context):  # noqa: N802 - the service's name
+        def work():
+            return api_v1.GetMetadataResponse(
+                id=APP,
+                runtime_version="0.0.0-stand-in",
+                registered_components=[
+                    api_v1.RegisteredComponents(
+                        name=name, type=one.type, version="v1", capabilities=one.capabilities
+                    )
+                    for name, one in self.components.items()
+                ],
+            )
+
+        return await self.served("GetMetadata", context, work)
+
+    async def GetState(self, request, context):  # noqa: N802 - the service's name
+        def work():
+            data, etag = self.component(request.store_name).get(full(request.key))
+            return api_v1.GetStateResponse(data=data, etag=etag)
+
+        return await self.served("GetState", context, work)
+
+    async def GetBulkState(self, request, context):  # noqa: N802 - the service's name
+        def work():
+            component = self.component(request.store_name)
+            items = []
+            for key in request.keys:
+                data, etag = component.get(full(key))
+                items.append(api_v1.BulkStateItem(key=key, data=data, etag=etag))
+            random.shuffle(items)  # they are read in parallel, and come as they come
+            return api_v1.GetBulkStateResponse(items=items)
+
+        return await self.served("GetBulkState", context, work)
+
+    async def SaveState(self, request, context):  # noqa: N802 - the service's name
+        def work():
+            component = self.component(request.store_name)
+            for state in request.states:
+                try:
+                    component.do(operation(UPSERT, state))
+                except RefusedError as refusal:
+                    text = f"failed saving state in state store {request.store_name}: {refusal}"
+                    raise Answer.to(refusal, text) from refusal
+            return Empty()
+
+        return await self.served("SaveState", context, work)
+
+    async def DeleteState(self, request, context):  # noqa: N802 - the service's name
+        def work():
+            try:
+                self.component(request.store_name).do(operation(DELETE, request))
+            except RefusedError as refusal:
+                raise Answer.to(
+                    refusal, f"failed deleting state with key {request.key}: {refusal}"
+                ) from refusal
+            return Empty()
+
+        return await self.served("DeleteState", context, work)
+
+    async def ExecuteStateTransaction(self, request, context):  # noqa: N802 - the service's name
+        def work():
+            component = self.component(request.storeName)
+            if "TRANSACTIONAL" not in component.capabilities:
+                raise Answer(
+                    grpc.StatusCode.UNIMPLEMENTED,
+                    f"state store {request.storeName} doesn't support transactions",
+                )
+            wanted = [operation(one.operationType, one.request) for one in request.operations]
+            try:
+                component.multi(wanted)
+            except RefusedError as refusal:
+                # Whatever the component's error was, the runtime makes this one of it.
+                raise Answer(
+                    grpc.StatusCode.INTERNAL, f"error while executing state transaction: {refusal}"
+                ) from refusal
+            return Empty()
+
+        return await self.served("ExecuteStateTransaction", context, work)
+
+
+class Answer(Exception):
+    """A call that ends with a status."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+    @classmethod
+    def to(cls, refusal: RefusedError, text: str) -> Answer:
+        mismatch = isinstance(refusal, MismatchError)
+        return cls(grpc.StatusCode.ABORTED if mismatch else grpc.StatusCode.INTERNAL, text)
+
+
+def full(key: str) -> str:
+    """A key as the component gets it."""
+    if "||" in key:
+        raise Answer(grpc.StatusCode.UNKNOWN, f"input key/keyPrefix '{key}' can't contain '||'")
+    return f"{APP}||{key}"
+
+
+def operation(kind: str, state) -> Operation:
+    if not state.key:
+        raise Answer(grpc.StatusCode.INVALID_ARGUMENT, "state key cannot be empty")
+    first_write = state.options.concurrency == FIRST_WRITE
+    value = b"" if kind == DELETE else state.value
+    return Operation(kind, full(state.key), value, state.etag.value, first_write)
+
+
+async def serve(grpc_port: int, http_port: int, file: str) -> None:
+    database = sqlite3.connect(file, isolation_level=None, timeout=10)
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA synchronous = OFF")  # killed is not the same as a power cut
+    database.execute(
+        "CREATE TABLE IF NOT EXISTS records (component TEXT, key TEXT, value BLOB, etag TEXT, "
+        "first_write INTEGER, PRIMARY KEY (component, key))"
+    )
+    sidecar = Sidecar(database)
+    server = grpc.aio.server()
+    api_service_v1.add_DaprServicer_to_server(sidecar, server)
+    server.add_insecure_port(f"127.0.0.1:{grpc_port}")
+    await server.start()
+
+    async def healthy(request: web.Request) -> web.Response:
+        return web.Response(status=204)
+
+    async def faults(request: web.Request) -> web.Response:
+        order = json.loads(await request.text())
+        if order is None:
+            sidecar.faults.clear()
+        else:
+            sidecar.faults.append(order)
+        return web.Response(status=204)
+
+    async def calls(request: web.Request) -> web.Response:
+        return web.json_response(sidecar.calls)
+
+    app = web.Application()
+    app.add_routes(
+        [
+            web.get("/v1.0/healthz/outbound", healthy),
+            web.post("/faults", faults),
+            web.get("/calls", calls),
+        ]
+    )
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", http_port).start()
+    await server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))

@@ -1,0 +1,391 @@
+"""The index of keys in pages: against a sorted list, with several writers who know an old root."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import aclosing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import IntegrityError
+from holdfast.stores import key_index
+from holdfast.stores.key_index import (
+    FIRST,
+    LEAF,
+    LEAST,
+    Edit,
+    Leaf,
+    Root,
+    inserting,
+    leaves_for,
+    leaves_from,
+    packed,
+    removing,
+    unpacked_leaf,
+    unpacked_root,
+)
+
+PER_LEAF = LEAF // LEAST
+
+
+def run(work):
+    """What a coroutine gives that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it waits")
+
+
+class Shelf:
+    """Where the pages are: what all writers share."""
+
+    def __init__(self) -> None:
+        self.root = Root()
+        self.leaves: dict[str, Leaf] = {FIRST: Leaf()}
+        self.numbers = itertools.count(1)
+
+    def new_page(self) -> str:
+        return f"page {next(self.numbers)}"
+
+    def write(self, edit: Edit) -> None:
+        for page, leaf in edit.leaves.items():
+            if leaf is None:
+                del self.leaves[page]
+            else:
+                self.leaves[page] = leaf
+        if edit.root is not None:
+            self.root = edit.root
+
+
+class Writer:
+    """One who reads pages of a shelf, and may know an old root."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
+        self.known = shelf.root
+        self.read = 0
+
+    async def root(self, *, again: bool = False) -> Root:
+        if again:
+            self.known = self.shelf.root
+        return self.known
+
+    async def leaves(self, pages):
+        self.read += len(pages)
+        return {page: self.shelf.leaves.get(page) for page in pages}
+
+    def insert(self, keys: list[str]) -> None:
+        async def work() -> None:
+            leaves = await leaves_for(self, keys)
+            root = await self.root(again=True)
+            self.shelf.write(inserting(leaves, keys, self.shelf.new_page, root))
+
+        run(work())
+
+    def remove(self, key: str) -> None:
+        async def work() -> None:
+            ((page, leaf),) = (await leaves_for(self, [key])).items()
+            self.shelf.write(removing(page, leaf, key, await self.root(again=True)))
+
+        run(work())
+
+    def listed(self, start: str = "") -> list[str]:
+        async def work() -> list[str]:
+            async with aclosing(leaves_from(self, start)) as leaves:
+                return [key async for leaf in leaves for key in leaf.keys if key >= start]
+
+        return run(work())
+
+
+@pytest.fixture
+def small_leaves(monkeypatch):
+    """Four keys fill a leaf."""
+    monkeypatch.setattr(key_index, "LEAF", 4 * LEAST)
+
+
+KEYS = st.text("abc\ue000\U0010ffff", min_size=1, max_size=4)
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.one_of(st.lists(KEYS, min_size=1, max_size=7, unique=True), KEYS),
+    ),
+    max_size=60,
+)
+
+
+@given(steps=STEPS, start=st.text("abc", max_size=2))
+def test_it_holds_what_a_sorted_list_holds(steps, start):
+    original = key_index.LEAF
+    key_index.LEAF = 4 * LEAST
+    try:
+        shelf = Shelf()
+        # Each knows the root as it was when it last had to look.
+        writers = [Writer(shelf) for _ in range(3)]
+        model: set[str] = set()
+        for number, what in steps:
+            if isinstance(what, str):
+                writers[number].remove(what)
+                model.discard(what)
+            else:
+                writers[number].insert(what)
+                model.update(what)
+            check(shelf)
+        for writer in writers:
+            assert writer.listed() == sorted(model)
+            assert writer.listed(start) == sorted(key for key in model if key >= start)
+    finally:
+        key_index.LEAF = original
+
+
+def check(shelf: Shelf) -> None:
+    """Leaves are in order, apart, as the root says, and not too full."""
+    root = shelf.root
+    assert list(root.lows) == sorted(set(root.lows))
+    assert root.lows[0] == ""
+    assert set(root.pages) == set(shelf.leaves)
+    for at, (low, page) in enumerate(zip(root.lows, root.pages, strict=True)):
+        leaf = shelf.leaves[page]
+        after = root.lows[at + 1] if at + 1 < len(root.lows) else None
+        assert leaf.low == low
+        assert after is None or (leaf.high is not None and leaf.high <= after)
+        assert list(leaf.keys) == sorted(set(leaf.keys))
+        assert all(leaf.covers(key) for key in leaf.keys)
+        assert len(leaf.keys) <= 5
+        assert leaf.keys or page == FIRST or after == leaf.high or leaf.high is None
+
+
+class Pause:
+    """Lets the others go first."""
+
+    def __await__(self):
+        yield
+
+
+class CarefulWriter(Writer):
+    """Pauses before every step, and writes only if no page that it read has changed."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        super().__init__(shelf)
+        self.seen: dict[str, Leaf | Root | None] = {}
+
+    async def root(self, *, again: bool = False) -> Root:
+        await Pause()
+        if again:
+            self.seen["root"] = self.shelf.root
+        return await super().root(again=again)
+
+    async def leaves(self, pages):
+        found = {}
+        for page in pages:
+            await Pause()
+            found |= await super().leaves([page])
+        self.seen.update(found)
+        return found
+
+    async def list_again_and_again(self, times: int, stay: set[str]) -> None:
+        for _ in range(times):
+            async with aclosing(leaves_from(self, "")) as leaves:
+                keys = [key async for leaf in leaves for key in leaf.keys]
+            assert keys == sorted(set(keys))
+            assert stay <= set(keys)
+
+    async def do(self, what) -> None:
+        while not await self.tried(what):
+            pass
+
+    async def tried(self, what) -> bool:
+        self.seen.clear()
+        if isinstance(what, str):
+            ((page, leaf),) = (await leaves_for(self, [what])).items()
+            root = await self.root(again=True)
+            if page not in root.pages:
+                return False
+            edit = removing(page, leaf, what, root)
+        else:
+            leaves = await leaves_for(self, what)
+            root = await self.root(again=True)
+            if not set(leaves) <= set(root.pages):
+                return False
+            edit = inserting(leaves, what, self.shelf.new_page, root)
+        await Pause()
+        now = {**self.shelf.leaves, "root": self.shelf.root}
+        written = [*(page for page in edit.leaves if page in self.seen)]
+        written += ["root"] if edit.root is not None else []
+        if any(now.get(page) is not self.seen[page] for page in written):
+            return False
+        self.shelf.write(edit)
+        check(self.shelf)
+        return True
+
+
+@given(
+    works=st.lists(
+        st.lists(st.one_of(st.lists(KEYS, min_size=1, max_size=4, unique=True), KEYS), max_size=12),
+        min_size=2,
+        max_size=3,
+    ),
+    turns=st.lists(st.integers(0, 3), max_size=300),
+)
+def test_writers_who_get_in_each_others_way_leave_it_whole(works, turns):
+    original = key_index.LEAF
+    key_index.LEAF = 3 * LEAST
+    try:
+        shelf = Shelf()
+        stay = {"a-", "aa-", "b-", "bb-", "c-"}
+        Writer(shelf).insert(sorted(stay))
+
+        async def one_after_another(writer: CarefulWriter, work, own: str) -> None:
+            for what in work:
+                # Keys of one's own, so that what is there in the end does not depend on the turns.
+                mine = what + own if isinstance(what, str) else [key + own for key in what]
+                await writer.do(mine)
+
+        running = {
+            number: one_after_another(CarefulWriter(shelf), work, str(number))
+            for number, work in enumerate(works)
+        }
+        running[3] = CarefulWriter(shelf).list_again_and_again(6, stay)
+        for number in itertools.chain(turns, itertools.cycle(range(4))):
+            if not running:
+                break
+            if number in running:
+                try:
+                    running[number].send(None)
+                except StopIteration:
+                    del running[number]
+        expected = set(stay)
+        for number, work in enumerate(works):
+            for what in work:
+                if isinstance(what, str):
+                    expected.discard(what + str(number))
+                else:
+                    expected.update(key + str(number) for key in what)
+        assert Writer(shelf).listed() == sorted(expected)
+    finally:
+        key_index.LEAF = original
+
+
+def test_keys_in_order_fill_their_leaves():
+    shelf = Shelf()
+    writer = Writer(shelf)
+    keys = [f"{number:05}" for number in range(10 * PER_LEAF)]
+    for start in range(0, len(keys), 7):
+        writer.insert(keys[start : start + 7])
+    assert writer.listed() == keys
+    assert [len(shelf.leaves[page].keys) for page in shelf.root.pages] == [PER_LEAF] * 10
+
+
+def test_a_key_in_the_middle_halves_a_full_leaf():
+    leaf = Leaf("", None, tuple(f"{number:03}" for number in range(PER_LEAF)))
+    left, right = leaf.grown(["050x"])
+    assert abs(len(left.keys) - len(right.keys)) <= 1
+    assert (left.low, left.high, right.low, right.high) == ("", right.keys[0], right.keys[0], None)
+    assert sorted([*leaf.keys, "050x"]) == [*left.keys, *right.keys]
+
+
+def test_many_keys_at_once_make_as_many_leaves_as_it_takes():
+    keys = [f"{number:05}" for number in range(1000)]
+    leaves = Leaf("", "x", ("5",)).grown(keys)
+    assert [key for leaf in leaves for key in leaf.keys] == sorted([*keys, "5"])
+    assert all(len(leaf.keys) <= PER_LEAF + 1 for leaf in leaves)
+    assert len(leaves) == 8
+    assert [leaf.high for leaf in leaves] == [*(leaf.low for leaf in leaves[1:]), "x"]
+
+
+def test_long_keys_fill_a_leaf_sooner():
+    keys = [f"{number:03}".ljust(8192, "x") for number in range(40)]
+    leaves = Leaf().grown(keys)
+    assert all(len(packed(leaf)) < 2 * LEAF for leaf in leaves)
+    assert [key for leaf in leaves for key in leaf.keys] == keys
+
+
+def test_a_key_that_is_there_changes_nothing():
+    leaf = Leaf("", None, ("a", "b"))
+    assert leaf.grown(["b"]) == [leaf]
+    assert leaf.without(["c"]) == leaf
+    assert leaf.holds("a")
+    assert not leaf.holds("c")
+
+
+def test_an_old_root_costs_a_second_look(small_leaves):
+    shelf = Shelf()
+    old, other = Writer(shelf), Writer(shelf)
+    other.insert([f"{number}" for number in range(9)])
+    assert len(shelf.root.pages) > 1
+    assert old.known == Root()
+    old.insert(["5x"])
+    assert old.known.pages != (FIRST,)
+    assert other.listed() == sorted([*map(str, range(9)), "5x"])
+    check(shelf)
+
+
+def test_the_range_of_an_empty_leaf_is_given_to_the_one_before(small_leaves):
+    shelf = Shelf()
+    writer, old = Writer(shelf), Writer(shelf)
+    writer.insert([f"{number}" for number in range(9)])
+    old.listed()
+    pages = len(shelf.root.pages)
+    for key in "456":
+        writer.remove(key)
+    for key in "7":
+        writer.remove(key)
+    assert len(shelf.root.pages) == pages - 1
+    assert old.listed() == writer.listed() == ["0", "1", "2", "3", "8"]
+    for one in (old, writer):
+        one.insert(["55" if one is old else "66"])
+        check(shelf)
+    assert old.listed() == ["0", "1", "2", "3", "55", "66", "8"]
+
+
+def test_the_last_leaf_may_go_too(small_leaves):
+    shelf = Shelf()
+    writer = Writer(shelf)
+    writer.insert([*"abcdefg"])
+    for key in "gfedcba":
+        writer.remove(key)
+    assert shelf.root.pages == (FIRST,)
+    assert writer.listed() == []
+    assert writer.listed("zzz") == []
+    writer.insert(["z"])
+    assert writer.listed() == ["z"]
+
+
+def test_a_short_listing_reads_few_leaves():
+    shelf = Shelf()
+    writer = Writer(shelf)
+    writer.insert([f"{number:05}" for number in range(20 * PER_LEAF)])
+    writer.listed()
+    writer.read = 0
+
+    async def first() -> str:
+        async with aclosing(leaves_from(writer, "00500")) as leaves:
+            async for leaf in leaves:
+                return next(key for key in leaf.keys if key >= "00500")
+        raise AssertionError
+
+    assert run(first()) == "00500"
+    assert writer.read == 1
+
+
+def test_pages_come_back_from_their_bytes():
+    leaf = Leaf("a", None, ("a", "\U0010ffff", "\ue000"))
+    root = Root(("", "é"), (FIRST, "2"))
+    assert unpacked_leaf(packed(leaf)) == leaf
+    assert unpacked_root(packed(root)) == root
+    for unpack in (unpacked_leaf, unpacked_root):
+        with pytest.raises(IntegrityError, match="damaged"):
+            unpack(b"\xc1 no page")
+
+
+def test_pages_that_do_not_fit_are_told_and_not_looked_for_for_ever():
+    shelf = Shelf()
+    writer = Writer(shelf)
+    shelf.root = writer.known = Root(("", "m"), (FIRST, "lost"))
+    shelf.leaves[FIRST] = Leaf("", "m")
+    with pytest.raises(IntegrityError, match="damaged"):
+        writer.insert(["n"])
+    with pytest.raises(IntegrityError, match="damaged"):
+        writer.listed()
