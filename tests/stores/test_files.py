@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import hashlib
+import os
 
 import pytest
 
 from holdfast import ConflictError, StateStoreError, open_state_store
-from holdfast.stores.files import FileStateStore
+from holdfast.stores.files import FileStateStore, lock_name
 from holdfast.testing import StateStoreSuite
 
 
@@ -80,8 +82,23 @@ def test_long_names_are_cut_and_kept_whole_beside(tmp_path):
             assert [key async for key in store.list("a/" * 59)] == keys[3:]
 
     done(write())
+    assert any(path.endswith("~name") for path in files_of(tmp_path))
     longest = max(len(part) for path in files_of(tmp_path) for part in path.split("/"))
     assert longest < 200
+
+
+def test_nothing_is_left_of_a_long_name(tmp_path):
+    async def churn():
+        async with FileStateStore(tmp_path) as store:
+            keys = [f"{'d' * 300}/{'e' * 300}{number}/{'f' * 300}" for number in range(5)]
+            for _ in range(3):
+                await asyncio.gather(*(store.put(key, b"1") for key in keys))
+                assert [key async for key in store.list()] == keys
+                await asyncio.gather(*(store.delete(key) for key in keys))
+                assert [key async for key in store.list()] == []
+
+    done(churn())
+    assert files_of(tmp_path) == []
 
 
 def test_a_cut_name_whose_whole_is_lost_is_passed_over_and_mended_by_the_next_write(tmp_path):
@@ -156,6 +173,52 @@ def test_links_are_neither_followed_nor_listed(tmp_path):
     assert (root / "file").read_bytes() == b"mine"
 
 
+@pytest.mark.parametrize("name", ["~holdfast", "~holdfast/writing", "~holdfast/locks"])
+def test_a_link_in_the_place_of_a_folder_of_the_stores_own_is_refused(tmp_path, name):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "01-0123456789abcdef").write_bytes(b"precious")
+    link = tmp_path / "root" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(outside)
+    with pytest.raises(StateStoreError, match="link|folder"):
+        done(put_some(tmp_path / "root", a=b"1"))
+    assert [path.name for path in outside.iterdir()] == ["01-0123456789abcdef"]
+
+
+def test_a_pipe_in_the_place_of_a_file_is_an_error(tmp_path):
+    async def read():
+        async with FileStateStore(tmp_path) as store:
+            os.mkfifo(tmp_path / "pipe")
+            with pytest.raises(StateStoreError, match="no file"):
+                await store.get("pipe")
+
+    done(read())
+
+
+def test_while_another_process_holds_a_lock_all_else_goes_on(tmp_path):
+    async def use():
+        async with FileStateStore(tmp_path, timeout=0.3) as store:
+            await store.put("other", b"1")
+            lock = lock_name(hashlib.sha256(b"held").digest()[0])
+            with (tmp_path / "~holdfast" / "locks" / lock).open("w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                given_up = [asyncio.create_task(store.put("held", b"late")) for _ in range(12)]
+                await asyncio.sleep(0.05)
+                for task in given_up:
+                    task.cancel()
+                await asyncio.gather(*given_up, return_exceptions=True)
+                assert (await store.get("other")).value == b"1"
+                with pytest.raises(StateStoreError, match="another process holds") as caught:
+                    await store.put("held", b"1")
+                assert caught.value.transient
+            await store.put("held", b"2")
+            await asyncio.sleep(0.1)
+            assert (await store.get("held")).value == b"2"  # what was given up is not written
+
+    done(use())
+
+
 def test_a_file_where_a_folder_should_be_is_an_error(tmp_path):
     (tmp_path / "a.~").write_text("in the way")
     with pytest.raises(StateStoreError, match="file stands where a folder was expected"):
@@ -168,12 +231,12 @@ def test_a_file_where_a_folder_should_be_is_an_error(tmp_path):
 def test_what_a_dead_writer_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
     done(put_some(tmp_path, a=b"1"))
     writing = tmp_path / "~holdfast" / "writing"
-    (writing / "05-dead").write_bytes(b"half")
-    (writing / "06-alive").write_bytes(b"half")
+    (writing / "05-0123456789abcdef").write_bytes(b"half")
+    (writing / "06-0123456789abcdef").write_bytes(b"half")
     with (tmp_path / "~holdfast" / "locks" / "06").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done(put_some(tmp_path, a=b"2"))
-        assert [path.name for path in writing.iterdir()] == ["06-alive"]
+        assert [path.name for path in writing.iterdir()] == ["06-0123456789abcdef"]
     done(put_some(tmp_path, a=b"3"))
     assert list(writing.iterdir()) == []
 

@@ -11,7 +11,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from holdfast.stores.gate import Span
@@ -23,6 +23,8 @@ LONGEST = 200  # of the 255 bytes that a file's name may have
 SHOWN = 100
 WHOLE = "~name"  # the end of the file beside a cut name that holds all of it
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+# Without waiting for whoever writes to a pipe of that name.
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Tree:
@@ -38,43 +40,52 @@ class Tree:
         descriptor = None
         try:
             with self._folder(folders) as folder:
-                descriptor = os.open(cut(name), os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
+                descriptor = os.open(cut(name), READ, dir_fd=folder)
         except FileNotFoundError:
             yield None
             return
         try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, f"{cut(name)} is no file")
             yield descriptor
         finally:
             os.close(descriptor)
 
-    def place(self, key: str, temporary: Path) -> None:
-        """Rename a finished file into a key's place, durably."""
+    def place(self, key: str, writing: int, temporary: str) -> None:
+        """Rename a finished file from another folder into a key's place, durably."""
         *folders, name = names(key)
         while True:
             try:
                 with self._folder(folders, make=True) as folder:
                     keep_whole(name, folder)
-                    os.rename(temporary, cut(name), dst_dir_fd=folder)
+                    os.rename(temporary, cut(name), src_dir_fd=writing, dst_dir_fd=folder)
                     sync(folder)
                 return
             except FileNotFoundError:
-                # Somebody removed a folder that was empty a moment ago.
-                if not temporary.exists():
-                    raise
+                # Somebody removed a folder that was empty a moment ago; or else there is no file.
+                os.stat(temporary, dir_fd=writing)
 
     def remove(self, key: str) -> None:
         """Remove a key's file, durably, and the folders that it leaves empty."""
         *folders, name = names(key)
         with self._folder(folders) as folder:
             os.unlink(cut(name), dir_fd=folder)
+            forget_whole(name, folder)
             sync(folder)
         while folders:
-            last = cut(folders.pop())
+            last = folders.pop()
             try:
                 with self._folder(folders) as folder:
-                    os.rmdir(last, dir_fd=folder)
+                    os.rmdir(cut(last), dir_fd=folder)
+                    forget_whole(last, folder)
             except OSError:
                 return  # not empty, or gone
+
+    @contextmanager
+    def inside(self, *path: str, make: bool = False) -> Iterator[int]:
+        """A folder of the store's own, which no key has."""
+        with self._folder(list(path), make=make) as folder:
+            yield folder
 
     def keys(self, span: Span) -> Iterator[str]:
         """The keys of a span, in order."""
@@ -185,6 +196,18 @@ def keep_whole(name: str, folder: int) -> None:
         file.flush()
         sync(file.fileno())
     sync(folder)
+
+
+def forget_whole(name: str, folder: int) -> None:
+    """Remove what was kept of a name that was cut."""
+    if cut(name) != name:
+        with suppress(FileNotFoundError):
+            os.unlink(cut(name) + WHOLE, dir_fd=folder)
+
+
+def is_cut(key: str) -> bool:
+    """Whether any name of a key is cut: what keeps the whole of it is shared by several keys."""
+    return any(cut(name) != name for name in names(key))
 
 
 def made(name: str, folder: int) -> None:
