@@ -33,6 +33,7 @@ class Backend(StateStore):
     """Where it keeps things, as a person may see it: no secrets."""
 
     _closed = False
+    _ended = False
 
     async def get(self, key: str) -> Entry | None:
         """What the key holds, or None."""
@@ -74,9 +75,11 @@ class Backend(StateStore):
 
     async def close(self) -> None:
         """Give back what was opened. Closing twice is once; any later call is refused."""
-        if not self._closed:
-            self._closed = True
+        self._closed = True
+        if not self._ended:
+            # Set at the end alone: a call that was cancelled leaves the rest to the next.
             await self._close()
+            self._ended = True
 
     @abstractmethod
     async def _get(self, key: str) -> Entry | None: ...
@@ -112,6 +115,7 @@ class Backend(StateStore):
             left = None if left is None else left - count
 
     async def _close(self) -> None:
+        """Give back what was opened; called again where it was cancelled."""
         return
 
     def _check_open(self) -> None:

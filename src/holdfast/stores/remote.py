@@ -14,6 +14,7 @@ import random
 import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
+from threading import Lock
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -54,6 +55,7 @@ class RemoteStateStore(Backend, Generic[Client]):
         self._timeout = timeout
         self._patience = patience
         self._reached = False
+        self._lock = Lock()
         # A driver's client belongs to the event loop that made it; code that calls asyncio.run()
         # several times has several.
         self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection[Client]] = (
@@ -110,9 +112,11 @@ class RemoteStateStore(Backend, Generic[Client]):
             await asyncio.sleep(pause)
 
     async def _client(self) -> Client:
-        for loop in [loop for loop in self._connections if loop.is_closed()]:
-            del self._connections[loop]  # its client may hold it, so that it would not go by itself
-        connection = self._connections.setdefault(asyncio.get_running_loop(), Connection())
+        with self._lock:
+            for loop in [loop for loop in self._connections if loop.is_closed()]:
+                # Its client may hold it, so that it would not go by itself.
+                del self._connections[loop]
+            connection = self._connections.setdefault(asyncio.get_running_loop(), Connection())
         async with connection.lock:
             self._check_open()
             if connection.client is None:
@@ -120,9 +124,18 @@ class RemoteStateStore(Backend, Generic[Client]):
             return connection.client
 
     async def _close(self) -> None:
-        connection = self._connections.pop(asyncio.get_running_loop(), None)
-        if connection is None:
-            return
+        with self._lock:
+            connections = list(self._connections.items())
+        for loop, connection in connections:
+            if loop is asyncio.get_running_loop():
+                await self._end(connection)
+            elif loop.is_running():
+                ended = asyncio.run_coroutine_threadsafe(self._end(connection), loop)
+                await asyncio.wrap_future(ended)
+        with self._lock:
+            self._connections.clear()
+
+    async def _end(self, connection: Connection[Client]) -> None:
         async with connection.lock:
             if connection.client is not None:
                 await self._disconnect(connection.client)

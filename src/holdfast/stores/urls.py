@@ -48,6 +48,8 @@ class StoreURL:
             )
         if CONTROL.search(url):
             raise self._unreadable("it has a control character", "write it as %0A and the like")
+        if "%00" in url:
+            raise self._unreadable("it has a NUL as %00", "no name of anything has one")
         if "#" in url:
             raise self._unreadable("it has a '#'", "write %23 in its place")
         try:
@@ -157,6 +159,9 @@ class StoreURL:
 
     def _first_host(self) -> tuple[str, int | None]:
         user, _, hosts = self.parts.netloc.rpartition("@")
+        if any(piece.count("@") > 1 for piece in self.parts.netloc.split(",")):
+            # Drivers take the first for the end of the password, and show what follows as a host.
+            raise self._unreadable("it has two '@' before the host", PERCENT)
         if ":" in hosts and not user and "@" in self.parts.path + self.parts.query:
             # What reads as host:port is a user and the beginning of a password.
             raise self._unreadable("it has an '@' behind the host", PERCENT)
@@ -194,7 +199,16 @@ class StoreURL:
             if at:
                 _, colon, password = user.partition(":")
                 found.add(password if colon else user)
-        return {form for secret in found for form in written_forms(secret) if form}
+        # A password that is also the user's name, say, is told by every message of the server.
+        public = {self.scheme, self.host, self.path.strip("/")}
+        if self.password is not None:
+            public.add(str(self.user))
+        return {
+            form
+            for secret in found
+            for form in written_forms(secret)
+            if form and form not in public
+        }
 
     def _bad_option(self, name: str, wanted: str, text: str) -> StateStoreError:
         return StateStoreError(

@@ -13,7 +13,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TypeVar
 
 from holdfast.errors import IntegrityError, StateStoreError
@@ -129,7 +129,8 @@ class SqliteStateStore(Backend):
             if self._connections.process != os.getpid():
                 return  # all of it is the parent's
             self._readers.shutdown()
-            self._writer.submit(self._connections.give_all_back)
+            with suppress(RuntimeError):  # closed before, by a call that was cancelled
+                self._writer.submit(self._connections.give_all_back)
             self._writer.shutdown()
             self._connections.close()
 

@@ -1,0 +1,186 @@
+"""What stores behind a network share, on one whose failures are made up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from holdfast import ConflictError, StateStoreError
+from holdfast.stores.backend import already_there
+from holdfast.stores.remote import RemoteStateStore
+from holdfast.stores.urls import StoreURL
+from loops import in_loop
+
+
+class Driver(Exception):
+    """What the driver raises."""
+
+
+class Client:
+    def __init__(self):
+        self.loop = asyncio.get_running_loop()
+        self.closed = False
+
+
+class Scripted(RemoteStateStore[Client]):
+    """Does what a list says, call by call."""
+
+    failures = (Driver,)
+
+    def __init__(self, *script, **options):
+        super().__init__(StoreURL("redis://:hunter2@host"), **options)
+        self.script = list(script)
+        self.clients = []
+        self.told = []
+        self.slow_close = 0.0
+
+    async def _connect(self):
+        if self.script and self.script[0] == "unreachable":
+            self.script.pop(0)
+            raise Driver("no such server: hunter2")
+        self.clients.append(Client())
+        return self.clients[-1]
+
+    async def _disconnect(self, client):
+        await asyncio.sleep(self.slow_close)
+        client.closed = True
+
+    def _explained(self, error):
+        return StateStoreError(str(error), transient="final" not in str(error), unknown=True)
+
+    async def act(self, **options):
+        async def call(_, unsure):
+            self.told.append(unsure)
+            step = self.script.pop(0)
+            if isinstance(step, Exception):
+                raise step
+            if step == "hang":
+                await asyncio.sleep(60)
+            return step
+
+        return await self._run(call, **options)
+
+    async def _get(self, key):
+        return await self.act()
+
+    _put = _delete = _page = _get
+
+
+@in_loop
+async def test_what_fails_in_passing_is_tried_again():
+    store = Scripted(Driver("cut"), Driver("cut"), "done")
+    assert await store.act() == "done"
+    assert store.told == [False, False, False]  # a read is never in doubt
+
+
+@in_loop
+async def test_a_write_is_told_that_it_may_have_been_done():
+    store = Scripted(Driver("cut"), "done")
+    assert await store.act(writes=True) == "done"
+    assert store.told == [False, True]
+
+
+@in_loop
+async def test_a_server_that_was_never_reached_is_not_waited_for():
+    store = Scripted("unreachable")
+    with pytest.raises(StateStoreError) as caught:
+        await store.act(writes=True)
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None  # whose text has the password
+    store = Scripted("done", "unreachable", "done")
+    assert await store.act() == "done"
+    store.clients.clear()
+    store._connections.clear()
+    assert await store.act() == "done"
+
+
+@in_loop
+async def test_after_all_patience_the_outcome_of_a_write_is_said_to_be_unknown():
+    store = Scripted(*[Driver("cut")] * 1000, patience=0.1)
+    with pytest.raises(StateStoreError, match="not known: read before writing") as caught:
+        await store.act(writes=True)
+    assert caught.value.unknown
+    assert caught.value.transient
+    assert isinstance(caught.value.__cause__, Driver)
+
+
+@in_loop
+async def test_what_does_not_pass_is_told_at_once():
+    store = Scripted("done", Driver("final"), "never")
+    await store.act()
+    with pytest.raises(StateStoreError, match="final"):
+        await store.act()
+    assert store.script == ["never"]
+
+
+@in_loop
+async def test_an_attempt_that_takes_too_long_is_given_up():
+    store = Scripted("hang", "done", timeout=0.05)
+    assert await store.act(writes=True) == "done"
+    assert store.told == [False, True]
+    store = Scripted(*["hang"] * 50, timeout=0.01, patience=0.05)
+    with pytest.raises(StateStoreError, match=r"within 0.01 seconds.*option timeout") as caught:
+        await store.act()
+    assert not caught.value.unknown
+
+
+@in_loop
+async def test_a_conflict_is_passed_on_unless_it_may_be_ones_own_doing():
+    store = Scripted(already_there("k"))
+    with pytest.raises(ConflictError):
+        await store.act(writes=True, matches=True)
+    store = Scripted(Driver("cut"), already_there("k"))
+    with pytest.raises(ConflictError):
+        await store.act(writes=True)
+    store = Scripted(Driver("cut"), already_there("k"))
+    with pytest.raises(StateStoreError, match="answer to a write got lost") as caught:
+        await store.act(writes=True, matches=True)
+    assert caught.value.unknown
+
+
+def test_each_event_loop_has_a_client_and_those_of_ended_ones_are_forgotten():
+    store = Scripted("one", "two", "three")
+    for _ in range(3):
+        asyncio.run(store.act())
+    assert len(store.clients) == 3
+    assert len(store._connections) <= 1
+
+
+def test_closing_ends_the_clients_of_all_loops():
+    store = Scripted("here", "there")
+    ready, over = threading.Event(), threading.Event()
+
+    async def elsewhere():
+        await store.act()
+        ready.set()
+        while not over.is_set():  # noqa: ASYNC110 - set by another thread
+            await asyncio.sleep(0.01)
+
+    other = threading.Thread(target=lambda: asyncio.run(elsewhere()))
+    other.start()
+    ready.wait(10)
+
+    async def here():
+        await store.act()
+        await store.close()
+
+    asyncio.run(here())
+    over.set()
+    other.join()
+    assert [client.closed for client in store.clients] == [True, True]
+
+
+@in_loop
+async def test_a_close_that_is_cancelled_is_finished_by_the_next():
+    store = Scripted("done")
+    await store.act()
+    store.slow_close = 5
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(store.close(), 0.05)
+    store.slow_close = 0
+    await store.close()
+    assert store.clients[0].closed
+    with pytest.raises(StateStoreError, match="closed"):
+        await store.get("a")
