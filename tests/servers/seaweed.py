@@ -1,4 +1,4 @@
-"""SeaweedFS, an object store that speaks the protocol of S3, with one user and one bucket."""
+"""SeaweedFS, an object store that speaks the protocol of S3, with two users and one bucket."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from servers.process import Server, answers, free_port
 BUCKET = "holdfast-tests"
 ACCESS_KEY = "tester-of-holdfast"
 SECRET_KEY = "the-secret-of-the-tester"
+# One who may do all but delete.
+KEEPER = {"access_key_id": "keeper-of-all", "secret_access_key": "the-secret-of-the-keeper"}
 
 
 class SeaweedServer(Server):
@@ -34,7 +36,23 @@ class SeaweedServer(Server):
             "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
             "actions": ["Admin", "Read", "Write", "List"],
         }
-        (self.folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
+        keeper = {
+            "name": "keeper",
+            "credentials": [
+                {"accessKey": KEEPER["access_key_id"], "secretKey": KEEPER["secret_access_key"]}
+            ],
+            "policyNames": ["keeps"],
+        }
+        rights = [
+            {"Effect": "Allow", "Action": ["s3:*"], "Resource": ["*"]},
+            {"Effect": "Deny", "Action": ["s3:DeleteObject"], "Resource": ["arn:aws:s3:::*"]},
+        ]
+        policy = json.dumps({"Version": "2012-10-17", "Statement": rights})
+        config = {
+            "identities": [identity, keeper],
+            "policies": [{"name": "keeps", "content": policy}],
+        }
+        (self.folder / "s3.json").write_text(json.dumps(config))
 
     def command(self) -> list[str]:
         return [

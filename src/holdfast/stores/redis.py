@@ -2,14 +2,16 @@
 
 All members of the set have the same score, so that Redis orders them by their bytes, which in UTF-8
 is the order of code points; a page is read from it by its bounds. Writes are two scripts, which
-Redis runs one at a time and whole: conditions first, then all changes. All names of a store have
-the same hash tag, so that they live in one slot.
+Redis runs one at a time and whole: conditions first, then all changes, then a mark that the write
+is done. A retry that finds the mark of its write knows that an earlier attempt was done, whatever
+others wrote after it. All names of a store have the same hash tag, so that they live in one slot.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -30,6 +32,7 @@ from holdfast.stores.urls import StoreURL
 
 NAMESPACE = "holdfast"
 POOL = 10
+YEAR = 365 * 86_400
 OWN = ("namespace", "patience", "pool", "timeout")
 PASSED = (
     *("client_name", "db", "health_check_interval", "protocol"),
@@ -40,34 +43,36 @@ PASSED_WITH_TLS = (
     *("ssl_ciphers", "ssl_keyfile", "ssl_min_version", "ssl_password"),
 )
 
-# KEYS: the set, then the entries. ARGV, for each entry: key, new etag, condition, etag expected,
-# value. Answers 0 when all is written, else which entry does not hold its condition, and its etag.
-# An entry that has the new etag already was written by an earlier attempt whose answer got lost.
+# KEYS: the set, the mark, then the entries. ARGV: seconds to keep the mark, then for each entry:
+# key, new etag, condition, etag expected, value. Answers 0 when all is written, now or by an
+# earlier attempt, else which entry does not hold its condition, and its etag.
 PUT = """
+if redis.call('EXISTS', KEYS[2]) == 1 then return {0, false} end
 redis.call('ZCARD', KEYS[1])
-for i = 1, #KEYS - 1 do
-  local etag, condition, expected = unpack(ARGV, i * 5 - 3, i * 5 - 1)
-  local found = redis.call('HGET', KEYS[i + 1], 'e')
-  if found ~= etag then
-    if condition == 'absent' and found then return {i, found} end
-    if condition == 'match' and found ~= expected then return {i, found} end
-  end
+for i = 1, #KEYS - 2 do
+  local condition, expected = unpack(ARGV, i * 5 - 1, i * 5)
+  local found = redis.call('HGET', KEYS[i + 2], 'e')
+  if condition == 'absent' and found then return {i, found} end
+  if condition == 'match' and found ~= expected then return {i, found} end
 end
-for i = 1, #KEYS - 1 do
-  redis.call('HSET', KEYS[i + 1], 'v', ARGV[i * 5], 'e', ARGV[i * 5 - 3])
-  redis.call('ZADD', KEYS[1], 0, ARGV[i * 5 - 4])
+for i = 1, #KEYS - 2 do
+  redis.call('HSET', KEYS[i + 2], 'v', ARGV[i * 5 + 1], 'e', ARGV[i * 5 - 2])
+  redis.call('ZADD', KEYS[1], 0, ARGV[i * 5 - 3])
 end
+redis.call('SET', KEYS[2], '', 'EX', ARGV[1])
 return {0, false}
 """
-# KEYS: the set, the entry. ARGV: key, condition, etag expected. Answers whether it was there and
-# may be removed, and its etag.
+# KEYS: the set, the mark, the entry. ARGV: seconds to keep the mark, key, condition, etag expected.
+# Answers whether it is removed, now or by an earlier attempt, else its etag.
 DELETE = """
-local found = redis.call('HGET', KEYS[2], 'e')
+if redis.call('EXISTS', KEYS[2]) == 1 then return {1, false} end
+local found = redis.call('HGET', KEYS[3], 'e')
 if not found then return {0, false} end
-if ARGV[2] == 'match' and found ~= ARGV[3] then return {0, found} end
-redis.call('ZREM', KEYS[1], ARGV[1])
-redis.call('DEL', KEYS[2])
-return {1, found}
+if ARGV[3] == 'match' and found ~= ARGV[4] then return {0, found} end
+redis.call('ZREM', KEYS[1], ARGV[2])
+redis.call('DEL', KEYS[3])
+redis.call('SET', KEYS[2], '', 'EX', ARGV[1])
+return {1, false}
 """
 
 
@@ -112,6 +117,9 @@ class RedisStateStore(RemoteStateStore[Client]):
         tag = b"{holdfast:%b}:" % checked_namespace(namespace)
         self._keys = tag + b"keys"
         self._entry = tag + b"e:"
+        self._mark = tag + b"d:"
+        # Longer than the attempts of a write last, and the way of one that was slow.
+        self._mark_seconds = min(math.ceil(2 * (patience + timeout) + 60), YEAR)
 
     async def _connect(self) -> Client:
         pool = BlockingConnectionPool.from_url(
@@ -175,44 +183,39 @@ class RedisStateStore(RemoteStateStore[Client]):
     async def _put_many(self, puts: Sequence[Put]) -> Etags:
         etags = [new_etag() for _ in puts]
         members = [put.key.encode() for put in puts]
-        keys = [self._keys, *(self._entry + member for member in members)]
-        values = list(
-            chain.from_iterable(
-                (member, etag.encode(), *condition(put.if_match, absent=put.if_absent), put.value)
-                for put, member, etag in zip(puts, members, etags, strict=True)
-            )
+        values = chain.from_iterable(
+            (member, etag.encode(), *condition(put.if_match, absent=put.if_absent), put.value)
+            for put, member, etag in zip(puts, members, etags, strict=True)
         )
-
-        async def write(client: Client) -> None:
-            which, found = await client.run(PUT, keys, values)
-            if which:
-                put = puts[which - 1]
-                if put.if_match is None:
-                    raise already_there(put.key)
-                raise not_matching(put.key, put.if_match, found and found.decode())
-
-        conditional = any(put.if_absent or put.if_match is not None for put in puts)
-        await self._run(lambda client, _unsure: write(client), writes=True, matches=conditional)
+        which, found = await self._write(PUT, members, values)
+        if which:
+            put = puts[which - 1]
+            if put.if_match is None:
+                raise already_there(put.key)
+            raise not_matching(put.key, put.if_match, found and found.decode())
         return etags
 
     async def _delete(self, key: str, if_match: str | None) -> bool:
+        member = key.encode()
+        removed, found = await self._write(DELETE, [member], [member, *condition(if_match)])
+        if not removed and if_match is not None:
+            raise not_matching(key, if_match, found and found.decode())
+        return bool(removed)
+
+    async def _write(self, script: str, members: Sequence[bytes], values: Iterable[bytes]) -> Any:
+        """What a script answers that writes, with a mark that is the same on all attempts."""
+        mark = self._mark + new_etag().encode()
+        keys = [self._keys, mark, *(self._entry + member for member in members)]
+        arguments = [b"%d" % self._mark_seconds, *values]
         return await self._run(
-            lambda client, unsure: self._remove(client, key, if_match, unsure=unsure),
-            writes=True,
-            matches=if_match is not None,
+            lambda client, _unsure: client.run(script, keys, arguments), writes=True
         )
 
-    async def _remove(
-        self, client: Client, key: str, if_match: str | None, *, unsure: bool
-    ) -> bool:
-        member = key.encode()
-        keys = [self._keys, self._entry + member]
-        removed, found = await client.run(DELETE, keys, [member, *condition(if_match)])
-        # What is absent after an attempt whose answer got lost was removed by it.
-        done = bool(removed) or (unsure and found is None)
-        if if_match is not None and not done:
-            raise not_matching(key, if_match, found and found.decode())
-        return done
+    def _presentable(self, cause: BaseException | None) -> BaseException | None:
+        if cause is not None:
+            # Its frames have the password as a local variable.
+            cause.__context__ = cause.__cause__ = cause.__traceback__ = None
+        return super()._presentable(cause)
 
     def _explained(self, error: Exception) -> StateStoreError:
         said = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
@@ -245,14 +248,10 @@ KINDS = (
     Kind(
         r"^NoPermission|NOPERM",
         "refuses to serve us",
-        "Allow the user its keys ({holdfast:*) and PING, EVALSHA, SCRIPT LOAD, HGET, HMGET, HSET, "
-        "DEL, ZADD, ZCARD, ZREM, ZRANGEBYLEX, MULTI and EXEC",
+        "Allow the user its keys ({holdfast:*) and PING, EVALSHA, SCRIPT LOAD, EXISTS, HGET, "
+        "HMGET, HSET, SET, DEL, ZADD, ZCARD, ZREM, ZRANGEBYLEX, MULTI and EXEC",
     ),
-    Kind(
-        r"^OutOfMemory|\bOOM\b",
-        "has no memory left",
-        "Raise its maxmemory, or remove what is not needed",
-    ),
+    Kind(r"^OutOfMemory|\bOOM\b", "has no memory left", "Raise its maxmemory, or make room"),
     Kind(r"MISCONF", "cannot keep its data", "Its disk may be full: see its log"),
     Kind(
         r"WRONGTYPE",
@@ -334,6 +333,11 @@ def open_url(url: StoreURL) -> RedisStateStore:
         raise StateStoreError(
             f"the path of the URL {url} is the number of a database of Redis, as in /0; to keep "
             "stores apart, use the option namespace"
+        )
+    protocol = url.options.get("protocol", "2")
+    if protocol not in {"2", "3"}:
+        raise StateStoreError(
+            f"the option protocol of the redis URL is 2 or 3, not {shown(protocol)}"
         )
     target = url.text()
     try:

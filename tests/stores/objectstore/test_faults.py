@@ -9,6 +9,8 @@ import pytest
 from holdfast.errors import ConflictError, StateStoreError
 from holdfast.stores import open_state_store
 from holdfast.stores.contract import Entry
+from holdfast.stores.objectstore import ObjectStateStore
+from holdfast.stores.urls import StoreURL
 from servers.crashes import write_through_deaths
 from servers.seaweed import BUCKET, SeaweedServer
 
@@ -105,49 +107,171 @@ def test_reads_are_tried_again(s3_server, prefix, proxy):
     asyncio.run(check())
 
 
-async def in_between(there, store, task, do):
-    """Do something while the answer to a write that was done is on its way to be lost."""
-    found = await store.get("a")
-    while found is None or found.value != there:
-        await asyncio.sleep(0.001)
-        found = await store.get("a")
-    await do(found)
-    with pytest.raises(StateStoreError) as caught:
-        await task
-    return caught.value
+class Elsewhere:
+    """Another process with a store on the same place, for use while an answer gets lost."""
+
+    def __init__(self, url):
+        self.url = url
+
+    def __call__(self, *steps):
+        async def do():
+            async with open_state_store(self.url) as store:
+                for name, *args in steps:
+                    await getattr(store, name)(*args)
+
+        return lambda: asyncio.run(do())
 
 
-def test_a_lost_answer_after_which_another_deleted_is_told_as_unknown(s3_server, prefix, proxy):
+ELSEWHERE = {
+    "written": [("put", "a", b"other")],
+    "deleted": [("delete", "a")],
+    "written and deleted": [("put", "a", b"other"), ("delete", "a")],
+    "deleted and written": [("delete", "a"), ("put", "a", b"other")],
+}
+
+
+@pytest.mark.parametrize("since", ELSEWHERE)
+@pytest.mark.parametrize("kind", ["if_absent", "if_absent over a mark", "if_match", "none"])
+def test_a_write_whose_answer_gets_lost_is_not_repeated_over_what_came_since(
+    s3_server, prefix, proxy, since, kind
+):
+    elsewhere = Elsewhere(s3_server.url(prefix))
+
     async def check():
-        async with (
-            open_state_store(s3_server.url(prefix, port=proxy.port)) as store,
-            open_state_store(s3_server.url(prefix)) as other,
-        ):
-            assert await store.get("a") is None
-            proxy.lose_next_answer(after=put_request(prefix, "a"))
-            task = asyncio.create_task(store.put("a", b"1", if_absent=True))
-            error = await in_between(b"1", other, task, lambda _: other.delete("a"))
-            assert error.unknown
-            assert "deleted since" in str(error)
-            assert await other.get("a") is None  # and it was not written again
+        async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
+            condition = {"if_absent": True} if kind.startswith("if_absent") else {}
+            if kind == "if_match":
+                condition["if_match"] = await store.put("a", b"0")
+            if kind == "if_absent over a mark":
+                await store.put("a", b"0")
+                await store.delete("a")
+            proxy.lose_next_answer(b"\nmine", meanwhile=elsewhere(*ELSEWHERE[since]))
+            with pytest.raises(StateStoreError, match="got lost") as caught:
+                await store.put("a", b"mine", **condition)
+            assert proxy.lost == 1
+            assert caught.value.unknown
+            assert not isinstance(caught.value, ConflictError)
+            now = await store.get("a")
+            assert (now and now.value) == (None if since.endswith("deleted") else b"other")
 
     asyncio.run(check())
 
 
-def test_a_lost_answer_after_which_another_wrote_is_told_as_unknown(s3_server, prefix, proxy):
+@pytest.mark.parametrize("conditional", [False, True])
+def test_a_deletion_whose_answer_gets_lost_leaves_what_was_written_since(
+    s3_server, prefix, proxy, conditional
+):
+    elsewhere = Elsewhere(s3_server.url(prefix))
+
     async def check():
-        async with (
-            open_state_store(s3_server.url(prefix, port=proxy.port)) as store,
-            open_state_store(s3_server.url(prefix)) as other,
-        ):
+        async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             etag = await store.put("a", b"0")
-            proxy.lose_next_answer(after=put_request(prefix, "a"))
-            task = asyncio.create_task(store.put("a", b"1", if_match=etag))
-            error = await in_between(
-                b"1", other, task, lambda found: other.put("a", b"2", if_match=found.etag)
-            )
-            assert error.unknown
-            assert (await other.get("a")).value == b"2"
+            proxy.lose_next_answer(b"holdfast 1 ended", meanwhile=elsewhere(("put", "a", b"other")))
+            if conditional:
+                with pytest.raises(StateStoreError) as caught:
+                    await store.delete("a", if_match=etag)
+                assert caught.value.unknown
+            else:
+                assert await store.delete("a")
+            assert proxy.lost == 1
+            assert (await store.get("a")).value == b"other"
+
+    asyncio.run(check())
+
+
+class Delayed(ObjectStateStore):
+    """A store whose next write is held up on its way, for longer than an attempt may take."""
+
+    meanwhile = None
+    late = None
+
+    async def _write(self, bucket, path, body, mode):
+        if self.meanwhile is None:
+            return await super()._write(bucket, path, body, mode)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        write = super()._write
+        self.late = lambda: write(bucket, path, body, mode)
+        await meanwhile()
+        raise TimeoutError
+
+
+async def nothing():
+    return
+
+
+@pytest.fixture
+def delayed(s3_server, prefix):
+    plain = open_state_store(s3_server.url(prefix))
+    return Delayed(StoreURL(s3_server.url(prefix)), plain._new_bucket, root=plain._root)
+
+
+def test_an_attempt_that_arrives_late_does_not_undo_what_was_acknowledged(delayed):
+    async def check():
+        async with delayed as store:
+            for before in (nothing, lambda: store.put("a", b"0"), lambda: store.delete("a")):
+                await before()
+                for write in (store.put("a", b"1"), store.delete("a")):
+                    store.meanwhile = nothing
+                    await write
+                    if store.late is None:
+                        continue
+                    etag = await store.put("a", b"2")
+                    assert await store.late() is None  # it is refused
+                    assert await store.get("a") == Entry(b"2", etag)
+                    store.late = None
+
+    asyncio.run(check())
+
+
+def test_an_attempt_that_was_given_up_is_not_repeated_over_what_came_since(delayed):
+    async def check():
+        async with delayed as store:
+            await store.put("a", b"0")
+            store.meanwhile = lambda: store_of(store).put("a", b"other")
+            with pytest.raises(StateStoreError, match="written since") as caught:
+                await store.put("a", b"mine")
+            assert caught.value.unknown
+            assert await store.late() is None
+            assert (await store.get("a")).value == b"other"
+
+    asyncio.run(check())
+
+
+def test_a_deletion_that_was_given_up_ends_only_what_it_was_meant_for(delayed):
+    async def check():
+        async with delayed as store:
+            await store.put("a", b"0")
+            store.meanwhile = lambda: store_of(store).put("a", b"other")
+            assert await store.delete("a")
+            assert (await store.get("a")).value == b"other"
+            store.meanwhile = lambda: store_of(store).delete("a")
+            assert not await store.delete("a")  # the other did
+            assert await store.late() is None
+            assert await store.get("a") is None
+
+    asyncio.run(check())
+
+
+def store_of(store):
+    """Another store on the same place."""
+    return ObjectStateStore(store._url, store._new_bucket, root=store._root)
+
+
+def test_a_write_that_was_cancelled_does_not_undo_a_later_one(s3_server, prefix):
+    large = b"x" * 8_000_000
+
+    async def check():
+        async with open_state_store(s3_server.url(prefix)) as store:
+            cancelled = 0
+            for number in range(12):
+                try:
+                    await asyncio.wait_for(store.put("a", large), 0.005 + number * 0.004)
+                except TimeoutError:
+                    cancelled += 1
+                etag = await store.put("a", b"small")
+                await asyncio.sleep(0.1)
+                assert await store.get("a") == Entry(b"small", etag)
+            assert cancelled
 
     asyncio.run(check())
 

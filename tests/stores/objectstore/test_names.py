@@ -120,6 +120,9 @@ def test_a_body_tells_its_write_and_its_value(key, value):
     end = ended_body(token, new_token())
     assert read_head(end).ended == token
     assert len(end) == ENDED_SIZE < len(body)
+    going = ended_body(token, new_token(), going=True)
+    assert (read_head(going).ended, read_head(going).going) == (token, True)
+    assert len(going) == ENDED_SIZE
 
 
 def test_other_bodies_are_nobodys():

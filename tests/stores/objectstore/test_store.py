@@ -8,13 +8,11 @@ from contextlib import asynccontextmanager
 import pytest
 from obstore.store import MemoryStore
 
-from holdfast.errors import ConflictError, StateStoreError
+from holdfast.errors import ConflictError
 from holdfast.stores import Put, open_state_store
 from holdfast.stores.contract import Entry
 from holdfast.stores.objectstore import ObjectStateStore
-from holdfast.stores.objectstore.names import (
-    ENDED_SIZE,
-)
+from holdfast.stores.objectstore.names import ENDED_SIZE
 from holdfast.stores.urls import StoreURL
 from holdfast.testing import StateStoreSuite
 
@@ -176,6 +174,29 @@ def test_a_deletion_that_is_overtaken_deletes_what_is_there_then(two_stores):
     asyncio.run(check())
 
 
+def test_a_write_without_a_condition_that_is_overtaken_is_the_later_one(two_stores):
+    async def check():
+        store, other = two_stores
+        await store.put("a", b"1")
+        store.overtake = lambda: other.put("a", b"2")
+        etag = await store.put("a", b"3")
+        assert await other.get("a") == Entry(b"3", etag)
+
+    asyncio.run(check())
+
+
+def test_many_who_write_a_key_without_a_condition_all_succeed(s3_server, prefix):
+    async def check():
+        async with several(s3_server, prefix) as stores:
+            etags = await asyncio.gather(
+                *(store.put("a", b"%d" % number) for store in stores for number in range(20))
+            )
+            assert len(set(etags)) == 60
+            assert (await stores[0].get("a")).etag in etags
+
+    asyncio.run(check())
+
+
 def test_a_creation_over_a_mark_that_is_overtaken_is_a_conflict(two_stores):
     async def check():
         store, other = two_stores
@@ -226,39 +247,5 @@ def test_a_deleted_key_leaves_a_mark_that_nobody_sees(s3_server, prefix):
             await store.put("a", b"2", if_absent=True)
             assert (await store.get("a")).value == b"2"
             assert await listed(store) == ["a"]
-
-    asyncio.run(check())
-
-
-def test_sweeping_removes_old_marks_and_nothing_else(s3_server, prefix):
-    keys = [f"swept/{number:02}" for number in range(20)]
-
-    async def check():
-        async with open_state_store(s3_server.url(prefix)) as store:
-            await store.put_many([Put(key, key.encode()) for key in keys])
-            for key in keys[5:]:
-                await store.delete(key)
-            assert await store.sweep() == 0  # all of them are new
-            assert await store.sweep(older_than=-60) == 15  # whatever the server's clock says
-            assert await store.sweep(older_than=-60) == 0
-            assert await listed(store) == keys[:5]
-            objects = s3_server.bucket().list(prefix).collect()
-            assert len(objects) == 5
-            await store.put(keys[7], b"again", if_absent=True)
-        with pytest.raises(StateStoreError, match="closed"):
-            await store.sweep()
-
-    asyncio.run(check())
-
-
-def test_a_mark_that_is_written_over_while_it_is_swept_stays():
-    memory = MemoryStore()
-
-    async def check():
-        async with ObjectStateStore(StoreURL("s3://bucket"), lambda: memory) as store:
-            await store.put("a", b"1")
-            assert not await store._sweep_one("a")
-            assert not await store._sweep_one("b")
-            assert (await store.get("a")).value == b"1"
 
     asyncio.run(check())

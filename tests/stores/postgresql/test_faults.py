@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 
+import psycopg
 import pytest
 
-from holdfast.errors import StateStoreError
+from holdfast.errors import ConflictError, StateStoreError
 from holdfast.stores.entries import Entry, Put
 from holdfast.stores.opening import open_state_store
+from holdfast.stores.postgresql import marks
 from holdfast.testing.state_store_suite import content
 from servers.crashes import write_through_deaths
+from servers.process import wait_until
+
+MARK = b"_done"
+CANCEL = b"\x04\xd2\x16\x2e"
+"""How a request begins that asks the server to leave off another."""
 
 
 def through(proxy, server, **options):
@@ -61,27 +68,136 @@ class TestLostAnswers:
 
         asyncio.run(use())
 
-    @pytest.mark.parametrize("kind", ["put if_match", "put if_absent", "delete if_match"])
-    def test_a_conflict_after_a_lost_answer_is_not_known_to_be_one(
-        self, postgres, proxy, table, kind
-    ):
-        async def interfere():
-            async with open_state_store(postgres.url(table=table)) as other:
-                await other.put_many([Put("a", b"other"), Put("new", b"other")])
+    def test_what_others_write_after_a_lost_answer_stays(self, postgres, proxy, table):
+        def meanwhile(act, after=MARK):
+            async def others():
+                async with open_state_store(postgres.url(table=table)) as other:
+                    await act(other)
+
+            proxy.lose_next_answer(after, meanwhile=lambda: asyncio.run(others()))
+
+        async def overwrite(other):
+            found = await other.get("b")
+            assert found.value == b"ours"
+            await other.put("b", b"theirs", if_match=found.etag)
+
+        async def remove(other):
+            assert await other.delete("lock", if_match=(await other.get("lock")).etag)
+
+        async def make(other):
+            await other.put("gone", b"theirs", if_absent=True)
+
+        async def replace(other):
+            await other.put("a", b"theirs")
 
         async def use():
             async with open_state_store(through(proxy, postgres, table=table)) as store:
+                etag, *_ = await store.put_many([Put("a", b"1"), Put("b", b"1"), Put("gone", b"1")])
+                assert not await store.delete("missing")
+                meanwhile(overwrite, after=b"COMMIT")
+                etag, _ = await store.put_many(
+                    [Put("a", b"ours", if_match=etag), Put("b", b"ours")]
+                )
+                assert await content(store) == {"a": b"ours", "b": b"theirs", "gone": b"1"}
+                meanwhile(remove)
+                await store.put("lock", b"ours", if_absent=True)
+                assert await store.get("lock") is None
+                meanwhile(make)
+                assert await store.delete("gone")
+                meanwhile(replace)
+                await store.put("a", b"ours", if_match=etag)
+                meanwhile(replace)
+                await store.put("a", b"ours")
+                assert await content(store) == dict.fromkeys(("a", "b", "gone"), b"theirs")
+                meanwhile(make)
+                assert await store.delete("gone", if_match=(await store.get("gone")).etag)
+                assert await content(store) == dict.fromkeys(("a", "b", "gone"), b"theirs")
+                assert proxy.lost == 6
+
+        asyncio.run(use())
+
+    def test_an_attempt_that_comes_late_is_not_done_beside_the_next(self, postgres, proxy, table):
+        async def write(kind, name):
+            url = through(proxy, postgres, table=name, timeout=0.7, application_name=name)
+            async with open_state_store(url) as store:
                 etag = await store.put("a", b"1")
                 attempt = {
+                    "put": lambda: store.put("a", b"2"),
                     "put if_match": lambda: store.put("a", b"2", if_match=etag),
-                    "put if_absent": lambda: store.put("new", b"2", if_absent=True),
-                    "delete if_match": lambda: store.delete("a", if_match=etag),
+                    "put_many": lambda: store.put_many([Put("a", b"2"), Put("b", b"2")]),
+                    "delete": lambda: store.delete("a"),
                 }[kind]
-                proxy.lose_next_answer(b"tail_digest", meanwhile=lambda: asyncio.run(interfere()))
-                with pytest.raises(StateStoreError, match="not known") as caught:
-                    await attempt()
-                assert caught.value.unknown
-                assert (await content(store)) == {"a": b"other", "new": b"other"}
+                log_writes(postgres, name)
+                with psycopg.connect(postgres.url()) as other:
+                    other.execute(f"SELECT 1 FROM {name} FOR UPDATE")
+                    # So that the first attempt goes on when the store has given it up.
+                    proxy.lose_next_request(at=CANCEL)
+                    writing = asyncio.create_task(attempt())
+                    await asyncio.to_thread(
+                        wait_until, lambda: waiting(postgres, name) == 2, "no second attempt"
+                    )
+                assert await writing
+                return [what for (what,) in postgres.execute(f"SELECT what FROM {name}_log")]
+
+        async def use():
+            written = {
+                "put": ["UPDATE"],
+                "put if_match": ["UPDATE"],
+                "put_many": ["UPDATE", "INSERT"],
+                "delete": ["DELETE"],
+            }
+            found = await asyncio.gather(
+                *(write(kind, f"{table}_{number}") for number, kind in enumerate(written))
+            )
+            assert found == list(written.values())
+            assert proxy.lost == 4
+
+        asyncio.run(use())
+
+    def test_marks_of_done_writes_are_removed_after_an_hour(self, postgres, table, monkeypatch):
+        monkeypatch.setattr(marks, "OFTEN", 2)
+
+        def old(token):
+            postgres.execute(f"INSERT INTO {table}_done VALUES ('{token}', now() - interval '2 h')")
+
+        def left():
+            return {token for (token,) in postgres.execute(f"SELECT token FROM {table}_done")}
+
+        async def use():
+            async with open_state_store(postgres.url(table=table)) as store:
+                await store.put("a", b"1")
+                old("one")
+                await store.put("a", b"2")
+                assert "one" in left()
+                assert await store.delete("a")
+                assert "one" not in left()
+                assert len(left()) == 3
+                old("two")
+            async with open_state_store(postgres.url(table=table)) as store:
+                assert not await store.delete("a")
+                assert len(left()) == 3
+
+        asyncio.run(use())
+
+    def test_a_conflict_after_a_lost_request_is_one(self, postgres, proxy, table):
+        async def use():
+            async with open_state_store(through(proxy, postgres, table=table)) as store:
+                old = await store.put("a", b"1")
+                await store.put("a", b"theirs")
+                assert not await store.delete("missing")
+                for attempt in (
+                    lambda: store.put("a", b"2", if_match=old),
+                    lambda: store.put("a", b"2", if_absent=True),
+                    lambda: store.put_many([Put("b", b"2"), Put("a", b"2", if_match=old)]),
+                    lambda: store.delete("a", if_match=old),
+                ):
+                    proxy.lose_next_request(at=MARK)
+                    with pytest.raises(ConflictError):
+                        await attempt()
+                proxy.lose_next_request(at=MARK)
+                assert not await store.delete("missing")
+                assert await content(store) == {"a": b"theirs"}
+                assert proxy.lost == 5
 
         asyncio.run(use())
 
@@ -164,7 +280,13 @@ class TestServerThatFails:
 
     @pytest.mark.parametrize(
         ("code", "hint"),
-        [("53100", "disk is full"), ("42501", "Grant"), ("22P05", "UTF8"), ("XX000", "struck")],
+        [
+            ("53100", "disk is full"),
+            ("42501", "Grant"),
+            ("22P05", "UTF8"),
+            ("XX000", "struck"),
+            ("23505", "struck"),
+        ],
     )
     def test_what_does_not_pass_is_told_at_once(self, postgres, table, code, hint):
         async def use():
@@ -192,6 +314,27 @@ def fail_writes(server, table, code, times):
         END IF; RETURN NEW; END $$""",
         f"CREATE TRIGGER strike BEFORE INSERT OR UPDATE ON {table} "
         f"FOR EACH ROW EXECUTE FUNCTION {table}_strike()",
+    )
+
+
+def log_writes(server, table):
+    """Note each write to a table that is not undone."""
+    server.execute(
+        f"CREATE TABLE {table}_log (what text)",
+        f"""CREATE FUNCTION {table}_note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO {table}_log VALUES (TG_OP); RETURN NULL; END $$""",
+        f"CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON {table} "
+        f"FOR EACH ROW EXECUTE FUNCTION {table}_note()",
+    )
+
+
+def waiting(server, name):
+    """How many sessions of an application wait for a lock."""
+    return len(
+        server.execute(
+            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+            f"AND application_name = '{name}'"
+        )
     )
 
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import random
 import shutil
 import time
+import traceback
+from contextlib import suppress
 
 import psycopg
 import pytest
+from psycopg.sql import Identifier
 
 from holdfast.errors import StateStoreError
 from holdfast.stores.entries import Entry, Put
 from holdfast.stores.opening import open_state_store
+from holdfast.stores.postgresql.store import MAKE
 from holdfast.testing.state_store_suite import increment, listed
 from servers.process import Server, answers, free_port, wait_until
 
@@ -26,6 +32,9 @@ class TestOpening:
             ("tabel=x", "tabel"),
             ("pool=0", "pool"),
             ("timeout=soon", "timeout"),
+            ("connect_timeout=abc", "connect_timeout"),
+            (f"table={'t' * 59}", "58"),
+            (f"table={'s' * 64}.t", "schema"),
         ],
     )
     def test_an_option_that_makes_no_sense_is_refused(self, options, problem):
@@ -69,6 +78,8 @@ class TestOpening:
             (lambda url, port: url.replace("/postgres?", "/nowhere?"), "Make the database"),
             (lambda url, port: url.replace("//holdfast:", "//nobody-here:"), "user name"),
             (lambda url, port: url + "&sslmode=require", "sslmode"),
+            (lambda url, port: url + "&sslmode=perhaps", "options of the URL"),
+            (lambda url, port: url + "&keepalives=some", "options of the URL"),
             (lambda url, port: url.replace("table=", "table=no_such_schema."), "Make the schema"),
             (lambda url, port: url.replace(f":{port}/", f":{free_port()}/"), "cannot be reached"),
         ],
@@ -95,18 +106,77 @@ class TestOpening:
 
         async def use():
             async with open_state_store(url) as store:
-                with pytest.raises(StateStoreError, match=f"Grant .* {table}"):
+                with pytest.raises(StateStoreError, match=f'no table "{table}".* Grant'):
                     await store.put("a", b"1")
                 async with open_state_store(postgres.url(table=table)) as owner:
                     await owner.put("a", b"1")
                 with pytest.raises(StateStoreError, match="Grant"):
                     await store.put("a", b"1")
-                postgres.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {role}")
+                rights = "GRANT SELECT, INSERT, UPDATE, DELETE ON"
+                postgres.execute(f"{rights} {table} TO {role}")
+                assert (await store.get("a")).value == b"1"
+                with pytest.raises(StateStoreError, match=f"Grant .* {table}_done"):
+                    await store.put("a", b"1")
+                postgres.execute(f"{rights} {table}_done TO {role}")
                 await store.put("a", b"2")
                 assert await listed(store.list()) == ["a"]
                 assert await store.delete("a")
 
         asyncio.run(use())
+
+    def test_a_role_without_the_right_to_make_the_table_of_marks_is_told(self, postgres, table):
+        role = f"role_{table}"
+        postgres.execute(
+            f"CREATE ROLE {role} LOGIN PASSWORD 'other'",
+            MAKE.format(table=Identifier(table)).as_string(),
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {role}",
+        )
+        url = postgres.url(table=table).replace("holdfast:s3cret%20word", f"{role}:other")
+
+        async def use():
+            async with open_state_store(url) as store:
+                with pytest.raises(StateStoreError, match=f'no table "{table}_done".* CREATE'):
+                    await store.put("a", b"1")
+            async with open_state_store(postgres.url(table=table)) as store:
+                await store.put("a", b"1")
+
+        asyncio.run(use())
+
+    def test_no_frame_of_an_error_shows_the_password(self, postgres, table):
+        urls = [
+            postgres.url(table=table).replace("s3cret", "wrong"),
+            postgres.url(table=table).replace(f":{postgres.port}/", f":{free_port()}/"),
+        ]
+        stores = [open_state_store(url) for url in urls]
+
+        async def use(store):
+            with pytest.raises(StateStoreError) as caught:
+                await store.get("a")
+            await store.close()
+            return caught.value
+
+        for store in stores:
+            error = asyncio.run(use(store))
+            assert isinstance(error.__cause__, psycopg.OperationalError)
+            told = traceback.TracebackException.from_exception(error, capture_locals=True)
+            assert " word" not in "".join(told.format())
+
+    def test_what_is_raised_is_not_logged_beside(self, postgres, table, caplog):
+        async def use():
+            url = postgres.url(table=table).replace(f":{postgres.port}/", f":{free_port()}/")
+            async with open_state_store(url) as store:
+                with pytest.raises(StateStoreError, match="reached"):
+                    await store.get("a")
+
+        asyncio.run(use())
+        assert not caplog.records
+        logging.getLogger("psycopg.pool").warning("of another pool: %s", "theirs")
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        caplog.clear()
+        with caplog.at_level(logging.DEBUG, "psycopg.pool"):
+            asyncio.run(use())
+        told = [record for record in caplog.records if "error connecting" in record.message]
+        assert {record.levelname for record in told} == {"DEBUG"}
 
     def test_a_table_that_is_not_ours_or_no_more_there_is_told(self, postgres, table):
         async def use():
@@ -144,6 +214,26 @@ class TestConnections:
             async with open_state_store(postgres.url(table=table, pool=1)) as store:
                 await asyncio.gather(*(store.put(f"{n}", b"1") for n in range(50)))
                 assert len(await listed(store.list())) == 50
+
+        asyncio.run(use())
+
+    def test_calls_that_are_cancelled_at_any_moment_free_their_connections(self, postgres, table):
+        dice = random.Random(5)
+
+        async def use():
+            async with open_state_store(postgres.url(table=table, pool=3)) as store:
+
+                async def one():
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(store.get("a"), dice.uniform(0, 0.004))
+
+                await store.put("a", b"1")
+                for _ in range(60):
+                    await asyncio.gather(*(one() for _ in range(12)))
+                await asyncio.sleep(0.2)
+                (connection,) = store._connections.values()
+                stats = connection.client._pool.get_stats()
+                assert stats["pool_available"] == stats["pool_size"] == 3
 
         asyncio.run(use())
 

@@ -8,12 +8,14 @@ import time
 
 import pytest
 
-from holdfast.errors import StateStoreError
+from holdfast.errors import ConflictError, StateStoreError
 from holdfast.stores.entries import Entry, Put
 from holdfast.stores.opening import open_state_store
 from holdfast.testing.state_store_suite import content
 from servers.crashes import write_through_deaths
 from servers.process import free_port, wait_until
+
+MARK = b"EVALSHA"
 
 
 def through(proxy, server, **options):
@@ -66,28 +68,88 @@ class TestLostAnswers:
 
         asyncio.run(use())
 
-    @pytest.mark.parametrize("kind", ["put if_match", "put if_absent", "delete if_match"])
-    def test_a_conflict_after_a_lost_answer_is_not_known_to_be_one(
-        self, redis_server, proxy, namespace, kind
-    ):
-        async def interfere():
-            async with open_state_store(redis_server.url(namespace=namespace)) as other:
-                await other.put_many([Put("a", b"other"), Put("new", b"other")])
+    def test_what_others_write_after_a_lost_answer_stays(self, redis_server, proxy, namespace):
+        def meanwhile(act):
+            async def others():
+                async with open_state_store(redis_server.url(namespace=namespace)) as other:
+                    await act(other)
+
+            proxy.lose_next_answer(MARK, meanwhile=lambda: asyncio.run(others()))
+
+        async def overwrite(other):
+            found = await other.get("b")
+            assert found.value == b"ours"
+            await other.put("b", b"theirs", if_match=found.etag)
+
+        async def remove(other):
+            assert await other.delete("lock", if_match=(await other.get("lock")).etag)
+
+        async def make(other):
+            await other.put("gone", b"theirs", if_absent=True)
+
+        async def replace(other):
+            await other.put("a", b"theirs")
 
         async def use():
             async with open_state_store(through(proxy, redis_server, namespace=namespace)) as store:
-                etag = await store.put("a", b"1")
-                await store.delete("no such key")
-                attempt = {
-                    "put if_match": lambda: store.put("a", b"2", if_match=etag),
-                    "put if_absent": lambda: store.put("new", b"2", if_absent=True),
-                    "delete if_match": lambda: store.delete("a", if_match=etag),
-                }[kind]
-                proxy.lose_next_answer(b"EVALSHA", meanwhile=lambda: asyncio.run(interfere()))
-                with pytest.raises(StateStoreError, match="not known") as caught:
-                    await attempt()
-                assert caught.value.unknown
-                assert await content(store) == {"a": b"other", "new": b"other"}
+                etag, *_ = await store.put_many([Put("a", b"1"), Put("b", b"1"), Put("gone", b"1")])
+                assert not await store.delete("missing")
+                meanwhile(overwrite)
+                etag, _ = await store.put_many(
+                    [Put("a", b"ours", if_match=etag), Put("b", b"ours")]
+                )
+                assert await content(store) == {"a": b"ours", "b": b"theirs", "gone": b"1"}
+                meanwhile(remove)
+                await store.put("lock", b"ours", if_absent=True)
+                assert await store.get("lock") is None
+                meanwhile(make)
+                assert await store.delete("gone")
+                meanwhile(replace)
+                await store.put("a", b"ours", if_match=etag)
+                meanwhile(replace)
+                await store.put("a", b"ours")
+                assert await content(store) == dict.fromkeys(("a", "b", "gone"), b"theirs")
+                meanwhile(make)
+                assert await store.delete("gone", if_match=(await store.get("gone")).etag)
+                assert await content(store) == dict.fromkeys(("a", "b", "gone"), b"theirs")
+                assert proxy.lost == 6
+
+        asyncio.run(use())
+
+    def test_a_mark_of_a_done_write_goes_by_itself(self, redis_server, namespace):
+        async def use():
+            url = redis_server.url(namespace=namespace, timeout=2, patience=3)
+            async with open_state_store(url) as store:
+                await store.put_many([Put("a", b"1"), Put("b", b"1")])
+                assert await store.delete("a")
+                assert not await store.delete("a")
+                with pytest.raises(ConflictError):
+                    await store.put("b", b"1", if_absent=True)
+            with redis_server.client() as client:
+                marks = client.keys(f"{{holdfast:{namespace}}}:d:*")
+                assert [60 < client.ttl(mark) <= 70 for mark in marks] == [True, True]
+
+        asyncio.run(use())
+
+    def test_a_conflict_after_a_lost_request_is_one(self, redis_server, proxy, namespace):
+        async def use():
+            async with open_state_store(through(proxy, redis_server, namespace=namespace)) as store:
+                old = await store.put("a", b"1")
+                await store.put("a", b"theirs")
+                assert not await store.delete("missing")
+                for attempt in (
+                    lambda: store.put("a", b"2", if_match=old),
+                    lambda: store.put("a", b"2", if_absent=True),
+                    lambda: store.put_many([Put("b", b"2"), Put("a", b"2", if_match=old)]),
+                    lambda: store.delete("a", if_match=old),
+                ):
+                    proxy.lose_next_request(at=MARK)
+                    with pytest.raises(ConflictError):
+                        await attempt()
+                proxy.lose_next_request(at=MARK)
+                assert not await store.delete("missing")
+                assert await content(store) == {"a": b"theirs"}
+                assert proxy.lost == 5
 
         asyncio.run(use())
 

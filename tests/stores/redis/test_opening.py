@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import ssl
 import time
+import traceback
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -29,6 +30,8 @@ class TestOpening:
             ("/0?decode_responses=true", "decode_responses"),
             ("/0?ssl_cert_reqs=none", "ssl_cert_reqs"),
             ("/0?protocol=new", "protocol"),
+            ("/0?protocol=9", "2 or 3"),
+            ("/0?health_check_interval=x", "health_check_interval"),
             ("/cache", "number"),
         ],
     )
@@ -65,6 +68,20 @@ class TestOpening:
         asyncio.run(use())
         assert time.monotonic() - start < 3
 
+    def test_no_frame_of_an_error_shows_the_password(self, redis_server, namespace):
+        url = redis_server.url(namespace=namespace).replace("s3cret", "wrong")
+        store = open_state_store(url)
+
+        async def use():
+            with pytest.raises(StateStoreError, match="password") as caught:
+                await store.get("a")
+            await store.close()
+            return caught.value
+
+        error = asyncio.run(use())
+        told = traceback.TracebackException.from_exception(error, capture_locals=True)
+        assert "w0rd" not in "".join(told.format())
+
     def test_a_user_without_the_rights_is_told_which(self, redis_server, namespace):
         with redis_server.client() as client:
             client.acl_setuser(namespace, enabled=True, passwords=["+other"], commands=["+ping"])
@@ -79,7 +96,8 @@ class TestOpening:
                         namespace,
                         keys=["{holdfast:*"],
                         commands=[
-                            *("+evalsha", "+script|load", "+hget", "+hmget", "+hset", "+del"),
+                            *("+evalsha", "+script|load", "+exists", "+set"),
+                            *("+hget", "+hmget", "+hset", "+del"),
                             *("+zadd", "+zcard", "+zrem", "+zrangebylex", "+multi", "+exec"),
                         ],
                     )

@@ -41,6 +41,7 @@ CREDENTIALS = {
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist")
 # What a service says of the first bytes of an object that has none.
 EMPTY = re.compile("status code: 416")
+NO_RIGHT = "code: AccessDenied"  # of one object, in an answer that is no refusal
 NO_CREDENTIALS = re.compile(r"http://(169\.254\.|metadata\.google\.)")
 
 
@@ -169,10 +170,10 @@ def explained(error: Exception, scheme: str, place: str) -> StateStoreError:
             "in the URL",
             transient=True,
         )
-    if code in (401, 403):
+    if code in (401, 403) or NO_RIGHT in text:
         return StateStoreError(
             f"{place} refused access: {said(error)}. See to {CREDENTIALS[scheme]}, to their rights "
-            "to list, read and write, and that the bucket is there"
+            "to list, read and write, to delete where it sweeps, and that the bucket is there"
         )
     if "kind: Connect" in text:
         return StateStoreError(

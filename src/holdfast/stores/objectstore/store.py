@@ -89,7 +89,7 @@ class ObjectStateStore(SweptBucket):
         possible = put.if_match is None or ETAG.fullmatch(put.if_match) is not None
         sent: PutMode | None = None  # the condition of what may have been done, or may yet be
 
-        async def write(bucket: Bucket, unsure: bool) -> str:
+        async def write(bucket: Bucket, *, unsure: bool) -> str:
             nonlocal sent
             again = sent if unsure else None
             if conditional and possible and again is None:
@@ -109,11 +109,13 @@ class ObjectStateStore(SweptBucket):
             sent = again
             raise self._raced(put.key)
 
-        async def in_turn(bucket: Bucket, unsure: bool) -> str:
+        async def in_turn(bucket: Bucket, *, unsure: bool) -> str:
             async with self._turn(path, put.if_match):
-                return await write(bucket, unsure)
+                return await write(bucket, unsure=unsure)
 
-        return await self._run(in_turn, writes=True, matches=conditional)
+        return await self._run(
+            lambda bucket, unsure: in_turn(bucket, unsure=unsure), writes=True, matches=conditional
+        )
 
     def _mode_over(self, put: Put, found: Found | None, token: str) -> PutMode:
         """The condition to write under where this was found, which must be what the put wants."""
@@ -133,7 +135,7 @@ class ObjectStateStore(SweptBucket):
         token = new_token()
         sent: Found | None = None  # the entry that may have been ended, or may yet be
 
-        async def end(bucket: Bucket, unsure: bool) -> bool:
+        async def end(bucket: Bucket, *, unsure: bool) -> bool:
             nonlocal sent
             meant = sent if unsure else None
             found = await self._read(bucket, path)
@@ -155,11 +157,15 @@ class ObjectStateStore(SweptBucket):
                 raise self._raced(key)
             return True
 
-        async def in_turn(bucket: Bucket, unsure: bool) -> bool:
+        async def in_turn(bucket: Bucket, *, unsure: bool) -> bool:
             async with self._turn(path, if_match):
-                return await end(bucket, unsure)
+                return await end(bucket, unsure=unsure)
 
-        return await self._run(in_turn, writes=True, matches=if_match is not None)
+        return await self._run(
+            lambda bucket, unsure: in_turn(bucket, unsure=unsure),
+            writes=True,
+            matches=if_match is not None,
+        )
 
     def _turn(
         self, path: str, if_match: str | None

@@ -77,7 +77,7 @@ class SweptBucket(ObjectsOfBucket):
         return going is not None and going.head.token == token and await self._remove(path, going)
 
     async def _remove(self, path: str, going: Found) -> bool:
-        async def remove(bucket: Bucket, unsure: bool) -> bool:
+        async def remove(bucket: Bucket, *, unsure: bool) -> bool:
             if not unsure:
                 await obstore.delete_async(bucket, path)
                 return True
@@ -89,7 +89,9 @@ class SweptBucket(ObjectsOfBucket):
             await self._write(bucket, path, body, self._mode(going.etag))
 
         try:
-            return await self._run(remove, writes=True)
+            return await self._run(
+                lambda bucket, unsure: remove(bucket, unsure=unsure), writes=True
+            )
         except StateStoreError as error:
             if not error.unknown:  # It was refused, and will not come late.
                 await self._run(lambda bucket, _: put_back(bucket), writes=True)

@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import re
+import itertools
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Self
 from weakref import WeakSet
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from holdfast.errors import StateStoreError
+from holdfast.stores.postgresql.failures import unreachable
 
-# How the server words its refusal before there is a session: without a SQLSTATE.
-REFUSALS = {
-    r"password|authentication|pg_hba\.conf|role .* does not exist": "See the user name and the "
-    "password of the URL, and pg_hba.conf of the server",
-    r"database .* does not exist": "Make the database, or name another in the path of the URL",
-    r"permission denied": "Grant the role CONNECT on the database",
-    r"SSL|certificate": "See the options sslmode and sslrootcert of the URL",
-}
+NAME = "holdfast"
+NUMBERS = itertools.count(1)
 
 
-def unreachable(place: str, text: str) -> StateStoreError:
-    """What it means that a connection cannot be made. Nothing was written then."""
-    text = " ".join(text.split())
-    for pattern, hint in REFUSALS.items():
-        if re.search(pattern, text):
-            return StateStoreError(f"{place} cannot be used: {text}. {hint}")
-    return StateStoreError(
-        f"{place} cannot be reached: {text}. See whether the server runs and listens there",
-        transient=True,
-    )
+def quietly(record: logging.LogRecord) -> bool:
+    """Let the pool's warnings about our connections be seen by those who look for details.
+
+    What they tell is raised by the store as well, or mended by its next attempt.
+    """
+    about = record.args if isinstance(record.args, tuple) else ()
+    if any(isinstance(one, Link) or str(one).startswith(NAME) for one in about):
+        record.levelno, record.levelname = logging.DEBUG, logging.getLevelName(logging.DEBUG)
+        return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
+    return True
+
+
+logging.getLogger("psycopg.pool").addFilter(quietly)
 
 
 class Link(psycopg.AsyncConnection[TupleRow]):
@@ -84,6 +84,7 @@ class Pool:
         self.links: WeakSet[Link] = WeakSet()
         self.failure: psycopg.Error | None = None
         self._waiting: set[asyncio.Timeout] = set()
+        self._returning: set[asyncio.Task[None]] = set()
         self._pool = AsyncConnectionPool(
             conninfo,
             connection_class=Link,
@@ -91,6 +92,7 @@ class Pool:
             min_size=0,
             max_size=size,
             open=False,
+            name=f"{NAME}-{next(NUMBERS)}",
             # Sooner than the attempt itself, of which one would not know whether it wrote.
             timeout=timeout * 0.9,
             reconnect_timeout=0,
@@ -115,7 +117,7 @@ class Pool:
         before = task.cancelling() if task else 0
         connection = await self._take()
         while connection.is_lost():
-            await self._pool.putconn(connection)
+            await self._give_back(connection)
             connection = await self._take()
         try:
             yield connection
@@ -125,7 +127,17 @@ class Pool:
                 raise asyncio.CancelledError from error
             raise
         finally:
-            await self._pool.putconn(connection)
+            if connection.pgconn.transaction_status != TransactionStatus.IDLE:
+                # Cut short. To end what it is at might take as long as that itself.
+                connection.pgconn.finish()
+            await self._give_back(connection)
+
+    async def _give_back(self, connection: Link) -> None:
+        # Whoever is cancelled while the pool is busy would take the connection along for good.
+        returning = asyncio.create_task(self._pool.putconn(connection))
+        self._returning.add(returning)
+        returning.add_done_callback(self._returning.discard)
+        await asyncio.shield(returning)
 
     async def _take(self) -> Link:
         try:
@@ -144,7 +156,9 @@ class Pool:
         except PoolClosed as error:
             raise StateStoreError(f"{self._place} was closed meanwhile") from error
         except TimeoutError:
-            raise unreachable(self._place, str(self.failure)) from self.failure
+            # Without its frames, in which the password is a local variable.
+            cause = self.failure and self.failure.with_traceback(None)
+            raise unreachable(self._place, str(cause)) from cause
 
     async def _send_away(self, _pool: object) -> None:
         now = asyncio.get_running_loop().time()

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from hashlib import sha256
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo, timeout_from_conninfo
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier
 
@@ -27,17 +27,21 @@ from holdfast.stores.backend import already_there, new_etag, not_matching
 from holdfast.stores.contract import Etags
 from holdfast.stores.entries import Entry, Put
 from holdfast.stores.gate import Span
+from holdfast.stores.postgresql import marks
+from holdfast.stores.postgresql.failures import explained, told
+from holdfast.stores.postgresql.marks import Marks
 from holdfast.stores.postgresql.pool import Link, Pool
 from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
 from holdfast.stores.urls import StoreURL
 
 TABLE = "holdfast_entries"
 POOL = 10
+DAY = 86_400
 HEAD = 500
 """Characters of a key in the index: 2,000 bytes at most, and the digest beside them."""
 
 ESCAPES = {0: "\x01\x01", 1: "\x01\x02"}
-# So that two who make the table at the same time do it one after the other.
+# So that two who make a table at the same time do it one after the other.
 LOCK = int.from_bytes(sha256(b"holdfast: make the table").digest()[:8], "big", signed=True)
 
 MAKE = SQL("""CREATE TABLE IF NOT EXISTS {table} (
@@ -53,17 +57,14 @@ GET_MANY = SQL(
     "SELECT head, tail, etag, value FROM {table} JOIN unnest(%s::text[], %s::bytea[]) "
     "AS wanted (head, tail_digest) USING (head, tail_digest)"
 )
-# A write that finds its own etag was done by an earlier attempt whose answer got lost.
-UPSERT = (
-    "INSERT INTO {table} AS kept (head, tail_digest, tail, etag, value) "
-    "VALUES (%s, %s, %s, %s, %s) "
-    "ON CONFLICT (head, tail_digest) DO UPDATE SET etag = excluded.etag, value = excluded.value"
+INSERT = (
+    "INSERT INTO {table} (head, tail_digest, tail, etag, value) VALUES (%s, %s, %s, %s, %s) "
+    "ON CONFLICT (head, tail_digest) "
 )
-PUT = SQL(UPSERT)
-PUT_ABSENT = SQL(UPSERT + " WHERE kept.etag = excluded.etag")
+PUT = SQL(INSERT + "DO UPDATE SET etag = excluded.etag, value = excluded.value")
+PUT_ABSENT = SQL(INSERT + "DO NOTHING")
 PUT_MATCH = SQL(
-    "UPDATE {table} SET etag = %s, value = %s "
-    "WHERE head = %s AND tail_digest = %s AND etag IN (%s, %s)"
+    "UPDATE {table} SET etag = %s, value = %s WHERE head = %s AND tail_digest = %s AND etag = %s"
 )
 DELETE = SQL("DELETE FROM {table} WHERE head = %s AND tail_digest = %s")
 DELETE_MATCH = SQL("DELETE FROM {table} WHERE head = %s AND tail_digest = %s AND etag = %s")
@@ -116,7 +117,9 @@ class PostgresStateStore(RemoteStateStore[Pool]):
         super().__init__(url, timeout=timeout, patience=patience)
         self._conninfo = conninfo
         self._name = table
-        self._table = Identifier(*table_names(table))
+        names = table_names(table)
+        self._table = Identifier(*names)
+        self._marks = Marks(names, LOCK)
         self._size = pool
 
     async def _connect(self) -> Pool:
@@ -124,7 +127,7 @@ class PostgresStateStore(RemoteStateStore[Pool]):
         await pool.open()
         try:
             async with pool.connection() as connection:
-                await self._make_table(connection)
+                await self._make_tables(connection)
         except BaseException:
             await pool.close()
             raise
@@ -134,14 +137,26 @@ class PostgresStateStore(RemoteStateStore[Pool]):
     async def _disconnect(self, client: Pool) -> None:
         await client.close()
 
-    async def _make_table(self, connection: Link) -> None:
-        # Looked for first, as a role without the right to make it may well have that to use it.
-        name = self._table.as_string(connection)
-        cursor = await connection.execute("SELECT to_regclass(%s) IS NULL", [name])
-        if await cursor.fetchone() == (True,):
-            async with connection.transaction():
-                await connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
-                await connection.execute(MAKE.format(table=self._table))
+    async def _make_tables(self, connection: Link) -> None:
+        # Looked for first, as a role without the right to make them may well have that to use them.
+        making = {
+            self._table.as_string(connection): MAKE.format(table=self._table),
+            self._marks.table.as_string(connection): marks.MAKE.format(done=self._marks.table),
+        }
+        query = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL"
+        missing = await (await connection.execute(query, [list(making)])).fetchall()
+        try:
+            async with connection.transaction() if missing else nullcontext():
+                for (name,) in missing:
+                    await connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+                    await connection.execute(making[name])
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise StateStoreError(
+                f"{self.place}: there is no table {name}, and the role may not make it: "
+                f"{told(error)}. Grant it CREATE on the schema, or make both tables of a store "
+                f"({self._name} and {self._name}{marks.END}) as somebody else and grant it SELECT, "
+                "INSERT, UPDATE and DELETE on them"
+            ) from error
 
     async def _get(self, key: str) -> Entry | None:
         for etag, value in await self._read(GET, indexed(key)):
@@ -173,30 +188,85 @@ class PostgresStateStore(RemoteStateStore[Pool]):
         return await self._run(lambda pool, _unsure: fetch(pool))
 
     async def _put(self, put: Put) -> str:
-        return (await self._put_many([put]))[0]
+        etag = new_etag()
+        statement, values = statement_of(put, etag)
+
+        async def write(connection: Link, token: str) -> bool:
+            if not await self._write(connection, statement, values, token):
+                raise await self._conflict(connection, put)
+            return True
+
+        await self._once(write)
+        return etag
 
     async def _put_many(self, puts: Sequence[Put]) -> Etags:
+        if len(puts) == 1:
+            return [await self._put(puts[0])]
         etags = {put.key: new_etag() for put in puts}
-        conditional = any(put.if_absent or put.if_match is not None for put in puts)
-        await self._run(
-            lambda pool, _unsure: self._write(pool, puts, etags), writes=True, matches=conditional
-        )
+        await self._once(lambda connection, token: self._batch(connection, puts, etags, token))
         return list(etags.values())
 
-    async def _write(self, pool: Pool, puts: Sequence[Put], etags: dict[str, str]) -> None:
-        async with pool.connection() as connection:
-            one = len(puts) == 1
-            async with nullcontext() if one else connection.transaction():
-                cursors = {}
-                async with nullcontext() if one else connection.pipeline():
-                    # In the same order for everybody, so that no two batches lock each other out.
-                    for put in sorted(puts, key=lambda put: put.key):
-                        statement, values = statement_of(put, etags[put.key])
-                        query = statement.format(table=self._table)
-                        cursors[put.key] = await connection.execute(query, values)
-                for put in puts:
-                    if cursors[put.key].rowcount == 0:
-                        raise await self._conflict(connection, put)
+    async def _delete(self, key: str, if_match: str | None) -> bool:
+        statement, values = DELETE, list[object](indexed(key))
+        if if_match is not None:
+            statement, values = DELETE_MATCH, [*values, storable(if_match)]
+
+        async def remove(connection: Link, token: str) -> bool:
+            removed = await self._write(connection, statement, values, token)
+            if not removed and if_match is not None:
+                raise not_matching(key, if_match, await self._etag(connection, key))
+            return removed
+
+        return await self._once(remove)
+
+    async def _once(self, write: Callable[[Link, str], Awaitable[bool]]) -> bool:
+        """Do a write that marks itself with a token; whether it wrote, in any of its attempts."""
+        token = new_etag()
+
+        async def attempt(pool: Pool, unsure: bool) -> bool:  # noqa: FBT001 - as _run calls it
+            async with pool.connection() as connection:
+                if unsure and await self._marks.find(connection, token):
+                    return True
+                await self._marks.sweep(connection)
+                # An earlier attempt may still be on its way, and be done before this one.
+                try:
+                    wrote = await write(connection, token)
+                except psycopg.errors.UniqueViolation as error:
+                    if not self._marks.refused(error):
+                        raise
+                    return True
+                except ConflictError:
+                    if unsure and await self._marks.find(connection, token):
+                        return True
+                    raise
+                return wrote or (unsure and await self._marks.find(connection, token))
+
+        return await self._run(attempt, writes=True)
+
+    async def _write(
+        self, connection: Link, statement: SQL, values: Sequence[object], token: str
+    ) -> bool:
+        query = self._marks.added_to(statement.format(table=self._table))
+        cursor = await connection.execute(query, [*values, token])
+        return cursor.rowcount > 0
+
+    async def _batch(
+        self, connection: Link, puts: Sequence[Put], etags: dict[str, str], token: str
+    ) -> bool:
+        async with connection.transaction():
+            cursors = {}
+            async with connection.pipeline():
+                # First, so that of two attempts the second does nothing until the first is over.
+                await connection.execute(marks.MARK.format(done=self._marks.table), [token])
+                # In the same order for everybody, so that no two batches lock each other out.
+                for put in sorted(puts, key=lambda put: put.key):
+                    statement, values = statement_of(put, etags[put.key])
+                    query = statement.format(table=self._table)
+                    cursors[put.key] = await connection.execute(query, values)
+            for put in puts:
+                if cursors[put.key].rowcount == 0:
+                    raise await self._conflict(connection, put)
+        return True
 
     async def _conflict(self, connection: Link, put: Put) -> ConflictError:
         if put.if_match is None:
@@ -208,48 +278,15 @@ class PostgresStateStore(RemoteStateStore[Pool]):
         found = await cursor.fetchone()
         return None if found is None else str(found[0])
 
-    async def _delete(self, key: str, if_match: str | None) -> bool:
-        return await self._run(
-            lambda pool, unsure: self._remove(pool, key, if_match, unsure=unsure),
-            writes=True,
-            matches=if_match is not None,
-        )
-
-    async def _remove(self, pool: Pool, key: str, if_match: str | None, *, unsure: bool) -> bool:
-        statement, values = DELETE, list[object](indexed(key))
-        if if_match is not None:
-            statement, values = DELETE_MATCH, [*values, storable(if_match)]
-        async with pool.connection() as connection:
-            cursor = await connection.execute(statement.format(table=self._table), values)
-            if cursor.rowcount == 0 and if_match is not None:
-                found = await self._etag(connection, key)
-                if found is not None or not unsure:
-                    raise not_matching(key, if_match, found)
-        # What is absent after an attempt whose answer got lost was removed by it.
-        return cursor.rowcount > 0 or unsure
-
     def _explained(self, error: Exception) -> StateStoreError:
-        code = getattr(error, "sqlstate", None) or ""
-        if not code and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-            return StateStoreError(
-                f"the connection to {self.place} got lost: {told(error)}",
-                transient=True,
-                unknown=True,
-            )
-        hints = (hint for codes, hint in HINTS.items() if code.startswith(codes))
-        hint = next(hints, "").replace("TABLE", self._name)
-        return StateStoreError(
-            f"{self.place}: {told(error)}" + (f". {hint}" if hint else ""),
-            transient=code.startswith(PASSING),
-            unknown=code.startswith(UNSETTLED),
-        )
+        return explained(self.place, self._name, error)
 
 
 def statement_of(put: Put, etag: str) -> tuple[SQL, list[object]]:
     """What does a put, and its values. It counts no row where the condition does not hold."""
     if put.if_match is not None:
         place = indexed(put.key)
-        return PUT_MATCH, [etag, put.value, *place, storable(put.if_match), etag]
+        return PUT_MATCH, [etag, put.value, *place, storable(put.if_match)]
     values: list[object] = [*indexed(put.key), split(put.key)[1], etag, put.value]
     return PUT_ABSENT if put.if_absent else PUT, values
 
@@ -259,43 +296,26 @@ def storable(etag: str) -> str:
     return etag if re.fullmatch("[0-9a-f]+", etag) else "none"
 
 
-# By SQLSTATE or its class. What the server has rolled back for sure is not unsettled.
-PASSING = ("08", "25006", "25P03", "40", "53200", "53300", "53400", "55P03", "57")
-UNSETTLED = ("08", "40003", "57P")
-HINTS: dict[tuple[str, ...], str] = {
-    ("22021", "22P05"): "Keys are any text: use a database with the encoding UTF8",
-    ("25006",): "It takes no writes, as a standby does: name the primary",
-    ("3F000",): "Make the schema that the option table of the URL names",
-    ("40",): "Too many write the same keys at the same time",
-    (
-        "42501",
-    ): "Grant the role SELECT, INSERT, UPDATE and DELETE on TABLE, and if there is no such "
-    "table yet, CREATE on its schema",
-    ("42703", "42809", "42P10"): "TABLE is not a table of Holdfast: name another with the option "
-    "table of the URL",
-    ("42P01",): "TABLE was removed while in use: a store that is opened anew makes it",
-    ("53100",): "The server's disk is full: make room there",
-    ("53300",): "Use fewer connections (option pool of the URL), or a pooler",
-    ("57014",): "See the server's statement_timeout",
-}
-
-
-def told(error: Exception) -> str:
-    """What the server or the driver says, in one line."""
-    primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
-    return " ".join((primary or str(error)).split()).rstrip(".")
-
-
 def table_names(table: str) -> list[str]:
     """The parts of a table's name: its schema, where it has one, and itself."""
-    names = table.split(".")
-    good = [name for name in names if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", name)]
-    if good != names or len(names) > 2:
+    word = "[A-Za-z_][A-Za-z0-9_]"
+    # PostgreSQL's names have 63 characters, and the table of marks adds to this one.
+    if not re.fullmatch(rf"({word}{{0,62}}\.)?{word}{{0,{62 - len(marks.END)}}}", table):
         raise StateStoreError(
-            "the option table of the postgresql URL is a name of letters, digits and _, after that "
-            f"of a schema and a dot if need be, not {shown(table)}"
+            "the option table of the postgresql URL is a name of at most 58 letters, digits and _, "
+            f"after that of a schema and a dot if need be, not {shown(table)}"
         )
-    return names
+    return table.split(".")
+
+
+def libpq_settings(url: StoreURL, timeout: float) -> str:
+    """How libpq is told whom to connect to. A secret."""
+    settings = {
+        "connect_timeout": min(math.ceil(timeout), DAY),
+        **conninfo_to_dict(url.text(scheme="postgresql")),
+    }
+    timeout_from_conninfo(settings)
+    return make_conninfo("", **settings)
 
 
 def open_url(url: StoreURL) -> PostgresStateStore:
@@ -305,9 +325,7 @@ def open_url(url: StoreURL) -> PostgresStateStore:
     pool = url.take_count("pool", POOL, least=1)
     table = url.take("table") or TABLE
     try:
-        asked = conninfo_to_dict(url.text(scheme="postgresql"))
-        given = {"connect_timeout": math.ceil(timeout), **asked}
-        conninfo = make_conninfo("", **given)
+        conninfo = libpq_settings(url, timeout)
     except psycopg.Error as error:
         raise StateStoreError(
             f"the URL {url} cannot be used: {url.scrubbed(told(error))}. The store's own options "

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import IntegrityError
-from holdfast.stores import key_index
-from holdfast.stores.key_index import (
+from holdfast.stores.dapr import key_index
+from holdfast.stores.dapr.key_index import (
     FIRST,
     LEAF,
     LEAST,

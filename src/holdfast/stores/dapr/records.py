@@ -35,8 +35,8 @@ import msgspec
 
 from holdfast.errors import StateStoreError
 from holdfast.stores.backend import new_etag
-from holdfast.stores.dapr_names import verdict_prefix
-from holdfast.stores.dapr_sidecar import Component, Sidecar, Write
+from holdfast.stores.dapr.names import verdict_prefix
+from holdfast.stores.dapr.sidecar import Component, Sidecar, Write
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -18,9 +18,9 @@ from servers.process import needs
 needs("dapr")
 
 from holdfast.errors import StateStoreError  # noqa: E402
-from holdfast.stores import dapr_records  # noqa: E402
-from holdfast.stores.dapr_records import Change, Record, Records  # noqa: E402
-from holdfast.stores.dapr_sidecar import Component  # noqa: E402
+from holdfast.stores.dapr import records as dapr_records  # noqa: E402
+from holdfast.stores.dapr.records import Change, Record, Records  # noqa: E402
+from holdfast.stores.dapr.sidecar import Component  # noqa: E402
 
 NAMES = ["a", "b", "c", "d"]
 

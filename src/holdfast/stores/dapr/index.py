@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from holdfast.stores.dapr_names import page_prefix
-from holdfast.stores.dapr_records import Change, Record, Records, Seen
-from holdfast.stores.key_index import (
+from holdfast.stores.dapr.key_index import (
     FIRST,
     Edit,
     Leaf,
@@ -20,6 +18,8 @@ from holdfast.stores.key_index import (
     unpacked_leaf,
     unpacked_root,
 )
+from holdfast.stores.dapr.names import page_prefix
+from holdfast.stores.dapr.records import Change, Record, Records, Seen
 
 ROOT = "root"
 

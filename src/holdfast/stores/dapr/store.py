@@ -6,9 +6,9 @@ Of that API three things are missing here, and made of what there is:
   etag of our contract; Dapr's etag only keeps two writers of one record apart.
 - Nothing can be listed. So the keys are also in an index of pages (``key_index``), which is changed
   together with what it lists: a new key and a removed one change a page, a new value does not.
-- Several records cannot be changed together on every component; ``dapr_records`` sees to that.
+- Several records cannot be changed together on every component; ``records.py`` sees to that.
 
-The names of the records are in ``dapr_names``.
+The names of the records are in ``names.py``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from dapr.aio.clients import DaprClient as AsyncDaprClient
 from holdfast.errors import StateStoreError, shown
 from holdfast.stores.backend import check_condition, new_etag, not_matching
 from holdfast.stores.contract import Entry, Etags, Put
-from holdfast.stores.dapr_index import IndexPages
-from holdfast.stores.dapr_names import checked_namespace, name_of, new_page
-from holdfast.stores.dapr_records import Change, Record, Records, Seen
-from holdfast.stores.dapr_sidecar import FAILURES, Client, Sidecar, new_client
+from holdfast.stores.dapr.index import IndexPages
+from holdfast.stores.dapr.key_index import Root, inserting, leaves_for, leaves_from, removing
+from holdfast.stores.dapr.names import checked_namespace, name_of, new_page
+from holdfast.stores.dapr.records import Change, Record, Records, Seen
+from holdfast.stores.dapr.sidecar import FAILURES, Client, Sidecar, new_client
 from holdfast.stores.gate import Span
-from holdfast.stores.key_index import Root, inserting, leaves_for, leaves_from, removing
 from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
 from holdfast.stores.urls import StoreURL
 
@@ -269,6 +269,8 @@ class DaprStateStore(RemoteStateStore[Records]):
             await tries.again(refusal, changes)
 
     def _line(self) -> Line:
+        for loop in [loop for loop in self._lines if loop.is_closed()]:
+            del self._lines[loop]  # a line may hold its loop, so that it would not go by itself
         return self._lines.setdefault(asyncio.get_running_loop(), Line())
 
 

@@ -1,0 +1,1 @@
+"""Durable snapshots: where everything of a session is kept."""

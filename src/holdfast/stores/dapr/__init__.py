@@ -1,0 +1,7 @@
+"""Dapr: the store, its index of keys, what its records are and are called, and the sidecar."""
+
+from __future__ import annotations
+
+from holdfast.stores.dapr.store import DaprStateStore, open_url
+
+__all__ = ["DaprStateStore", "open_url"]

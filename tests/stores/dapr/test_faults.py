@@ -1,0 +1,287 @@
+"""Calls that get lost, answers that are wrong, sidecars that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from servers.process import needs
+
+needs("dapr")
+
+
+from holdfast.errors import StateStoreError  # noqa: E402
+from holdfast.stores.contract import Entry, Put  # noqa: E402
+from holdfast.stores.dapr import records as dapr_records  # noqa: E402
+from holdfast.stores.dapr import sidecar as dapr_sidecar  # noqa: E402
+from holdfast.testing.state_store_suite import content  # noqa: E402
+from servers.cutting_proxy import CuttingProxy  # noqa: E402
+
+
+@pytest.mark.parametrize("kind", ["lose_answer", "lose_request"])
+def test_whatever_call_gets_lost_each_write_is_done_once(open_store, sidecar, component, kind):
+    # How many calls of a method to let pass: all that there are, or the first of many.
+    cases = {
+        "statestore": {
+            "SaveState": 1,
+            "GetState": 6,
+            "GetBulkState": 2,
+            "ExecuteStateTransaction": 4,
+        },
+        "redisstore": {"SaveState": 9, "GetState": 3, "GetBulkState": 3, "DeleteState": 2},
+    }
+
+    async def work() -> None:
+        async with open_store(component) as store:
+            await store.put("other", b"0")
+            for method, most in cases[component].items():
+                for skip in range(most):
+                    sidecar.forget_faults()
+                    sidecar.fault(method, kind, skip=skip)
+                    first = await store.put("a", b"1", if_absent=True)
+                    assert await store.get("a") == Entry(b"1", first)
+                    second = await store.put("a", b"2", if_match=first)
+                    etags = await store.put_many([Put("a", b"3", if_match=second), Put("b", b"1")])
+                    assert await store.get("b") == Entry(b"1", etags[1])
+                    assert await content(store) == {"a": b"3", "b": b"1", "other": b"0"}
+                    assert await store.delete("a", if_match=etags[0])
+                    assert await store.delete("b")
+                    assert not await store.delete("b")
+                    assert await content(store) == {"other": b"0"}
+
+    asyncio.run(work())
+
+
+def test_an_answer_that_the_network_lost_is_no_conflict(open_store, sidecar, component):
+    async def work() -> None:
+        with CuttingProxy(sidecar.port) as proxy:
+            address = f"127.0.0.1:{proxy.port}"
+            async with open_store(component, address=address) as store:
+                await store.put("other", b"0")
+                proxy.lose_next_answer(after=b"value one")
+                first = await store.put("a", b"value one", if_absent=True)
+                proxy.lose_next_answer(after=b"value two")
+                second = await store.put("a", b"value two", if_match=first)
+                assert await store.get("a") == Entry(b"value two", second)
+                assert proxy.lost == 2
+
+    asyncio.run(work())
+
+
+async def after_a_lost_answer(sidecar, method: str, reads: int, mine, others) -> object:
+    """What our write gives whose answer is lost, where somebody else writes before it is retried.
+
+    ``reads`` is how often it reads before it writes.
+    """
+    sidecar.fault(method, "lose_answer")
+    # Until the other one is done, ours cannot read what has become of it.
+    sidecar.fault("GetState", "lose_request", skip=reads, times=1000)
+    writing = asyncio.create_task(mine())
+    await asyncio.sleep(0.1)
+    await others()
+    sidecar.forget_faults()
+    return await writing
+
+
+def test_a_conflict_after_a_lost_answer_is_in_doubt(
+    open_store, sidecar, elsewhere, component, monkeypatch
+):
+    monkeypatch.setattr(dapr_records, "HELD", 0.1)
+
+    async def work() -> None:
+        other = open_store(component, address=elsewhere.address)
+        async with open_store(component) as store, other:
+            await store.put("other", b"1")
+            await other.get("other")
+            etag = await store.put("b", b"1")
+            created = "ExecuteStateTransaction" if component == "statestore" else "SaveState"
+            for method, reads, key, condition in (
+                (created, 2, "a", {"if_absent": True}),
+                ("SaveState", 1, "b", {"if_match": etag}),
+            ):
+                with pytest.raises(StateStoreError, match="answer to a write got lost") as caught:
+                    await after_a_lost_answer(
+                        sidecar,
+                        method,
+                        reads,
+                        lambda key=key, condition=condition: store.put(key, b"2", **condition),
+                        lambda key=key: other.put(key, b"another's"),
+                    )
+                assert caught.value.unknown
+                assert (await content(store))[key] == b"another's"
+
+    asyncio.run(work())
+
+
+def test_a_delete_whose_answer_was_lost_is_known_by_what_it_left(open_store, sidecar, elsewhere):
+    async def work() -> None:
+        async with open_store() as store, open_store(address=elsewhere.address) as other:
+            etags = {key: await store.put(key, b"1") for key in "abcd"}
+            await other.get("a")
+
+            async def nothing() -> None:
+                return
+
+            def deleting(key: str, **condition):
+                return lambda: store.delete(key, **condition)
+
+            method = "ExecuteStateTransaction"
+            lost = after_a_lost_answer
+            assert await lost(sidecar, method, 2, deleting("a", if_match=etags["a"]), nothing)
+
+            async def write_beside() -> None:
+                await other.put("bb", b"1")
+
+            # The page has been written by another since, so that nothing tells whose delete it was.
+            assert await lost(sidecar, method, 2, deleting("b"), write_beside)
+            await other.delete("bb")
+            with pytest.raises(StateStoreError, match="answer to a write got lost"):
+                await lost(sidecar, method, 2, deleting("c", if_match=etags["c"]), write_beside)
+            assert await content(store) == {"bb": b"1", "d": b"1"}
+
+    asyncio.run(work())
+
+
+def test_a_write_that_was_done_and_said_to_be_refused_is_done(open_store, sidecar, component):
+    async def work() -> None:
+        async with open_store(component) as store:
+            etag = await store.put("a", b"1")
+            for text in ("possible etag mismatch", "dial tcp 127.0.0.1:6379: connection refused"):
+                sidecar.fault("SaveState", "do_and_say", code="ABORTED", text=text)
+                etag = await store.put("a", text.encode(), if_match=etag)
+                assert await store.get("a") == Entry(text.encode(), etag)
+
+    asyncio.run(work())
+
+
+def test_a_write_that_is_always_refused_says_why(open_store, sidecar, component):
+    async def work() -> None:
+        async with open_store(component, patience=0) as store:
+            await store.put("a", b"1")
+            sidecar.fault("SaveState", "say", times=100, code="INTERNAL", text="disk full")
+            method = "ExecuteStateTransaction"
+            sidecar.fault(method, "say", times=100, code="INTERNAL", text="disk full")
+            with pytest.raises(StateStoreError, match="disk full") as caught:
+                await store.put("a", b"2")
+            assert caught.value.transient
+            assert not caught.value.unknown
+            for call in (store.put("b", b"2"), store.delete("a")):
+                with pytest.raises(StateStoreError, match="disk full"):
+                    await call
+            sidecar.forget_faults()
+            assert await content(store) == {"a": b"1"}
+
+    asyncio.run(work())
+
+
+def test_a_first_page_that_cannot_be_made_is_told(open_store, sidecar):
+    async def work() -> None:
+        async with open_store(patience=0) as store:
+            sidecar.fault("SaveState", "say", times=100, code="INTERNAL", text="disk full")
+            with pytest.raises(StateStoreError, match="disk full"):
+                await store.put("a", b"1")
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "problem", "transient"),
+    [
+        ("UNAVAILABLE", "Socket closed", "cannot be reached", True),
+        ("DEADLINE_EXCEEDED", "Deadline Exceeded", "component's database is up", True),
+        ("INTERNAL", "fail to get a: connection refused", "component's database is up", True),
+        ("UNAUTHENTICATED", "authentication error", "DAPR_API_TOKEN", False),
+        ("FAILED_PRECONDITION", "state store is not configured", "has no state store", False),
+        ("UNIMPLEMENTED", "what", "answers UNIMPLEMENTED", False),
+    ],
+)
+def test_errors_say_what_to_do(open_store, sidecar, code, text, problem, transient):
+    async def work() -> None:
+        async with open_store(patience=0) as store:
+            await store.get("a")
+            sidecar.fault("GetState", "say", code=code, text=text)
+            with pytest.raises(StateStoreError, match=problem) as caught:
+                await store.get("a")
+            assert text in str(caught.value)
+            assert store.place in str(caught.value)
+            assert caught.value.transient is transient
+            assert not caught.value.unknown
+
+    asyncio.run(work())
+
+
+def test_a_slow_sidecar_is_not_waited_for(open_store, sidecar):
+    async def work() -> None:
+        async with open_store(timeout=0.2, patience=0) as store:
+            etag = await store.put("a", b"1")
+            sidecar.fault("SaveState", "hold", seconds=2)
+            with pytest.raises(StateStoreError, match=r"within 0\.2 seconds") as caught:
+                await store.put("a", b"2", if_match=etag)
+            assert caught.value.transient
+            assert caught.value.unknown
+            assert await content(store) == {"a": b"2"}
+
+    asyncio.run(work())
+
+
+def test_a_record_that_cannot_be_read_among_others_is_an_error(open_store, monkeypatch):
+    async def work() -> None:
+        async with open_store(patience=0) as store:
+            await store.put_many([Put("a", b"1"), Put("b", b"1")])
+            records = await store._client()
+            real = records.sidecar.client.get_bulk_state
+
+            async def broken(**arguments):
+                answer = await real(**arguments)
+                answer.items[0]._error = "dial tcp: connection refused"
+                return answer
+
+            monkeypatch.setattr(records.sidecar.client, "get_bulk_state", broken)
+            with pytest.raises(StateStoreError, match="cannot read a record"):
+                await store.get_many(["a", "b"])
+
+    asyncio.run(work())
+
+
+class SlowClient:
+    """A client of which a test sees every call, and lets it end."""
+
+    def __init__(self) -> None:
+        self.saved: list[tuple[str | None, asyncio.Event]] = []
+
+    async def get_state(self, store_name: str, key: str) -> SimpleNamespace:
+        if key == "bad":
+            raise ValueError("the SDK does not like it")
+        return SimpleNamespace(data=b"", etag="1")
+
+    async def save_state(self, etag: str | None, **_: object) -> None:
+        self.saved.append((etag, asyncio.Event()))
+        await self.saved[-1][1].wait()
+
+    async def end(self, call: int) -> None:
+        while len(self.saved) <= call:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        self.saved[call][1].set()
+
+
+def test_who_would_be_refused_by_our_own_write_is_not_sent():
+    async def work() -> None:
+        client = SlowClient()
+        sidecar = dapr_sidecar.Sidecar(client, "statestore", "dapr://statestore")
+        saves = [asyncio.create_task(sidecar.save("a", b"", etag)) for etag in ("1", "1", "9")]
+        await client.end(0)
+        assert await saves[0] is None
+        assert await saves[1] == "it was written by this program meanwhile"
+        assert len(client.saved) == 1 or client.saved[1][0] == "9"
+        # It is there again, or so it seems: then it may be tried.
+        assert await sidecar.read(["a"]) == {"a": (b"", "1")}
+        again = asyncio.create_task(sidecar.save("a", b"", "1"))
+        await client.end(1)
+        await client.end(2)
+        assert await asyncio.gather(saves[2], again) == [None, None]
+        with pytest.raises(ValueError, match="does not like it"):
+            await sidecar.read(["bad"])
+
+    asyncio.run(work())

@@ -1,0 +1,207 @@
+"""Several programs that write to one component at the same time, and some that die."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from servers.process import needs
+
+needs("dapr")
+
+
+from holdfast.errors import ConflictError, StateStoreError  # noqa: E402
+from holdfast.stores.contract import Entry, Put  # noqa: E402
+from holdfast.stores.dapr import DaprStateStore  # noqa: E402
+from holdfast.stores.dapr import records as dapr_records  # noqa: E402
+from holdfast.testing.state_store_suite import content, listed  # noqa: E402
+from servers.dapr_stand_in import DaprStandIn  # noqa: E402
+
+
+def test_batches_of_several_programs_are_all_or_nothing(open_store, component):
+    """Money is moved between accounts, and none is made or lost."""
+
+    async def work() -> None:
+        stores = [open_store(component) for _ in range(3)]
+        accounts = [f"account/{number}" for number in range(4)]
+        await stores[0].put_many([Put(key, b"100") for key in accounts])
+
+        async def move(store: DaprStateStore, number: int) -> None:
+            for step in range(6):
+                source, target = (
+                    accounts[(number + step) % 4],
+                    accounts[(number + 2 * step + 1) % 4],
+                )
+                while source != target:
+                    found = await store.get_many([source, target])
+                    values = {key: int(entry.value) for key, entry in found.items()}
+                    moved = {source: values[source] - 7, target: values[target] + 7}
+                    puts = [
+                        Put(key, b"%d" % value, if_match=found[key].etag)
+                        for key, value in moved.items()
+                    ]
+                    try:
+                        await store.put_many(puts)
+                        break
+                    except ConflictError:
+                        await asyncio.sleep(0.001 * number)
+
+        await asyncio.gather(*(move(store, n) for n, store in enumerate([*stores, *stores])))
+        assert sum(int(value) for value in (await content(stores[0])).values()) == 400
+        for store in stores:
+            await store.close()
+
+    asyncio.run(work())
+
+
+def test_a_batch_whose_owner_died_is_in_nobodys_way(open_store, sidecar, monkeypatch):
+    monkeypatch.setattr(dapr_records, "HELD", 0.1)
+
+    async def work() -> None:
+        async with open_store("redisstore", patience=0) as one, open_store("redisstore") as two:
+            await one.put_many([Put("a", b"1"), Put("b", b"1")])
+            # Two claims are placed, and then the sidecar is gone for this one.
+            sidecar.fault("SaveState", "lose_request", skip=2, times=1)
+            with pytest.raises(
+                StateStoreError, match="Whether it was written is not known"
+            ) as caught:
+                await one.put_many([Put("a", b"2"), Put("b", b"2")])
+            assert caught.value.unknown
+            assert await content(two) == {"a": b"1", "b": b"1"}
+            begun = time.monotonic()
+            await two.put("a", b"3")
+            assert time.monotonic() - begun < 5
+            assert await content(one) == {"a": b"3", "b": b"1"}
+            await one.put("b", b"4")
+            assert await content(two) == {"a": b"3", "b": b"4"}
+
+    asyncio.run(work())
+
+
+def test_a_batch_that_cannot_be_made_good_is_done_all_the_same(open_store, sidecar):
+    async def work() -> None:
+        async with open_store("redisstore") as one, open_store("redisstore") as two:
+            await one.put_many([Put("a", b"1"), Put("b", b"1")])
+            # Its verdict is said to be refused, and was not; then no claim can be made good.
+            text = "possible etag mismatch"
+            sidecar.fault("SaveState", "do_and_say", skip=2, code="ABORTED", text=text)
+            sidecar.fault("SaveState", "say", skip=3, times=20, code="INTERNAL", text="no")
+            etags = await one.put_many([Put("a", b"2"), Put("b", b"2")])
+            sidecar.forget_faults()
+            assert await two.get_many(["a", "b"]) == {
+                "a": Entry(b"2", etags[0]),
+                "b": Entry(b"2", etags[1]),
+            }
+            await two.put("b", b"3", if_match=etags[1])
+            assert await content(one) == {"a": b"2", "b": b"3"}
+
+    asyncio.run(work())
+
+
+def test_a_batch_that_was_done_is_seen_before_it_is_made_good(open_store, sidecar):
+    async def work() -> None:
+        async with open_store("redisstore", patience=0) as one, open_store("redisstore") as two:
+            await one.put_many([Put("a", b"1"), Put("b", b"1")])
+            # Two claims and the verdict, and then the sidecar is gone for this one.
+            sidecar.fault("SaveState", "lose_request", skip=3, times=2)
+            etags = await one.put_many([Put("a", b"2"), Put("b", b"2")])
+            assert await content(two) == {"a": b"2", "b": b"2"}
+            assert await two.get("b") == Entry(b"2", etags[1])
+            await two.put("a", b"3", if_match=etags[0])
+            assert await two.delete("b", if_match=etags[1])
+            assert await content(one) == {"a": b"3"}
+
+    asyncio.run(work())
+
+
+def test_a_removed_key_leaves_nothing_behind_in_the_end(
+    open_store, sidecar, namespace, monkeypatch
+):
+    async def work() -> None:
+        async with open_store("redisstore") as store:
+            await store.put_many([Put(key, b"1") for key in "abc"])
+            for key in "abc":
+                await store.delete(key)
+            monkeypatch.setattr(dapr_records, "REST", 0.0)
+            await store.put("d", b"1")
+
+    asyncio.run(work())
+    names = {
+        name.removeprefix(f"{namespace}/")
+        for name in sidecar.keys("redisstore")
+        if name.startswith(f"{namespace}/")
+    }
+    assert names == {"index/first", "keys/d"}
+
+
+def test_a_sidecar_that_is_killed_and_comes_back_loses_nothing(
+    tmp_path: Path, monkeypatch, component
+):
+    server = DaprStandIn(tmp_path)
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    acknowledged: dict[str, tuple[bytes, str]] = {}
+    unknown: set[str] = set()
+    counted = {"done": 0, "unknown": 0}
+    ends = time.monotonic() + 2.2
+
+    async def create(store: DaprStateStore, task: int) -> None:
+        for number in range(10_000):
+            if time.monotonic() > ends:
+                return
+            key = f"made/{task}/{number:04}"
+            try:
+                # Nobody else writes it: a conflict would be one with itself.
+                etag = await store.put(key, key.encode(), if_absent=True)
+                etag = await store.put(key, b"twice", if_match=etag)
+                acknowledged[key] = (b"twice", etag)
+            except StateStoreError:
+                unknown.add(key)
+
+    async def count(store: DaprStateStore) -> None:
+        while time.monotonic() < ends:
+            try:
+                entry = await store.get("counter")
+                if entry is None:
+                    await store.put("counter", b"1", if_absent=True)
+                else:
+                    value = b"%d" % (int(entry.value) + 1)
+                    await store.put("counter", value, if_match=entry.etag)
+                counted["done"] += 1
+            except ConflictError:
+                await asyncio.sleep(0.01)
+            except StateStoreError as error:
+                counted["unknown"] += error.unknown
+
+    async def strike() -> None:
+        await asyncio.sleep(0.4)
+        server.kill()
+        await asyncio.to_thread(server.start)
+
+    async def work() -> None:
+        store = DaprStateStore(None, store_name=component)
+        other = DaprStateStore(None, store_name=component)
+        async with store, other:
+            await store.put("begin", b"1")
+            await other.get("begin")
+            await asyncio.gather(
+                strike(),
+                *(create(one, task) for task, one in enumerate([store, other])),
+                *(count(one) for one in (store, other)),
+            )
+            found = await store.get("counter")
+            assert found is not None
+            number = int(found.value)
+            assert counted["done"] <= number <= counted["done"] + counted["unknown"]
+            assert counted["done"] > 10
+            entries = await other.get_many(acknowledged)
+            assert {key: (e.value, e.etag) for key, e in entries.items()} == acknowledged
+            keys = set(await listed(other.list("made/")))
+            assert set(acknowledged) <= keys <= set(acknowledged) | unknown
+            assert keys == set(await content(store)) - {"begin", "counter"}
+
+    with server:
+        asyncio.run(work())

@@ -1,0 +1,219 @@
+"""Removing what deleted keys leave."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+from obstore.store import MemoryStore
+
+from holdfast.errors import StateStoreError
+from holdfast.stores import Put, open_state_store
+from holdfast.stores.objectstore import ObjectStateStore
+from holdfast.stores.objectstore.names import read_head
+from holdfast.stores.urls import StoreURL
+from servers.seaweed import KEEPER
+
+NOW = -60  # whatever the server's clock says
+
+
+async def listed(store, *args, **options):
+    return [key async for key in store.list(*args, **options)]
+
+
+async def leave_mark(store, key="a"):
+    await store.put(key, b"1")
+    assert await store.delete(key)
+
+
+def going(bucket, path):
+    return read_head(bytes(bucket.get(path).bytes())).going
+
+
+def test_sweeping_removes_old_marks_and_nothing_else(s3_server, prefix):
+    keys = [f"swept/{number:02}" for number in range(20)]
+
+    async def check():
+        async with open_state_store(s3_server.url(prefix)) as store:
+            await store.put_many([Put(key, key.encode()) for key in keys])
+            for key in keys[5:]:
+                await store.delete(key)
+            assert await store.sweep() == 0  # all of them are new
+            assert await store.sweep(older_than=NOW) == 15
+            assert await store.sweep(older_than=NOW) == 0
+            assert await listed(store) == keys[:5]
+            objects = s3_server.bucket().list(prefix).collect()
+            assert len(objects) == 5
+            await store.put(keys[7], b"again", if_absent=True)
+        with pytest.raises(StateStoreError, match="closed"):
+            await store.sweep()
+
+    asyncio.run(check())
+
+
+class Interrupted(ObjectStateStore):
+    """A store in which something happens before a step of a sweep."""
+
+    before_announcing = None
+    before_removing = None
+
+    async def _write(self, bucket, path, body, mode):
+        if self.before_announcing is not None and read_head(body).going:
+            await self.before_announcing()
+        return await super()._write(bucket, path, body, mode)
+
+    async def _remove(self, path, going):
+        if self.before_removing is not None:
+            await self.before_removing()
+        return await super()._remove(path, going)
+
+
+@pytest.fixture
+def memory():
+    return MemoryStore()
+
+
+@pytest.fixture
+def two_stores(memory):
+    kinds = (Interrupted, ObjectStateStore)
+    return [kind(StoreURL("s3://bucket"), lambda: memory, patience=5) for kind in kinds]
+
+
+def test_a_key_that_is_written_before_its_mark_goes_stays(two_stores):
+    async def check():
+        store, other = two_stores
+        await leave_mark(store)
+        store.before_announcing = lambda: other.put("a", b"2", if_absent=True)
+        assert await store.sweep(older_than=NOW) == 0
+        assert (await store.get("a")).value == b"2"
+        assert not await store._sweep_one("a")
+        assert not await store._sweep_one("nothing")
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("if_absent", [True, False])
+def test_a_write_of_a_key_whose_mark_is_going_waits_until_it_is_gone(two_stores, if_absent):
+    async def check():
+        store, other = two_stores
+        await leave_mark(store)
+        write = None
+
+        async def begin_to_write():
+            nonlocal write
+            assert await other.get("a") is None
+            assert not await other.delete("a")
+            write = asyncio.create_task(other.put("a", b"2", if_absent=if_absent))
+            await asyncio.sleep(0.2)
+            assert not write.done()
+            assert await other.sweep(older_than=NOW) == 0  # it leaves that to the first
+
+        store.before_removing = begin_to_write
+        assert await store.sweep(older_than=NOW) == 1
+        await write
+        assert (await store.get("a")).value == b"2"
+
+    asyncio.run(check())
+
+
+def test_a_sweep_goes_through_all_pages_of_a_listing(two_stores, memory, monkeypatch):
+    monkeypatch.setattr("holdfast.stores.objectstore.objects.PAGE", 4)
+
+    async def check():
+        store, _ = two_stores
+        for number in range(10):
+            await leave_mark(store, f"{number}")
+        await store.put("stays", b"1")
+        assert await listed(store) == ["stays"]
+        assert await store.sweep(older_than=NOW) == 10
+        assert [one["path"] for one in memory.list().collect()] == ["stays"]
+
+    asyncio.run(check())
+
+
+def test_of_several_who_sweep_each_mark_is_removed_by_one(s3_server, prefix):
+    async def check():
+        async with (
+            open_state_store(s3_server.url(prefix)) as one,
+            open_state_store(s3_server.url(prefix)) as two,
+        ):
+            for number in range(20):
+                await leave_mark(one, f"{number}")
+            counts = await asyncio.gather(*(s.sweep(older_than=NOW) for s in (one, two)))
+            assert sum(counts) == 20
+            assert s3_server.bucket().list(prefix).collect() == []
+
+    asyncio.run(check())
+
+
+def test_a_mark_whose_removal_may_yet_arrive_is_not_written_over_until_it_cannot(
+    s3_server, prefix, proxy, monkeypatch
+):
+    async def check():
+        url = s3_server.url(prefix, port=proxy.port, patience=0.3)
+        async with open_state_store(url) as store:
+            await leave_mark(store)
+            proxy.lose_next_request(at=b"<Delete")
+            assert await store.sweep(older_than=NOW) == 0
+            assert proxy.lost == 1
+            assert going(s3_server.bucket(), f"{prefix}/a")
+            with pytest.raises(StateStoreError, match="half an hour") as caught:
+                await store.put("a", b"2")
+            assert caught.value.transient
+            assert not caught.value.unknown
+            assert await store.sweep(older_than=NOW) == 0
+            monkeypatch.setattr("holdfast.stores.objectstore.sweeping.STUCK", NOW)
+            await store.put("a", b"2", if_absent=True)
+            assert (await store.get("a")).value == b"2"
+
+    asyncio.run(check())
+
+
+def test_a_removal_that_never_came_is_done_by_a_later_sweep(two_stores, memory, monkeypatch):
+    async def check():
+        store, other = two_stores
+        await leave_mark(store)
+
+        async def die():
+            raise asyncio.CancelledError
+
+        store.before_removing = die
+        with pytest.raises(asyncio.CancelledError):
+            await store.sweep(older_than=NOW)
+        assert going(memory, "a")
+        assert await other.sweep(older_than=NOW) == 0
+        monkeypatch.setattr("holdfast.stores.objectstore.sweeping.STUCK", NOW)
+        assert await other.sweep(older_than=NOW) == 1
+        assert memory.list().collect() == []
+
+    asyncio.run(check())
+
+
+def test_a_step_of_a_sweep_whose_answer_gets_lost_is_done_once(s3_server, prefix, proxy):
+    async def check():
+        async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
+            for mark in (b"holdfast 1 going", b"<Delete"):
+                await leave_mark(store)
+                proxy.lose_next_answer(after=mark)
+                assert await store.sweep(older_than=NOW) == 1
+                assert s3_server.bucket().list(prefix).collect() == []
+            assert proxy.lost == 2
+
+    asyncio.run(check())
+
+
+def test_who_may_not_delete_is_told_and_leaves_keys_that_can_be_written(s3_server, prefix):
+    async def check():
+        async with open_state_store(s3_server.url(prefix, **KEEPER)) as store:
+            await leave_mark(store)
+            await leave_mark(store, "b")
+            with pytest.raises(StateStoreError, match=re.escape("refused access")) as caught:
+                await store.sweep(older_than=NOW)
+            assert not caught.value.transient
+            assert not going(s3_server.bucket(), f"{prefix}/a")
+            await store.put("a", b"2", if_absent=True)
+            await store.put("b", b"2")
+            assert await listed(store) == ["a", "b"]
+
+    asyncio.run(check())
