@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SOURCES := $(shell find src -name '*.py') setup.py pyproject.toml
+# Two at a time, a file at a time, as most of the time goes into waiting for disks and servers.
+PARALLEL := --numprocesses 2 --dist loadfile
 BENCHMARKS := $(patsubst benchmarks/%.py,bench-%,$(filter-out benchmarks/harness.py,$(wildcard benchmarks/*.py)))
 
 .PHONY: demo test lint test-compiled test-pure bench $(BENCHMARKS) docs clean
@@ -26,12 +28,12 @@ lint: $(VENV)/tools
 # The whole suite runs over the compiled package, and what is compiled once more interpreted.
 test-compiled: $(VENV)/tools
 	@rm -f .coverage*
-	HOLDFAST_EXPECT=compiled $(BIN)/coverage run -m pytest -q
+	HOLDFAST_EXPECT=compiled $(BIN)/coverage run -m pytest -q $(PARALLEL)
 
 test-pure: $(VENV)/tools
 	@rm -rf build/pure && mkdir -p build/pure && cp -r src/holdfast build/pure/
 	@find build/pure -name '*.so' -delete -o -name '*.pyd' -delete
-	HOLDFAST_EXPECT=interpreted PYTHONPATH=build/pure $(BIN)/coverage run -m pytest -q \
+	HOLDFAST_EXPECT=interpreted PYTHONPATH=build/pure $(BIN)/coverage run -m pytest -q $(PARALLEL) \
 		tests/state tests/values tests/test_public_api.py
 
 bench: $(BENCHMARKS)

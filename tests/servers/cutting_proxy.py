@@ -120,7 +120,7 @@ class CuttingProxy:
     def __exit__(self, *problem: object) -> None:
         if self._return is not None:
             self._return.cancel()
-        self._do(self._refuse())
+        self._do(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -144,6 +144,15 @@ class CuttingProxy:
             self._server = None
         await self._cut()
 
+    async def _end(self) -> None:
+        await self._refuse()
+        await asyncio.sleep(0)  # or else a task that has not begun would never close its socket
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:  # those that were about to connect
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+        await asyncio.sleep(0.01)  # in which the sockets are closed
+
     async def _cut(self) -> None:
         tasks = [route.task for route in self._routes if route.task is not None]
         for task in tasks:
@@ -155,8 +164,8 @@ class CuttingProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             far = await asyncio.open_connection("127.0.0.1", self.to)
-        except OSError:
-            writer.close()
+        except (OSError, asyncio.CancelledError):
+            writer.transport.abort()
             return
         route = Route(reader, writer, *far, task=asyncio.current_task())
         self._routes.add(route)
@@ -165,12 +174,13 @@ class CuttingProxy:
             with suppress(asyncio.CancelledError):  # by _cut, which waits for the end of this
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
+            # At once, as it may be cancelled once more in what follows.
             for end in (route.near_writer, route.far_writer):
                 end.transport.abort()
             self._routes.discard(route)
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
 
     async def _there(self, route: Route) -> None:
         while data := await route.near_reader.read(CHUNK):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+import secrets
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -99,6 +100,7 @@ class RedisStateStore(RemoteStateStore[Client]):
     """
 
     atomic_put_many = True
+    atomic_get_many = True
     failures = (RedisError,)
 
     def __init__(
@@ -204,18 +206,12 @@ class RedisStateStore(RemoteStateStore[Client]):
 
     async def _write(self, script: str, members: Sequence[bytes], values: Iterable[bytes]) -> Any:
         """What a script answers that writes, with a mark that is the same on all attempts."""
-        mark = self._mark + new_etag().encode()
+        mark = self._mark + secrets.token_hex(16).encode()
         keys = [self._keys, mark, *(self._entry + member for member in members)]
         arguments = [b"%d" % self._mark_seconds, *values]
         return await self._run(
             lambda client, _unsure: client.run(script, keys, arguments), writes=True
         )
-
-    def _presentable(self, cause: BaseException | None) -> BaseException | None:
-        if cause is not None:
-            # Its frames have the password as a local variable.
-            cause.__context__ = cause.__cause__ = cause.__traceback__ = None
-        return super()._presentable(cause)
 
     def _explained(self, error: Exception) -> StateStoreError:
         said = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")

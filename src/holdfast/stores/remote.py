@@ -1,10 +1,11 @@
 """What backends behind a network share: a client per event loop, time limits, and safe retries.
 
-The hard part of a retry is a write whose answer got lost: it may have been done. Here every write
-carries a mark of its own (its new etag, a header, a message id) that is the same on every attempt,
-so that a second attempt recognises the first one's work: a conditional write is never applied twice
-and never reports a conflict with itself. Where a conflict cannot be told from the success of the
-lost attempt followed by somebody else's write, the error says that the outcome is not known.
+The hard part of a retry is a write whose answer got lost: it may have been done. So every write
+carries a mark of its own (a token that is kept beside it, in it, or in its headers), the same on
+every attempt, by which a second attempt knows the first one's work: a conditional write is never
+applied twice and never reports a conflict with itself. Where a backend cannot keep such marks for
+long enough, and a conflict cannot be told from the success of the lost attempt followed by somebody
+else's write, the error says that the outcome is not known.
 """
 
 from __future__ import annotations
@@ -165,7 +166,11 @@ class RemoteStateStore(Backend, Generic[Client]):
 
     def _presentable(self, cause: BaseException | None) -> BaseException | None:
         """The driver's error, unless its text would show a secret."""
-        return cause if cause is None or self._url.scrubbed(str(cause)) == str(cause) else None
+        if cause is None or self._url.scrubbed(str(cause)) != str(cause):
+            return None
+        # The frames of a driver have the password among their variables.
+        cause.__context__ = cause.__cause__ = cause.__traceback__ = None
+        return cause
 
     def _doubtful(self, conflict: ConflictError) -> StateStoreError:
         return StateStoreError(

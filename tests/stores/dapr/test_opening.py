@@ -80,7 +80,8 @@ def test_a_client_that_was_closed_is_told(sidecar, namespace):
 def test_its_constructor_is_as_the_design_says(sidecar):
     with DaprClient() as dapr_client:
         store = DaprStateStore(dapr_client, namespace="research")
-        assert store.namespace == DaprStateStore(dapr_client).namespace == "research"
+        assert store.namespace == "research"
+        assert DaprStateStore(dapr_client).namespace == "holdfast"
         assert store.store_name == "statestore"
         assert repr(store) == "<DaprStateStore dapr://statestore?namespace=research>"
         other = DaprStateStore(dapr_client, "a|b", store_name="other")

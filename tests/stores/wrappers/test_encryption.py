@@ -199,7 +199,7 @@ def test_one_bad_value_of_many_is_named(inner, store):
     done(store.put_many([Put(key, b"1") for key in "abc"]))
     done(inner.put("b", b"plain"))
     with pytest.raises(IntegrityError, match="'b' is not encrypted"):
-        done(store.get_many("abc"))
+        done(store.get_many(list("abc")))
 
 
 def test_a_value_too_large_for_the_cipher_is_refused_before_anything_is_written(
@@ -276,7 +276,7 @@ def test_reencrypting_does_not_undo_what_others_write_meanwhile():
         lambda: old.delete("c"),
     ]
     assert done(reencrypt(rotated)) == 1
-    found = done(rotated.get_many("abc"))
+    found = done(rotated.get_many(list("abc")))
     assert {key: entry.value for key, entry in found.items()} == {"a": b"2", "b": b"2"}
     assert stored(inner, "a")[6:9] == b"new"
 
@@ -352,7 +352,7 @@ def test_large_values_are_worked_on_outside_the_event_loop(inner, size, in_loop)
         await watched.put("a", bytes(size))
         await watched.get("a")
         await watched.put_many([Put("a", bytes(size // 2)), Put("b", bytes(size))])
-        await watched.get_many("ab")
+        await watched.get_many(list("ab"))
 
     done(use())
     assert len(watched.threads) == 6

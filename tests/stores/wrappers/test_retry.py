@@ -231,7 +231,7 @@ def test_a_write_without_a_condition_is_repeated(inner, store, fault):
     assert done(store.get("a")) == Entry(b"1", etag)
     inner.plan = [fault] * 4
     etags = done(store.put_many([Put("a", b"2"), Put("b", b"2")]))
-    assert done(store.get_many("ab")) == {"a": Entry(b"2", etags[0]), "b": Entry(b"2", etags[1])}
+    assert done(store.get_many(list("ab"))) == {"a": Entry(b"2", etags[0]), "b": Entry(b"2", etags[1])}
 
 
 @pytest.mark.parametrize("fault", [Before(refused()), Before(lost()), After(lost())])
@@ -240,7 +240,7 @@ def test_a_batch_without_conditions_is_repeated_where_it_stopped_in_the_middle(f
     store = retrying(inner)
     inner.plan = [None, fault, None, fault]
     etags = done(store.put_many([Put(key, b"1") for key in "abc"]))
-    found = done(store.get_many("abc"))
+    found = done(store.get_many(list("abc")))
     assert list(found.values()) == [Entry(b"1", etag) for etag in etags]
 
 
@@ -317,7 +317,7 @@ def test_a_conditional_batch_does_not_meet_what_it_wrote_before_it_stopped():
     inner.plan = [None, Before(refused()), Before(refused()), None, Before(refused())]
     puts = [Put(key, b"1", if_absent=True) for key in "abc"]
     etags = done(store.put_many(puts))
-    found = done(store.get_many("abc"))
+    found = done(store.get_many(list("abc")))
     assert list(found.values()) == [Entry(b"1", etag) for etag in etags]
 
 
@@ -328,7 +328,7 @@ def test_a_conditional_batch_stops_where_an_answer_got_lost():
     with pytest.raises(StateStoreError) as caught:
         done(store.put_many([Put(key, b"1", if_absent=True) for key in "abc"]))
     assert caught.value.unknown
-    assert done(store.get_many("abc")).keys() == {"a", "b"}
+    assert done(store.get_many(list("abc"))).keys() == {"a", "b"}
 
 
 # ---- deletes -------------------------------------------------------------------------------------

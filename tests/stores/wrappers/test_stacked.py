@@ -101,7 +101,7 @@ def test_what_goes_in_comes_out_in_any_order(names):
         etag = await store.put("a", VALUE, if_absent=True)
         etags = await store.put_many([Put("a", VALUE * 400, if_match=etag), Put("b", b"")])
         assert await store.get("a") == Entry(VALUE * 400, etags[0])
-        assert await store.get_many("abc") == {
+        assert await store.get_many(list("abc")) == {
             "a": Entry(VALUE * 400, etags[0]),
             "b": Entry(b"", etags[1]),
         }

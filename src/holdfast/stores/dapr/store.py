@@ -36,7 +36,7 @@ from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
 from holdfast.stores.urls import StoreURL
 
 COMPONENT = "statestore"
-NAMESPACE = "research"
+NAMESPACE = "holdfast"
 ROOM = 256
 STUCK = 5
 

@@ -1,4 +1,4 @@
-"""PostgreSQL: one table, a row a key, every operation one statement or one transaction.
+"""PostgreSQL: a table, a row a key, every operation one statement or one transaction.
 
 A key is text in the order of code points (collation "C"). Text of PostgreSQL has no NUL, so the two
 lowest characters are escaped in a way that keeps the order. A row of an index has 2,700 bytes at
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from hashlib import sha256
@@ -97,11 +98,12 @@ class PostgresStateStore(RemoteStateStore[Pool]):
 
     A write is durable and seen by everybody when its call returns, unless the server was told
     otherwise (``fsync``, ``synchronous_commit``). ``put_many`` is one transaction. ``get_many`` and
-    each page of a listing see one moment. A value has at most 1 GB. The table is made on first use,
-    where the role may; one that is there is used as it is.
+    each page of a listing see one moment. A value has at most 1 GB. The table and that of its marks
+    are made on first use, where the role may; those that are there are used as they are.
     """
 
     atomic_put_many = True
+    atomic_get_many = True
     failures = (psycopg.Error,)
 
     def __init__(
@@ -221,7 +223,7 @@ class PostgresStateStore(RemoteStateStore[Pool]):
 
     async def _once(self, write: Callable[[Link, str], Awaitable[bool]]) -> bool:
         """Do a write that marks itself with a token; whether it wrote, in any of its attempts."""
-        token = new_etag()
+        token = secrets.token_hex(16)
 
         async def attempt(pool: Pool, unsure: bool) -> bool:  # noqa: FBT001 - as _run calls it
             async with pool.connection() as connection:

@@ -84,7 +84,7 @@ class PrefixedStateStore(WrappedStateStore):
                 f"a key under the prefix {shown(self.prefix)} has at most {self._room:,} bytes in "
                 f"UTF-8; this one has {size:,}: {shown(key)}"
             )
-        return self.prefix + str(key)
+        return self.prefix + checked_key(key)
 
     def _without(self, key: str) -> str:
         return key[len(self.prefix) :]
