@@ -5,7 +5,13 @@ They need pytest and Hypothesis: ``pip install 'holdfast[testing]'``.
 
 from __future__ import annotations
 
-from holdfast.testing.state_machine import compare_with_memory
-from holdfast.testing.state_store_suite import StateStoreSuite
+import pytest
+
+# Before they are imported: or else a check that fails would not say what was compared.
+for _suite in ("writing_suite", "listing_suite", "sharing_suite", "state_machine"):
+    pytest.register_assert_rewrite(f"holdfast.testing.{_suite}")
+
+from holdfast.testing.state_machine import compare_with_memory  # noqa: E402
+from holdfast.testing.state_store_suite import StateStoreSuite  # noqa: E402
 
 __all__ = ["StateStoreSuite", "compare_with_memory"]

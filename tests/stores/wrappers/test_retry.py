@@ -231,7 +231,10 @@ def test_a_write_without_a_condition_is_repeated(inner, store, fault):
     assert done(store.get("a")) == Entry(b"1", etag)
     inner.plan = [fault] * 4
     etags = done(store.put_many([Put("a", b"2"), Put("b", b"2")]))
-    assert done(store.get_many(list("ab"))) == {"a": Entry(b"2", etags[0]), "b": Entry(b"2", etags[1])}
+    assert done(store.get_many(list("ab"))) == {
+        "a": Entry(b"2", etags[0]),
+        "b": Entry(b"2", etags[1]),
+    }
 
 
 @pytest.mark.parametrize("fault", [Before(refused()), Before(lost()), After(lost())])
