@@ -1,0 +1,255 @@
+"""State over time: keyframes bound every load, and change nothing of what it gives."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast import ConflictError, IntegrityError, InvalidDocumentError, Store
+from holdfast.log import keyframes, timeline
+from holdfast.log.event_log import Position
+from holdfast.log.events import draft
+from holdfast.log.timeline import Timeline
+from holdfast.stores.memory import MemoryStateStore
+from loops import in_loop
+
+PLACE = "sessions/s/"
+
+
+class Counting(MemoryStateStore):
+    """Counts what is read."""
+
+    def __init__(self):
+        super().__init__()
+        self.reads = []
+
+    async def _get(self, key):
+        self.reads.append(key)
+        return await super()._get(key)
+
+    async def _get_many(self, keys):
+        self.reads += keys
+        return await super()._get_many(keys)
+
+
+class Recorder:
+    """A session in short: every commit sets and deletes, and a keyframe is written when due."""
+
+    def __init__(self, state_store):
+        self.state_store = state_store
+        self.timeline = Timeline(state_store, PLACE)
+        self.store = Store()
+        self.past = {0: self.store.snapshot()}
+
+    async def commit(self, set_=(), delete=(), events=1):
+        drafts = [draft("state.set", set_=list(set_), delete=list(delete))]
+        drafts += [draft("tool.called", {"n": number}) for number in range(events - 1)]
+        self.store.apply(drafts[0].changes)
+        await self.timeline.commit(drafts)
+        state = self.store.snapshot()
+        self.past[self.timeline.log.end.seq] = state
+        if self.timeline.is_keyframe_due(state):
+            await self.timeline.write_keyframe(state)
+
+    async def check(self, seqs=None):
+        for seq in self.past if seqs is None else seqs:
+            loaded = await Timeline(self.state_store, PLACE).load(seq)
+            assert loaded.store.snapshot().digest == self.past[seq].digest
+            assert loaded.end.seq == seq
+
+
+async def grown(commits, state_store=None, size=50):
+    recorder = Recorder(state_store or Counting())
+    for number in range(commits):
+        await recorder.commit([("messages", f"{number:06}", "x" * size)])
+    return recorder
+
+
+def keyframes_of(store):
+    return [key for key in store._keys if "/keyframes/" in key]
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """A keyframe after few segments, and chains of few keyframes."""
+    monkeypatch.setattr(timeline, "MOST_SEGMENTS", 4)
+    monkeypatch.setattr(timeline, "LONGEST_CHAIN", 3)
+
+
+@in_loop
+async def test_every_moment_loads_as_it_was(often):
+    recorder = await grown(30)
+    assert len(keyframes_of(recorder.state_store)) == 7
+    await recorder.check()
+
+
+@in_loop
+async def test_a_load_reads_a_bounded_part_of_the_log(often):
+    recorder = await grown(100)
+    recorder.state_store.reads.clear()
+    await recorder.check([99])
+    read = recorder.state_store.reads
+    assert len([key for key in read if "/log/" in key]) < 4 + 1
+    assert len([key for key in read if "/keyframes/" in key]) <= 3 + 1
+
+
+@in_loop
+async def test_a_state_that_only_grows_is_kept_about_once_in_keyframes(monkeypatch):
+    monkeypatch.setattr(timeline, "MOST_SEGMENTS", 8)
+    monkeypatch.setattr(timeline, "SLACK", 1000)
+    recorder = await grown(160, size=500)
+    frames = [
+        keyframes.decoded(key, recorder.state_store._entries[key].value)
+        for key in keyframes_of(recorder.state_store)
+    ]
+    assert sum(frame.size for frame in frames) < 1.3 * recorder.store.snapshot().size_bytes
+    await recorder.check([1, 80, 159, 160])
+
+
+@in_loop
+async def test_a_state_that_is_overwritten_again_and_again_gets_keyframes_by_bytes(monkeypatch):
+    monkeypatch.setattr(timeline, "SLACK", 2000)
+    recorder = Recorder(Counting())
+    for number in range(60):
+        await recorder.commit([("state", "plan", f"{number}" * 200)])
+    assert 2 < len(keyframes_of(recorder.state_store)) < 30
+    await recorder.check()
+    recorder.state_store.reads.clear()
+    await recorder.check([60])
+    assert len(recorder.state_store.reads) < 12
+
+
+@in_loop
+async def test_what_is_opened_goes_on_where_it_ended(often):
+    recorder = await grown(10)
+    again = Recorder(recorder.state_store)
+    loaded = await again.timeline.open()
+    assert loaded.store.snapshot().digest == recorder.store.snapshot().digest
+    assert again.timeline.log.end == recorder.timeline.log.end
+    again.store = loaded.store
+    for number in range(10, 20):
+        await again.commit([("messages", f"{number:06}", "y")])
+    await again.check([seq for seq in again.past if seq > 10])
+    with pytest.raises(ConflictError):
+        await recorder.commit([("messages", "late", 1)])
+
+
+@in_loop
+async def test_a_moment_in_the_middle_of_a_commit_loads_too(often):
+    recorder = Recorder(Counting())
+    for number in range(10):
+        await recorder.commit([("messages", f"{number}", number)], events=3)
+    loaded = await Timeline(recorder.state_store, PLACE).load(14)
+    assert loaded.end.seq == 14
+    assert loaded.store.get("messages", "4") == 4
+    assert not loaded.store.contains("messages", "5")
+    following = recorder.timeline.log.read(15, 15)
+    assert [event.prev async for event in following] == [loaded.end.hash]
+
+
+@in_loop
+async def test_two_who_write_the_same_keyframe_do_not_disturb_each_other(often):
+    recorder = await grown(3)
+    other = Timeline(recorder.state_store, PLACE)
+    loaded = await other.open()
+    await recorder.timeline.write_keyframe(recorder.store.snapshot())
+    await other.write_keyframe(loaded.store.snapshot())
+    assert len(keyframes_of(recorder.state_store)) == 1
+    await recorder.check()
+
+
+@in_loop
+async def test_a_keyframe_that_the_caller_knows_is_begun_with(often):
+    recorder = await grown(20)
+    recorder.state_store.reads.clear()
+    loaded = await Timeline(recorder.state_store, PLACE).load(7, near=0)
+    assert loaded.store.snapshot().digest == recorder.past[7].digest
+    assert not [key for key in recorder.state_store.reads if "/keyframes/" in key]
+
+
+DAMAGE = {
+    "cut short": lambda data: data[:-10],
+    "a flipped bit": lambda data: data[:40] + bytes([data[40] ^ 1]) + data[41:],
+    "no gzip": lambda data: b"{}",
+    "other JSON": lambda data: gzip.compress(b"[]"),
+    "other content": lambda data: gzip.compress(gzip.decompress(data).replace(b"xx", b"xy", 1)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_keyframe_is_named_and_other_moments_still_load(often, damage):
+    async def work():
+        recorder = await grown(6)
+        (key,) = keyframes_of(recorder.state_store)
+        entry = await recorder.state_store.get(key)
+        await recorder.state_store.put(key, DAMAGE[damage](entry.value))
+        with pytest.raises(IntegrityError, match=f"{key} is damaged"):
+            await Timeline(recorder.state_store, PLACE).load()
+        await recorder.check([1, 2, 3])
+
+    asyncio.run(work())
+
+
+@in_loop
+async def test_a_missing_keyframe_of_a_chain_is_named(often):
+    recorder = await grown(12)
+    first, *_ = keyframes_of(recorder.state_store)
+    await recorder.state_store.delete(first)
+    with pytest.raises(IntegrityError, match=f"{first} is missing"):
+        await Timeline(recorder.state_store, PLACE).load()
+
+
+@in_loop
+async def test_a_keyframe_of_a_newer_format_is_refused(often):
+    recorder = await grown(4)
+    (key,) = keyframes_of(recorder.state_store)
+    tree = json.loads(gzip.decompress((await recorder.state_store.get(key)).value))
+    tree["format"] = 2
+    await recorder.state_store.put(key, gzip.compress(json.dumps(tree).encode()))
+    with pytest.raises(InvalidDocumentError, match="newer Holdfast"):
+        await Timeline(recorder.state_store, PLACE).load()
+
+
+def test_the_same_state_gives_the_same_bytes():
+    changes = {"set": [("n", "k", (1, 2))], "delete": [("n", "gone")]}
+    data, size = keyframes.encoded(7, "hash", (3,), changes)
+    assert keyframes.encoded(7, "hash", (3,), changes)[0] == data
+    frame = keyframes.decoded("key", data)
+    assert (frame.seq, frame.hash, frame.chain, frame.changes) == (7, "hash", (3,), changes)
+    assert frame.size == size
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(st.sampled_from("abcdef"), st.integers() | st.text(max_size=30)),
+            st.sets(st.sampled_from("abcdef")),
+        ),
+        max_size=25,
+    )
+)
+def test_any_history_loads_at_any_moment(steps):
+    async def work():
+        recorder = Recorder(Counting())
+        for values, gone in steps:
+            await recorder.commit(
+                [("state", key, value) for key, value in values.items()],
+                [("state", key) for key in gone],
+            )
+        await recorder.check()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timeline, "MOST_SEGMENTS", 3)
+        patch.setattr(timeline, "LONGEST_CHAIN", 2)
+        patch.setattr(timeline, "SLACK", 100)
+        asyncio.run(work())
+
+
+def test_a_position_begins_before_the_first_event():
+    assert Position() == Position(0, "")
