@@ -204,9 +204,10 @@ class BareObjects:
 
 
 class BareNats:
-    """A bucket of nats-py."""
+    """A bucket of nats-py; its names as the stream behind it tells them."""
 
-    def __init__(self, bucket: Any) -> None:
+    def __init__(self, stream: Any, bucket: Any) -> None:
+        self.stream = stream
         self.bucket = bucket
 
     async def put(self, key: str, value: bytes) -> object:
@@ -219,8 +220,9 @@ class BareNats:
         return [await self.put(key, value) for key, value in pairs]
 
     async def page(self, prefix: str) -> object:
-        start = prefix.replace("/", ".")
-        return sorted(key for key in await self.bucket.keys() if key.startswith(start))[:PAGE]
+        below = f"$KV.bare.{prefix.replace('/', '.')}>"
+        found = await self.stream.stream_info("KV_bare", subjects_filter=below)
+        return sorted(found.state.subjects)[:PAGE]
 
 
 class BareDapr:
@@ -281,7 +283,8 @@ async def pair(name: str, folder: Path) -> AsyncIterator[tuple[Bare, holdfast.St
                 url = server.url()
                 connected = await nats.connect(server.url())
                 stack.push_async_callback(connected.close)
-                bare = BareNats(await connected.jetstream().create_key_value(bucket="bare"))
+                stream = connected.jetstream()
+                bare = BareNats(stream, await stream.create_key_value(bucket="bare"))
             case _:
                 server = stack.enter_context(DaprStandIn())
                 os.environ.update(server.environment)

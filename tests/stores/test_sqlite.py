@@ -304,7 +304,7 @@ def test_giving_space_back_is_no_part_of_what_was_asked(path):
                     other.execute("BEGIN IMMEDIATE")
                     return True
 
-                assert await store._write(delete_and_be_overtaken)
+                assert await store._write(delete_and_be_overtaken, removes=True)
             await store.put("a", b"1")
 
     done(use())

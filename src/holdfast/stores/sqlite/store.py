@@ -68,6 +68,7 @@ class SqliteStateStore(Backend):
     def __init__(self, path: str | os.PathLike[str], *, timeout: float = TIMEOUT) -> None:
         self.place = f"sqlite:///{os.fspath(path)}"
         self._connections = Connections(path, self.place, timeout)
+        self._writes = 0
         self._start_threads()
 
     def _start_threads(self) -> None:
@@ -110,7 +111,7 @@ class SqliteStateStore(Backend):
                 database.execute("DELETE FROM entries WHERE key = ?", (key,))
             return found is not None
 
-        return await self._write(remove)
+        return await self._write(remove, removes=True)
 
     async def _page(self, span: Span, count: int) -> Sequence[str]:
         def read(database: sqlite3.Connection) -> list[str]:
@@ -143,7 +144,7 @@ class SqliteStateStore(Backend):
 
         return await self._in_thread(run, writes=False)
 
-    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _write(self, work: Callable[[sqlite3.Connection], T], *, removes: bool = False) -> T:
         def run() -> T:
             with self._explaining():
                 connected = self._connections.writing()
@@ -153,7 +154,9 @@ class SqliteStateStore(Backend):
                         f"{self.place} was removed or replaced while in use, and what was written "
                         "to it with it: see who did, then write again"
                     )
-                give_space_back(connected.database)
+                self._writes += 1
+                if removes or self._writes % 64 == 0:
+                    give_space_back(connected.database)
                 return answer
 
         return await self._in_thread(run, writes=True)
