@@ -6,13 +6,14 @@ import asyncio
 import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from holdfast import IntegrityError, StateStoreError, open_state_store
 from holdfast.stores.sqlite import SqliteStateStore
+from holdfast.stores.sqlite.connections import Connections
 from holdfast.testing import StateStoreSuite
 
 
@@ -229,6 +230,55 @@ def test_a_reader_that_was_locked_out_sees_what_is_written_later(path):
                 assert {entry.value for entry in found} == {value}
 
     done(look())
+
+
+@pytest.fixture
+def not_to_be_written(monkeypatch):
+    """As a folder is that cannot be written, for whoever runs the tests."""
+    really = Connections._connected
+
+    @contextmanager
+    def refusing(self, mode):
+        if mode in ("rw", "ro"):
+            error = sqlite3.OperationalError("attempt to write a readonly database")
+            error.sqlite_errorcode = sqlite3.SQLITE_READONLY
+            raise error
+        with really(self, mode) as connected:
+            yield connected
+
+    monkeypatch.setattr(Connections, "_connected", refusing)
+
+
+def test_a_database_that_cannot_be_written_is_read_as_it_is_at_each_call(path, not_to_be_written):
+    async def look():
+        async with SqliteStateStore(path) as store:
+            assert (await store.get("a")).value == b"1"
+            with closing(sqlite3.connect(path)) as other, other:
+                other.execute("UPDATE entries SET value = x'32'")
+            assert (await store.get("a")).value == b"2"
+            assert connections(store) == []
+
+    done(put_one(path))
+    done(look())
+
+
+def test_one_that_was_not_closed_needs_to_be_written_even_to_be_read(path, not_to_be_written):
+    done(put_one(path))
+    Path(f"{path}-wal").write_bytes(b"some frames")
+    with pytest.raises(StateStoreError, match="was not closed"):
+        done(get_one(path))
+
+
+def test_who_turns_the_log_on_at_the_same_time_is_waited_for(path, monkeypatch):
+    async def use(seconds):
+        async with SqliteStateStore(path, timeout=seconds) as store:
+            await store.put("a", b"1")
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StateStoreError, match="holds its lock"):
+            done(use(0.1))
+    done(use(1))
 
 
 def test_the_working_folder_may_change(tmp_path, monkeypatch):
