@@ -300,16 +300,43 @@ def remove(path):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
 
 
-def test_a_file_that_is_removed_while_in_use_is_made_anew(path):
+def test_a_file_that_is_removed_while_in_use_is_told_of_until_it_is_opened_again(path):
     async def use():
         async with SqliteStateStore(path) as store:
             await store.put("a", b"1")
             assert (await store.get("a")).value == b"1"
             remove(path)
-            assert await store.get("a") is None
-            await store.put("b", b"2")
-            assert (await store.get("b")).value == b"2"
+            for call in (lambda: store.get("a"), lambda: store.put("b", b"2")) * 2:
+                with pytest.raises(StateStoreError, match="removed or replaced.*open it again"):
+                    await call()
+        assert not path.exists()
+        await put_one(path, "b", b"2")
         assert (await get_one(path, "b")).value == b"2"
+
+    done(use())
+
+
+def test_a_backup_put_in_the_place_of_an_open_file_stays_as_it_is(path):
+    backup = path.with_name("backup.db")
+
+    async def use():
+        async with SqliteStateStore(path) as store:
+            await store.put("a", b"backed up")
+            with closing(sqlite3.connect(path)) as there, closing(sqlite3.connect(backup)) as copy:
+                there.backup(copy)
+            for number in range(50):
+                await store.put(f"later/{number}", b"x" * 5000)
+            await store.put("a", b"later")
+            backup.rename(path)
+            with pytest.raises(StateStoreError, match="removed or replaced"):
+                await store.put("b", b"1")
+            with pytest.raises(StateStoreError, match="removed or replaced"):
+                await store.get("a")
+        for suffix in ("-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+        async with SqliteStateStore(path) as store:
+            assert [key async for key in store.list()] == ["a"]
+            assert (await store.get("a")).value == b"backed up"
 
     done(use())
 

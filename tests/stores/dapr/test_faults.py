@@ -285,3 +285,19 @@ def test_who_would_be_refused_by_our_own_write_is_not_sent():
             await sidecar.read(["bad"])
 
     asyncio.run(work())
+
+
+def test_a_call_that_waits_while_the_store_is_closed_is_told_so(open_store, sidecar):
+    async def close_meanwhile():
+        store = open_store()
+        await store.put("first", b"1")
+        sidecar.fault("GetState", "hold", seconds=1.0, times=50)
+        sidecar.fault("GetBulkState", "hold", seconds=1.0, times=50)
+        waiting = [asyncio.create_task(store.put(f"k{n}", b"1")) for n in range(3)]
+        await asyncio.sleep(0.3)
+        await store.close()
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    for answer in asyncio.run(close_meanwhile()):
+        assert isinstance(answer, StateStoreError)
+        assert "closed" in str(answer)

@@ -66,12 +66,12 @@ def test_a_client_that_was_closed_is_told(sidecar, namespace):
         async with DaprStateStore(DaprClient(), namespace) as store:
             assert await store.get("a") is None
             store._given.close()
-            with pytest.raises(StateStoreError, match="given is closed"):
+            with pytest.raises(StateStoreError, match="client of Dapr is closed"):
                 await store.get("a")
         client = AsyncDaprClient()
         await client.close()
         async with DaprStateStore(client, namespace) as store:
-            with pytest.raises(StateStoreError, match="given is closed"):
+            with pytest.raises(StateStoreError, match="client of Dapr is closed"):
                 await store.put("a", b"1")
 
     asyncio.run(work())

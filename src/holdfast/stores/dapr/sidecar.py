@@ -224,10 +224,16 @@ class Sidecar:
             if self._blocking:
                 return await asyncio.to_thread(call, **arguments)
             return await call(**arguments)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled the caller: the client was closed while it was waiting.
+            raise self._failed("the store was closed while it was at work", unknown=True) from None
         except (grpc.aio.UsageError, ValueError) as error:
             if "closed" not in str(error):
                 raise
-            raise self._failed("the client of Dapr that it was given is closed") from error
+            raise self._failed("the client of Dapr is closed: open another") from error
 
     @contextmanager
     def _crowd(self, name: str) -> Iterator[Crowd]:

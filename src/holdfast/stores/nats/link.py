@@ -168,6 +168,8 @@ class Link:
         nats-py waits for its time limit where the connection is lost or the user has no right.
         """
         task = asyncio.create_task(question)
+        # Whoever asked may be cancelled in the moment in which it fails, and not hear of it.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._asking[task] = subject
         try:
             while not (await asyncio.wait((task,), timeout=PULSE))[0] and not self.ended:

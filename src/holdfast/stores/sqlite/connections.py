@@ -37,7 +37,7 @@ INHERITED: list[Connected] = []
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """A connection, and which file it is to: a path may get another one."""
+    """A connection, and which file it is to: its path may get another one."""
 
     database: sqlite3.Connection
     file: tuple[int, int]
@@ -53,6 +53,7 @@ class Connections:
         self.timeout = min(timeout, LONGEST_TIMEOUT)
         self.process = os.getpid()
         self._own = local()  # of each thread: its connection
+        self._file: tuple[int, int] | None = None  # the one that the first connection was to
         self._connections: list[Connected] = []
 
     def after_a_fork(self) -> Connections:
@@ -120,15 +121,23 @@ class Connections:
 
     def _kept(self) -> Connected | None:
         """The connection that this thread has, if it is to the file that is there now."""
+        if self._file is not None and self._file != file_of(self.path):
+            # The log beside it belongs to the former file, and would be folded into the new one.
+            raise self._replaced()
         own: Connected | None = getattr(self._own, "connected", None)
-        if own is not None and own.file != file_of(self.path):
-            self._forget(own)
-            return None
         return own
+
+    def _replaced(self) -> StateStoreError:
+        return StateStoreError(
+            f"{self.place} was removed or replaced while in use: close all stores that have it "
+            f"open, remove {self.path.name}-wal and {self.path.name}-shm, if they are there, and "
+            "open it again"
+        )
 
     @contextmanager
     def _connected(self, mode: str) -> Iterator[Connected]:
         """A new connection, which is kept unless the block fails."""
+        before = self._file or file_of(self.path)
         database = sqlite3.connect(
             f"file:{quote(str(self.path))}?mode={mode}",
             uri=True,
@@ -139,11 +148,15 @@ class Connections:
         try:
             database.execute("PRAGMA synchronous = FULL")
             database.execute(f"PRAGMA journal_size_limit = {LARGEST_LOG}")
-            connected = Connected(database, file_of(self.path) or (0, 0))
+            file = file_of(self.path)
+            if file is None or before not in (None, file):
+                raise self._replaced()
+            connected = Connected(database, file)
             yield connected
         except BaseException:
             database.close()
             raise
+        self._file = connected.file
         self._connections.append(connected)
 
     def _forget(self, connected: Connected) -> None:

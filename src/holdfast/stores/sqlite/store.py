@@ -23,7 +23,6 @@ from holdfast.stores.gate import Span
 from holdfast.stores.local import explained
 from holdfast.stores.sqlite.connections import (
     Connections,
-    file_of,
     give_space_back,
     primary,
     transaction,
@@ -149,11 +148,7 @@ class SqliteStateStore(Backend):
             with self._explaining():
                 connected = self._connections.writing()
                 answer = work(connected.database)
-                if file_of(self._connections.path) != connected.file:
-                    raise StateStoreError(
-                        f"{self.place} was removed or replaced while in use, and what was written "
-                        "to it with it: see who did, then write again"
-                    )
+                self._connections.writing()  # which refuses, if the file is not there any more
                 self._writes += 1
                 if removes or self._writes % 64 == 0:
                     give_space_back(connected.database)
