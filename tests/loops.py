@@ -1,4 +1,4 @@
-"""Coroutines as tests that pytest can run by itself."""
+"""Coroutines, run to their end: within a test, or as a test that pytest can run by itself."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ def in_loop(test):
         asyncio.run(test(**fixtures))
 
     return run
+
+
+def done(work):
+    """What a coroutine gives."""
+    return asyncio.run(work)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import json
 import uuid
@@ -17,11 +16,8 @@ from holdfast.log.changes import fold
 from holdfast.log.event_log import Position
 from holdfast.log.events import content, draft, read_content
 from holdfast.stores.memory import MemoryStateStore
+from loops import done
 from samples import identical, values
-
-
-def done(work):
-    return asyncio.run(work)
 
 
 def message(number, text="hello"):
@@ -62,10 +58,9 @@ def test_events_come_back_as_they_were_appended():
     async def work():
         store = MemoryStateStore()
         log = EventLog(store, "sessions/s/")
-        first = await log.append(
-            [message(1), draft("llm.called", {"tokens": 12, "at": dt.date.max})]
-        )
-        second = await log.append([draft("state.deleted", None, delete=[("state", "plan")])])
+        called = draft("llm.called", {"tokens": 12, "at": dt.date.max})
+        first = (await log.append([message(1), called])).events
+        second = (await log.append([draft("state.deleted", delete=[("state", "plan")])])).events
         assert [key async for key in store.list()] == [
             "sessions/s/log/000000000001.json",
             "sessions/s/log/000000000003.json",
@@ -102,7 +97,7 @@ def test_of_two_writers_one_gets_a_conflict_and_writes_nothing():
     async def work():
         store = MemoryStateStore()
         one, two = EventLog(store, ""), EventLog(store, "")
-        won = await one.append([message(1)])
+        won = (await one.append([message(1)])).events
         with pytest.raises(ConflictError):
             await two.append([message(2)])
         assert await collected(two.read()) == won
@@ -135,9 +130,9 @@ def test_folding_gives_the_state_that_the_changes_add_up_to():
         GENESIS,
     )
     store = Store()
-    fold(store, events[:2])
+    fold(store, [event.changes for event in events[:2]])
     assert store.get("state", "y") == (1, 2)
-    fold(store, events[2:])
+    fold(store, [event.changes for event in events[2:]])
     assert list(store.snapshot().items()) == [("state", "x", 2)]
 
 

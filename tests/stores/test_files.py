@@ -12,16 +12,13 @@ import pytest
 from holdfast import ConflictError, StateStoreError, open_state_store
 from holdfast.stores.files import FileStateStore, lock_name
 from holdfast.testing import StateStoreSuite
+from loops import done
 
 
 class TestFiles(StateStoreSuite):
     @pytest.fixture
     def new_store(self, tmp_path):
         return lambda: FileStateStore(tmp_path / "folder" / "agents")
-
-
-def done(work):
-    return asyncio.run(work)
 
 
 async def put_some(root, **values):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import os
 import socket
@@ -22,12 +21,9 @@ from holdfast.stores.wrappers.encryption import EncryptedStateStore, new_key
 from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from holdfast.stores.wrappers.retry import RetryingStateStore
+from loops import done
 
 NAME = "HOLDFAST_TEST_KEYS"
-
-
-def done(work):
-    return asyncio.run(work)
 
 
 @pytest.fixture(autouse=True)

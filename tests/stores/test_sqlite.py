@@ -15,6 +15,7 @@ from holdfast import IntegrityError, StateStoreError, open_state_store
 from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.sqlite.connections import Connections
 from holdfast.testing import StateStoreSuite
+from loops import done
 
 
 class TestSqlite(StateStoreSuite):
@@ -23,17 +24,13 @@ class TestSqlite(StateStoreSuite):
         return lambda: SqliteStateStore(tmp_path / "folder" / "state.db")
 
 
-def done(work):
-    return asyncio.run(work)
-
-
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "state.db"
 
 
 def connections(store):
-    return [connected.database for connected in store._connections._connections]
+    return store._connections._connections
 
 
 async def put_one(path, key="a", value=b"1", **options):

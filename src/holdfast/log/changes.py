@@ -1,15 +1,15 @@
-"""What an event sets and deletes, and folding: applying the changes of events in order."""
+"""Folding: applying changes in order, with no rule for any one type of event."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.log.events import Event
+from holdfast.state.diff import Changes
 from holdfast.state.store import Store
 
 
-def fold(store: Store, events: Iterable[Event]) -> None:
-    """Bring a store to where the events lead, from where they begin."""
-    for event in events:
-        if event.changes["set"] or event.changes["delete"]:
-            store.apply(event.changes)
+def fold(store: Store, changes: Iterable[Changes]) -> None:
+    """Bring a store to where the changes lead, from where they begin."""
+    for each in changes:
+        if each["set"] or each["delete"]:
+            store.apply(each)

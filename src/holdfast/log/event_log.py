@@ -1,4 +1,4 @@
-"""The log of one session, over any ``StateStore``: append, read a range, verify.
+"""The log of one session, over any ``StateStore``: append, and read a range, checked.
 
     <place>log/<first seq, 12 digits>.json      one segment a commit
 
@@ -53,18 +53,16 @@ class EventLog:
         self.prefix = f"{place}log/"
         self.end = end
 
-    def sealed(self, drafts: Sequence[Draft]) -> Sealed:
-        """Events that follow the end, and their write. Nothing is written yet."""
-        events = linked(drafts, self.end.seq, self.end.hash)
-        put = Put(self.key(events[0].seq), encoded(events), if_absent=True)
-        return Sealed(events, put)
+    async def append(self, drafts: Sequence[Draft], more: Sequence[Put] = ()) -> Sealed:
+        """Write events as one segment, and with it what belongs to them.
 
-    async def append(self, drafts: Sequence[Draft]) -> list[Event]:
-        """Write events as one segment. ``ConflictError`` where another writer was first."""
-        sealed = self.sealed(drafts)
-        await self.state_store.put_many([sealed.put])
+        ``ConflictError`` where another writer was first.
+        """
+        events = linked(drafts, self.end.seq, self.end.hash)
+        sealed = Sealed(events, Put(self.key(events[0].seq), encoded(events), if_absent=True))
+        await self.state_store.put_many([sealed.put, *more])
         self.end = sealed.end
-        return sealed.events
+        return sealed
 
     async def segments(self, after: Position, last: int | None = None) -> AsyncIterator[Segment]:
         """The segments that follow a position, each bound to the one before, up to a seq."""

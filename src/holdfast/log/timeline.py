@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from holdfast.errors import ConflictError, IntegrityError
 from holdfast.log import keyframes
+from holdfast.log.changes import fold
 from holdfast.log.event_log import EventLog, Position, Sealed
 from holdfast.log.events import Draft
 from holdfast.log.segments import Segment
@@ -72,8 +73,7 @@ class Timeline:
         log = EventLog(self.state_store, self.place, found.position)
         loaded = Loaded(store, found.position, found, [])
         async for segment in log.segments(found.position, last):
-            for changes in segment.changes(last):
-                store.apply(changes)
+            fold(store, segment.changes(last))
             loaded.segments.append(segment)
             loaded.end = Position(segment.last, segment.hash)
             if last is not None and segment.last > last:
@@ -95,9 +95,7 @@ class Timeline:
 
         ``ConflictError`` where another writer was first; nothing is written then.
         """
-        sealed = self.log.sealed(drafts)
-        await self.state_store.put_many([sealed.put, *more])
-        self.log.end = sealed.end
+        sealed = await self.log.append(drafts, more)
         self.segments += 1
         self.size += len(sealed.put.value)
         return sealed
@@ -150,8 +148,7 @@ class Timeline:
         frame = await self._keyframe(seq)
         chain = [await self._keyframe(before) for before in frame.chain]
         store = Store()
-        for each in (*chain, frame):
-            store.apply(each.changes)
+        fold(store, (each.changes for each in (*chain, frame)))
         return Anchor(
             Position(frame.seq, frame.hash),
             (*frame.chain, frame.seq),

@@ -183,12 +183,8 @@ def keep_whole(name: str, folder: int) -> None:
     if cut(name) == name:
         return
     beside = cut(name) + WHOLE
-    try:
-        with open(os.open(beside, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder), "rb") as file:  # noqa: PTH123
-            if file.read() == name.encode():
-                return
-    except FileNotFoundError:
-        pass
+    if whole(cut(name), folder) == name:
+        return
     # The same content, whoever writes it: a half-written one of a crash is written again.
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666, dir_fd=folder)
     with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor

@@ -17,12 +17,9 @@ from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.wrappers.compression import CompressedStateStore
 from holdfast.testing import StateStoreSuite
+from loops import done
 
 TEXT = b'{"role": "assistant", "content": "of course"}' * 50
-
-
-def done(work):
-    return asyncio.run(work)
 
 
 @pytest.fixture

@@ -23,15 +23,12 @@ from holdfast.stores.wrappers.encryption import (
 from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from holdfast.testing import StateStoreSuite
+from loops import done
 
 OLD = b"old secret".ljust(32, b"!")
 NEW = b"new secret".ljust(32, b"?")
 KEYS = EncryptionKeys({"old": OLD})
 ROTATED = EncryptionKeys({"new": NEW, "old": OLD})
-
-
-def done(work):
-    return asyncio.run(work)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import copy
 import pickle
@@ -20,30 +19,11 @@ from holdfast.stores.wrappers.encryption import (
 
 OLD = b"old secret".ljust(32, b"!")
 NEW = b"new secret".ljust(32, b"?")
-KEYS = EncryptionKeys({"old": OLD})
-ROTATED = EncryptionKeys({"new": NEW, "old": OLD})
 
 
-def done(work):
-    return asyncio.run(work)
-
-
-@pytest.fixture
-def inner():
-    return MemoryStateStore()
-
-
-@pytest.fixture
-def store(inner):
-    return EncryptedStateStore(inner, KEYS)
-
-
-def stored(inner, key):
-    return done(inner.get(key)).value
-
-
-def test_secrets_are_in_no_repr(store):
-    for thing in (KEYS, store, {"keys": KEYS}):
+def test_secrets_are_in_no_repr():
+    keys = EncryptionKeys({"old": OLD})
+    for thing in (keys, EncryptedStateStore(MemoryStateStore(), keys), {"keys": keys}):
         text = f"{thing!r} {thing}"
         assert "secret" not in text
         assert "old" in text
@@ -83,15 +63,15 @@ def test_bad_keys_are_refused(wrong, error, words):
     assert "secret!" not in str(caught.value)
 
 
-def test_a_store_takes_keys_and_does_not_repeat_anything_else(inner):
+def test_a_store_takes_keys_and_does_not_repeat_anything_else():
     with pytest.raises(TypeError, match="EncryptionKeys, not a bytes") as caught:
-        EncryptedStateStore(inner, OLD)
+        EncryptedStateStore(MemoryStateStore(), OLD)
     assert "old secret" not in str(caught.value)
 
 
 def test_a_wrapper_goes_around_a_store():
     with pytest.raises(TypeError, match="goes around a StateStore"):
-        EncryptedStateStore("memory:", KEYS)
+        EncryptedStateStore("memory:", EncryptionKeys({"old": OLD}))
 
 
 # ---- keys from the environment -------------------------------------------------------------------
@@ -114,7 +94,7 @@ def test_a_new_key_is_text_for_the_variable(monkeypatch):
 
 def test_ids_and_secrets_are_read_in_order(monkeypatch):
     monkeypatch.setenv(NAME, f" new:{text(NEW)} ,\n old:{text(OLD)}\n")
-    assert keys_from_environment(NAME) == ROTATED
+    assert keys_from_environment(NAME) == EncryptionKeys({"new": NEW, "old": OLD})
     assert keys_from_environment(NAME).ids == ("new", "old")
 
 

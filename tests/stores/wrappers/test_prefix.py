@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from holdfast import ConflictError, Put
@@ -12,13 +10,10 @@ from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from holdfast.testing import StateStoreSuite
 from holdfast.testing.state_store_suite import STRANGE_KEYS
+from loops import done
 
 PREFIX = "team %_é/"
 ROOM = 8192 - len(PREFIX.encode())
-
-
-def done(work):
-    return asyncio.run(work)
 
 
 async def listed(keys):

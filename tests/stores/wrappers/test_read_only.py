@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from holdfast import Put, StateStoreError
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
-
-
-def done(work):
-    return asyncio.run(work)
+from loops import done
 
 
 @pytest.fixture(params=["memory", "sqlite"])

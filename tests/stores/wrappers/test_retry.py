@@ -16,10 +16,7 @@ from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.wrappers.retry import RetryingStateStore
 from holdfast.testing import StateStoreSuite
-
-
-def done(work):
-    return asyncio.run(work)
+from loops import done
 
 
 async def first_of(keys):

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from holdfast import StateStoreError
 from holdfast.stores.contract import StateStore
 from holdfast.stores.wrappers.retry import RetryingStateStore
-
-
-def done(work):
-    return asyncio.run(work)
+from loops import done
 
 
 async def first_of(keys):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from contextlib import closing
 from itertools import permutations
@@ -20,6 +19,7 @@ from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from holdfast.stores.wrappers.retry import RetryingStateStore
 from holdfast.testing import StateStoreSuite
 from holdfast.testing.state_store_suite import STRANGE_KEYS
+from loops import done
 
 KEYS = EncryptionKeys({"k1": b"1" * 32})
 PREFIX = "p/"
@@ -31,10 +31,6 @@ WRAPS = {
     "prefixed": lambda store: PrefixedStateStore(store, PREFIX),
     "retrying": RetryingStateStore,
 }
-
-
-def done(work):
-    return asyncio.run(work)
 
 
 def stacked(store, *names):

@@ -7,7 +7,6 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import local
 from urllib.parse import quote
@@ -32,15 +31,7 @@ FROM pragma_user_version, pragma_application_id
 """
 
 # Connections of a parent process. To close one in the child would drop the parent's locks.
-INHERITED: list[Connected] = []
-
-
-@dataclass(frozen=True, slots=True)
-class Connected:
-    """A connection, and which file it is to: its path may get another one."""
-
-    database: sqlite3.Connection
-    file: tuple[int, int]
+INHERITED: list[sqlite3.Connection] = []
 
 
 class Connections:
@@ -54,7 +45,7 @@ class Connections:
         self.process = os.getpid()
         self._own = local()  # of each thread: its connection
         self._file: tuple[int, int] | None = None  # the one that the first connection was to
-        self._connections: list[Connected] = []
+        self._connections: list[sqlite3.Connection] = []
 
     def after_a_fork(self) -> Connections:
         """The same for this process."""
@@ -63,17 +54,17 @@ class Connections:
 
     def close(self) -> None:
         """Close all. The last one folds the write-ahead log into the database."""
-        for connected in self._connections:
-            connected.database.close()
+        for database in self._connections:
+            database.close()
 
-    def writing(self) -> Connected:
+    def writing(self) -> sqlite3.Connection:
         """The connection of this thread; the first one makes the database."""
         own = self._kept()
         if own is None:
             make_folder(self.path.parent)
             with self._connected("rwc") as own:
-                self._prepare(own.database)
-            self._own.connected = own
+                self._prepare(own)
+            self._own.database = own
         return own
 
     @contextmanager
@@ -81,50 +72,48 @@ class Connections:
         """The connection of this thread, or None where nothing is yet: reading makes no files."""
         own = self._kept()
         if own is not None:
-            yield own.database
+            yield own
         elif file_of(self.path) is None:
             yield None
         else:
-            connected = self._first_reading()
-            if self._checked_version(connected.database) == 0:
-                self._forget(connected)
-                yield None
-            elif connected is getattr(self._own, "connected", None):
-                yield connected.database
-            else:
-                try:
-                    yield connected.database
-                finally:
-                    self._forget(connected)
+            database, lasting = self._first_reading()
+            if lasting:
+                self._own.database = database
+            try:
+                yield database if lasting or self._checked_version(database) else None
+            finally:
+                if not lasting:
+                    self._connections.remove(database)
+                    database.close()
 
-    def _first_reading(self) -> Connected:
+    def _first_reading(self) -> tuple[sqlite3.Connection, bool]:
+        """A new connection, and whether it is good for more than one call."""
         for mode in ("rw", "ro"):
             try:
-                with self._connected(mode) as connected:
-                    self._checked_version(connected.database)
+                with self._connected(mode) as database:
+                    version = self._checked_version(database)
             except sqlite3.OperationalError as error:
                 if primary(error) not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
                     raise
             else:
-                self._own.connected = connected
-                return connected
+                return database, version > 0
         # A folder that cannot be written: its database can be read as it lies there, if no log
-        # belongs to it. Such a connection sees no later change, and is used for one call alone.
+        # belongs to it. Such a connection sees no later change.
         wal = Path(f"{self.path}-wal")
         if wal.exists() and wal.stat().st_size:
             raise StateStoreError(
                 f"{self.place} was not closed, and its folder cannot be written, which reading it "
                 "needs then: see its owner and mode"
             )
-        with self._connected("ro&immutable=1") as connected:
-            return connected
+        with self._connected("ro&immutable=1") as database:
+            return database, False
 
-    def _kept(self) -> Connected | None:
+    def _kept(self) -> sqlite3.Connection | None:
         """The connection that this thread has, if it is to the file that is there now."""
         if self._file is not None and self._file != file_of(self.path):
             # The log beside it belongs to the former file, and would be folded into the new one.
             raise self._replaced()
-        own: Connected | None = getattr(self._own, "connected", None)
+        own: sqlite3.Connection | None = getattr(self._own, "database", None)
         return own
 
     def _replaced(self) -> StateStoreError:
@@ -135,7 +124,7 @@ class Connections:
         )
 
     @contextmanager
-    def _connected(self, mode: str) -> Iterator[Connected]:
+    def _connected(self, mode: str) -> Iterator[sqlite3.Connection]:
         """A new connection, which is kept unless the block fails."""
         before = self._file or file_of(self.path)
         database = sqlite3.connect(
@@ -151,25 +140,17 @@ class Connections:
             file = file_of(self.path)
             if file is None or before not in (None, file):
                 raise self._replaced()
-            connected = Connected(database, file)
-            yield connected
+            yield database
         except BaseException:
             database.close()
             raise
-        self._file = connected.file
-        self._connections.append(connected)
-
-    def _forget(self, connected: Connected) -> None:
-        if getattr(self._own, "connected", None) is connected:
-            del self._own.connected
-        self._connections.remove(connected)
-        connected.database.close()
+        self._file = file
+        self._connections.append(database)
 
     def give_all_back(self) -> None:
         """Shorten the file by all that is unused, where this thread has a connection."""
-        own: Connected | None = getattr(self._own, "connected", None)
-        if own is not None:
-            give_space_back(own.database, at_once=True)
+        if hasattr(self._own, "database"):
+            give_space_back(self._own.database, at_once=True)
 
     def _prepare(self, database: sqlite3.Connection) -> None:
         if self._checked_version(database) == VERSION:

@@ -146,12 +146,12 @@ class SqliteStateStore(Backend):
     async def _write(self, work: Callable[[sqlite3.Connection], T], *, removes: bool = False) -> T:
         def run() -> T:
             with self._explaining():
-                connected = self._connections.writing()
-                answer = work(connected.database)
+                database = self._connections.writing()
+                answer = work(database)
                 self._connections.writing()  # which refuses, if the file is not there any more
                 self._writes += 1
                 if removes or self._writes % 64 == 0:
-                    give_space_back(connected.database)
+                    give_space_back(database)
                 return answer
 
         return await self._in_thread(run, writes=True)
