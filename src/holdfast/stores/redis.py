@@ -146,7 +146,6 @@ class RedisStateStore(RemoteStateStore[Client]):
         except BaseException:
             await self._disconnect(client)
             raise
-        self._reached = True
         return client
 
     async def _disconnect(self, client: Client) -> None:

@@ -125,7 +125,6 @@ class ObjectsOfBucket(RemoteStateStore[Bucket]):
             raise StateStoreError(f"{self.place} cannot be opened: {said(error)}") from error
         # Whether it is there and may be used shows here, before anything is written.
         await anext(aiter(obstore.list(bucket, self._root, chunk_size=1)), None)
-        self._reached = True
         return bucket
 
     async def _disconnect(self, client: Bucket) -> None:  # noqa: ARG002 - nothing to give back

@@ -133,7 +133,6 @@ class PostgresStateStore(RemoteStateStore[Pool]):
         except BaseException:
             await pool.close()
             raise
-        self._reached = True
         return pool
 
     async def _disconnect(self, client: Pool) -> None:
