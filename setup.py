@@ -30,6 +30,7 @@ COMPILED_MODULES = [
     "src/holdfast/state/merge.py",
     "src/holdfast/state/batch.py",
     "src/holdfast/state/store.py",
+    "src/holdfast/log/changes.py",
 ]
 
 

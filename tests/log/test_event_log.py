@@ -86,9 +86,7 @@ def test_a_segment_is_json_that_a_stranger_can_read():
         assert segment["first"] == 1
         (event,) = segment["events"]
         assert event["type"] == "message.appended"
-        assert event["changes"]["set"] == [
-            ["messages", "000000000001", {"role": "user", "content": "hi"}]
-        ]
+        assert event["set"] == [["messages", "000000000001", {"role": "user", "content": "hi"}]]
 
     done(work())
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast import ConflictError, IntegrityError, InvalidDocumentError, Store
 from holdfast.log import keyframes, timeline
+from holdfast.log.chain import linked
 from holdfast.log.event_log import Position
 from holdfast.log.events import draft
 from holdfast.log.timeline import Timeline
@@ -50,7 +51,8 @@ class Recorder:
         drafts = [draft("state.set", set_=list(set_), delete=list(delete))]
         drafts += [draft("tool.called", {"n": number}) for number in range(events - 1)]
         self.store.apply(drafts[0].changes)
-        await self.timeline.commit(drafts)
+        log = self.timeline.log
+        await self.timeline.commit(log.seal(linked(drafts, log.end.seq, log.end.hash)))
         state = self.store.snapshot()
         self.past[self.timeline.log.end.seq] = state
         if self.timeline.is_keyframe_due(state):
@@ -166,10 +168,20 @@ async def test_two_who_write_the_same_keyframe_do_not_disturb_each_other(often):
 @in_loop
 async def test_a_keyframe_that_the_caller_knows_is_begun_with(often):
     recorder = await grown(20)
-    recorder.state_store.reads.clear()
-    loaded = await Timeline(recorder.state_store, PLACE).load(7, near=0)
-    assert loaded.store.snapshot().digest == recorder.past[7].digest
-    assert not [key for key in recorder.state_store.reads if "/keyframes/" in key]
+    again = Timeline(recorder.state_store, PLACE)
+    listed = []
+    plain = recorder.state_store.list
+
+    def listing(prefix, **bounds):
+        listed.append(bounds["start_after"])
+        return plain(prefix, **bounds)
+
+    recorder.state_store.list = listing
+    loaded = await again.load(15, near=12)
+    assert loaded.store.snapshot().digest == recorder.past[15].digest
+    assert listed[0] == again.key(11)
+    gone = await again.load(15, near=11)
+    assert gone.store.snapshot().digest == recorder.past[15].digest
 
 
 DAMAGE = {

@@ -327,3 +327,15 @@ def test_a_snapshot_taken_in_a_transaction_outlives_its_end():
     store.set("n0", "k2", "after")
     assert inside[0].get("n0", "k1") == "inside"
     assert inside[0].get("n0", "k2") == {"at": 2}
+
+
+def test_the_entries_of_one_namespace_are_listed_and_counted():
+    store = Store()
+    store.set_many([("a", "x", 1), ("a", "y", 2), ("b", "x", 3)])
+    snapshot = store.snapshot()
+    assert list(snapshot.items("a")) == [("a", "x", 1), ("a", "y", 2)]
+    assert list(snapshot.items("none")) == []
+    assert snapshot.count("a") == 2
+    assert snapshot.count("none") == 0
+    with pytest.raises(TypeError, match="namespace"):
+        snapshot.count(7)

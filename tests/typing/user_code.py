@@ -67,3 +67,57 @@ async def a_users_store(store: holdfast.StateStore) -> None:
     assert_type([key async for key in store.list("a/", start_after="a/b", limit=3)], list[str])
     assert_type(store.atomic_put_many, bool)
     await store.close()
+
+
+async def a_users_session(store: holdfast.StateStore) -> None:
+    session = await holdfast.Session.open(store, agent_id="research-bot", session_id="ses_abc123")
+    assert_type(session, holdfast.Session)
+    session.add_message("user", "Compare the two reports", name="Ada")
+    session.record("tool.called", {"tool": "search"})
+    session.set("plan", {"step": 1})
+    session.status = "running"
+    assert_type(session.status, str)
+    mark = session.snapshot()
+    assert_type(mark, holdfast.Snapshot)
+    session.rollback(mark)
+    await session.commit(on_conflict="rebase")
+    saved = await session.save(tags={"env": "production"})
+    assert_type(saved, holdfast.SessionSnapshot)
+    assert_type(saved.tags, dict[str, str])
+    await session.restore(saved.snapshot_id)
+    assert_type(await session.fork("ses_what_if", at=saved.snapshot_id), holdfast.Session)
+    assert_type(await session.once("mail", lambda: 7), int)
+    assert_type(session.events[-1], holdfast.Event)
+    async for event in session.events:
+        assert_type(event.type, str)
+    async for step in holdfast.replay(session):
+        assert_type(step.after, holdfast.Snapshot)
+    async with holdfast.Session.open(store, agent_id="research-bot") as another:
+        assert_type(another, holdfast.Session)
+    with holdfast.BlockingSession.open("memory:", agent_id="research-bot") as blocking:
+        assert_type(blocking.save(), holdfast.SessionSnapshot)
+        assert_type(blocking.once("mail", lambda: 7), int)
+
+    # What a type checker must refuse; an ignore that is not needed is an error of its own.
+    await session.commit(on_conflict="merge")  # type: ignore[arg-type]
+    await session.save(tags={"env": 1})  # type: ignore[dict-item]
+
+
+async def a_users_archive(store: holdfast.StateStore) -> None:
+    archive: holdfast.SnapshotStorage = holdfast.SnapshotArchive(store)
+    location = holdfast.SnapshotLocation("ses_abc123", scope_id="research-bot")
+    live = holdfast.Store()
+    snapshot = holdfast.SessionSnapshot.from_snapshot(
+        live.snapshot(), agent_id="research-bot", session_id="ses_abc123"
+    )
+    await archive.save_snapshot(
+        location=location, snapshot_id=snapshot.snapshot_id, is_latest=False, snapshot=snapshot
+    )
+    assert_type(await archive.load_snapshot(location=location), holdfast.SessionSnapshot | None)
+    assert_type(await archive.list_snapshot_ids(location=location, limit=3), list[str])
+    page = await archive.list_snapshots(location=location, limit=3)
+    assert_type(page.snapshots, list[holdfast.SnapshotInfo])
+    assert_type(page.next_token, str | None)
+    assert_type(await archive.load_manifest(location=location), holdfast.SnapshotManifest)
+    assert_type(await archive.delete_snapshot(location=location, snapshot_id="x"), bool)
+    await archive.delete_session(session_id="ses_abc123")

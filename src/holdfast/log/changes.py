@@ -1,15 +1,66 @@
-"""Folding: applying changes in order, with no rule for any one type of event."""
+"""What events set and delete: folding it, and its JSON form.
+
+Folding is applying changes in order, with no rule for any one type of event.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from holdfast.state.diff import Changes
+from holdfast.errors import InvalidDocumentError, shown
+from holdfast.state.diff import Changes, Pair
 from holdfast.state.store import Store
+from holdfast.values.json_form import from_json, to_json
+
+GONE = object()
 
 
 def fold(store: Store, changes: Iterable[Changes]) -> None:
-    """Bring a store to where the changes lead, from where they begin."""
+    """Bring a store to where the changes lead, from where they begin, as one step."""
+    final: dict[Pair, Any] = {}
     for each in changes:
-        if each["set"] or each["delete"]:
-            store.apply(each)
+        for space, key, value in each["set"]:
+            final[space, key] = value
+        for space, key in each["delete"]:
+            final[space, key] = GONE
+    if final:
+        store.apply(
+            {
+                "set": [(*pair, value) for pair, value in final.items() if value is not GONE],
+                "delete": [pair for pair, value in final.items() if value is GONE],
+            }
+        )
+
+
+def changes_json(changes: Changes) -> dict[str, Any]:
+    """Changes as JSON data."""
+    return {
+        "set": [[space, key, to_json(value)] for space, key, value in changes["set"]],
+        "delete": [[space, key] for space, key in changes["delete"]],
+    }
+
+
+def read_changes(tree: Any) -> Changes:
+    """What JSON data says that changes are."""
+    return {
+        "set": [
+            (text(space), text(key), from_json(value)) for space, key, value in tree.get("set", ())
+        ],
+        "delete": [(text(space), text(key)) for space, key in tree.get("delete", ())],
+    }
+
+
+def as_changes(sets: list[tuple[str, str, Any]], deletes: list[Pair]) -> Changes:
+    """What written changes say, whose shape is known to be right."""
+    return {
+        "set": [(space, key, from_json(value)) for space, key, value in sets],
+        "delete": deletes,
+    }
+
+
+def text(value: object) -> str:
+    """A text, or a refusal."""
+    if isinstance(value, str):
+        return value
+    raise InvalidDocumentError(f"expected a text, not {shown(value)}")

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from holdfast.errors import IntegrityError
+from holdfast.errors import HoldfastError, IntegrityError
 from holdfast.log.chain import GENESIS, linked
 from holdfast.log.events import Draft, Event
-from holdfast.log.segments import Segment, damaged, decoded, encoded
+from holdfast.log.segments import Segment, damaged, decoded, encoded, pruned
 from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Put
 
-AT_ONCE = 64
+AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,18 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
+class Damage:
+    """An entry that is not as it was written, and what is wrong with it."""
+
+    key: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sealed:
     """Events at their places, and the write that makes them durable."""
 
-    events: list[Event]
+    events: Sequence[Event]
     put: Put
 
     @property
@@ -53,16 +61,23 @@ class EventLog:
         self.prefix = f"{place}log/"
         self.end = end
 
-    async def append(self, drafts: Sequence[Draft], more: Sequence[Put] = ()) -> Sealed:
-        """Write events as one segment, and with it what belongs to them.
+    async def append(self, drafts: Sequence[Draft]) -> Sealed:
+        """Write events as one segment. ``ConflictError`` where another writer was first."""
+        sealed = self.seal(linked(drafts, self.end.seq, self.end.hash))
+        await self.write(sealed)
+        return sealed
 
-        ``ConflictError`` where another writer was first.
+    def seal(self, events: Sequence[Event]) -> Sealed:
+        """The write that makes durable the events that follow the end of the log."""
+        return Sealed(events, Put(self.key(events[0].seq), encoded(events), if_absent=True))
+
+    async def write(self, sealed: Sealed, more: Sequence[Put] = ()) -> None:
+        """Write sealed events, and with them what belongs to them, in one step if it can be.
+
+        ``ConflictError`` where another writer was first; nothing is written then.
         """
-        events = linked(drafts, self.end.seq, self.end.hash)
-        sealed = Sealed(events, Put(self.key(events[0].seq), encoded(events), if_absent=True))
         await self.state_store.put_many([sealed.put, *more])
         self.end = sealed.end
-        return sealed
 
     async def segments(self, after: Position, last: int | None = None) -> AsyncIterator[Segment]:
         """The segments that follow a position, each bound to the one before, up to a seq."""
@@ -85,6 +100,8 @@ class EventLog:
                     raise self.missing(seq + 1)
                 if segment.prev != hash_:
                     raise damaged(key, "it does not follow the one before it")
+                if segment.is_pruned:
+                    raise pruned(segment)
                 yield segment
                 seq, hash_ = segment.last, segment.hash
             if len(keys) < AT_ONCE:
@@ -110,6 +127,45 @@ class EventLog:
                     return
                 if event.seq >= first:
                     yield event
+
+    async def inspect(
+        self,
+        after: Position = Position(),  # noqa: B008
+    ) -> AsyncIterator[Segment | Damage]:
+        """Every segment that follows a position, checked to its last event.
+
+        What is not whole is a `Damage`, and reading goes on behind it.
+        """
+        expected: int | None = after.seq + 1
+        hash_: str | None = after.hash
+        start = self.key(after.seq) if after.seq else ""
+        keys = [key async for key in self.state_store.list(self.prefix, start_after=start)]
+        for at in range(0, len(keys), AT_ONCE):
+            found = await self.state_store.get_many(keys[at : at + AT_ONCE])
+            for key in keys[at : at + AT_ONCE]:
+                if expected is not None and key != self.key(expected):
+                    yield Damage(self.key(expected), "it is missing")
+                    hash_ = None
+                try:
+                    if key not in found:
+                        raise damaged(key, "it is listed but not there")
+                    segment = decoded(key, found[key].value)
+                    if key != self.key(segment.first):
+                        raise damaged(key, f"it holds the events from {segment.first}")
+                    if hash_ is not None and segment.prev != hash_:
+                        raise damaged(key, "it does not follow the one before it")
+                    if not segment.is_pruned:
+                        segment.events()
+                except HoldfastError as error:
+                    yield Damage(key, str(error))
+                    expected = hash_ = None
+                    continue
+                yield segment
+                expected, hash_ = segment.last + 1, segment.hash
+
+    async def verify(self, after: Position = Position()) -> list[Damage]:  # noqa: B008
+        """All that is wrong with what follows a position: the chain is computed anew."""
+        return [each async for each in self.inspect(after) if isinstance(each, Damage)]
 
     def key(self, seq: int) -> str:
         """The key of the segment that begins with a seq."""

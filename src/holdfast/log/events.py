@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
+
+import msgspec
 
 from holdfast.errors import InvalidDocumentError, shown
 from holdfast.ids import new_id
+from holdfast.log.changes import changes_json, read_changes, text
 from holdfast.state.diff import Changes
 from holdfast.values import from_json, to_json
 
@@ -52,12 +56,14 @@ def draft(
     *,
     set_: list[tuple[str, str, Any]] | None = None,
     delete: list[tuple[str, str]] | None = None,
+    changes: Changes | None = None,
 ) -> Draft:
     """A new event that happened now."""
-    changes: Changes = {"set": set_ or [], "delete": delete or []}
+    changes = changes or {"set": set_ or [], "delete": delete or []}
     return Draft(new_id(), type_, dt.datetime.now(dt.UTC), data, changes)
 
 
+@lru_cache(maxsize=256)
 def time_text(moment: dt.datetime) -> str:
     """A time as the log writes it: UTC, to the microsecond, always of one length."""
     return moment.astimezone(dt.UTC).isoformat(timespec="microseconds")[:-6] + "Z"
@@ -87,20 +93,20 @@ def content(event: Draft | Event) -> dict[str, Any]:
     }
 
 
-def changes_json(changes: Changes) -> dict[str, Any]:
-    """Changes as JSON data."""
-    return {
-        "set": [[space, key, to_json(value)] for space, key, value in changes["set"]],
-        "delete": [[space, key] for space, key in changes["delete"]],
-    }
+def short_content(event: Draft | Event) -> dict[str, Any]:
+    """The same as a segment has it: without what is empty, and the changes one level up."""
+    tree: dict[str, Any] = {"id": event.id, "type": event.type, "at": time_text(event.at)}
+    if event.data is not None:
+        tree["data"] = to_json(event.data)
+    tree.update((name, items) for name, items in changes_json(event.changes).items() if items)
+    return tree
 
 
-def read_changes(tree: Any) -> Changes:
-    """What JSON data says that changes are."""
-    return {
-        "set": [(text(space), text(key), from_json(value)) for space, key, value in tree["set"]],
-        "delete": [(text(space), text(key)) for space, key in tree["delete"]],
-    }
+class ChangesForm(msgspec.Struct):
+    """Changes as they are written, and nothing else of what stands around them."""
+
+    set: list[tuple[str, str, Any]] = []
+    delete: list[tuple[str, str]] = []
 
 
 def read_content(tree: object) -> Draft:
@@ -112,19 +118,12 @@ def read_content(tree: object) -> Draft:
             text(tree["id"]),
             text(tree["type"]),
             read_time(tree["at"]),
-            from_json(tree["data"]),
-            read_changes(tree["changes"]),
+            from_json(tree.get("data")),
+            read_changes(tree.get("changes", tree)),
         )
     except KeyError as error:
         raise InvalidDocumentError(f"an event lacks {error}: {shown(tree)}") from error
-    except (TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         if isinstance(error, InvalidDocumentError):
             raise
         raise InvalidDocumentError(f"an event is not as it should be: {shown(tree)}") from error
-
-
-def text(value: object) -> str:
-    """A text, or a refusal."""
-    if isinstance(value, str):
-        return value
-    raise InvalidDocumentError(f"expected a text, not {shown(value)}")

@@ -23,11 +23,12 @@ from dataclasses import dataclass
 import msgspec
 
 from holdfast.errors import HoldfastError, IntegrityError, InvalidDocumentError
-from holdfast.log.events import changes_json, read_changes
+from holdfast.log.changes import as_changes, changes_json
+from holdfast.log.events import ChangesForm
 from holdfast.state.diff import Changes
 
 FORMAT = 1
-MALFORMED = (msgspec.DecodeError, KeyError, TypeError, ValueError)
+MALFORMED = (msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError)
 
 
 class KeyframeForm(msgspec.Struct):
@@ -65,7 +66,7 @@ def encoded(seq: int, hash_: str, chain: Sequence[int], changes: Changes) -> tup
 def decoded(key: str, data: bytes) -> Keyframe:
     """A keyframe from its bytes. ``IntegrityError`` names the key of one that is damaged."""
     try:
-        form = msgspec.json.decode(gzip.decompress(data), type=KeyframeForm)
+        form = msgspec.json.decode(unpacked(data), type=KeyframeForm)
         if form.format > FORMAT:
             raise InvalidDocumentError(
                 f"{key} was written by a newer Holdfast (format {form.format}, known is {FORMAT}): "
@@ -73,12 +74,22 @@ def decoded(key: str, data: bytes) -> Keyframe:
             )
         if hashlib.sha256(form.changes).hexdigest() != form.digest:
             raise damaged(key, "its content does not match its digest")
-        changes = read_changes(msgspec.json.decode(form.changes))
-    except (OSError, EOFError, zlib.error, HoldfastError, *MALFORMED) as error:
+        written = msgspec.json.decode(form.changes, type=ChangesForm)
+        changes = as_changes(written.set, written.delete)
+    except (zlib.error, HoldfastError, *MALFORMED) as error:
         if isinstance(error, IntegrityError | InvalidDocumentError):
             raise
         raise damaged(key, str(error)) from error
     return Keyframe(form.seq, form.hash, tuple(form.chain), changes, len(form.changes))
+
+
+def unpacked(data: bytes) -> bytes:
+    """What gzip packed. An end that is cut off, or more after it, is an error."""
+    work = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    text = work.decompress(data)
+    if not work.eof or work.unused_data:
+        raise ValueError("it is cut short, or goes on after its end")
+    return text
 
 
 def damaged(key: str, problem: str) -> IntegrityError:

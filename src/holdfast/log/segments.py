@@ -7,26 +7,45 @@
 ``hash`` that of the last, so that segments are a chain themselves. ``digest`` is the sha256 of the
 text of ``events`` as it stands there: with it a load notices damage at the cost of reading. The
 hash of each single event is not written; whoever wants it computes it.
+
+Where the events were pruned, a stub stays for a while in their place, so that a writer who did not
+hear of it still meets somebody at that seq:
+
+    {"format": 1, "first": 8, "last": 11, "prev": "…", "hash": "…", "pruned_at": "…Z"}
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
-from holdfast.errors import HoldfastError, IntegrityError, InvalidDocumentError
+from holdfast.errors import HoldfastError, IntegrityError, InvalidDocumentError, NotFoundError
 from holdfast.log.chain import linked
-from holdfast.log.events import Event, content, read_changes, read_content
+from holdfast.log.changes import as_changes
+from holdfast.log.events import (
+    ChangesForm,
+    Event,
+    read_content,
+    read_time,
+    short_content,
+    time_text,
+)
 from holdfast.state.diff import Changes
 
+T = TypeVar("T")
+
 FORMAT = 1
+MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
+
+decode_changes = msgspec.json.Decoder(list[ChangesForm]).decode
 
 
-class SegmentForm(msgspec.Struct):
+class SegmentForm(msgspec.Struct, omit_defaults=True):
     """A segment as it is stored."""
 
     format: int
@@ -34,8 +53,9 @@ class SegmentForm(msgspec.Struct):
     last: int
     prev: str
     hash: str
-    digest: str
-    events: msgspec.Raw
+    digest: str = ""
+    events: msgspec.Raw = msgspec.Raw(b"")
+    pruned_at: str = ""
 
 
 class Segment:
@@ -68,31 +88,47 @@ class Segment:
         return self._form.hash
 
     @property
+    def is_pruned(self) -> bool:
+        """Whether its events are gone and a stub is left."""
+        return bool(self._form.pruned_at)
+
+    @property
+    def pruned_at(self) -> dt.datetime:
+        """When its events were pruned."""
+        return read_time(self._form.pruned_at)
+
+    @property
     def size(self) -> int:
         """Bytes of its events, as they are written."""
         return len(memoryview(self._form.events))
 
     def changes(self, last: int | None = None) -> Iterator[Changes]:
         """What each of its events sets and deletes, in order, up to a seq."""
+        self._check_there()
         with self._explaining():
-            trees = self._trees()
-            for tree in trees if last is None else trees[: max(0, last - self.first + 1)]:
-                yield read_changes(tree["changes"])
+            forms = self._counted(decode_changes(self._form.events))
+            for form in forms if last is None else forms[: max(0, last - self.first + 1)]:
+                yield as_changes(form.set, form.delete)
 
     def events(self) -> list[Event]:
         """Its events at their places, after checking that the chain leads to its hash."""
+        self._check_there()
         with self._explaining():
-            drafts = [read_content(tree) for tree in self._trees()]
+            trees = self._counted(msgspec.json.decode(self._form.events, type=list))
+            drafts = [read_content(tree) for tree in trees]
         events = linked(drafts, self.first - 1, self.prev)
         if events[-1].hash != self.hash:
             raise damaged(self.key, "its events do not lead to the hash that it gives")
         return events
 
-    def _trees(self) -> list[Any]:
-        trees: list[Any] = msgspec.json.decode(self._form.events, type=list)
-        if not trees or len(trees) != self.last - self.first + 1:
-            raise damaged(self.key, f"it has {len(trees)} events")
-        return trees
+    def _check_there(self) -> None:
+        if self.is_pruned:
+            raise pruned(self)
+
+    def _counted(self, found: list[T]) -> list[T]:
+        if not found or len(found) != self.last - self.first + 1:
+            raise damaged(self.key, f"it has {len(found)} events")
+        return found
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -100,13 +136,13 @@ class Segment:
             yield
         except IntegrityError:
             raise
-        except (HoldfastError, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+        except (HoldfastError, msgspec.DecodeError, *MALFORMED) as error:
             raise damaged(self.key, str(error)) from error
 
 
 def encoded(events: Sequence[Event]) -> bytes:
     """The bytes of a segment of these events."""
-    raw = msgspec.json.encode([content(event) for event in events])
+    raw = msgspec.json.encode([short_content(event) for event in events])
     form = SegmentForm(
         FORMAT,
         events[0].seq,
@@ -117,6 +153,20 @@ def encoded(events: Sequence[Event]) -> bytes:
         msgspec.Raw(raw),
     )
     return msgspec.json.encode(form)
+
+
+def stub(segment: Segment, moment: dt.datetime) -> bytes:
+    """The bytes of what is left of a segment whose events are pruned."""
+    return msgspec.json.encode(
+        SegmentForm(
+            FORMAT,
+            segment.first,
+            segment.last,
+            segment.prev,
+            segment.hash,
+            pruned_at=time_text(moment),
+        )
+    )
 
 
 def decoded(key: str, data: bytes) -> Segment:
@@ -130,7 +180,7 @@ def decoded(key: str, data: bytes) -> Segment:
             f"{key} was written by a newer Holdfast (format {form.format}, known is {FORMAT}): "
             "upgrade this one"
         )
-    if hashlib.sha256(form.events).hexdigest() != form.digest:
+    if not form.pruned_at and hashlib.sha256(form.events).hexdigest() != form.digest:
         raise damaged(key, "its content does not match its digest")
     return Segment(key, form)
 
@@ -139,4 +189,12 @@ def damaged(key: str, problem: str) -> IntegrityError:
     """The error for a segment that is not as it was written."""
     return IntegrityError(
         f"the log's segment {key} is damaged: {problem}. Restore it from a backup or a document"
+    )
+
+
+def pruned(segment: Segment) -> NotFoundError:
+    """The error for events that are asked for and were pruned."""
+    return NotFoundError(
+        f"the events {segment.first} to {segment.last} were pruned ({segment.key}): ask for later "
+        "ones, or for the state at a snapshot that was kept"
     )

@@ -9,19 +9,22 @@ and a bounded number of entries, and nothing that a commit does grows with the s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from holdfast.errors import ConflictError, IntegrityError
+from holdfast.errors import ConflictError, IntegrityError, NotFoundError, StateStoreError
 from holdfast.log import keyframes
 from holdfast.log.changes import fold
 from holdfast.log.event_log import EventLog, Position, Sealed
-from holdfast.log.events import Draft
 from holdfast.log.segments import Segment
+from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Put
+
+logger = logging.getLogger(__name__)
 
 MOST_SEGMENTS = 256
 LONGEST_CHAIN = 32
@@ -62,23 +65,35 @@ class Timeline:
         self.segments = 0
         self.size = 0
 
-    async def load(self, last: int | None = None, *, near: int | None = None) -> Loaded:
+    async def load(self, last: int | None = None, *, near: int = 0) -> Loaded:
         """The state after an event, or after the last one.
 
-        ``near`` is the seq of a keyframe at or before it, 0 for none, where the caller knows one.
+        ``near`` is the seq of a keyframe at or before it, where the caller knows of one.
+        ``NotFoundError`` where the events that lead there were pruned.
         """
-        found = await self._anchor(await self._keyframe_before(last) if near is None else near)
-        store = Store()
+        try:
+            return await self._load(last, near)
+        except (NotFoundError, IntegrityError):
+            # Who prunes meanwhile takes away what a load has begun with, and leaves another.
+            return await self._load(last, 0)
+
+    async def _load(self, last: int | None, near: int) -> Loaded:
+        found = await self._anchor(await self._keyframe_before(last, near))
+        store = Store(max_history=0)
         store.restore(found.state)
         log = EventLog(self.state_store, self.place, found.position)
         loaded = Loaded(store, found.position, found, [])
+        changes: list[Changes] = []
         async for segment in log.segments(found.position, last):
-            fold(store, segment.changes(last))
+            changes += segment.changes(last)
             loaded.segments.append(segment)
             loaded.end = Position(segment.last, segment.hash)
             if last is not None and segment.last > last:
                 events = segment.events()
                 loaded.end = Position(last, events[last - segment.first].hash)
+        fold(store, changes)
+        if last is not None and loaded.end.seq < last:
+            raise log.missing(loaded.end.seq + 1)
         return loaded
 
     async def open(self) -> Loaded:
@@ -90,15 +105,11 @@ class Timeline:
         self.size = sum(segment.size for segment in loaded.segments)
         return loaded
 
-    async def commit(self, drafts: Sequence[Draft], more: Sequence[Put] = ()) -> Sealed:
-        """Write events as one segment, and with it what belongs to them, in one step if it can be.
-
-        ``ConflictError`` where another writer was first; nothing is written then.
-        """
-        sealed = await self.log.append(drafts, more)
+    async def commit(self, sealed: Sealed, more: Sequence[Put] = ()) -> None:
+        """Write sealed events, and with them what belongs to them, as `EventLog.write` does."""
+        await self.log.write(sealed, more)
         self.segments += 1
         self.size += len(sealed.put.value)
-        return sealed
 
     def is_keyframe_due(self, state: Snapshot) -> bool:
         """Whether the log since the last keyframe has outgrown the state, or 256 segments."""
@@ -107,59 +118,97 @@ class Timeline:
             or self.anchor.size + self.size > 2 * state.size_bytes + SLACK
         )
 
+    async def keep_keyframes(self, state: Snapshot) -> None:
+        """Write a keyframe if one is due. What was committed stands, whatever becomes of it."""
+        if not self.is_keyframe_due(state):
+            return
+        try:
+            await self.write_keyframe(state)
+        except StateStoreError as error:
+            logger.warning("a keyframe in %s was put off to the next commit: %s", self.place, error)
+
     async def write_keyframe(self, state: Snapshot) -> None:
         """Write the state at the end of the log. Somebody else may have done it already."""
         end, anchor = self.log.end, self.anchor
+        # What it would be based on may have been pruned since this object heard of it.
+        if anchor.chain and await self._keyframe_before(end.seq) != anchor.position.seq:
+            anchor = Anchor()
+        written = await self.write_keyframe_at(end, state, anchor)
+        if written is not None:
+            self.anchor = written
+            self.segments = self.size = 0
+
+    async def write_keyframe_at(
+        self, position: Position, state: Snapshot, anchor: Anchor
+    ) -> Anchor | None:
+        """Write the state at a position, measured against a keyframe before it; None if one is."""
         chain = anchor.chain
         changes = state.changes(anchor.state)
-        data, size = keyframes.encoded(end.seq, end.hash, chain, changes)
-        if len(chain) >= LONGEST_CHAIN or anchor.size + size > 2 * state.size_bytes + SLACK:
+        data, size = keyframes.encoded(position.seq, position.hash, chain, changes)
+        if chain and (
+            len(chain) >= LONGEST_CHAIN or anchor.size + size > 2 * state.size_bytes + SLACK
+        ):
             chain = ()
             changes = state.changes(Store().snapshot())
-            data, size = keyframes.encoded(end.seq, end.hash, chain, changes)
+            data, size = keyframes.encoded(position.seq, position.hash, chain, changes)
         try:
-            await self.state_store.put(self.key(end.seq), data, if_absent=True)
+            await self.state_store.put(self.key(position.seq), data, if_absent=True)
         except ConflictError:
             # The same place in the same log, and so the same state.
-            return
+            return None
         whole = size if not chain else anchor.size + size
-        self.anchor = Anchor(end, (*chain, end.seq), whole, state)
-        self.segments = self.size = 0
+        return Anchor(position, (*chain, position.seq), whole, state)
 
     def key(self, seq: int) -> str:
         """The key of the keyframe at a seq."""
         return f"{self.place}keyframes/{seq:012}.json.gz"
 
-    async def _keyframe_before(self, last: int | None) -> int:
-        """The seq of the last keyframe at or before an event; 0 for none."""
+    async def keyframe_seqs(self, *, after: int = 0, last: int | None = None) -> list[int]:
+        """The seqs of the keyframes that come after one and at or before another, in order."""
         prefix = f"{self.place}keyframes/"
-        found = 0
-        async for key in self.state_store.list(prefix):
+        start = self.key(after) if after else ""
+        found = []
+        async for key in self.state_store.list(prefix, start_after=start):
             seq = int(key[len(prefix) :].partition(".")[0])
             if last is not None and seq > last:
                 break
-            found = seq
+            found.append(seq)
         return found
+
+    async def keyframe(self, seq: int) -> keyframes.Keyframe:
+        """The keyframe at a seq."""
+        return (await self._read_keyframes([seq]))[0]
+
+    async def _keyframe_before(self, last: int | None, near: int = 0) -> int:
+        """The seq of the last keyframe at or before an event; 0 for none."""
+        if near:
+            found = await self.keyframe_seqs(after=near - 1, last=last)
+            if found[:1] == [near]:
+                return found[-1]
+        found = await self.keyframe_seqs(last=last)
+        return found[-1] if found else 0
 
     async def _anchor(self, seq: int) -> Anchor:
         """The state at a keyframe."""
         if seq == 0:
             return Anchor()
-        frame = await self._keyframe(seq)
-        chain = [await self._keyframe(before) for before in frame.chain]
-        store = Store()
-        fold(store, (each.changes for each in (*chain, frame)))
+        frame = await self.keyframe(seq)
+        chain = [*await self._read_keyframes(frame.chain), frame]
+        store = Store(max_history=0)
+        fold(store, (each.changes for each in chain))
         return Anchor(
             Position(frame.seq, frame.hash),
             (*frame.chain, frame.seq),
-            sum(each.size for each in (*chain, frame)),
+            sum(each.size for each in chain),
             store.snapshot(),
         )
 
-    async def _keyframe(self, seq: int) -> keyframes.Keyframe:
-        entry = await self.state_store.get(self.key(seq))
-        if entry is None:
-            raise IntegrityError(
-                f"the keyframe {self.key(seq)} is missing: restore it from a backup or a document"
-            )
-        return keyframes.decoded(self.key(seq), entry.value)
+    async def _read_keyframes(self, seqs: Sequence[int]) -> list[keyframes.Keyframe]:
+        keys = [self.key(seq) for seq in seqs]
+        found = await self.state_store.get_many(keys)
+        for key in keys:
+            if key not in found:
+                raise IntegrityError(
+                    f"the keyframe {key} is missing: restore it from a backup or a document"
+                )
+        return [keyframes.decoded(key, found[key].value) for key in keys]

@@ -1,1 +1,49 @@
-"""Durable snapshots: where everything of a session is kept."""
+"""Durable snapshots: named positions in the log of a session.
+
+layout.py            where everything of a session is kept: the keys
+records.py           what is kept of a snapshot: a position, tags, counts
+manifest.py          what is known of all of them together
+sealed.py            how both notice damage
+session_state.py     what the state of a session looks like
+session_snapshot.py  SessionSnapshot
+document.py          its JSON form
+storage.py           the interface SnapshotStorage
+archive.py           SnapshotArchive: the interface over any StateStore
+history.py           the kept snapshots from the newest back
+catalog.py           agents and sessions
+founding.py          how a session begins and is deleted
+retention.py         which snapshots to keep
+pruning.py           giving back the space of the others
+verifying.py         checking all of it
+"""
+
+from __future__ import annotations
+
+from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.snapshots.catalog import Catalog, SessionEntry, SessionPage
+from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.manifest import SnapshotManifest
+from holdfast.snapshots.pruning import Pruned
+from holdfast.snapshots.records import SnapshotInfo
+from holdfast.snapshots.retention import RetentionPolicy
+from holdfast.snapshots.session_snapshot import SessionSnapshot
+from holdfast.snapshots.session_state import SessionState
+from holdfast.snapshots.storage import SnapshotPage, SnapshotStorage
+from holdfast.snapshots.verifying import Verification
+
+__all__ = [
+    "Catalog",
+    "Pruned",
+    "RetentionPolicy",
+    "SessionEntry",
+    "SessionPage",
+    "SessionSnapshot",
+    "SessionState",
+    "SnapshotArchive",
+    "SnapshotInfo",
+    "SnapshotLocation",
+    "SnapshotManifest",
+    "SnapshotPage",
+    "SnapshotStorage",
+    "Verification",
+]

@@ -6,7 +6,8 @@
       snapshots/manifest.json
       snapshots/snapshot_latest.json
       snapshots/immutable_history/snapshot_<uuid7>.json
-    agents/<agent_id>/sessions/<newest first>_<session_id>       an empty entry for each session
+    sessions/<session_id>/deleted.json                           while a session is being deleted
+    agents/<agent_id>/sessions/<newest first>_<session_id>/<scope>   an empty entry for each
 
 Ids are percent-encoded, so that none can climb out of its place or pose as another.
 """
@@ -81,23 +82,46 @@ def agent_place(agent_id: str) -> str:
     return f"agents/{quoted(agent_id)}/sessions/"
 
 
-def index_key(agent_id: str, session_id: str, started: int) -> str:
+def deleted_key(session_id: str) -> str:
+    """The key of the mark that a session is being deleted."""
+    return f"{session_place(session_id)}deleted.json"
+
+
+def index_key(location: SnapshotLocation, started: int) -> str:
     """The entry of a session in the index, by when it started, in milliseconds since the epoch."""
-    return f"{agent_place(agent_id)}{END_OF_TIME - started:015}_{quoted(session_id)}"
+    place = agent_place(location.scope_id)
+    return f"{place}{END_OF_TIME - started:015}_{quoted(location.session_id)}/{location.scope}"
 
 
-def indexed(key: str) -> tuple[str, str, int] | None:
-    """Agent, session and start of an entry in the index."""
+def indexed(key: str) -> tuple[SnapshotLocation, int] | None:
+    """The session that an entry in the index stands for, and when it started."""
     parts = key.split("/")
-    if len(parts) != 4 or (found := INDEXED.fullmatch(parts[3])) is None:
+    if len(parts) != 5 or parts[4] not in SCOPES:
         return None
-    return unquote(parts[1]), unquote(found[2]), END_OF_TIME - int(found[1])
+    found = INDEXED.fullmatch(parts[3])
+    if found is None:
+        return None
+    location = SnapshotLocation(unquote(found[2]), parts[4], unquote(parts[1]))
+    return location, END_OF_TIME - int(found[1])
+
+
+def located(key: str) -> SnapshotLocation | None:
+    """The session and the part of it that a key belongs to."""
+    parts = key.split("/")
+    if len(parts) < 6 or parts[0] != "sessions" or parts[2] != "scopes" or parts[3] not in SCOPES:
+        return None
+    return SnapshotLocation(unquote(parts[1]), parts[3], unquote(parts[4]))
 
 
 def quoted(text: str) -> str:
     """An id as a part of a key."""
     # A dot is harmless but for . and .., which some tools take for folders.
     return quote(text, safe="") if text.strip(".") else text.replace(".", "%2E")
+
+
+def unquoted(part: str) -> str:
+    """The id that a part of a key stands for."""
+    return unquote(part)
 
 
 def checked_id(text: object, what: str) -> str:
@@ -127,3 +151,10 @@ def checked_snapshot_id(text: object) -> str:
             f"019a8b5e-6f00-7000-8000-000000000000, not {shown(text)}"
         )
     return str(text)
+
+
+def checked_count(limit: object) -> int:
+    """How many to give at most, or a refusal."""
+    if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 1:
+        return limit
+    raise ValueError(f"limit is a number from 1, or None for all, not {shown(limit)}")

@@ -85,11 +85,27 @@ class Snapshot:
         """The namespaces that hold anything, sorted."""
         return sorted_keys(self._root)
 
-    def items(self) -> Iterator[tuple[str, str, Any]]:
-        """Every ``(namespace, key, value)``, sorted, decoded one by one."""
-        for namespace, trie in _spaces(self._root):
+    def items(self, namespace: Text | None = None) -> Iterator[tuple[str, str, Any]]:
+        """Every ``(namespace, key, value)``, of one namespace or all, sorted, one by one."""
+        spaces = _spaces(self._root)
+        if namespace is not None:
+            name = as_name(namespace, "namespace")
+            found = lookup(self._root, hashed(name), name)
+            spaces = [] if found is None else [(name, cast("Trie", found))]
+        for space, trie in spaces:
             for key, value in sorted_items(trie):
-                yield namespace, key, decode(cast("bytes", value))
+                yield space, key, decode(cast("bytes", value))
+
+    def count(self, namespace: Text) -> int:
+        """How many entries a namespace has."""
+        name = as_name(namespace, "namespace")
+        found = lookup(self._root, hashed(name), name)
+        if found is None:
+            return 0
+        number = 0
+        for leaf in leaves(cast("Trie", found).root):
+            number += len(leaf)
+        return number
 
     def diff(self, base: Snapshot) -> Diff:
         """Which entries were added, removed and changed since ``base``, as sorted pairs.

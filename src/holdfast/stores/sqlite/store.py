@@ -35,11 +35,14 @@ TIMEOUT = 30.0
 READERS = 4
 AT_ONCE = 500
 
-PUT = """
-INSERT INTO entries (key, etag, value) VALUES (?, ?, ?)
-ON CONFLICT (key) DO UPDATE SET etag = excluded.etag, value = excluded.value
-"""
-PUT_ABSENT = "INSERT INTO entries (key, etag, value) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+# Rows are kept in the order of their numbers. Small ones after one another fill a page, and a large
+# one between each two would leave most of every page empty: so both are numbered for themselves.
+LARGE = 1024
+SMALL_FROM = 1 << 40
+NEXT_LARGE = f"SELECT coalesce(max(rowid), 0) + 1 FROM entries WHERE rowid < {SMALL_FROM}"  # noqa: S608
+NEXT_SMALL = f"SELECT max(coalesce(max(rowid), 0), {SMALL_FROM}) + 1 FROM entries"  # noqa: S608
+INSERT = "INSERT INTO entries (rowid, key, etag, value) VALUES (({next}), ?, ?, ?) ON CONFLICT "
+REPLACE = "(key) DO UPDATE SET etag = excluded.etag, value = excluded.value"
 PUT_MATCH = "UPDATE entries SET etag = ?, value = ? WHERE key = ? AND etag = ?"
 
 HINTS = {
@@ -195,15 +198,17 @@ class SqliteStateStore(Backend):
 def written(database: sqlite3.Connection, put: Put) -> str:
     """The etag of one write, done in one statement, or its conflict."""
     etag = new_etag()
+    insert = INSERT.format(next=NEXT_LARGE if len(put.value) > LARGE else NEXT_SMALL)
     if put.if_match is not None:
         values = (etag, put.value, put.key, put.if_match)
         if not database.execute(PUT_MATCH, values).rowcount:
             raise not_matching(put.key, put.if_match, etag_of(database, put.key))
     elif put.if_absent:
-        if not database.execute(PUT_ABSENT, (put.key, etag, put.value)).rowcount:
+        nothing = f"{insert} DO NOTHING"
+        if not database.execute(nothing, (put.key, etag, put.value)).rowcount:
             raise already_there(put.key)
     else:
-        database.execute(PUT, (put.key, etag, put.value))
+        database.execute(insert + REPLACE, (put.key, etag, put.value))
     return etag
 
 

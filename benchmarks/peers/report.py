@@ -1,0 +1,97 @@
+"""What was seen of each system: its figures in lines, and their growth in a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+
+from harness import figure
+from peers.workload import Run, best, quietest
+
+MILLI, MEGA = 1e3, 1e6
+POINTS = 25
+Runs = dict[str, list[Run]]
+
+
+def figures(runs: list[Run]) -> dict[str, float | None]:
+    """The figures of one system. What it cannot do is None."""
+    run, turns = best(runs), quietest(runs)
+    first, last = turns.ends()
+    return {
+        "total s": run.total,
+        "first ms": first * MILLI,
+        "last ms": last * MILLI,
+        "slowest ms": max(turns.turns) * MILLI,
+        "MB open": run.sizes[-1][1] / MEGA,
+        "MB closed": run.size / MEGA,
+        "log MB": run.log / MEGA if run.log else None,
+        "latest ms": run.latest and run.latest * MILLI,
+        "middle ms": run.middle and run.middle * MILLI,
+        "ids ms": run.listing and run.listing * MILLI,
+        "ids": run.listed or None,
+    }
+
+
+def systems(seen: Runs, notes: dict[str, str]) -> Iterator[list[str]]:
+    """One line each."""
+    for number, (name, runs) in enumerate(seen.items()):
+        found = figures(runs)
+        if number == 0:
+            yield ["system", *found, "note"]
+        yield [name, *map(figure, found.values()), notes.get(name, "")]
+
+
+def aligned(lines: list[list[str]]) -> str:
+    """Columns: the first and the last to the left, figures to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if 0 < at < len(widths) - 1 else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def curves(runs: list[Run]) -> dict[str, list[tuple[float, float]]]:
+    """Bytes, and the time of a turn, over the turns: medians of some in a row."""
+    turns = quietest(runs).turns
+    window = max(1, len(turns) // POINTS)
+    starts = range(0, len(turns) - window + 1, window)
+    return {
+        "MB": [(turn, size / MEGA) for turn, size in best(runs).sizes],
+        "ms": [
+            (start + window / 2, median(turns[start : start + window]) * MILLI) for start in starts
+        ],
+    }
+
+
+def kept(seen: Runs) -> dict[str, Any]:
+    """Everything that is worth keeping, as JSON data."""
+    return {name: {**figures(runs), "curves": curves(runs)} for name, runs in seen.items()}
+
+
+def draw(seen: Runs, colours: dict[str, str], path: Path) -> None:
+    """The picture for the docs: bytes and time of a turn, as the conversation grows."""
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "holdfast"
+    figure_, axes = plt.subplots(1, 2, figsize=(10, 4.4))
+    for name, colour in colours.items():
+        if name in seen:
+            for axis, points in zip(axes, curves(seen[name]).values(), strict=True):
+                axis.plot(*zip(*points, strict=True), label=name, color=colour)
+    axes[0].set(title="Bytes on the disk", xlabel="turns", ylabel="MB", yscale="log")
+    axes[1].set(title="Saving a turn", xlabel="turns", ylabel="milliseconds", yscale="log")
+    for axis in axes:
+        axis.grid(visible=True, alpha=0.3)
+    lines, names = axes[0].get_legend_handles_labels()
+    figure_.legend(lines, names, loc="lower center", ncols=3, frameon=False, fontsize="small")
+    figure_.tight_layout(rect=(0, 0.17, 1, 1))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure_.savefig(path, metadata={"Date": None})
+    plt.close(figure_)

@@ -1,0 +1,108 @@
+"""The snapshot manager of Strands on files, in a process of its own.
+
+Strands wants other versions of packages than our development does, so that it lives in another
+environment: ``HOLDFAST_BENCH_STRANDS`` names the Python of one that has strands-agents. Run by that
+Python, this file has the whole conversation and prints what was seen as JSON.
+
+A turn ends as an invocation of an agent does, with the manager told to keep an immutable snapshot
+and the latest one. Its files are renamed into place but not synced, so its times flatter it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from peers.workload import Contestant, Message, Run, Turn, conversation, drive
+
+VARIABLE = "HOLDFAST_BENCH_STRANDS"
+
+
+class StrandsFiles(Contestant):
+    """An agent whose messages come from the conversation, and never from a model."""
+
+    async def open(self) -> None:
+        sessions, storage = import_module("strands.session"), import_module("strands.storage")
+        self.ended = import_module("strands.hooks").AfterInvocationEvent
+        self.manager: Any = sessions.SnapshotSessionManager(
+            "ses_1",
+            storage=storage.LocalFileStorage(str(self.folder)),
+            snapshot_trigger=lambda **_: True,
+        )
+        self.agent: Any = import_module("strands").Agent(
+            agent_id="research-bot", session_manager=self.manager, callback_handler=None
+        )
+
+    async def turn(self, turn: Turn) -> None:
+        self.agent.messages.extend(as_strands_has_it(message) for message in turn.messages)
+        self.agent.state.set("plan", turn.plan)
+        await self.agent.hooks.invoke_callbacks_async(self.ended(agent=self.agent))
+
+    async def mark(self) -> str:
+        return str((await self.ids())[-1])
+
+    async def load(self, snapshot_id: str | None) -> Sequence[Any]:
+        await self.manager.restore_snapshot(self.agent, snapshot_id=snapshot_id)
+        messages: Sequence[Any] = self.agent.messages
+        return messages
+
+    async def ids(self) -> Sequence[str]:
+        found: list[str] = await self.manager.list_snapshot_ids(self.agent)
+        return found
+
+    async def close(self) -> None:
+        self.agent = self.manager = None
+
+
+def as_strands_has_it(message: Message) -> dict[str, Any]:
+    """A message in its form: the result of a tool is said by the user."""
+    text = {"text": message["content"]}
+    if message["role"] != "tool":
+        return {"role": message["role"], "content": [text]}
+    result = {"toolUseId": message["tool_call_id"], "status": "success", "content": [text]}
+    return {"role": "user", "content": [{"toolResult": result}]}
+
+
+def interpreter() -> str | None:
+    """A Python that has Strands."""
+    if found := os.environ.get(VARIABLE):
+        return found
+    return sys.executable if find_spec("strands") else None
+
+
+def elsewhere(python: str, folder: Path, turns: int, repeats: int) -> Run:
+    """The same conversation in a process of that Python."""
+    done = subprocess.run(
+        [python, __file__, str(folder), str(turns), str(repeats)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"the run of Strands failed: {done.stderr}")
+    seen = json.loads(done.stdout.splitlines()[-1])
+    seen["sizes"] = [(turn, size) for turn, size in seen["sizes"]]
+    return Run(**seen)
+
+
+async def main(folder: Path, turns: int, repeats: int) -> None:
+    """Have the conversation here."""
+    contestant = StrandsFiles(folder)
+    print(json.dumps(asdict(await drive(contestant, conversation(turns), repeats))))
+    await contestant.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

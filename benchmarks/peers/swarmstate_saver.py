@@ -1,0 +1,25 @@
+"""The saver that swarmstate has for LangGraph, on its disk store, called with `put` alone.
+
+Its disk store sets ``synchronous=NORMAL``: a save is not synced, so its times flatter it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from swarmstate.backends.disk import DiskStore
+from swarmstate.integrations.langgraph import SwarmStateSaver
+
+from peers.langgraph_saver import SaverPut
+
+
+class SwarmstatePut(SaverPut):
+    """With its defaults."""
+
+    async def open(self) -> None:
+        # It takes any store of its package, and is declared for the one in memory.
+        self.store = cast("Any", DiskStore(str(self.folder / "swarmstate.db")))
+        self.begin(SwarmStateSaver(self.store))
+
+    async def close(self) -> None:
+        self.store.close()

@@ -1,0 +1,222 @@
+"""A conversation that grows, what a contestant does with it, and how that is timed.
+
+A turn appends a user's message of 200 bytes, an assistant's of 800 and a tool's result of 2 KB, and
+updates a small dict; then it is made durable, with a snapshot that can be loaded later. Text is
+pseudo-English from a seeded list of words. Only the standard library is used here, as a peer may
+run in an interpreter of its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import re
+import statistics
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+WORDS = re.findall(
+    r"\w+",
+    "the agent reads report writes found user plan later tool answer because table of compares "
+    "two numbers and a source which says that revenue grew while costs stayed flat in every "
+    "quarter so next step is to ask for details about margin customers region before it drafts",
+)
+SIZES = {"user": 200, "assistant": 800, "tool": 2000}
+PATIENCE = 1.0
+"""Seconds after which a load is not repeated any more."""
+
+Message = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one turn adds."""
+
+    messages: list[Message]
+    plan: dict[str, Any]
+
+
+def conversation(turns: int) -> list[Turn]:
+    """The same turns for everybody."""
+    rng = random.Random("conversation")
+    return [
+        Turn(
+            [said(rng, role, number) for role in SIZES],
+            {"step": number, "goal": text(rng, 40), "done": number % 3 == 0, "open": [number, 7]},
+        )
+        for number in range(turns)
+    ]
+
+
+def said(rng: random.Random, role: str, number: int) -> Message:
+    """A message; the result of a tool says which call it answers, as every model wants it."""
+    message = {"role": role, "content": text(rng, SIZES[role])}
+    if role == "tool":
+        message["tool_call_id"] = f"call_{number:06}"
+    return message
+
+
+def text(rng: random.Random, size: int) -> str:
+    """So many bytes of words."""
+    words = ""
+    while len(words) < size:
+        words += " ".join(rng.choices(WORDS, k=size // 4)) + ". "
+    return words[:size]
+
+
+class Contestant(ABC):
+    """One who keeps a conversation. The folder is its own and empty."""
+
+    has_snapshots = True
+    """Whether it can go back to a turn."""
+    samples = 50
+    """How often its size is looked at in the course of a conversation."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Begin, or begin again with what is there and nothing in memory."""
+
+    @abstractmethod
+    async def turn(self, turn: Turn) -> None:
+        """Take a turn; it is durable when this returns."""
+
+    @abstractmethod
+    async def mark(self) -> str:
+        """The id of the snapshot of the last turn."""
+
+    @abstractmethod
+    async def load(self, snapshot_id: str | None) -> Sequence[Any]:
+        """The messages of a snapshot, or of the latest."""
+
+    @abstractmethod
+    async def ids(self) -> Sequence[str]:
+        """The ids of all snapshots."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Leave nothing open."""
+
+    async def size(self) -> int:
+        """Bytes on the disk, logs of databases included."""
+        return folder_size(self.folder)
+
+
+@dataclass(slots=True)
+class Run:
+    """What was seen: seconds and bytes."""
+
+    turns: list[float] = field(default_factory=list)
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    """Turn, and bytes after it, while it is open."""
+    size: int = 0
+    """Bytes at the end, after closing."""
+    log: int = 0
+    """Bytes that a server wrote to its own log meanwhile, where that can be told."""
+    latest: float | None = None
+    middle: float | None = None
+    listing: float | None = None
+    listed: int = 0
+
+    @property
+    def total(self) -> float:
+        """Seconds of all turns."""
+        return sum(self.turns)
+
+    def ends(self) -> tuple[float, float]:
+        """Median turn of the first and of the last tenth."""
+        tenth = max(1, len(self.turns) // 10)
+        return statistics.median(self.turns[:tenth]), statistics.median(self.turns[-tenth:])
+
+
+def best(runs: Sequence[Run]) -> Run:
+    """The fastest run, with each load the fastest of all."""
+    found = min(runs, key=lambda run: run.total)
+    found.latest = least(run.latest for run in runs)
+    found.middle = least(run.middle for run in runs)
+    found.listing = least(run.listing for run in runs)
+    return found
+
+
+def quietest(runs: Sequence[Run]) -> Run:
+    """Each turn at its fastest, so that what disturbs one run does not pose as growth."""
+    return Run(turns=[min(turns) for turns in zip(*(run.turns for run in runs), strict=True)])
+
+
+def least(values: Any) -> float | None:
+    """The smallest of those that are there."""
+    return min((value for value in values if value is not None), default=None)
+
+
+async def drive(
+    contestant: Contestant,
+    turns: Sequence[Turn],
+    repeats: int,
+    told: Callable[[int], None] = lambda _: None,
+) -> Run:
+    """A whole conversation, and then what it is kept for. The contestant is left open."""
+    run, middle_id = Run(), ""
+    every = max(1, len(turns) // contestant.samples)
+    middle = len(turns) // 2
+    gc.collect()
+    await contestant.open()
+    for number, turn in enumerate(turns, 1):
+        start = time.perf_counter()
+        await contestant.turn(turn)
+        run.turns.append(time.perf_counter() - start)
+        if number == middle and contestant.has_snapshots:
+            middle_id = await contestant.mark()
+        if number % every == 0:
+            told(number)
+            run.sizes.append((number, await contestant.size()))
+    await contestant.close()
+    run.size = await contestant.size()
+    await contestant.open()
+    each = len(SIZES)
+    run.latest = await loaded(contestant, None, len(turns) * each, repeats)
+    if contestant.has_snapshots:
+        run.middle = await loaded(contestant, middle_id, middle * each, repeats)
+        run.listing, found = await timed(contestant.ids, repeats)
+        run.listed = len(found)
+    return run
+
+
+async def loaded(
+    contestant: Contestant, snapshot_id: str | None, expected: int, repeats: int
+) -> float:
+    """Seconds of a load, which must give what was saved."""
+    spent, messages = await timed(lambda: contestant.load(snapshot_id), repeats)
+    if len(messages) != expected:
+        raise AssertionError(f"{type(contestant).__name__} gave {len(messages)}, not {expected}")
+    return spent
+
+
+async def timed(
+    call: Callable[[], Awaitable[Sequence[Any]]], repeats: int
+) -> tuple[float, Sequence[Any]]:
+    """The fastest of some calls, and what it gave. Slow ones are not repeated for long."""
+    spent: list[float] = []
+    while not spent or (len(spent) < repeats and sum(spent) < PATIENCE):
+        start = time.perf_counter()
+        found = await call()
+        spent.append(time.perf_counter() - start)
+    return min(spent), found
+
+
+def folder_size(folder: Path) -> int:
+    """Bytes of all files below it; one that goes away meanwhile counts nothing."""
+    total = 0
+    for place, _, files in os.walk(folder):
+        for name in files:
+            try:
+                total += (Path(place) / name).stat().st_size
+            except FileNotFoundError:
+                continue
+    return total

@@ -1,0 +1,64 @@
+"""Side effects that are done once by key: what they gave is part of the state from then on.
+
+    once    <key>  {"result": …}, or {"error": "…"} where the result could not be kept
+
+Going back to a snapshot keeps these entries: what was done in the world stays done.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.errors import UnsupportedValueError, shown
+from holdfast.sessions.recording import Recording
+from holdfast.snapshots.session_state import ONCE
+from holdfast.state.diff import Changes
+from holdfast.state.snapshot import Snapshot
+from holdfast.state.store import Store
+
+DONE = "once.done"
+
+
+def checked_key(key: object) -> str:
+    """The key of a side effect, or a refusal, before anything is done."""
+    if not isinstance(key, str):
+        raise TypeError(f"the key of a side effect is a str, not {shown(key)}")
+    Store(max_history=0).set(ONCE, key, None)
+    return str(key)
+
+
+def is_done(store: Store, key: str) -> bool:
+    """Whether it was done."""
+    return store.contains(ONCE, key)
+
+
+def result_of(store: Store, key: str) -> Any:
+    """What it gave."""
+    kept = store.get(ONCE, key)
+    if "error" in kept:
+        raise UnsupportedValueError(
+            f"what {shown(key)} gave could not be kept ({kept['error']}); it was done, and is not "
+            "done again: let its function return plain data, or nothing"
+        )
+    return kept["result"]
+
+
+def record_done(recording: Recording, key: str, result: object) -> None:
+    """Record that it was done, and what it gave."""
+    try:
+        entry = {"set": [(ONCE, key, {"result": result})], "delete": []}
+        recording.record(DONE, {"key": key}, entry)  # type: ignore[arg-type]
+    except UnsupportedValueError as error:
+        entry = {"set": [(ONCE, key, {"error": str(error)})], "delete": []}
+        recording.record(DONE, {"key": key}, entry)  # type: ignore[arg-type]
+
+
+def way_back(state: Snapshot, store: Store) -> Changes:
+    """What leads a store to a state, with what was done once left as it is."""
+    changes = state.changes(store.snapshot())
+    return {
+        "set": [
+            each for each in changes["set"] if each[0] != ONCE or not store.contains(ONCE, each[1])
+        ],
+        "delete": [pair for pair in changes["delete"] if pair[0] != ONCE],
+    }

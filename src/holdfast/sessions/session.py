@@ -1,0 +1,415 @@
+"""One agent's conversation: a ``Store``, its log, and the ``StateStore`` they live in.
+
+What is recorded is done in memory at once and becomes durable with the next commit, which is one
+conditional write: of two writers one gets ``ConflictError``, with nothing of its own written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeAlias, TypeVar, cast
+
+from holdfast.errors import ConflictError, NotFoundError, shown
+from holdfast.ids import new_id
+from holdfast.log.event_log import EventLog, Position
+from holdfast.sessions import once, parts
+from holdfast.sessions.event_view import Events
+from holdfast.sessions.exporting import exported
+from holdfast.sessions.parts import AgentPart
+from holdfast.sessions.recorder import Recorder
+from holdfast.sessions.recording import Recording
+from holdfast.sessions.turns import CallLedger, UnfinishedCall
+from holdfast.sessions.writing import OnConflict, Writer, checked_choice
+from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.snapshots.history import newest
+from holdfast.snapshots.layout import AGENT, MULTI_AGENT, SnapshotLocation
+from holdfast.snapshots.records import SnapshotInfo, checked_tags
+from holdfast.snapshots.session_snapshot import SessionSnapshot, loaded, now
+from holdfast.snapshots.session_state import PENDING, SESSION, STATE, STATUS, checked_status
+from holdfast.snapshots.verifying import Verification
+from holdfast.state.snapshot import Snapshot
+from holdfast.state.store import Store
+from holdfast.stores.contract import StateStore
+from holdfast.stores.entries import Put
+
+T = TypeVar("T")
+
+Moment: TypeAlias = str | SessionSnapshot | Snapshot
+"""A durable snapshot by its id, one that was saved or loaded, or one in memory."""
+
+NOT_LOOKED = "?"
+
+
+class Session(Recorder):
+    """One agent's conversation, or that of several agents together.
+
+    Made by `Session.open`. As an async context manager it commits at the end, and not after an
+    exception. Tasks of one loop may share it.
+    """
+
+    _space = STATE
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self.state_store = writer.state_store
+        self.location = writer.location
+        self.archive = SnapshotArchive(writer.state_store)
+        self._ledger = CallLedger()
+        self._lock = asyncio.Lock()
+        self._doing: dict[str, asyncio.Lock] = {}
+        self._parent: str | None = None if writer.recording.end.seq == 0 else NOT_LOOKED
+
+    @classmethod
+    def open(
+        cls,
+        state_store: StateStore,
+        *,
+        agent_id: str,
+        session_id: str | None = None,
+        scope: str = AGENT,
+        must_exist: bool = False,
+    ) -> Opening:
+        """Begin a session, or resume one exactly as it was committed last. To be awaited.
+
+        Without a ``session_id`` a new one begins. With ``scope="multi_agent"`` it is one of several
+        agents, and ``agent_id`` names them together. Nothing is written before the first commit.
+        """
+        if not isinstance(state_store, StateStore):
+            raise TypeError(
+                "a session is opened on a StateStore, as open_state_store(url) gives it, not "
+                f"{shown(state_store)}"
+            )
+        if session_id is None:
+            session_id = f"ses_{new_id()}"
+        location = SnapshotLocation(session_id, scope, agent_id)
+        return Opening(cls._opened(state_store, location, must_exist=must_exist))
+
+    @classmethod
+    async def _opened(
+        cls, state_store: StateStore, location: SnapshotLocation, *, must_exist: bool
+    ) -> Session:
+        writer = await Writer.open(state_store, location)
+        if must_exist and writer.recording.end.seq == 0:
+            raise NotFoundError(
+                f"the agent {location.scope_id} has no session {location.session_id} in this store:"
+                " see holdfast.Catalog(state_store).sessions(agent_id)"
+            )
+        session = cls(writer)
+        session._begin()
+        return session
+
+    def _begin(self) -> None:
+        """Record the beginning of a session that has none."""
+        if self._recording.end.seq == 0:
+            begin = {"agent_id": self.agent_id, "session_id": self.session_id}
+            self._record("session.started", begin, set_=[(SESSION, STATUS, PENDING)])
+
+    # ------------------------------------------------------------------------- what it is
+
+    @property
+    def agent_id(self) -> str:
+        """The agent, or the name of several agents together."""
+        return self.location.scope_id
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session."""
+        return self.location.session_id
+
+    @property
+    def scope(self) -> str:
+        """``agent``, or ``multi_agent`` for a session of several agents."""
+        return self.location.scope
+
+    @property
+    def status(self) -> str:
+        """What it is doing: pending, running, waiting, completed, failed or cancelled."""
+        return str(self._store.get(SESSION, STATUS, PENDING))
+
+    @status.setter
+    def status(self, status: str) -> None:
+        if checked_status(status) != self.status:
+            self._record("status.changed", set_=[(SESSION, STATUS, str(status))])
+
+    @property
+    def events(self) -> Events:
+        """All that happened, in order, with what waits to be committed at the end."""
+        return Events(self._writer.timeline.log, self._writer.tail, self._recording)
+
+    @property
+    def log(self) -> EventLog:
+        """The log of what is committed."""
+        return EventLog(self.state_store, self.location.place, self._recording.end)
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether anything waits to be committed."""
+        return bool(self._recording.pending)
+
+    @property
+    def message_count(self) -> int:
+        """How many messages the conversation has, without reading them."""
+        return self._recording.message_count
+
+    def agent(self, agent_id: str) -> AgentPart:
+        """The part of one agent in a session of several: its messages, its values."""
+        self.check_several()
+        return AgentPart(self, agent_id)
+
+    def check_several(self) -> None:
+        """Refuse what only a session of several agents can do."""
+        if self.scope != MULTI_AGENT:
+            raise ValueError(
+                f"the session {self.session_id} is one agent's; open it with "
+                'scope="multi_agent" to have several in it'
+            )
+
+    @property
+    def agents(self) -> list[str]:
+        """The agents that take part."""
+        return parts.members(self) if self.scope == MULTI_AGENT else [self.agent_id]
+
+    @property
+    def unfinished(self) -> list[UnfinishedCall]:
+        """Tool calls in the conversation that have no result: no model accepts it like that."""
+        return self._ledger.unfinished(self._store.snapshot())
+
+    async def last_finished(self) -> SnapshotInfo | None:
+        """The newest durable snapshot in which every tool call has its result, to restore to."""
+        return await self.archive.newest_info(
+            location=self.location, wanted=lambda info: not info.unfinished
+        )
+
+    # --------------------------------------------------------------------- moments in memory
+
+    def snapshot(self) -> Snapshot:
+        """Freeze the state as it is now, in memory, in constant time."""
+        return self._store.snapshot()
+
+    def rollback(self, mark: Snapshot) -> None:
+        """Go back to a snapshot in memory. The log is not shortened: it says that it was done.
+
+        What was done once stays done.
+        """
+        if not isinstance(mark, Snapshot):
+            raise TypeError(
+                f"rollback takes what session.snapshot() gave, not {shown(mark)}; to a durable "
+                "snapshot one goes back with await session.restore(snapshot_id)"
+            )
+        self._recording.record(
+            "state.restored", {"snapshot": mark.id}, once.way_back(mark, self._store)
+        )
+
+    # ------------------------------------------------------------------------------- commits
+
+    async def commit(self, *, on_conflict: OnConflict = "raise") -> None:
+        """Make all that was recorded durable, in one conditional write.
+
+        Where another writer was first, ``"raise"`` raises ``ConflictError`` and keeps what waits;
+        ``"rebase"`` takes the other's events in and puts one's own on top, where both touched
+        different keys.
+        """
+        checked_choice(on_conflict)
+        async with self._lock:
+            await self._writer.write(on_conflict)
+
+    async def save(
+        self, *, tags: Mapping[str, str] | None = None, on_conflict: OnConflict = "raise"
+    ) -> SessionSnapshot:
+        """Commit, and keep a durable snapshot of what was committed."""
+        checked_choice(on_conflict)
+        wanted = checked_tags(tags)
+        async with self._lock:
+            if self._parent == NOT_LOOKED:
+                self._parent = await newest(self.state_store, self.location)
+            if not self.is_dirty:
+                await self._writer.check_floor()
+            saved: list[SessionSnapshot] = []
+            snapshot_id = new_id()
+
+            def record(end: Position, state: Snapshot) -> Put:
+                info = self._info(snapshot_id, end, state, wanted)
+                saved[:] = [loaded(info, state)]
+                return Put(self.location.snapshot(snapshot_id), info.encoded(self.location))
+
+            await self._writer.write(on_conflict, record)
+            self._parent = snapshot_id
+            return saved[0]
+
+    def _info(
+        self, snapshot_id: str, end: Position, state: Snapshot, tags: dict[str, str]
+    ) -> SnapshotInfo:
+        return SnapshotInfo(
+            snapshot_id=snapshot_id,
+            parent_id=self._parent,
+            agent_id=self.agent_id,
+            session_id=self.session_id,
+            scope=self.scope,
+            created_at=now(),
+            tags=tags,
+            status=str(state.get(SESSION, STATUS, PENDING)),
+            message_count=self.message_count,
+            size_bytes=state.size_bytes,
+            seq=end.seq,
+            hash=end.hash,
+            keyframe=self._writer.timeline.anchor.position.seq,
+            unfinished=bool(self._ledger.unfinished(state)),
+        )
+
+    async def reload(self) -> None:
+        """Take what is committed now, by whomever, and drop what waits."""
+        async with self._lock:
+            self._writer = await Writer.open(self.state_store, self.location)
+            self._parent = None if self._recording.end.seq == 0 else NOT_LOOKED
+            self._begin()
+
+    # ----------------------------------------------------------------------- durable moments
+
+    async def restore(self, moment: Moment, *, on_conflict: OnConflict = "raise") -> None:
+        """Make the state what it was at a durable snapshot, and commit that.
+
+        What waits is committed with it. The log is not shortened: it says that it was done. What
+        was done once stays done.
+        """
+        checked_choice(on_conflict)
+        state, snapshot_id = await self._at(moment)
+        changes = once.way_back(state, self._store)
+        self._recording.record("state.restored", {"snapshot_id": snapshot_id}, changes)
+        await self.commit(on_conflict=on_conflict)
+        self._parent = snapshot_id or self._parent
+
+    async def fork(
+        self,
+        session_id: str | None = None,
+        *,
+        at: Moment | None = None,
+        agent_id: str | None = None,
+    ) -> Session:
+        """A new session with the state that this one has now, or had at a snapshot.
+
+        It is durable when this returns. This session is not touched.
+        """
+        state, snapshot_id = (self.snapshot(), None) if at is None else await self._at(at)
+        if session_id is None:
+            session_id = f"ses_{new_id()}"
+        location = SnapshotLocation(session_id, self.scope, agent_id or self.agent_id)
+        other = type(self)(await Writer.new(self.state_store, location))
+        origin = {
+            "agent_id": self.agent_id,
+            "session_id": self.session_id,
+            "snapshot_id": snapshot_id,
+            "seq": self._recording.end.seq if at is None else None,
+        }
+        changes = state.changes(Store(max_history=0).snapshot())
+        other._recording.record("session.forked", origin, changes)
+        try:
+            await other.commit()
+        except ConflictError as error:
+            raise ConflictError(
+                f"there is a session {location.session_id} of {location.scope_id} already: fork "
+                "under another id, or delete that one first",
+                key=error.key,
+            ) from error
+        return other
+
+    async def _at(self, moment: Moment) -> tuple[Snapshot, str | None]:
+        """The state at a moment, and its id where it is durable."""
+        if isinstance(moment, Snapshot):
+            return moment, None
+        if isinstance(moment, SessionSnapshot):
+            return moment.snapshot, moment.snapshot_id
+        found = await self.archive.load_snapshot(location=self.location, snapshot_id=moment)
+        if found is None:
+            raise NotFoundError(
+                f"the session {self.session_id} of {self.agent_id} has no snapshot "
+                f"{shown(moment)}: see archive.list_snapshots(location=session.location)"
+            )
+        return found.snapshot, found.snapshot_id
+
+    async def export(
+        self, *, at: str | None = None, tags: Mapping[str, str] | None = None
+    ) -> SessionSnapshot:
+        """What is committed, or a kept snapshot, with its events: the whole document."""
+        return await exported(self.archive, self.location, snapshot_id=at, tags=checked_tags(tags))
+
+    async def verify(self) -> Verification:
+        """Fold the whole log anew and check chain, digests, keyframes and every snapshot."""
+        return await self.archive.verify(location=self.location)
+
+    # -------------------------------------------------------------------------- side effects
+
+    async def once(self, key: str, function: Callable[[], T | Awaitable[T]]) -> T:
+        """Do a side effect once: afterwards, and after any crash, its recorded result is returned.
+
+        The result is committed, with all that waits, before this returns. Who crashes between the
+        effect and that commit does it again on resuming: let the effect itself take ``key`` as its
+        idempotency key where it can. Going back to a snapshot does not undo it.
+        """
+        once.checked_key(key)
+        async with self._doing.setdefault(key, asyncio.Lock()):
+            if not once.is_done(self._store, key):
+                await self._catch_up()
+            if not once.is_done(self._store, key):
+                result = function()
+                if inspect.isawaitable(result):
+                    result = await result
+                once.record_done(self._recording, key, result)
+                await self.commit(on_conflict="rebase")
+            return cast("T", once.result_of(self._store, key))
+
+    async def _catch_up(self) -> None:
+        async with self._lock:
+            await self._writer.catch_up()
+
+    # ---------------------------------------------------------------------------------- rest
+
+    @property
+    def _recording(self) -> Recording:
+        return self._writer.recording
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            await self.commit()
+
+    def __repr__(self) -> str:
+        waiting = len(self._recording.pending)
+        return (
+            f"<Session {self.session_id} of {self.agent_id}: {self.status}, "
+            f"{self.message_count} messages, {self._recording.end.seq} events"
+            f"{f', {waiting} waiting' if waiting else ''}>"
+        )
+
+
+class Opening:
+    """What `Session.open` returns: to be awaited, or entered with ``async with``."""
+
+    def __init__(self, work: Coroutine[Any, Any, Session]) -> None:
+        self._work = work
+        self._session: Session | None = None
+
+    def __await__(self) -> Generator[Any, None, Session]:
+        return self._work.__await__()
+
+    async def __aenter__(self) -> Session:
+        self._session = await self
+        return self._session
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._session is not None:
+            await self._session.__aexit__(kind, error, trace)

@@ -1,0 +1,200 @@
+"""Giving back the space of snapshots that are not wanted any more.
+
+Kept snapshots keep loading, whatever is removed around them. From the oldest snapshot after which
+none is removed, the *floor*, the log stays as it is. Kept snapshots before it get a keyframe each,
+and the events up to it go. A crash between any two steps loses nothing that is kept:
+
+    1. keyframes at the kept snapshots up to the floor        more ways to the same states
+    2. the records of the others are deleted                  each by itself
+    3. the floor is written into the manifest                 from here on the events are gone
+    4. segments up to the floor become stubs, keyframes that nothing needs are deleted
+    5. stubs that are a day old are deleted
+
+Whoever prunes next goes on with 4 where a crash left it. A stub holds the place of its segment: a
+writer that was last here before the pruning meets it and gets its ``ConflictError``. A writer that
+was idle for longer than an hour looks where the log ends before it writes (`sessions`), so no stub
+is needed after a day.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field, replace
+
+from holdfast.errors import ConflictError
+from holdfast.log import segments
+from holdfast.log.event_log import Position
+from holdfast.log.timeline import Timeline
+from holdfast.snapshots import manifest, records
+from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.records import SnapshotInfo
+from holdfast.snapshots.retention import RetentionPolicy
+from holdfast.stores.contract import StateStore
+
+AT_ONCE = 100
+STUBS_STAY = dt.timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What pruning did, or would do."""
+
+    kept: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    events_removed: int = 0
+    dry_run: bool = False
+
+
+async def prune(
+    state_store: StateStore,
+    location: SnapshotLocation,
+    policy: RetentionPolicy,
+    moment: dt.datetime,
+    *,
+    dry_run: bool,
+) -> Pruned:
+    """Remove the snapshots that a policy does not keep, and what only they needed."""
+    there = await all_records(state_store, location)
+    kept = policy.kept(there, moment)
+    keep = {info.snapshot_id for info in kept}
+    removed = [info for info in there if info.snapshot_id not in keep]
+    before = await read_manifest(state_store, location)
+    latest = await read_latest(state_store, location)
+    floor = new_floor(kept, removed, latest) or before.floor
+    result = Pruned(
+        [info.snapshot_id for info in kept],
+        [info.snapshot_id for info in removed],
+        max(0, floor.seq - before.floor.seq),
+        dry_run,
+    )
+    if dry_run:
+        return result
+    timeline = Timeline(state_store, location.place)
+    spared = await timeline.keyframe_seqs()
+    needed = [info for info in kept if info.seq <= floor.seq]
+    if latest is not None and latest.seq <= floor.seq:
+        needed.append(latest)
+    for info in sorted(needed, key=lambda each: each.seq):
+        await write_keyframe(timeline, info)
+    for info in removed:
+        await state_store.delete(location.snapshot(info.snapshot_id))
+    if floor.seq > before.floor.seq:
+        await raise_floor(state_store, location, floor, moment)
+    if floor.seq:
+        await stub_segments(state_store, timeline, floor, moment)
+        await drop_keyframes(state_store, timeline, floor, needed, spared[-1:])
+    return result
+
+
+def new_floor(
+    kept: list[SnapshotInfo], removed: list[SnapshotInfo], latest: SnapshotInfo | None
+) -> Position | None:
+    """The position of the oldest kept snapshot after which none is removed; None to leave it."""
+    if not removed:
+        return None
+    last = max(info.seq for info in removed)
+    following = [info.position for info in kept if info.seq > last]
+    if latest is not None and latest.seq > last:
+        following.append(latest.position)
+    if not following:
+        # What is removed is at the same event as what is kept, or after it.
+        following = [info.position for info in kept if info.seq == max(each.seq for each in kept)]
+    return min(following, key=lambda position: position.seq)
+
+
+async def all_records(state_store: StateStore, location: SnapshotLocation) -> list[SnapshotInfo]:
+    """What is known of every kept snapshot."""
+    found: list[SnapshotInfo] = []
+    keys = [key async for key in state_store.list(location.history)]
+    for start in range(0, len(keys), AT_ONCE):
+        entries = await state_store.get_many(keys[start : start + AT_ONCE])
+        found += [records.decoded(key, entry.value, location) for key, entry in entries.items()]
+    return found
+
+
+async def read_manifest(
+    state_store: StateStore, location: SnapshotLocation
+) -> manifest.SnapshotManifest:
+    """The manifest, or an empty one."""
+    entry = await state_store.get(location.manifest)
+    if entry is None:
+        return manifest.SnapshotManifest()
+    return manifest.decoded(location.manifest, entry.value)
+
+
+async def read_latest(state_store: StateStore, location: SnapshotLocation) -> SnapshotInfo | None:
+    """The snapshot that is replaced again and again, or None."""
+    entry = await state_store.get(location.latest)
+    return None if entry is None else records.decoded(location.latest, entry.value, location)
+
+
+async def write_keyframe(timeline: Timeline, info: SnapshotInfo) -> None:
+    """See that there is a keyframe at a snapshot's very position."""
+    there = await timeline.load(info.seq, near=info.keyframe)
+    if there.anchor.position.seq != info.seq:
+        await timeline.write_keyframe_at(there.end, there.store.snapshot(), there.anchor)
+
+
+async def raise_floor(
+    state_store: StateStore, location: SnapshotLocation, floor: Position, moment: dt.datetime
+) -> None:
+    """Write into the manifest where the log begins now."""
+    while True:
+        entry = await state_store.get(location.manifest)
+        there = await read_manifest(state_store, location)
+        if there.floor.seq >= floor.seq:
+            return
+        data = replace(there, floor=floor, updated_at=moment).encoded()
+        try:
+            if entry is None:
+                await state_store.put(location.manifest, data, if_absent=True)
+            else:
+                await state_store.put(location.manifest, data, if_match=entry.etag)
+            return
+        except ConflictError:
+            continue
+
+
+async def stub_segments(
+    state_store: StateStore, timeline: Timeline, floor: Position, moment: dt.datetime
+) -> None:
+    """Leave stubs of the segments up to the floor, and delete stubs that are old enough."""
+    end = timeline.log.key(floor.seq)
+    keys = []
+    async for key in state_store.list(timeline.log.prefix):
+        if key > end:
+            break
+        keys.append(key)
+    for start in range(0, len(keys), AT_ONCE):
+        for key, entry in (await state_store.get_many(keys[start : start + AT_ONCE])).items():
+            segment = segments.decoded(key, entry.value)
+            if segment.last > floor.seq:
+                continue
+            try:
+                if not segment.is_pruned:
+                    await state_store.put(key, segments.stub(segment, moment), if_match=entry.etag)
+                elif moment - segment.pruned_at > STUBS_STAY:
+                    await state_store.delete(key, if_match=entry.etag)
+            except ConflictError:
+                continue  # somebody else who prunes was here
+
+
+async def drop_keyframes(
+    state_store: StateStore,
+    timeline: Timeline,
+    floor: Position,
+    needed: list[SnapshotInfo],
+    spared: list[int],
+) -> None:
+    """Delete the keyframes up to the floor that no kept snapshot and no later keyframe needs.
+
+    The one that was the last before is spared: a writer may be about to build on it.
+    """
+    there = await timeline.keyframe_seqs()
+    wanted = {info.seq for info in needed} | {floor.seq} | set(spared)
+    for seq in sorted(wanted | {seq for seq in there if seq > floor.seq}):
+        if seq in there:
+            wanted |= set((await timeline.keyframe(seq)).chain)
+    for seq in there:
+        if seq <= floor.seq and seq not in wanted:
+            await state_store.delete(timeline.key(seq))

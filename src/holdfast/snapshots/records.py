@@ -1,0 +1,125 @@
+"""The record of a durable snapshot: a position in the log, with tags and counts.
+
+It costs the same few hundred bytes for ten messages or a million. ``hash`` binds it to the log: it
+is the chain's at ``seq``. ``keyframe`` is the one that was the last when it was written, so that a
+load need not look for it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.errors import InvalidDocumentError, shown
+from holdfast.log.event_log import Position
+from holdfast.log.events import read_time, time_text
+from holdfast.snapshots import sealed
+from holdfast.snapshots.layout import SnapshotLocation
+
+WHAT = "snapshot record"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotInfo:
+    """What is known of a durable snapshot without loading its state."""
+
+    snapshot_id: str
+    parent_id: str | None
+    agent_id: str
+    session_id: str
+    scope: str
+    created_at: dt.datetime
+    tags: dict[str, str] = field(default_factory=dict)
+    status: str = "pending"
+    message_count: int = 0
+    size_bytes: int = 0
+    """Bytes of all encoded values of its state."""
+    seq: int = 0
+    """The last event that led to it: so many events the log had."""
+    hash: str = ""
+    """The hash of that event, which binds it to the log."""
+    keyframe: int = 0
+    """The seq of the keyframe before it when it was saved, 0 for none."""
+    unfinished: bool = False
+    """Whether a tool call had no result yet: no model accepts such a conversation."""
+
+    @property
+    def position(self) -> Position:
+        """Its place in the log."""
+        return Position(self.seq, self.hash)
+
+    @property
+    def event_log_count(self) -> int:
+        """How many events led to it."""
+        return self.seq
+
+    def encoded(self, location: SnapshotLocation) -> bytes:
+        """The bytes that are stored at a location; what the location says is left out."""
+        content: dict[str, Any] = {
+            "snapshot_id": self.snapshot_id,
+            "parent_id": self.parent_id,
+            "created_at": time_text(self.created_at),
+            "seq": self.seq,
+            "hash": self.hash,
+            "keyframe": self.keyframe,
+            "status": self.status,
+            "messages": self.message_count,
+            "bytes": self.size_bytes,
+        }
+        if self.tags:
+            content["tags"] = self.tags
+        if self.unfinished:
+            content["unfinished"] = True
+        if self.agent_id != location.scope_id:
+            content["agent_id"] = self.agent_id
+        if self.session_id != location.session_id:
+            content["session_id"] = self.session_id
+        return sealed.encoded(content)
+
+
+def decoded(key: str, data: bytes, location: SnapshotLocation) -> SnapshotInfo:
+    """A record from its bytes. ``IntegrityError`` names the key of one that is damaged."""
+    tree = sealed.decoded(key, data, WHAT)
+    try:
+        info = SnapshotInfo(
+            snapshot_id=tree["snapshot_id"],
+            parent_id=tree["parent_id"],
+            agent_id=tree.get("agent_id", location.scope_id),
+            session_id=tree.get("session_id", location.session_id),
+            scope=location.scope,
+            created_at=read_time(tree["created_at"]),
+            tags=tree.get("tags", {}),
+            status=tree["status"],
+            message_count=tree["messages"],
+            size_bytes=tree["bytes"],
+            seq=tree["seq"],
+            hash=tree["hash"],
+            keyframe=tree["keyframe"],
+            unfinished=tree.get("unfinished", False),
+        )
+    except (KeyError, InvalidDocumentError) as error:
+        raise sealed.damaged(key, WHAT, f"it lacks {error}") from error
+    if key != location.latest and key != location.snapshot(info.snapshot_id):
+        raise sealed.damaged(key, WHAT, f"it is that of the snapshot {info.snapshot_id}")
+    return info
+
+
+def checked_tags(tags: object) -> dict[str, str]:
+    """Tags, or a refusal: names and values are text."""
+    if tags is None:
+        return {}
+    if not isinstance(tags, Mapping):
+        raise TypeError(f'tags are a mapping as in {{"env": "production"}}, not {shown(tags)}')
+    for name, value in tags.items():
+        for text in (name, value):
+            if not isinstance(text, str):
+                raise TypeError(f"a tag is a text with a text, not {shown(name)}: {shown(value)}")
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise ValueError(
+                    f"the tag {shown(name)} has a lone surrogate, which no encoding can write down"
+                ) from None
+    return {str(name): str(value) for name, value in tags.items()}

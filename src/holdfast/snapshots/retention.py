@@ -1,0 +1,84 @@
+"""Which snapshots to keep: a policy, and its decision, as a plain function of what there is."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from holdfast.errors import shown
+from holdfast.snapshots.records import SnapshotInfo
+
+HOUR = "%Y-%m-%d %H"
+DAY = "%Y-%m-%d"
+WEEK = "%G-%V"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPolicy:
+    """Which snapshots to keep. What any rule keeps is kept, and the newest is kept always.
+
+    ``last``: so many of the newest. ``hourly``, ``daily``, ``weekly``: the newest one of each of so
+    many of the latest hours, days and weeks (in UTC) that have one. ``max_age``: all that are
+    younger. ``protected``: all with one of these tags, whatever its value, or with this value where
+    it is a mapping.
+    """
+
+    last: int | None = None
+    hourly: int | None = None
+    daily: int | None = None
+    weekly: int | None = None
+    max_age: dt.timedelta | None = None
+    protected: Mapping[str, str] | Iterable[str] = field(default_factory=tuple)
+
+    def __post_init__(self) -> None:
+        for name in ("last", "hourly", "daily", "weekly"):
+            number = getattr(self, name)
+            if number is not None and (not isinstance(number, int) or number < 0):
+                raise ValueError(f"{name} is a number from 0, or None, not {shown(number)}")
+        if self.max_age is not None and not isinstance(self.max_age, dt.timedelta):
+            raise TypeError(f"max_age is a timedelta, not {shown(self.max_age)}")
+        if isinstance(self.protected, str):
+            raise TypeError(f'protected is a list of tags: write ["{self.protected}"]')
+        if not isinstance(self.protected, Mapping):
+            object.__setattr__(self, "protected", tuple(self.protected))
+        rules = (self.last, self.hourly, self.daily, self.weekly, self.max_age)
+        if all(rule is None for rule in rules):
+            raise ValueError(
+                "this policy would remove every snapshot but the newest and the protected ones: "
+                "say what to keep, as in RetentionPolicy(last=10, daily=7); last=1 if it is meant"
+            )
+
+    def kept(self, snapshots: Iterable[SnapshotInfo], now: dt.datetime) -> list[SnapshotInfo]:
+        """Those of the snapshots that are kept, oldest first."""
+        newest_first = sorted(snapshots, key=age_order, reverse=True)
+        keep = {each.snapshot_id for each in newest_first[: max(1, self.last or 0)]}
+        for count, form in ((self.hourly, HOUR), (self.daily, DAY), (self.weekly, WEEK)):
+            keep |= one_of_each(newest_first, count or 0, form)
+        for each in newest_first:
+            if self.max_age is not None and now - each.created_at < self.max_age:
+                keep.add(each.snapshot_id)
+            if self._protects(each.tags):
+                keep.add(each.snapshot_id)
+        return [each for each in reversed(newest_first) if each.snapshot_id in keep]
+
+    def _protects(self, tags: Mapping[str, str]) -> bool:
+        if isinstance(self.protected, Mapping):
+            return any(tags.get(name) == value for name, value in self.protected.items())
+        return any(name in tags for name in self.protected)
+
+
+def age_order(snapshot: SnapshotInfo) -> tuple[dt.datetime, str]:
+    """What snapshots are sorted by, oldest first."""
+    return snapshot.created_at, snapshot.snapshot_id
+
+
+def one_of_each(newest_first: list[SnapshotInfo], count: int, form: str) -> set[str]:
+    """The newest of each of so many of the latest periods that have one."""
+    period: Callable[[SnapshotInfo], str] = lambda each: each.created_at.strftime(form)  # noqa: E731
+    found: dict[str, str] = {}
+    for each in newest_first:
+        if len(found) == count and period(each) not in found:
+            break
+        found.setdefault(period(each), each.snapshot_id)
+    return set(found.values()) if count else set()

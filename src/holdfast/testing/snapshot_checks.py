@@ -1,0 +1,201 @@
+"""What the suites of snapshot storages share: values, ids, and short words for common steps."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import functools
+import math
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from decimal import Decimal
+from typing import Any, TypeAlias, TypeVar
+
+from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.session_snapshot import SessionSnapshot
+from holdfast.snapshots.session_state import MESSAGES, SESSION, STATE, STATUS, message_key
+from holdfast.snapshots.storage import SnapshotStorage
+from holdfast.state.store import Store
+
+Suite = TypeVar("Suite")
+NewStorage: TypeAlias = Callable[
+    [], SnapshotStorage | AbstractAsyncContextManager[SnapshotStorage, bool | None]
+]
+
+LOCATION = SnapshotLocation("ses_abc123", scope_id="research-bot")
+ZONE = dt.timezone(dt.timedelta(hours=-9, minutes=-30))
+
+EVERY_VALUE: dict[str, Any] = {
+    "nothing": None,
+    "bools": [True, False],
+    "ints": [0, -1, 2**53 + 1, 2**64, -(2**200)],
+    "floats": [0.1, 1.0, -0.0, 5e-324, math.inf, -math.inf, math.nan],
+    "text": ["", "Grüße, 世界 \U0001f419", "\x00\x1f\x7f\u2028", "\ufeff", "$tuple"],
+    "bytes": [b"", bytes(range(256))],
+    "list": [1, [2, [3, []]], {}],
+    "tuple": (1, (2, ()), [3, (4,)]),
+    "dict": {"b": 1, "a": {"c": [None]}},
+    "dict that looks like a tag": {"$tuple": [1]},
+    "dict that looks like an escaped tag": {"$$tuple": [1]},
+    "dict with keys that look alike": {1: "int", "1": "str", None: "none", "None": "str"},
+    "dict with keys of every kind": {"s": 1, 7: 2, 2.5: 3, False: 4, None: 5, b"b": 6, (1, "x"): 7},
+    "set": {1, "a", (2, 3), frozenset({4})},
+    "empty set": set(),
+    "frozenset": frozenset({b"x", None, 1.5}),
+    "naive datetime": dt.datetime(2026, 11, 15, 2, 3, 4, 567),  # noqa: DTZ001 - that is its point
+    "datetimes": [
+        dt.datetime(2026, 11, 15, tzinfo=dt.UTC),
+        dt.datetime(1, 2, 3, 4, 5, 6, 7, tzinfo=ZONE),
+    ],
+    "dates": [dt.date(2026, 11, 15), dt.date.min, dt.date.max],
+    "times": [dt.time(23, 59, 59, 999_999), dt.time(1, 2, tzinfo=dt.UTC)],
+    "timedeltas": [dt.timedelta(days=-3, microseconds=7), dt.timedelta.max],
+    "uuid": uuid.UUID("019a8888-7777-7abc-8def-0123456789ab"),
+    "decimals": [Decimal("-1.2300E-50"), Decimal("-Infinity"), Decimal("NaN")],
+}
+"""One of each kind that a state may hold, and those that are easily taken for another."""
+
+HOSTILE_IDS = (
+    "a",
+    "A",
+    "a ",
+    " a",
+    "a/b",
+    "a%2Fb",
+    "a%252Fb",
+    "/",
+    "//a//",
+    "/etc/passwd",
+    ".",
+    "..",
+    "...",
+    "../a",
+    "a/../../b",
+    "a\\..\\b",
+    "%",
+    "%00",
+    "\x00",
+    "a\x00b",
+    "line\nline\r\t",
+    "*?[a-z]",
+    "a:b|c<d>\"e'",
+    "'; DROP TABLE entries; --",
+    "~",
+    "manifest.json",
+    "scopes",
+    "é",  # one character
+    "e\u0301",  # the same to the eye, in two
+    "\u202e\ufeff\uffff",
+    "\U0001f419" * 256,
+    "x" * 256,
+    "x" * 255,
+)
+"""Ids that climb out of their place, or pose as another, where they are not encoded."""
+
+
+def in_loop(
+    test: Callable[[Suite, NewStorage], Awaitable[None]],
+) -> Callable[[Suite, NewStorage], None]:
+    """A coroutine as a test that pytest can run by itself."""
+
+    @functools.wraps(test)
+    def run(self: Suite, new_storage: NewStorage) -> None:
+        async def whole() -> None:
+            await test(self, new_storage)
+
+        asyncio.run(whole())
+
+    return run
+
+
+@asynccontextmanager
+async def opened(new_storage: NewStorage) -> AsyncIterator[SnapshotStorage]:
+    """A storage, closed at the end if it is one that can be."""
+    given = new_storage()
+    if isinstance(given, AbstractAsyncContextManager):
+        async with given as storage:
+            yield storage
+    else:
+        yield given
+
+
+def made(
+    values: Mapping[str, Any],
+    location: SnapshotLocation = LOCATION,
+    *,
+    messages: int = 0,
+    status: str | None = None,
+    parent_id: str | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> SessionSnapshot:
+    """A snapshot of a state with these values, made now."""
+    store = Store()
+    store.set_many([(STATE, key, value) for key, value in values.items()])
+    for number in range(messages):
+        store.set(MESSAGES, message_key(number), {"role": "user", "content": f"message {number}"})
+    if status is not None:
+        store.set(SESSION, STATUS, status)
+    return SessionSnapshot.from_snapshot(
+        store.snapshot(),
+        agent_id=location.scope_id,
+        session_id=location.session_id,
+        scope=location.scope,
+        parent_id=parent_id,
+        tags=tags,
+    )
+
+
+async def keep(
+    storage: SnapshotStorage,
+    snapshot: SessionSnapshot,
+    location: SnapshotLocation = LOCATION,
+    *,
+    is_latest: bool = False,
+) -> str:
+    """Save a snapshot under its own id, which is given back."""
+    await storage.save_snapshot(
+        location=location,
+        snapshot_id=snapshot.snapshot_id,
+        is_latest=is_latest,
+        snapshot=snapshot,
+    )
+    return snapshot.snapshot_id
+
+
+async def load(
+    storage: SnapshotStorage,
+    snapshot_id: str | None = None,
+    location: SnapshotLocation = LOCATION,
+) -> SessionSnapshot:
+    """A snapshot that must be there, the latest without an id."""
+    found = await storage.load_snapshot(location=location, snapshot_id=snapshot_id)
+    assert found is not None, f"{snapshot_id or 'the latest'} of {location} is not there"
+    return found
+
+
+async def values_of(
+    storage: SnapshotStorage,
+    snapshot_id: str | None = None,
+    location: SnapshotLocation = LOCATION,
+) -> dict[str, Any]:
+    """The values in a snapshot that must be there."""
+    return (await load(storage, snapshot_id, location)).state.values
+
+
+def identical(one: Any, other: Any) -> bool:
+    """Equal and of the same types all the way down; one NaN is like another."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(identical, one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(
+            any(identical(key, same) for same in other if same == key)
+            and identical(value, other[key])
+            for key, value in one.items()
+        )
+    if isinstance(one, set | frozenset):
+        return one == other and sorted(map(repr, one)) == sorted(map(repr, other))
+    # Tells 0.0 from -0.0 and 1.20 from 1.2, and a NaN is what it is.
+    return repr(one) == repr(other)

@@ -1,0 +1,511 @@
+"""Every operation, ended at every one of its writes, in every way.
+
+Each is run once to count its writes, and then once for each write and each way in which that can
+fail. Whoever opens the session next finds the operation wholly done or not at all; nothing that was
+acknowledged before is lost; all that is stored checks out; and the operation can be repeated, by
+the process that it failed in and by a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar
+
+import pytest
+
+from faults import RAISED, WAYS, Crash, Fault, FaultyStateStore
+from holdfast import (
+    Catalog,
+    ConflictError,
+    RetentionPolicy,
+    Session,
+    SessionSnapshot,
+    SnapshotArchive,
+    SnapshotLocation,
+    Store,
+)
+from holdfast.log import timeline
+from holdfast.log.changes import fold
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
+
+AGENT = "bot"
+MAIN = SnapshotLocation("ses", "agent", AGENT)
+SHARED = SnapshotLocation("ses", "multi_agent", "crew")
+FORK = SnapshotLocation("fork", "agent", AGENT)
+PLACES = (MAIN, SHARED, FORK)
+
+
+class Process:
+    """One process: its connection to the store, and the session that it works on."""
+
+    def __init__(self, disk, *, atomic):
+        self.store = FaultyStateStore(disk, atomic=atomic)
+        self.archive = SnapshotArchive(self.store)
+        self.session = None
+
+    async def open(self, location=MAIN):
+        self.session = await Session.open(
+            self.store,
+            agent_id=location.scope_id,
+            session_id=location.session_id,
+            scope=location.scope,
+        )
+        return self.session
+
+
+class Operation:
+    """What there is before, what a process does up to the operation, and the operation itself."""
+
+    limits: ClassVar[dict[str, int]] = {}
+    """What says when a keyframe is due, where it is not as usual."""
+
+    async def prepare(self, process):
+        session = await process.open()
+        for number in range(3):
+            session.add_message("user", f"question {number}")
+            session.record("step.before", number)
+            session.set("count", number)
+            await session.save(tags={"number": str(number)})
+
+    async def begin(self, process):
+        await process.open()
+
+    async def do(self, process):
+        raise NotImplementedError
+
+    def may_be_seen(self, before, after):
+        """What may be found after a failure beside the two: steps that stand for themselves."""
+        return []
+
+    def may_be_seen_repeated(self, after):
+        """What may be found beside ``after`` where it was done, not acknowledged and repeated."""
+        return []
+
+
+class Commit(Operation):
+    async def begin(self, process):
+        session = await process.open()
+        session.add_message("assistant", "answer", model="m")
+        session.record("step.now", 1)
+        session.delete("count")
+        session.status = "running"
+
+    async def do(self, process):
+        await process.session.commit()
+
+
+class FirstCommit(Commit):
+    async def prepare(self, process):
+        pass
+
+
+class CommitOnTopOfAnother(Commit):
+    async def begin(self, process):
+        await super().begin(process)
+        other = await Session.open(process.store.inner, agent_id=AGENT, session_id="ses")
+        if other.get("other") is None:
+            other.add_message("user", "by the way")
+            other.set("other", 1)
+            await other.commit()
+
+    async def do(self, process):
+        await process.session.commit(on_conflict="rebase")
+
+
+class CommitWithKeyframe(Commit):
+    limits: ClassVar = {"MOST_SEGMENTS": 1}
+
+    async def prepare(self, process):
+        await Operation.prepare(self, process)
+        await written_keyframe(process)
+
+
+class Save(Commit):
+    async def do(self, process):
+        await process.session.save(tags={"now": "yes"})
+
+    def may_be_seen(self, before, after):
+        return [without_last_snapshot(after)]
+
+    def may_be_seen_repeated(self, after):
+        return [with_last_snapshot_twice(after)]
+
+
+class FirstSave(Save):
+    async def prepare(self, process):
+        pass
+
+
+class SaveOfWhatIsCommitted(Save):
+    async def begin(self, process):
+        await process.open()
+
+
+class Restore(Operation):
+    async def do(self, process):
+        ids = await process.archive.list_snapshot_ids(location=MAIN)
+        await process.session.restore(ids[0])
+
+
+class Fork(Commit):
+    async def do(self, process):
+        await process.session.fork("fork")
+
+
+class ForkOfSnapshot(Operation):
+    async def do(self, process):
+        ids = await process.archive.list_snapshot_ids(location=MAIN)
+        await process.session.fork("fork", at=ids[1])
+
+
+class Once(Commit):
+    async def do(self, process):
+        assert await process.session.once("mail", lambda: "sent") == "sent"
+
+
+class Prune(Operation):
+    limits: ClassVar = {"LONGEST_CHAIN": 2}
+
+    async def prepare(self, process):
+        await super().prepare(process)
+        await save_whole(process, "latest", is_latest=True)
+        session = await process.open()
+        for number in range(3, 10):
+            session.add_message("user", f"question {number}")
+            session.record("step.later", number)
+            await written_keyframe(process)
+            if number % 2:
+                await session.save(tags={"number": str(number)})
+        session.set("last", "word")
+        await session.commit()
+
+    async def do(self, process):
+        policy = RetentionPolicy(last=1, protected={"number": "1"})
+        await process.archive.prune(location=MAIN, policy=policy)
+
+    def may_be_seen(self, before, after):
+        return [
+            with_snapshots(state, snapshots)
+            for state in (before, after)
+            for snapshots in between(before, after)
+        ]
+
+
+class Delete(Operation):
+    async def prepare(self, process):
+        await super().prepare(process)
+        await written_keyframe(process)
+        await save_whole(process, "latest", is_latest=True)
+        shared = await process.open(SHARED)
+        shared.agent("one").add_message("user", "hello")
+        await shared.save()
+
+    async def begin(self, process):
+        pass
+
+    async def do(self, process):
+        await process.archive.delete_session(session_id="ses")
+
+
+class SaveWhole(Operation):
+    is_latest = False
+
+    async def begin(self, process):
+        pass
+
+    async def do(self, process):
+        await save_whole(process, "given", is_latest=self.is_latest)
+
+    def may_be_seen(self, before, after):
+        return [without_last_snapshot(after)]
+
+
+class SaveWholeWithKeyframe(SaveWhole):
+    limits: ClassVar = {"MOST_SEGMENTS": 1}
+    prepare = CommitWithKeyframe.prepare
+
+
+class SaveWholeFirst(SaveWhole):
+    async def prepare(self, process):
+        pass
+
+
+class SaveWholeAsLatest(SaveWhole):
+    is_latest = True
+
+    async def prepare(self, process):
+        await super().prepare(process)
+        await save_whole(process, "latest", is_latest=True, value="before")
+
+    def may_be_seen(self, before, after):
+        return [{**after, MAIN: {**after[MAIN], "latest": before[MAIN]["latest"]}}]
+
+
+OPERATIONS = [
+    Commit,
+    FirstCommit,
+    CommitOnTopOfAnother,
+    CommitWithKeyframe,
+    Save,
+    FirstSave,
+    SaveOfWhatIsCommitted,
+    Restore,
+    Fork,
+    ForkOfSnapshot,
+    Once,
+    Prune,
+    Delete,
+    SaveWhole,
+    SaveWholeWithKeyframe,
+    SaveWholeFirst,
+    SaveWholeAsLatest,
+]
+
+
+async def save_whole(process, snapshot_id, *, is_latest, value="whole"):
+    """Hand a whole state to the archive, as code without a log does."""
+    state = Store()
+    state.set("state", "whole", value)
+    state.set("messages", "000000000000", {"role": "user", "content": "from elsewhere"})
+    snapshot = SessionSnapshot.from_snapshot(
+        state.snapshot(), agent_id=AGENT, session_id="ses", tags={"whole": value}
+    )
+    await process.archive.save_snapshot(
+        location=MAIN, snapshot_id=snapshot_id, is_latest=is_latest, snapshot=snapshot
+    )
+
+
+async def written_keyframe(process):
+    """Commit so that a keyframe is written."""
+    process.session.set("keyframe", process.session.get("keyframe", 0) + 1)
+    most, timeline.MOST_SEGMENTS = timeline.MOST_SEGMENTS, 1
+    try:
+        await process.session.commit()
+    finally:
+        timeline.MOST_SEGMENTS = most
+
+
+# ------------------------------------------------------------------------------- what is stored
+
+
+async def seen(disk):
+    """All that is stored, as one who only reads finds it, after checking that it is sound."""
+    store = ReadOnlyStateStore(disk)
+    listed = [
+        entry.location
+        for agent in await Catalog(store).agents()
+        for entry in (await Catalog(store).sessions(agent)).sessions
+    ]
+    found = {}
+    for location in PLACES:
+        session = await Session.open(
+            store,
+            agent_id=location.scope_id,
+            session_id=location.session_id,
+            scope=location.scope,
+        )
+        assert (await session.verify()).damage == []
+        steps = await sound_events(session)
+        archive = SnapshotArchive(store)
+        ids = await archive.list_snapshot_ids(location=location)
+        found[location] = {
+            "state": None if session.is_dirty else list(session.snapshot().items()),
+            "steps": steps,
+            "snapshots": [
+                shown(await archive.load_snapshot(location=location, snapshot_id=each))
+                for each in ids
+            ],
+            "latest": await shown_latest(disk, archive, location),
+            "listed": listed.count(location),
+        }
+    return found
+
+
+async def sound_events(session):
+    """What a test recorded itself, after checking that the events add up to the state."""
+    if session.is_dirty:
+        return []
+    floor = (await session.archive.load_manifest(location=session.location)).floor
+    events = [event async for event in session.events]
+    first = floor.seq + 1
+    assert [event.seq for event in events] == list(range(first, first + len(events)))
+    assert len({event.id for event in events}) == len(events)
+    if not floor.seq:
+        store = Store()
+        fold(store, (event.changes for event in events))
+        assert list(store.snapshot().items()) == list(session.snapshot().items())
+    return [(event.type, event.data) for event in events if event.type.startswith("step.")]
+
+
+def shown(snapshot):
+    return snapshot.tags, snapshot.state.status, list(snapshot.snapshot.items())
+
+
+async def shown_latest(disk, archive, location):
+    if await disk.get(location.latest) is None:
+        return None
+    return shown(await archive.load_snapshot(location=location))
+
+
+async def seen_by_next(disk, *, atomic):
+    """All that is stored after the next process has opened every session."""
+    process = Process(disk, atomic=atomic)
+    for location in PLACES:
+        await process.open(location)
+    return await seen(disk)
+
+
+def with_snapshots(state, snapshots):
+    return {**state, MAIN: {**state[MAIN], "snapshots": snapshots}}
+
+
+def without_last_snapshot(state):
+    return with_snapshots(state, state[MAIN]["snapshots"][:-1])
+
+
+def with_last_snapshot_twice(state):
+    snapshots = state[MAIN]["snapshots"]
+    return with_snapshots(state, [*snapshots, *snapshots[-1:]])
+
+
+def between(before, after):
+    """Every way in which some of the snapshots that go can be gone already, oldest first."""
+    left = list(before[MAIN]["snapshots"])
+    for snapshot in before[MAIN]["snapshots"]:
+        if snapshot not in after[MAIN]["snapshots"]:
+            left.remove(snapshot)
+            yield list(left)
+
+
+# ----------------------------------------------------------------------------------- the tests
+
+
+class Case:
+    """One operation over one kind of store."""
+
+    def __init__(self, operation, *, atomic):
+        self.operation = operation
+        self.atomic = atomic
+
+    def process(self, disk):
+        return Process(disk, atomic=self.atomic)
+
+    async def prepared(self):
+        disk = MemoryStateStore()
+        await self.operation.prepare(self.process(disk))
+        process = self.process(disk)
+        await self.operation.begin(process)
+        return disk, process
+
+    async def run(self):
+        """What there is before and after where nothing fails, and how many writes it takes."""
+        disk, process = await self.prepared()
+        before = await seen(disk)
+        process.store.plan(None)
+        await self.operation.do(process)
+        return before, await seen(disk), process.store.writes
+
+    async def attempt(self, fault):
+        """Do it with a fault; whether it was acknowledged all the same."""
+        disk, process = await self.prepared()
+        process.store.plan(fault)
+        try:
+            await self.operation.do(process)
+        except RAISED:
+            acknowledged = False
+        else:
+            acknowledged = True
+        assert process.store.happened == fault
+        process.store.plan(None)
+        return disk, process, acknowledged
+
+    async def repeat(self, process):
+        """Do it again; where it turns out to be done already, that is said."""
+        try:
+            await self.operation.do(process)
+        except ConflictError:
+            if not isinstance(self.operation, Fork | ForkOfSnapshot):
+                raise
+
+
+@pytest.fixture(params=OPERATIONS, ids=lambda operation: operation.__name__)
+def operation(request, monkeypatch):
+    for name, value in request.param.limits.items():
+        monkeypatch.setattr(timeline, name, value)
+    return request.param()
+
+
+@pytest.fixture(params=[True, False], ids=["atomic", "one by one"])
+def case(request, operation):
+    return Case(operation, atomic=request.param)
+
+
+@pytest.fixture(params=WAYS, ids=lambda way: f"{way[0]} {'after' if way[1] else 'before'}")
+def way(request):
+    return request.param
+
+
+async def each_fault(case, way):
+    """Every write's fault, with what was before and what comes of it when nothing fails."""
+    before, after, writes = await case.run()
+    assert writes > 0
+    for number in range(1, writes + 1):
+        yield Fault(number, *way), before, after
+
+
+def test_what_fails_at_any_write_is_found_wholly_done_or_not_at_all(case, way):
+    async def check():
+        async for fault, before, after in each_fault(case, way):
+            disk, _, acknowledged = await case.attempt(fault)
+            found = await seen_by_next(disk, atomic=case.atomic)
+            allowed = [before, after, *case.operation.may_be_seen(before, after)]
+            assert found in ([after] if acknowledged else allowed), str(fault)
+
+    asyncio.run(check())
+
+
+def test_what_failed_at_any_write_is_done_once_when_the_same_process_repeats_it(case, way):
+    async def check():
+        async for fault, _, after in each_fault(case, way):
+            if fault.kind == "crash":
+                continue
+            disk, process, acknowledged = await case.attempt(fault)
+            if not acknowledged:
+                await case.repeat(process)
+            allowed = [after, *case.operation.may_be_seen_repeated(after)]
+            assert await seen(disk) in allowed, str(fault)
+
+    asyncio.run(check())
+
+
+def test_what_failed_at_any_write_is_done_when_a_new_process_repeats_it(case, way):
+    async def check():
+        async for fault, before, after in each_fault(case, way):
+            disk, _, _ = await case.attempt(fault)
+            if await seen_by_next(disk, atomic=case.atomic) == before:
+                process = case.process(disk)
+                await case.operation.begin(process)
+                await case.operation.do(process)
+                assert await seen(disk) == after, str(fault)
+
+    asyncio.run(check())
+
+
+def test_a_process_that_ends_while_it_mends_what_another_left_does_no_harm(case):
+    async def check():
+        async for fault, before, after in each_fault(case, ("crash", False)):
+            disk, _, _ = await case.attempt(fault)
+            allowed = [before, after, *case.operation.may_be_seen(before, after)]
+            for number in range(1, 100):
+                process = case.process(disk)
+                process.store.plan(Fault(number, "crash"))
+                try:
+                    for location in PLACES:
+                        await process.open(location)
+                    break
+                except Crash:
+                    continue
+            assert await seen_by_next(disk, atomic=case.atomic) in allowed, str(fault)
+
+    asyncio.run(check())

@@ -1,0 +1,275 @@
+"""Messages, values and events: what an agent records is done at once, as copies, or not at all."""
+
+from __future__ import annotations
+
+import enum
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import MISSING, UnsupportedValueError
+from holdfast.stores.memory import MemoryStateStore
+from loops import done, in_loop
+from samples import SAMPLES, deep, identical, values
+from sessions.conversations import contents, everything, opened, reopened, types
+
+
+class Name(str):
+    __slots__ = ()
+
+
+class Word(str, enum.Enum):
+    PLAN = "plan"
+    RUNNING = "running"
+
+
+class Unknown:
+    pass
+
+
+# ---------------------------------------------------------------------------------- messages
+
+
+def test_a_message_has_role_content_and_any_further_fields(session):
+    session.add_message("user", "hello", name="ann", metadata={"tokens": 3})
+    assert session.messages == [
+        {"role": "user", "content": "hello", "name": "ann", "metadata": {"tokens": 3}}
+    ]
+    assert session.message_count == 1
+    assert types(session.events) == ["session.started", "message.appended"]
+
+
+def test_content_may_be_parts(session):
+    parts = [{"type": "text", "text": "see"}, {"type": "image", "data": b"\x89PNG"}]
+    session.add_message("user", parts)
+    session.add_message("assistant", None)
+    assert [message["content"] for message in session.messages] == [parts, None]
+
+
+def test_a_message_of_any_shape_is_appended_as_it_is(session):
+    session.append_message({"type": "function_call", "call_id": "c1", "name": "search"})
+    assert session.messages == [{"type": "function_call", "call_id": "c1", "name": "search"}]
+
+
+def test_messages_stay_in_order_beyond_ten_and_a_hundred(session):
+    for number in range(120):
+        session.add_message("user", number)
+    assert contents(session) == list(range(120))
+
+
+def test_what_the_caller_does_to_a_message_afterwards_does_not_reach_it(session):
+    parts = [{"type": "text", "text": "before"}]
+    session.add_message("user", parts)
+    parts[0]["text"] = "after"
+    session.messages[0]["content"][0]["text"] = "after"
+    assert session.messages[0]["content"] == [{"type": "text", "text": "before"}]
+
+
+@pytest.mark.parametrize("role", [None, 7, ["user"]])
+def test_a_role_is_a_text(session, role):
+    before = everything(session)
+    with pytest.raises(TypeError, match="the role of a message is a str as in user"):
+        session.add_message(role, "hello")
+    assert everything(session) == before
+
+
+def test_a_message_is_a_dict(session):
+    with pytest.raises(TypeError, match="a message is a dict, not 'hello'"):
+        session.append_message("hello")
+    assert session.message_count == 0
+
+
+def test_what_a_message_cannot_hold_is_named_with_its_place_in_the_conversation(session):
+    for number in range(3):
+        session.add_message("user", str(number))
+    before = everything(session)
+    with pytest.raises(UnsupportedValueError, match=r"at \$\.messages\[3\]\.image$") as caught:
+        session.add_message("user", "look", image=Unknown())
+    assert caught.value.path == "$.messages[3].image"
+    with pytest.raises(UnsupportedValueError) as caught:
+        session.add_message("user", [{"type": "text"}, {"image": {1, Unknown()}}])
+    assert caught.value.path.startswith("$.messages[3].content[1].image")
+    assert everything(session) == before
+    session.add_message("user", "go on")
+    assert contents(session)[3] == "go on"
+
+
+def test_popping_returns_the_last_message_and_removes_it(session):
+    session.add_message("user", "first")
+    session.add_message("assistant", "second", model="m")
+    assert session.pop_message() == {"role": "assistant", "content": "second", "model": "m"}
+    assert contents(session) == ["first"]
+    assert session.message_count == 1
+    assert types(session.events)[-1] == "message.removed"
+    session.add_message("assistant", "third")
+    assert contents(session) == ["first", "third"]
+
+
+def test_popping_from_an_empty_conversation_is_no_event(session):
+    before = everything(session)
+    assert session.pop_message() is None
+    assert everything(session) == before
+
+
+def test_clearing_removes_all_messages_in_one_event(session):
+    for number in range(5):
+        session.add_message("user", number)
+    session.set("kept", 1)
+    session.clear_messages()
+    assert session.messages == []
+    assert session.message_count == 0
+    assert session.get("kept") == 1
+    assert types(session.events)[-1] == "message.removed"
+    before = everything(session)
+    session.clear_messages()
+    assert everything(session) == before
+    session.add_message("user", "anew")
+    assert contents(session) == ["anew"]
+
+
+# ------------------------------------------------------------------------------------ values
+
+
+def test_values_are_set_read_and_deleted(session):
+    session.set("plan", {"step": 1})
+    session.set("tries", 3)
+    assert session.get("plan") == {"step": 1}
+    assert session.state == {"plan": {"step": 1}, "tries": 3}
+    assert session.delete("plan") is True
+    assert session.delete("plan") is False
+    assert session.get("plan") is None
+    assert session.get("plan", MISSING) is MISSING
+    assert session.state == {"tries": 3}
+    assert types(session.events)[1:] == ["state.set", "state.set", "state.deleted"]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_value_comes_back_equal_and_of_the_same_type(session, name):
+    session.set("value", SAMPLES[name])
+    assert identical(session.get("value"), SAMPLES[name])
+
+
+@in_loop
+async def test_every_kind_of_value_is_there_for_the_next_process():
+    session = await opened(MemoryStateStore())
+    for name, value in SAMPLES.items():
+        session.set(name, value)
+        session.add_message("user", value)
+    await session.commit()
+    other = await reopened(session)
+    assert identical(other.state, {name: SAMPLES[name] for name in sorted(SAMPLES)})
+    assert identical(contents(other), list(SAMPLES.values()))
+
+
+def test_what_the_caller_does_to_a_value_afterwards_does_not_reach_it(session):
+    plan = {"steps": ["a"]}
+    session.set("plan", plan)
+    plan["steps"].append("b")
+    session.get("plan")["steps"].append("c")
+    session.state["plan"]["steps"].append("d")
+    assert session.get("plan") == {"steps": ["a"]}
+
+
+def test_setting_an_equal_value_is_no_event(session):
+    session.set("plan", {"a": 1, "b": [2]})
+    before = everything(session)
+    session.set("plan", {"b": [2], "a": 1})
+    assert everything(session) == before
+
+
+@pytest.mark.parametrize(("one", "other"), [(1, True), (1, 1.0), ([1], (1,)), ("a", b"a")])
+def test_a_value_of_another_type_is_a_change(session, one, other):
+    session.set("x", one)
+    session.set("x", other)
+    assert identical(session.get("x"), other)
+    assert types(session.events)[1:] == ["state.set", "state.set"]
+
+
+def test_a_value_that_cannot_be_kept_is_named_with_its_path(session):
+    session.set("plan", 1)
+    before = everything(session)
+    with pytest.raises(UnsupportedValueError, match=r"\$\.state\.plan\.steps\[1\]") as caught:
+        session.set("plan", {"steps": [1, Unknown()]})
+    assert caught.value.path == "$.state.plan.steps[1]"
+    with pytest.raises(UnsupportedValueError) as caught:
+        session.set("plan", Unknown())
+    assert caught.value.path == "$.state.plan"
+    assert everything(session) == before
+
+
+@pytest.mark.parametrize("key", [None, 7, b"plan", ("a",)])
+def test_the_key_of_a_value_is_a_text(session, key):
+    before = everything(session)
+    with pytest.raises(TypeError, match="the key of a value is a str"):
+        session.set(key, 1)
+    for read in (session.get, session.delete):
+        with pytest.raises(TypeError, match="must be a str"):
+            read(key)
+    assert everything(session) == before
+
+
+def test_a_key_that_no_encoding_can_write_down_is_refused(session):
+    before = everything(session)
+    with pytest.raises(UnsupportedValueError, match="lone surrogate"):
+        session.set("\ud800", 1)
+    assert session.delete("\ud800") is False
+    assert everything(session) == before
+
+
+@pytest.mark.parametrize("key", [Name("plan"), Word.PLAN], ids=["str subclass", "enum"])
+@in_loop
+async def test_a_key_of_a_subclass_of_str_is_kept_as_the_plain_text(key):
+    session = await opened(MemoryStateStore())
+    session.set(key, 1)
+    await session.commit()
+    assert (await reopened(session)).state == {"plan": 1}
+    assert session.delete(key)
+    session.record("x", changes={"set": [("state", key, 2)], "delete": [(key, key)]})
+    await session.commit()
+    assert (await reopened(session)).state == {"plan": 2}
+
+
+@pytest.mark.parametrize("depth", [124, 125, 128])
+@in_loop
+async def test_what_is_taken_in_can_be_committed_however_deep_it_is_nested(depth):
+    session = await opened(MemoryStateStore())
+    try:
+        session.set("deep", deep(depth))
+        session.add_message("user", deep(depth - 1))
+        session.record("deep", deep(depth))
+    except UnsupportedValueError as refused:
+        assert "nested deeper" in str(refused)  # noqa: PT017 - refusing it is as good as taking it
+    session.set("shallow", 1)
+    await session.commit()
+    assert (await reopened(session)).get("shallow") == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.none() | values), max_size=12))
+def test_values_are_those_of_a_dict(steps):
+    async def work():
+        session = await opened(MemoryStateStore())
+        model = {}
+        for key, value in steps:
+            if value is None:
+                assert session.delete(key) == (key in model)
+                model.pop(key, None)
+            else:
+                session.set(key, value)
+                model[key] = value
+        return session, model
+
+    session, model = done(work())
+    assert identical(session.state, {key: session.get(key) for key in sorted(model)})
+    # An equal value is no change: a dict may have kept the order of its keys.
+    assert session._store.snapshot().digest == digest_of(model)
+
+
+def digest_of(model):
+    async def work():
+        session = await opened(MemoryStateStore())
+        for key, value in model.items():
+            session.set(key, value)
+        return session.snapshot().digest
+
+    return done(work())

@@ -1,0 +1,104 @@
+"""What is known of a session's stored form as a whole."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import IntegrityError, InvalidDocumentError
+from holdfast.log.event_log import Position
+from holdfast.snapshots import SnapshotManifest, manifest, sealed
+from samples import text
+from watched import HERE, flipped, tried
+
+KEY = HERE.manifest
+TIMES = st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30), timezones=st.just(dt.UTC))
+FULL = SnapshotManifest(
+    started_at=dt.datetime(2026, 11, 15, 9, 30, 0, 1, dt.UTC),
+    updated_at=dt.datetime(2026, 11, 16, tzinfo=dt.UTC),
+    floor=Position(31, "ab" * 32),
+    extra={"owner": "us", "more": [1, {"a": None}]},
+)
+
+
+@given(
+    st.builds(
+        SnapshotManifest,
+        started_at=st.none() | TIMES,
+        updated_at=st.none() | TIMES,
+        floor=st.builds(Position, st.integers(0, 10**12), text),
+        extra=st.dictionaries(
+            text.filter(lambda name: name not in manifest.KNOWN), text | st.integers(0, 9)
+        ),
+    )
+)
+def test_a_manifest_comes_back(given_):
+    assert manifest.decoded(KEY, given_.encoded()) == given_
+
+
+def test_an_empty_one_has_the_whole_log():
+    empty = SnapshotManifest()
+    assert empty.floor == Position()
+    assert manifest.decoded(KEY, empty.encoded()) == empty
+
+
+def test_it_is_json_that_a_stranger_can_read():
+    content = json.loads(FULL.encoded())["content"]
+    assert content == {
+        "owner": "us",
+        "more": [1, {"a": None}],
+        "schema_version": 1,
+        "started_at": "2026-11-15T09:30:00.000001Z",
+        "updated_at": "2026-11-16T00:00:00.000000Z",
+        "floor": {"seq": 31, "hash": "ab" * 32},
+    }
+
+
+def test_what_is_extra_cannot_pose_as_a_known_field():
+    posing = SnapshotManifest(extra={"floor": {"seq": 99, "hash": ""}, "schema_version": 7})
+    assert manifest.decoded(KEY, posing.encoded()) == SnapshotManifest()
+
+
+def test_a_newer_schema_is_refused():
+    data = SnapshotManifest(schema_version=2).encoded()
+    with pytest.raises(InvalidDocumentError, match=r"newer Holdfast \(schema 2, known is 1\)"):
+        manifest.decoded(KEY, data)
+
+
+def test_any_flipped_bit_is_noticed_or_changes_nothing():
+    data = FULL.encoded()
+    for bit in range(len(data) * 8):
+        found, refusal = tried(manifest.decoded, KEY, flipped(data, bit))
+        assert found == FULL or KEY in refusal
+
+
+CONTENT = json.loads(FULL.encoded())["content"]
+
+
+@pytest.mark.parametrize("name", sorted(manifest.KNOWN))
+def test_a_manifest_that_lacks_a_field_is_damage(name):
+    tree = {key: value for key, value in CONTENT.items() if key != name}
+    with pytest.raises(IntegrityError, match=f"manifest {KEY} is damaged: it lacks '{name}'"):
+        manifest.decoded(KEY, sealed.encoded(tree))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("schema_version", "one"),
+        ("schema_version", None),
+        ("started_at", "yesterday"),
+        ("started_at", 7),
+        ("updated_at", "9999-12-31T23:59:59-01:00"),
+        ("floor", None),
+        ("floor", []),
+        ("floor", {"seq": 3}),
+    ],
+)
+def test_a_field_that_cannot_be_is_damage_that_names_the_key(name, value):
+    with pytest.raises(IntegrityError, match=f"{KEY} is damaged"):
+        manifest.decoded(KEY, sealed.encoded({**CONTENT, name: value}))

@@ -1,0 +1,197 @@
+"""What is kept of a snapshot: a position in the log, with tags and counts."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import IntegrityError, InvalidDocumentError
+from holdfast.log.event_log import Position
+from holdfast.snapshots import SnapshotInfo, SnapshotLocation, records, sealed
+from holdfast.snapshots.records import checked_tags
+from samples import text
+from watched import HERE, flipped, tried
+
+ID = "019a8b5e-6f00-7000-8000-000000000000"
+INFO = SnapshotInfo(
+    snapshot_id=ID,
+    parent_id="before",
+    agent_id=HERE.scope_id,
+    session_id=HERE.session_id,
+    scope=HERE.scope,
+    created_at=dt.datetime(2026, 11, 15, 9, 30, 0, 123456, dt.UTC),
+    tags={"env": "production"},
+    status="running",
+    message_count=12,
+    size_bytes=3456,
+    seq=31,
+    hash="ab" * 32,
+    keyframe=20,
+    unfinished=True,
+)
+KEY = HERE.snapshot(ID)
+PLAIN = SnapshotInfo(
+    snapshot_id="x",
+    parent_id=None,
+    agent_id=HERE.scope_id,
+    session_id=HERE.session_id,
+    scope=HERE.scope,
+    created_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+)
+
+TIMES = st.datetimes(
+    dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30), timezones=st.timezones() | st.just(dt.UTC)
+)
+INFOS = st.builds(
+    SnapshotInfo,
+    snapshot_id=st.text("abcXYZ019-_", min_size=1, max_size=128),
+    parent_id=st.none() | text,
+    agent_id=st.just(HERE.scope_id) | text,
+    session_id=st.just(HERE.session_id) | text,
+    scope=st.just(HERE.scope),
+    created_at=TIMES,
+    tags=st.dictionaries(text, text, max_size=3),
+    status=text,
+    message_count=st.integers(0, 2**53),
+    size_bytes=st.integers(0, 2**53),
+    seq=st.integers(0, 10**12),
+    hash=text,
+    keyframe=st.integers(0, 10**12),
+    unfinished=st.booleans(),
+)
+
+
+@given(INFOS)
+def test_a_record_comes_back(info):
+    key = HERE.snapshot(info.snapshot_id)
+    again = records.decoded(key, info.encoded(HERE), HERE)
+    assert again == info
+    assert again.created_at.tzinfo is dt.UTC
+
+
+def test_a_record_says_where_it_is_in_the_log():
+    assert INFO.position == Position(31, "ab" * 32)
+    assert INFO.event_log_count == 31
+    assert PLAIN.position == Position()
+
+
+def test_a_record_costs_a_few_hundred_bytes():
+    assert len(INFO.encoded(HERE)) < 500
+    assert len(PLAIN.encoded(HERE)) < 350
+
+
+def test_what_the_location_says_is_not_written_again():
+    assert b"research-bot" not in INFO.encoded(HERE)
+    elsewhere = SnapshotLocation("copy", "multi_agent", "team")
+    data = INFO.encoded(elsewhere)
+    assert json.loads(data)["content"]["agent_id"] == "research-bot"
+    again = records.decoded(elsewhere.snapshot(ID), data, elsewhere)
+    assert again == replace(INFO, scope="multi_agent")
+
+
+def test_what_is_not_there_is_not_written():
+    content = json.loads(PLAIN.encoded(HERE))["content"]
+    assert not {"tags", "unfinished", "agent_id", "session_id"} & content.keys()
+
+
+def test_a_time_of_another_zone_is_the_same_moment():
+    there = dt.datetime(2026, 7, 1, 12, tzinfo=dt.timezone(dt.timedelta(hours=2)))
+    again = records.decoded(KEY, replace(INFO, created_at=there).encoded(HERE), HERE)
+    assert again.created_at == there
+    assert again.created_at.hour == 10
+
+
+def test_the_latest_may_have_any_id():
+    assert records.decoded(HERE.latest, INFO.encoded(HERE), HERE) == INFO
+
+
+def test_a_record_at_the_key_of_another_is_damage():
+    other = HERE.snapshot("another")
+    with pytest.raises(IntegrityError, match=f"{other} is damaged: it is that of.*{ID}"):
+        records.decoded(other, INFO.encoded(HERE), HERE)
+
+
+def test_any_flipped_bit_is_noticed_or_changes_nothing():
+    data = INFO.encoded(HERE)
+    for bit in range(len(data) * 8):
+        found, refusal = tried(records.decoded, KEY, flipped(data, bit), HERE)
+        assert found == INFO or KEY in refusal
+
+
+FIELDS = json.loads(INFO.encoded(HERE))["content"]
+NEEDED = [name for name in FIELDS if name not in ("tags", "unfinished")]
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_record_that_lacks_a_field_is_damage(name):
+    tree = {key: value for key, value in FIELDS.items() if key != name}
+    with pytest.raises(IntegrityError, match=f"snapshot record {KEY} is damaged: .*{name}"):
+        records.decoded(KEY, sealed.encoded(tree), HERE)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("created_at", "yesterday"),
+        ("created_at", "2026-01-01T00:00:00"),
+        ("created_at", "0001-01-01T00:00:00+01:00"),
+        ("created_at", None),
+        ("snapshot_id", 7),
+        ("snapshot_id", None),
+        ("snapshot_id", ""),
+        ("snapshot_id", "../../elsewhere"),
+    ],
+)
+def test_a_field_that_cannot_be_is_damage_that_names_the_key(name, value):
+    with pytest.raises(IntegrityError, match=f"{KEY} is damaged"):
+        records.decoded(KEY, sealed.encoded({**FIELDS, name: value}), HERE)
+
+
+def test_a_field_that_a_later_version_adds_does_not_disturb():
+    assert records.decoded(KEY, sealed.encoded({**FIELDS, "colour": "red"}), HERE) == INFO
+
+
+def test_a_newer_format_is_refused():
+    data = INFO.encoded(HERE).replace(b'"format":1', b'"format":2', 1)
+    with pytest.raises(InvalidDocumentError, match="newer Holdfast"):
+        records.decoded(KEY, data, HERE)
+
+
+# -------------------------------------------------------------------------------------- tags
+
+
+class Label(str):
+    __slots__ = ()
+
+
+def test_tags_are_a_copy_of_plain_text():
+    given_ = {"env": "production", Label("kind"): Label("nightly")}
+    tags = checked_tags(given_)
+    assert tags == {"env": "production", "kind": "nightly"}
+    assert {type(each) for item in tags.items() for each in item} == {str}
+    given_["env"] = "changed"
+    assert tags["env"] == "production"
+    assert checked_tags(None) == {}
+
+
+@pytest.mark.parametrize("bad", ["env=production", ["env"], 7, {"env"}])
+def test_tags_that_are_no_mapping_are_refused(bad):
+    with pytest.raises(TypeError, match="tags are a mapping as in"):
+        checked_tags(bad)
+
+
+@pytest.mark.parametrize("bad", [{"n": 1}, {1: "n"}, {"n": None}, {"n": b"x"}])
+def test_a_tag_that_is_no_text_is_refused(bad):
+    with pytest.raises(TypeError, match="a tag is a text with a text"):
+        checked_tags(bad)
+
+
+@pytest.mark.parametrize("bad", [{"\ud800": "x"}, {"x": "\ud800"}])
+def test_a_tag_that_no_encoding_can_write_is_refused(bad):
+    with pytest.raises(ValueError, match="lone surrogate"):
+        checked_tags(bad)

@@ -1,0 +1,90 @@
+"""What the state of a session looks like."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import Store
+from holdfast.snapshots import SessionState
+from holdfast.snapshots.session_state import (
+    STATUSES,
+    agent_space,
+    checked_status,
+    message_key,
+    message_number,
+)
+from samples import SAMPLES, identical
+
+
+def test_the_view_speaks_a_sessions_own_words():
+    store = Store()
+    store.set("session", "status", "running")
+    for number in (1, 0, 10, 2):
+        store.set("messages", message_key(number), {"content": number})
+    store.set("state", "plan", (1, 2))
+    store.set("once", "mail", True)
+    store.set("state/bot", "mood", "good")
+    view = SessionState(store.snapshot())
+    assert view.status == "running"
+    assert [message["content"] for message in view.messages] == [0, 1, 2, 10]
+    assert view.values == {"plan": (1, 2)}
+    assert view.namespaces == {"once": {"mail": True}, "state/bot": {"mood": "good"}}
+
+
+def test_an_empty_state_is_that_of_a_session_which_waits_to_begin():
+    view = SessionState(Store().snapshot())
+    assert view.status == "pending"
+    assert view.messages == []
+    assert view.values == {}
+    assert view.namespaces == {}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_kind_of_value_is_seen_as_it_was_set(name):
+    store = Store()
+    for space, key in (("messages", "0"), ("state", "key"), ("other", "key")):
+        store.set(space, key, SAMPLES[name])
+    view = SessionState(store.snapshot())
+    assert identical(view.messages[0], SAMPLES[name])
+    assert identical(view.values["key"], SAMPLES[name])
+    assert identical(view.namespaces["other"]["key"], SAMPLES[name])
+
+
+def test_what_it_gives_is_a_copy():
+    store = Store()
+    store.set("messages", message_key(0), {"content": "hello"})
+    store.set("state", "plan", [1])
+    store.set("other", "list", [1])
+    view = SessionState(store.snapshot())
+    view.messages[0]["content"] = "changed"
+    view.values["plan"].append(2)
+    view.namespaces["other"]["list"].append(2)
+    assert view.messages == [{"content": "hello"}]
+    assert view.values == {"plan": [1]}
+    assert view.namespaces == {"other": {"list": [1]}}
+
+
+@given(st.integers(0, 10**12 - 1), st.integers(0, 10**12 - 1))
+def test_keys_of_messages_are_in_the_order_of_their_numbers(one, other):
+    assert (message_key(one) < message_key(other)) == (one < other)
+    assert message_number(message_key(one)) == one
+
+
+@pytest.mark.parametrize(
+    "key", ["", "7", "0000000000001", "00000000000x", "-00000000001", "\u0660" * 12, "hello worlds"]
+)
+def test_another_key_has_no_number(key):
+    assert message_number(key) is None
+
+
+def test_each_of_several_agents_has_a_namespace():
+    assert agent_space("writer") == "state/writer"
+
+
+def test_a_status_is_one_of_six():
+    assert [checked_status(status) for status in STATUSES] == list(STATUSES)
+    for bad in ("archived", "", None, 7, ["running"]):
+        with pytest.raises(ValueError, match="a status is one of pending, running, waiting"):
+            checked_status(bad)
