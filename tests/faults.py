@@ -16,6 +16,7 @@ The bytes are in the store inside. A process that starts again, or another proce
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -80,6 +81,8 @@ class FaultyStateStore(WrappedStateStore):
         self.atomic_put_many = atomic
         self.writes = 0
         self.happened: Fault | None = None
+        self.meanwhile: Callable[[], None] | None = None
+        """Done while the next write is under way, as another task would."""
         self._fault: Fault | None = None
         self._dead = False
 
@@ -120,6 +123,9 @@ class FaultyStateStore(WrappedStateStore):
     async def _write(self, do):
         self._check_alive()
         self.writes += 1
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
         fault = self._fault
         if fault is None or fault.at != self.writes:
             return await do()

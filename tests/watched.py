@@ -42,7 +42,7 @@ class Watched(MemoryStateStore):
         """All that is stored."""
         return {key: entry.value for key, entry in self._entries.items()}
 
-    def keys(self, part=""):
+    def keys_with(self, part=""):
         """The keys that have a part."""
         return [key for key in self._keys if part in key]
 

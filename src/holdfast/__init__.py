@@ -9,6 +9,9 @@ snapshot = store.snapshot()
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from holdfast.errors import (
     ConflictError,
     HoldfastError,
@@ -18,24 +21,6 @@ from holdfast.errors import (
     StateStoreError,
     UnsupportedValueError,
 )
-from holdfast.log import Event, EventLog
-from holdfast.sessions import BlockingSession, Session, Step, UnfinishedCall, replay
-from holdfast.snapshots import (
-    Catalog,
-    Pruned,
-    RetentionPolicy,
-    SessionEntry,
-    SessionPage,
-    SessionSnapshot,
-    SessionState,
-    SnapshotArchive,
-    SnapshotInfo,
-    SnapshotLocation,
-    SnapshotManifest,
-    SnapshotPage,
-    SnapshotStorage,
-    Verification,
-)
 from holdfast.state.conflict import MISSING, Conflict
 from holdfast.state.diff import Changes, Diff
 from holdfast.state.snapshot import Snapshot
@@ -44,6 +29,26 @@ from holdfast.state.trie import COMPILED
 from holdfast.stores import Entry, Put, StateStore, open_state_store
 from holdfast.values import register_type
 from holdfast.version import VERSION
+
+if TYPE_CHECKING:
+    from holdfast.log import Event, EventLog
+    from holdfast.sessions import BlockingSession, Session, Step, UnfinishedCall, replay
+    from holdfast.snapshots import (
+        Catalog,
+        Pruned,
+        RetentionPolicy,
+        SessionEntry,
+        SessionPage,
+        SessionSnapshot,
+        SessionState,
+        SnapshotArchive,
+        SnapshotInfo,
+        SnapshotLocation,
+        SnapshotManifest,
+        SnapshotPage,
+        SnapshotStorage,
+        Verification,
+    )
 
 __version__ = VERSION
 
@@ -93,3 +98,37 @@ __all__ = [
     "register_type",
     "replay",
 ]
+
+_ON_FIRST_USE = {
+    "holdfast.log": ("Event", "EventLog"),
+    "holdfast.sessions": ("BlockingSession", "Session", "Step", "UnfinishedCall", "replay"),
+    "holdfast.snapshots": (
+        "Catalog",
+        "Pruned",
+        "RetentionPolicy",
+        "SessionEntry",
+        "SessionPage",
+        "SessionSnapshot",
+        "SessionState",
+        "SnapshotArchive",
+        "SnapshotInfo",
+        "SnapshotLocation",
+        "SnapshotManifest",
+        "SnapshotPage",
+        "SnapshotStorage",
+        "Verification",
+    ),
+}
+_HOME = {name: home for home, names in _ON_FIRST_USE.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs asyncio when it is first used: a program may want a Store and no more."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

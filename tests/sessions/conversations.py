@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast import Session
+from holdfast.stores.memory import MemoryStateStore
 
 AGENT = "bot"
 SESSION = "ses"
@@ -52,3 +53,52 @@ def types(events):
 def everything(session):
     """All that a session holds in memory and all that waits, to see that nothing changed."""
     return session.snapshot().digest, [event.id for event in session.events], session.message_count
+
+
+class Counted(MemoryStateStore):
+    """Notes what is asked of it: the name of each call, and the keys and bytes that it wrote."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+        self.keys = []
+        self.bytes = 0
+
+    def forget(self):
+        """Note from here on."""
+        self.calls.clear()
+        self.keys.clear()
+        self.bytes = 0
+
+    async def get(self, key):
+        self.calls.append("get")
+        return await super().get(key)
+
+    async def get_many(self, keys):
+        self.calls.append("get_many")
+        return await super().get_many(keys)
+
+    def list(self, prefix="", **bounds):
+        self.calls.append("list")
+        return super().list(prefix, **bounds)
+
+    async def put(self, key, value, **conditions):
+        self.calls.append("put")
+        return await super().put(key, value, **conditions)
+
+    async def put_many(self, puts):
+        self.calls.append("put_many")
+        return await super().put_many(puts)
+
+    async def delete(self, key, **conditions):
+        self.calls.append("delete")
+        return await super().delete(key, **conditions)
+
+    async def _put_many(self, puts):
+        self.keys += [put.key for put in puts]
+        self.bytes += sum(len(put.value) for put in puts)
+        return await super()._put_many(puts)
+
+    def held(self, part):
+        """The keys that it holds with this part in them."""
+        return [key for key in self._keys if part in key]

@@ -1,0 +1,392 @@
+"""A session: begun or resumed exactly, gone back in memory, and left with a commit or without."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+
+import pytest
+
+from holdfast import (
+    Catalog,
+    ConflictError,
+    NotFoundError,
+    Session,
+    StateStoreError,
+    open_state_store,
+)
+from holdfast.sessions.session import Opening
+from holdfast.snapshots.session_state import STATUSES
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
+from loops import in_loop
+from sessions.conversations import Counted, contents, everything, opened, reopened, said, two, types
+
+# ----------------------------------------------------------------------------------- opening
+
+
+@in_loop
+async def test_a_new_session_begins_pending_and_empty():
+    session = await opened(MemoryStateStore())
+    assert (session.agent_id, session.session_id, session.scope) == ("bot", "ses", "agent")
+    assert session.status == "pending"
+    assert session.messages == []
+    assert session.state == {}
+    assert session.message_count == 0
+    assert session.agents == ["bot"]
+    assert session.is_dirty
+    assert types(session.events) == ["session.started"]
+    assert session.events[0].data == {"agent_id": "bot", "session_id": "ses"}
+
+
+@in_loop
+async def test_nothing_is_written_before_the_first_commit():
+    store = Counted()
+    session = await opened(store)
+    session.add_message("user", "hello")
+    session.set("x", 1)
+    session.status = "running"
+    assert store.keys == []
+    with pytest.raises(NotFoundError):
+        await opened(store, must_exist=True)
+
+
+@in_loop
+async def test_a_session_without_an_id_is_a_new_one():
+    store = MemoryStateStore()
+    one = await Session.open(store, agent_id="bot")
+    other = await Session.open(store, agent_id="bot")
+    assert one.session_id.startswith("ses_")
+    assert one.session_id != other.session_id
+    await one.commit()
+    assert (await Catalog(store).latest_session("bot")).session_id == one.session_id
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db", "file://{}/folder"])
+def test_a_session_is_resumed_exactly_as_it_was_committed(url, tmp_path):
+    async def work():
+        async with open_state_store(url.format(tmp_path)) as store:
+            session = await opened(store)
+            session.add_message("user", [{"type": "text", "text": "hi"}], at=(1, 2))
+            session.set("plan", {1: {"a", "b"}, "n": None})
+            session.status = "running"
+            session.record("tool.called", {"tool": "search"})
+            await session.commit()
+            session.add_message("assistant", "two")
+            session.delete("nothing")
+            session.pop_message()
+            await session.commit()
+            session.set("lost", 1)
+            other = await reopened(session)
+            assert other.messages == session.messages
+            assert other.state == {"plan": {1: {"a", "b"}, "n": None}}
+            assert other.status == "running"
+            assert other.message_count == 1
+            assert list(other.events) == session.events[:-1]
+            assert not other.is_dirty
+            assert other.log.end == session.log.end
+            await said(other, "goes on")
+            assert contents(await reopened(other))[-1] == "goes on"
+
+    asyncio.run(work())
+
+
+@in_loop
+async def test_a_session_that_must_exist_and_does_not_is_not_found():
+    store = MemoryStateStore()
+    with pytest.raises(NotFoundError, match="the agent bot has no session ses.*Catalog"):
+        await opened(store, must_exist=True)
+    await (await opened(store)).commit()
+    assert (await opened(store, must_exist=True)).session_id == "ses"
+    with pytest.raises(NotFoundError):
+        await opened(store, must_exist=True, scope="multi_agent")
+    with pytest.raises(NotFoundError):
+        await opened(store, must_exist=True, agent_id="another")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"agent_id": ""}, ValueError, "scope_id has 1 to 256 characters"),
+        ({"agent_id": None}, TypeError, "scope_id is a str"),
+        ({"session_id": ""}, ValueError, "session_id has 1 to 256"),
+        ({"session_id": 7}, TypeError, "session_id is a str"),
+        ({"session_id": "x" * 257}, ValueError, "this one has 257"),
+        ({"scope": "team"}, ValueError, "a scope is one of agent, multi_agent, not 'team'"),
+    ],
+)
+def test_what_names_no_session_is_refused_at_once(options, error, words):
+    with pytest.raises(error, match=words):
+        Session.open(MemoryStateStore(), **{"agent_id": "bot", "session_id": "ses", **options})
+
+
+def test_a_session_is_opened_on_a_store_and_not_on_its_url():
+    with pytest.raises(TypeError, match="opened on a StateStore.*not 'memory:'"):
+        Session.open("memory:", agent_id="bot")
+
+
+@in_loop
+async def test_ids_of_any_text_are_different_sessions():
+    store = MemoryStateStore()
+    ids = ["a", "a/b", "../a", "a%2Fb", ".", "..", "ä", "🦀" * 256]
+    for session_id in ids:
+        await said(await opened(store, session_id), session_id)
+        await said(await opened(store, "shared", agent_id=session_id), session_id)
+    for session_id in ids:
+        assert contents(await opened(store, session_id)) == [session_id]
+        assert contents(await opened(store, "shared", agent_id=session_id)) == [session_id]
+
+
+@in_loop
+async def test_a_session_can_be_read_from_a_store_that_takes_no_writes():
+    inner = MemoryStateStore()
+    await said(await opened(inner), "hello")
+    store = ReadOnlyStateStore(inner)
+    session = await opened(store)
+    assert contents(session) == ["hello"]
+    session.add_message("user", "more")
+    with pytest.raises(StateStoreError):
+        await session.commit()
+    assert (await opened(store, "fresh")).messages == []
+
+
+# ------------------------------------------------------------------------------ async with
+
+
+@in_loop
+async def test_async_with_commits_at_the_end():
+    store = MemoryStateStore()
+    async with opened(store) as session:
+        assert isinstance(session, Session)
+        session.add_message("user", "hello")
+    async with await opened(store) as session:
+        session.add_message("user", "again")
+    assert not session.is_dirty
+    assert contents(await opened(store)) == ["hello", "again"]
+
+
+@in_loop
+async def test_async_with_does_not_commit_after_an_exception():
+    store = MemoryStateStore()
+    with pytest.raises(RuntimeError, match="the agent failed"):
+        async with opened(store) as session:
+            session.add_message("user", "hello")
+            raise RuntimeError("the agent failed")
+    with pytest.raises(asyncio.CancelledError):
+        async with await opened(store) as session:
+            session.add_message("user", "hello")
+            raise asyncio.CancelledError
+    assert session.is_dirty
+    with pytest.raises(NotFoundError):
+        await opened(store, must_exist=True)
+
+
+@in_loop
+async def test_a_session_that_cannot_be_opened_is_not_entered():
+    with pytest.raises(NotFoundError):
+        async with opened(MemoryStateStore(), must_exist=True):
+            pytest.fail("it was entered")
+
+
+@in_loop
+async def test_an_opening_that_was_never_entered_has_nothing_to_leave():
+    opening = opened(MemoryStateStore())
+    assert isinstance(opening, Opening)
+    await opening.__aexit__(None, None, None)
+    assert (await opening).messages == []
+
+
+# --------------------------------------------------------------------------- what it is
+
+
+@in_loop
+async def test_the_status_is_one_of_six_and_each_change_is_an_event():
+    session = await opened(MemoryStateStore())
+    for status in STATUSES[1:]:
+        session.status = status
+        assert session.status == status
+    await session.commit()
+    assert (await reopened(session)).status == "cancelled"
+    assert types(session.events)[1:] == ["status.changed"] * 5
+    session.status = "cancelled"
+    assert not session.is_dirty
+
+
+@pytest.mark.parametrize("status", ["done", "", None, 1, ["running"], "RUNNING"])
+def test_any_other_status_is_refused_and_changes_nothing(session, status):
+    before = everything(session)
+    with pytest.raises(ValueError, match="a status is one of pending, running, waiting, completed"):
+        session.status = status
+    assert everything(session) == before
+
+
+def test_a_status_of_an_enum_is_its_text(session):
+    class Status(str, enum.Enum):
+        RUNNING = "running"
+
+    session.status = Status.RUNNING
+    assert session.status == "running"
+    assert type(session.status) is str
+
+
+def test_it_shows_what_it_is(session):
+    session.add_message("user", "hello")
+    assert repr(session) == "<Session ses of bot: pending, 1 messages, 0 events, 2 waiting>"
+
+
+@in_loop
+async def test_what_is_committed_does_not_wait_any_more():
+    session = await said(await opened(MemoryStateStore()), "hello")
+    assert not session.is_dirty
+    assert repr(session) == "<Session ses of bot: pending, 1 messages, 2 events>"
+    assert session.log.end.seq == 2
+    assert [event async for event in session.log.read()] == list(session.events)
+    session.set("x", 1)
+    assert session.is_dirty
+    assert session.log.end.seq == 2
+
+
+@in_loop
+async def test_a_session_of_one_agent_has_no_parts():
+    session = await opened(MemoryStateStore())
+    with pytest.raises(ValueError, match='ses is one agent\'s; open it with scope="multi_agent"'):
+        session.agent("writer")
+
+
+@in_loop
+async def test_a_session_checks_itself():
+    store = Counted()
+    session = await said(await opened(store), "a", "b")
+    await session.save()
+    assert (await session.verify()).ok
+    await store.put(store.held("/log/")[0], b"{}")
+    assert not (await session.verify()).ok
+
+
+# ------------------------------------------------------------------------------- in memory
+
+
+@in_loop
+async def test_rolling_back_undoes_what_came_after_and_the_log_says_so():
+    session = await said(await opened(MemoryStateStore()), "kept")
+    session.set("plan", {"step": 1})
+    mark = session.snapshot()
+    session.add_message("assistant", "wrong")
+    session.set("plan", {"step": 2})
+    session.set("new", 1)
+    session.status = "failed"
+    session.rollback(mark)
+    assert contents(session) == ["kept"]
+    assert session.state == {"plan": {"step": 1}}
+    assert session.status == "pending"
+    assert session.message_count == 1
+    assert session.snapshot().digest == mark.digest
+    assert types(session.events)[-1] == "state.restored"
+    assert session.events[-1].data == {"snapshot": mark.id}
+    session.add_message("assistant", "right")
+    await session.commit()
+    other = await reopened(session)
+    assert contents(other) == ["kept", "right"]
+    assert types(other.events) == types(session.events)
+    assert types(other.events).count("message.appended") == 3
+
+
+@in_loop
+async def test_rolling_back_across_commits_and_forward_again():
+    session = await said(await opened(MemoryStateStore()), "a")
+    before = session.snapshot()
+    await said(session, "b", "c")
+    after = session.snapshot()
+    session.rollback(before)
+    await said(session, "d")
+    session.rollback(after)
+    assert contents(session) == ["a", "b", "c"]
+    await session.commit()
+    assert (await reopened(session)).snapshot().digest == after.digest
+
+
+@pytest.mark.parametrize("mark", [None, 7, "019a8b5e-6f00-7000-8000-000000000000", {}])
+def test_rolling_back_takes_a_snapshot_in_memory(session, mark):
+    before = everything(session)
+    with pytest.raises(TypeError, match="rollback takes what session.snapshot\\(\\) gave"):
+        session.rollback(mark)
+    assert everything(session) == before
+
+
+# --------------------------------------------------------------------------------- reloading
+
+
+@in_loop
+async def test_reloading_takes_what_is_committed_and_drops_what_waits():
+    one, two_ = await two(MemoryStateStore())
+    await said(one, "one")
+    two_.add_message("user", "two")
+    part = two_.events
+    with pytest.raises(ConflictError):
+        await two_.commit()
+    await two_.reload()
+    assert contents(two_) == ["one"]
+    assert not two_.is_dirty
+    assert types(two_.events) == ["session.started", "message.appended"]
+    assert len(part) == 2
+    await said(two_, "two")
+    assert contents(await reopened(one)) == ["one", "two"]
+
+
+@in_loop
+async def test_reloading_a_session_that_was_never_committed_begins_it_anew():
+    session = await opened(MemoryStateStore())
+    session.add_message("user", "dropped")
+    await session.reload()
+    assert types(session.events) == ["session.started"]
+    await session.save()
+    assert (await reopened(session)).messages == []
+
+
+@in_loop
+async def test_a_snapshot_after_reloading_follows_the_last_one_there_is():
+    one, two_ = await two(MemoryStateStore())
+    first = await two_.save()
+    two_.set("x", 1)
+    second = await two_.save()
+    await one.reload()
+    third = await one.save()
+    assert [first.parent_id, second.parent_id, third.parent_id] == [
+        None,
+        first.snapshot_id,
+        second.snapshot_id,
+    ]
+
+
+# ------------------------------------------------------------------------------------ tasks
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
+def test_tasks_of_one_loop_share_a_session(url, tmp_path):
+    async def work():
+        async with open_state_store(url.format(tmp_path)) as store:
+            session = await opened(store)
+
+            async def speak(task):
+                for number in range(10):
+                    session.add_message("user", (task, number))
+                    await asyncio.sleep(0)
+                    if number % 3 == 0:
+                        await session.save(tags={"task": str(task)})
+                    else:
+                        await session.commit()
+
+            await asyncio.gather(*(speak(task) for task in range(4)))
+            assert not session.is_dirty
+            other = await reopened(session)
+            assert other.messages == session.messages
+            assert len(other.messages) == 40
+            for task in range(4):
+                own = [number for who, number in contents(other) if who == task]
+                assert own == list(range(10))
+            assert (await other.verify()).ok
+            page = await other.archive.list_snapshots(location=other.location)
+            parents = [info.parent_id for info in page.snapshots]
+            assert parents == [None, *(info.snapshot_id for info in page.snapshots[:-1])]
+
+    asyncio.run(work())

@@ -1,0 +1,354 @@
+"""Durable moments of a session: saved, gone back to, and branched off."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+
+import pytest
+
+from faults import Fault, FaultyStateStore
+from holdfast import (
+    Catalog,
+    ConflictError,
+    NotFoundError,
+    RetentionPolicy,
+    SessionSnapshot,
+    StateStoreError,
+    Store,
+    open_state_store,
+)
+from holdfast.ids import new_id
+from holdfast.stores.memory import MemoryStateStore
+from loops import in_loop
+from sessions.conversations import Counted, contents, everything, opened, reopened, said, two, types
+
+
+async def kept(session):
+    """What is known of the snapshots that are kept, oldest first."""
+    return (await session.archive.list_snapshots(location=session.location)).snapshots
+
+
+# ------------------------------------------------------------------------------------ saving
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
+def test_saving_commits_and_keeps_a_snapshot_of_that(url, tmp_path):
+    async def work():
+        async with open_state_store(url.format(tmp_path)) as store:
+            session = await opened(store)
+            session.add_message("user", "hello")
+            session.set("plan", {"step": 1})
+            session.status = "running"
+            saved = await session.save(tags={"env": "production"})
+            assert isinstance(saved, SessionSnapshot)
+            assert not session.is_dirty
+            assert saved.digest == session.snapshot().digest
+            assert saved.state.messages == [{"role": "user", "content": "hello"}]
+            assert saved.state.values == {"plan": {"step": 1}}
+            assert saved.state.status == "running"
+            assert saved.tags == {"env": "production"}
+            assert saved.event_log_count == 4
+            assert saved.parent_id is None
+            assert saved.position == session.log.end
+            assert saved.location == session.location
+
+            await said(session, "more")
+            again = await session.archive.load_snapshot(
+                location=session.location, snapshot_id=saved.snapshot_id
+            )
+            assert again.digest == saved.digest
+            assert again.tags == saved.tags
+            (info,) = await kept(session)
+            assert (info.status, info.message_count, info.seq) == ("running", 1, 4)
+            assert info.size_bytes == saved.snapshot.size_bytes
+            assert info.unfinished is False
+
+    asyncio.run(work())
+
+
+@in_loop
+async def test_saving_without_anything_new_keeps_a_snapshot_of_the_same_place():
+    session = await said(await opened(MemoryStateStore()), "hello")
+    one = await session.save()
+    other = await session.save(tags={"reason": "again"})
+    assert one.snapshot_id < other.snapshot_id
+    assert one.position == other.position
+    assert one.digest == other.digest
+    assert len(session.events) == 2
+    assert [info.snapshot_id for info in await kept(session)] == [
+        one.snapshot_id,
+        other.snapshot_id,
+    ]
+
+
+@in_loop
+async def test_a_saved_snapshot_does_not_change_with_the_session():
+    session = await opened(MemoryStateStore())
+    session.set("x", [1])
+    saved = await session.save()
+    session.set("x", [2])
+    saved.state.values["x"].append(3)
+    assert saved.state.values == {"x": [1]}
+
+
+@in_loop
+async def test_each_snapshot_names_the_one_before_it_also_in_the_next_process():
+    session = await opened(MemoryStateStore())
+    saved = [await session.save()]
+    for number in range(3):
+        session.add_message("user", number)
+        saved.append(await session.save())
+        if number == 1:
+            session = await reopened(session)
+    parents = [each.parent_id for each in saved]
+    assert parents == [None, *(each.snapshot_id for each in saved[:-1])]
+    assert [info.parent_id for info in await kept(session)] == parents
+
+
+@in_loop
+async def test_a_snapshot_after_restoring_follows_the_one_that_was_restored():
+    session = await opened(MemoryStateStore())
+    first = await session.save()
+    await said(session, "wrong")
+    await session.save()
+    await session.restore(first.snapshot_id)
+    session.add_message("user", "right")
+    third = await session.save()
+    assert third.parent_id == first.snapshot_id
+
+
+@pytest.mark.parametrize(
+    ("tags", "error"),
+    [("env", TypeError), ({"env": 1}, TypeError), ({"env": "\ud800"}, ValueError)],
+)
+@in_loop
+async def test_bad_tags_are_refused_before_anything_is_written(tags, error):
+    store = Counted()
+    session = await opened(store)
+    before = everything(session)
+    with pytest.raises(error):
+        await session.save(tags=tags)
+    assert everything(session) == before
+    assert store.keys == []
+
+
+@in_loop
+async def test_how_to_treat_a_conflict_is_said_rightly_or_refused():
+    session = await opened(MemoryStateStore())
+    before = everything(session)
+    for refused in (
+        session.commit(on_conflict="merge"),
+        session.save(on_conflict=None),
+        session.restore(session.snapshot(), on_conflict=True),
+    ):
+        with pytest.raises(ValueError, match='on_conflict is "raise" or "rebase", not'):
+            await refused
+    assert everything(session) == before
+
+
+@in_loop
+async def test_a_snapshot_of_a_lost_race_is_of_what_was_put_on_top():
+    one, other = await two(MemoryStateStore())
+    await said(one, "one")
+    other.add_message("user", "other")
+    with pytest.raises(ConflictError):
+        await other.save()
+    assert await kept(one) == []
+    saved = await other.save(on_conflict="rebase")
+    assert [message["content"] for message in saved.state.messages] == ["one", "other"]
+    assert [(info.message_count, info.seq) for info in await kept(one)] == [(2, 3)]
+    assert (await one.verify()).ok
+
+
+# --------------------------------------------------------------------------------- restoring
+
+
+@pytest.mark.parametrize("how", ["by its id", "by itself", "as it was loaded", "in memory"])
+@in_loop
+async def test_restoring_makes_the_state_what_it_was_and_commits_that(how):
+    session = await said(await opened(MemoryStateStore()), "kept")
+    session.set("plan", 1)
+    saved = await session.save()
+    await said(session, "undone")
+    session.delete("plan")
+    session.status = "failed"
+    moments = {
+        "by its id": saved.snapshot_id,
+        "by itself": saved,
+        "as it was loaded": await session.archive.load_snapshot(location=session.location),
+        "in memory": saved.snapshot,
+    }
+    await session.restore(moments[how])
+    assert session.snapshot().digest == saved.digest
+    assert not session.is_dirty
+    assert session.message_count == 1
+    other = await reopened(session)
+    assert other.snapshot().digest == saved.digest
+    assert types(other.events)[-3:] == ["state.deleted", "status.changed", "state.restored"]
+    durable = None if how == "in memory" else saved.snapshot_id
+    assert other.events[-1].data == {"snapshot_id": durable}
+    await said(session, "goes on")
+    assert contents(session) == ["kept", "goes on"]
+
+
+@in_loop
+async def test_one_can_go_back_and_forth_between_snapshots():
+    session = await opened(MemoryStateStore())
+    saved = []
+    for number in range(5):
+        session.set("n", number)
+        session.add_message("user", number)
+        saved.append(await session.save())
+    for place in (3, 0, 4, 2, 2, 1):
+        await session.restore(saved[place].snapshot_id)
+        assert session.get("n") == place
+        assert contents(session) == list(range(place + 1))
+        assert (await reopened(session)).snapshot().digest == saved[place].digest
+
+
+@in_loop
+async def test_what_is_no_snapshot_of_the_session_is_not_restored():
+    store = MemoryStateStore()
+    session = await said(await opened(store), "hello")
+    elsewhere = await (await opened(store, "another")).save()
+    before = everything(session)
+    for snapshot_id in (new_id(), elsewhere.snapshot_id):
+        with pytest.raises(NotFoundError, match="the session ses of bot has no snapshot"):
+            await session.restore(snapshot_id)
+    with pytest.raises(ValueError, match="snapshot_id is made of letters"):
+        await session.restore("../manifest")
+    with pytest.raises(TypeError, match="snapshot_id is a str"):
+        await session.restore(7)
+    assert everything(session) == before
+
+
+@in_loop
+async def test_a_snapshot_of_another_session_is_restored_where_it_is_given_itself():
+    store = MemoryStateStore()
+    session = await said(await opened(store), "mine")
+    theirs = await said(await opened(store, "another", agent_id="other"), "theirs")
+    await session.restore(await theirs.save())
+    assert contents(await reopened(session)) == ["theirs"]
+
+
+@in_loop
+async def test_of_a_lost_race_to_restore_nothing_is_written_and_it_can_be_dropped():
+    one, other = await two(MemoryStateStore())
+    saved = await other.save()
+    await said(one, "one")
+    with pytest.raises(ConflictError):
+        await other.restore(saved.snapshot_id)
+    assert other.is_dirty
+    await other.reload()
+    assert contents(other) == ["one"]
+
+
+# ----------------------------------------------------------------------------------- forking
+
+
+@in_loop
+async def test_a_fork_has_the_state_of_now_with_what_waits_and_is_durable():
+    session = await said(await opened(MemoryStateStore()), "committed")
+    session.add_message("user", "waiting")
+    session.set("plan", 1)
+    session.status = "running"
+    other = await session.fork("what-if")
+    assert (other.session_id, other.agent_id, other.scope) == ("what-if", "bot", "agent")
+    assert not other.is_dirty
+    again = await reopened(other)
+    assert again.snapshot().digest == session.snapshot().digest
+    assert types(again.events) == ["session.forked"]
+    assert again.events[0].data == {
+        "agent_id": "bot",
+        "session_id": "ses",
+        "snapshot_id": None,
+        "seq": 2,
+    }
+    assert session.is_dirty
+    assert contents(await reopened(session)) == ["committed"]
+
+
+@in_loop
+async def test_a_fork_and_its_origin_go_their_own_ways():
+    session = await said(await opened(MemoryStateStore()), "a")
+    other = await session.fork()
+    assert other.session_id.startswith("ses_")
+    await said(session, "b")
+    await said(other, "c")
+    assert contents(await reopened(session)) == ["a", "b"]
+    assert contents(await reopened(other)) == ["a", "c"]
+    saved = await other.save()
+    assert saved.parent_id is None
+    assert (await other.verify()).ok
+    page = await Catalog(other.state_store).sessions("bot")
+    assert {entry.session_id for entry in page.sessions} == {"ses", other.session_id}
+
+
+@in_loop
+async def test_a_fork_at_a_snapshot_has_the_state_of_then():
+    session = await said(await opened(MemoryStateStore()), "a")
+    saved = await session.save()
+    mark = session.snapshot()
+    await said(session, "b")
+    by_id = await session.fork("one", at=saved.snapshot_id)
+    by_itself = await session.fork("two", at=saved)
+    in_memory = await session.fork("three", at=mark, agent_id="another")
+    for fork in (by_id, by_itself, in_memory):
+        assert contents(fork) == ["a"]
+        assert (await reopened(fork)).snapshot().digest == saved.digest
+    assert by_id.events[0].data["snapshot_id"] == saved.snapshot_id
+    assert in_memory.events[0].data["snapshot_id"] is None
+    assert in_memory.agent_id == "another"
+    with pytest.raises(NotFoundError):
+        await session.fork("four", at=new_id())
+
+
+@in_loop
+async def test_a_fork_never_takes_the_place_of_a_session_that_is_there():
+    store = MemoryStateStore()
+    session = await said(await opened(store), "mine")
+    await said(await opened(store, "taken"), "theirs")
+    with pytest.raises(ConflictError, match="there is a session taken of bot already: fork under"):
+        await session.fork("taken")
+    assert contents(await opened(store, "taken")) == ["theirs"]
+
+
+@in_loop
+async def test_a_fork_never_takes_the_place_of_a_session_whose_first_events_are_pruned():
+    store = MemoryStateStore()
+    session = await said(await opened(store), "mine")
+    there = await opened(store, "taken")
+    for number in range(3):
+        there.add_message("user", number)
+        await there.save()
+    today = dt.datetime.now(dt.UTC)
+    for moment in (today, today + dt.timedelta(days=2)):
+        await there.archive.prune(
+            location=there.location, policy=RetentionPolicy(last=1), moment=moment
+        )
+    before = dict(store._entries)
+    with pytest.raises(ConflictError, match="there is a session taken"):
+        await session.fork("taken")
+    assert store._entries == before
+
+
+@in_loop
+async def test_a_fork_that_could_not_be_written_says_so():
+    store = FaultyStateStore(MemoryStateStore())
+    session = await said(await opened(store), "a")
+    store.plan(Fault(1, "error"))
+    with pytest.raises(StateStoreError):
+        await session.fork("other")
+    assert contents(await session.fork("other")) == ["a"]
+
+
+@in_loop
+async def test_any_state_can_be_restored_and_forked():
+    session = await said(await opened(MemoryStateStore()), "a")
+    store = Store()
+    store.set("elsewhere", "k", {1, 2})
+    await session.restore(store.snapshot())
+    assert session.status == "pending"
+    assert (await reopened(session)).snapshot().digest == store.snapshot().digest
+    assert (await session.fork("empty", at=Store().snapshot())).messages == []

@@ -1,0 +1,165 @@
+"""The kept snapshots from the newest back, without reading them all."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import Put
+from holdfast.snapshots import history
+from holdfast.snapshots.history import first_id, moment_of, newest, newest_first
+from loops import in_loop
+from watched import HERE, Watched, gathered
+
+DAY = 86_400_000
+OTHER = HERE.__class__("ses_abc123", scope_id="research-bot2")
+
+
+def now():
+    return time.time_ns() // 1_000_000
+
+
+def id_at(millisecond, number=0):
+    """An id that was made at a moment, as the so-manyth of that millisecond."""
+    return f"{first_id(millisecond)}-7000-8000-{number:012x}"
+
+
+async def holding(ids):
+    store = Watched()
+    # Neighbours, which must never be taken for one's own.
+    around = [HERE.latest, HERE.manifest, OTHER.snapshot(id_at(now())), f"{HERE.place}log/1.json"]
+    await store.put_many([Put(key, b"{}") for key in around])
+    await store.put_many([Put(HERE.snapshot(each), b"{}") for each in dict.fromkeys(ids)])
+    store.forget()
+    return store
+
+
+def in_order(ids):
+    """As the keys are sorted, the last one first."""
+    return sorted(set(ids), key=HERE.snapshot, reverse=True)
+
+
+async def check(ids):
+    store = await holding(ids)
+    assert await gathered(newest_first(store, HERE)) == in_order(ids)
+    assert await newest(store, HERE) == (in_order(ids)[0] if ids else None)
+
+
+AGO = st.sampled_from([1, 1000, 60_000, 3_600_000, DAY, 30 * DAY, 365 * DAY, 50 * 365 * DAY])
+MADE = st.builds(
+    lambda unit, times, number: id_at(max(0, now() - unit * times), number),
+    AGO,
+    st.integers(0, 20),
+    st.integers(0, 5),
+)
+AHEAD = st.builds(lambda unit, times: id_at(now() + unit * times), AGO, st.integers(0, 5))
+DENSE = st.builds(lambda number: id_at(1_790_000_000_000, number), st.integers(0, 300))
+OWN = st.from_regex(r"\A[A-Za-z0-9_-]{1,12}\Z")
+
+
+@pytest.mark.parametrize("page", [100, 7, 2])
+@given(ids=st.lists(MADE | AHEAD | DENSE | OWN, max_size=40))
+def test_the_newest_come_first_whatever_the_ids_are(page, ids):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(history, "PAGE", page)
+        patch.setattr(history, "MANY", page)
+        asyncio.run(check(ids))
+
+
+SHAPES = {
+    "none": [],
+    "one": [id_at(now())],
+    "one of long ago": [id_at(1)],
+    "one of the first moment": [id_at(0)],
+    "one of the far future": [id_at((1 << 48) - 1)],
+    "just a page": [id_at(now() - at) for at in range(100)],
+    "a page and one": [id_at(now() - at) for at in range(101)],
+    "one a day for a year": [id_at(now() - at * DAY) for at in range(365)],
+    "a thousand in one millisecond": [id_at(now() - DAY, at) for at in range(1000)],
+    "three bursts": [id_at(now() - at * DAY, n) for at in (1, 100, 101) for n in range(150)],
+    "many in the future": [id_at(now() + DAY + at) for at in range(250)],
+    "on both sides of now": [id_at(now() + at * 10_000) for at in range(-150, 150)],
+    "one's own before": [f"000{at:04}" for at in range(250)],
+    "one's own after": [f"turn-{at:04}" for at in range(250)],
+    "one's own around": [f"{where}-{at:04}" for where in "-AZ_az0" for at in range(20)]
+    + [id_at(now() - at * 777) for at in range(200)],
+    "longer and shorter": ["a", "a-b", "a0", "a_", "ab", "0", "0-", "00"],
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_all_of_them_are_given_once_in_order(shape):
+    asyncio.run(check(SHAPES[shape]))
+
+
+@pytest.mark.parametrize("after", [0, 60_000, 540_000, -60_000])
+@pytest.mark.parametrize("own", ["019a8b5e-6f00", "019a8b5e", "019a8b5e-6f00-", "019a8b5e-6f0"])
+def test_an_id_that_looks_like_a_moment_is_given_once(own, after, monkeypatch):
+    monkeypatch.setattr(time, "time_ns", lambda: (0x019A8B5E6F00 + after) * 1_000_000)
+    asyncio.run(check([own, id_at(now()), id_at(now() - 1), id_at(now() - DAY)]))
+
+
+async def listings(ids):
+    """How many listings the newest and the ten newest take, and how many keys they read."""
+    store = await holding(ids)
+    await newest(store, HERE)
+    first = store.listings, store.listed
+    store.forget()
+    found = []
+    async for each in newest_first(store, HERE):
+        found.append(each)
+        if len(found) == 10:
+            break
+    return first, (store.listings, store.listed)
+
+
+FEW, MANY = 1000, 20_000
+PACES = {
+    "many a second": lambda at: id_at(now() - at * 20),
+    "one a minute": lambda at: id_at(now() - at * 60_000),
+    "one an hour": lambda at: id_at(now() - at * 3_600_000),
+    "a few in each millisecond": lambda at: id_at(now() - at // 5, at % 5),
+    "a burst a year ago": lambda at: id_at(now() - 365 * DAY - at),
+}
+
+
+@pytest.mark.parametrize("pace", PACES)
+def test_finding_the_newest_costs_the_same_for_few_and_for_many(pace):
+    few = asyncio.run(listings([PACES[pace](at) for at in range(FEW)]))
+    many = asyncio.run(listings([PACES[pace](at) for at in range(MANY)]))
+    for (few_calls, few_keys), (many_calls, many_keys) in zip(few, many, strict=True):
+        assert max(few_calls, many_calls) <= 64
+        assert many_calls <= few_calls + 20
+        assert max(few_keys, many_keys) <= 2000
+
+
+def test_among_ids_of_another_kind_the_newest_is_found_page_by_page():
+    (calls, keys), _ = asyncio.run(listings([f"turn-{at:06}" for at in range(MANY)]))
+    assert calls <= 100
+    assert keys <= 1.1 * MANY
+
+
+@in_loop
+async def test_going_through_all_takes_no_more_than_about_a_listing_for_each():
+    store = await holding([id_at(now() - at * 60_000) for at in range(5_000)])
+    assert len(await gathered(newest_first(store, HERE))) == 5_000
+    assert store.listings < 1.1 * 5_000
+
+
+@in_loop
+async def test_that_there_is_none_is_found_out_in_few_listings():
+    store = await holding([])
+    assert await newest(store, HERE) is None
+    assert store.listings <= 12
+    assert store.read == []
+
+
+def test_a_bound_is_before_every_id_of_its_millisecond():
+    for moment in (0, 1, 1_790_000_000_000, (1 << 48) - 1):
+        assert moment_of(id_at(moment, 7)) == moment
+        assert first_id(moment) < id_at(moment)
+        assert moment == 0 or id_at(moment - 1, (1 << 48) - 1) < first_id(moment)
