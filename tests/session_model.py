@@ -109,6 +109,8 @@ class Place:
     floor: int = 0
     acknowledged: bool = False
     """Whether anybody was told that something of it is durable."""
+    leftovers: bool = False
+    half_founded: bool = False
 
     @property
     def seq(self) -> int:

@@ -11,10 +11,11 @@ from holdfast.ids import new_id
 from holdfast.log.chain import GENESIS, linked
 from holdfast.log.changes import fold
 from holdfast.log.events import draft
-from holdfast.snapshots import SessionSnapshot, SnapshotArchive, SnapshotLocation
+from holdfast.snapshots import RetentionPolicy, SessionSnapshot, SnapshotArchive, SnapshotLocation
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.base import WrappedStateStore
 
+NOW = dt.datetime(2026, 11, 15, 12, 0, tzinfo=dt.UTC)
 HERE = SnapshotLocation("ses_abc123", scope_id="research-bot")
 
 
@@ -225,6 +226,28 @@ async def check_loads(state_store, snapshots, location=HERE):
         assert loaded.digest == snapshot.digest
         assert loaded.tags == snapshot.tags
         assert loaded.created_at == snapshot.created_at
+
+
+async def prune(store, policy=None, moment=NOW, **options):
+    """Keep the last ten, or what a policy says."""
+    policy = policy or RetentionPolicy(last=10)
+    archive = SnapshotArchive(store)
+    return await archive.prune(location=HERE, policy=policy, moment=moment, **options)
+
+
+async def check_whole(store, snapshots):
+    """Exactly these snapshots are there, each as it was saved, and nothing is wrong."""
+    ids = await SnapshotArchive(store).list_snapshot_ids(location=HERE)
+    assert ids == list(snapshots)
+    await check_loads(store, snapshots)
+    verification = await SnapshotArchive(store).verify(location=HERE)
+    assert verification.damage == []
+    assert verification.snapshots >= len(snapshots)
+
+
+def last_of(snapshots, count):
+    """The last ones of snapshots by id."""
+    return dict(list(snapshots.items())[-count:])
 
 
 async def gathered(items):

@@ -1,4 +1,7 @@
-"""The suite of snapshot storages, over the archive on every backend."""
+"""The suite of snapshot storages, over the archive on every backend.
+
+On those that are slow to answer, it is the part in which backends differ: names and many writers.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,30 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from backends import BACKENDS
 from holdfast import SnapshotArchive
 from holdfast.testing import SnapshotStorageSuite
+from holdfast.testing.snapshot_storage_suite import SharingSnapshotsSuite, SnapshotPlacesSuite
+
+SLOW = ("s3", "nats", "dapr")
+QUICK = tuple(backend for backend in BACKENDS if backend not in SLOW)
 
 
+@pytest.fixture
+def new_storage(new_state_store):
+    @asynccontextmanager
+    async def opened():
+        async with new_state_store() as state_store:
+            yield SnapshotArchive(state_store)
+
+    return opened
+
+
+@pytest.mark.parametrize("new_state_store", QUICK, indirect=True)
 class TestSnapshotArchive(SnapshotStorageSuite):
-    @pytest.fixture
-    def new_storage(self, new_state_store):
-        @asynccontextmanager
-        async def opened():
-            async with new_state_store() as state_store:
-                yield SnapshotArchive(state_store)
+    pass
 
-        return opened
+
+@pytest.mark.parametrize("new_state_store", SLOW, indirect=True)
+class TestWhereAnswersAreSlow(SnapshotPlacesSuite, SharingSnapshotsSuite):
+    pass

@@ -7,8 +7,10 @@ have the form of docs/spec/values.md. Fields that this version does not know are
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
+
+import msgspec
 
 from holdfast.errors import HoldfastError, InvalidDocumentError, UnsupportedValueError, shown
 from holdfast.log.chain import GENESIS, linked
@@ -21,6 +23,7 @@ from holdfast.log.events import (
     time_text,
 )
 from holdfast.snapshots.layout import SCOPES, checked_id, checked_snapshot_id
+from holdfast.snapshots.migrations import up_to_date
 from holdfast.snapshots.records import checked_tags
 from holdfast.snapshots.session_state import (
     MESSAGES,
@@ -36,7 +39,6 @@ from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.values import from_json, to_json
 
-SCHEMA_VERSION = 1
 FIELDS = (
     "schema_version",
     "snapshot_id",
@@ -55,6 +57,8 @@ FIELDS = (
 )
 REQUIRED = ("schema_version", "agent_id", "session_id", "state")
 BASE = "base"
+
+encode = msgspec.json.Encoder().encode
 
 
 # ------------------------------------------------------------------------------------- writing
@@ -105,53 +109,66 @@ def state_json(state: Snapshot) -> dict[str, Any]:
     return tree
 
 
+def chunks(tree: Mapping[str, Any]) -> Iterator[bytes]:
+    """The text of a document in pieces, a line for each message, value and event."""
+    yield b"{"
+    for number, (name, value) in enumerate(tree.items()):
+        yield (b",\n " if number else b"\n ") + encode(name) + b": "
+        yield from pieces(value, 2 if name == "state" else 1)
+    yield b"\n}\n"
+
+
+def pieces(value: Any, levels: int) -> Iterator[bytes]:
+    """The text of a value, with a line for each of its items on so many levels."""
+    if levels == 0 or not isinstance(value, dict | list) or not value:
+        yield encode(value)
+        return
+    named = value.items() if isinstance(value, dict) else ((None, item) for item in value)
+    yield b"{" if isinstance(value, dict) else b"["
+    for number, (name, item) in enumerate(named):
+        yield b",\n  " if number else b"\n  "
+        if name is not None:
+            yield encode(name) + b": "
+        yield from pieces(item, levels - 1)
+    yield b"}" if isinstance(value, dict) else b"]"
+
+
 # ------------------------------------------------------------------------------------- reading
 
 
-def read(tree: object) -> tuple[dict[str, Any], Snapshot | None, dict[str, Any]]:
+def read(
+    tree: object, *, allow_modified: bool = False
+) -> tuple[dict[str, Any], Snapshot | None, dict[str, Any]]:
     """Fields of a snapshot, the state before its events, and what is not known, of a document."""
     if not isinstance(tree, dict):
         raise InvalidDocumentError(f"a document is a JSON object, not {shown(tree)}")
-    check_version(tree)
+    tree = up_to_date(tree)
     missing = [name for name in REQUIRED if name not in tree]
     if missing:
         raise InvalidDocumentError(
             f"this is no document of a session: it lacks {', '.join(missing)}"
         )
     try:
-        return read_fields(tree)
+        return read_fields(tree, allow_modified=allow_modified)
     except InvalidDocumentError:
         raise
     except (HoldfastError, TypeError, ValueError, KeyError) as error:
         raise InvalidDocumentError(f"the document is not as it should be: {error}") from error
 
 
-def check_version(tree: Mapping[str, Any]) -> None:
-    """Refuse what is no document, and what a later version wrote."""
-    version = tree.get("schema_version")
-    if type(version) is not int or version < 1:
-        raise InvalidDocumentError(
-            f"the document's schema_version is a number from 1, not {shown(version)}"
-        )
-    if version > SCHEMA_VERSION:
-        raise InvalidDocumentError(
-            f"the document has schema version {version}, and this Holdfast knows up to "
-            f"{SCHEMA_VERSION}: upgrade it"
-        )
-
-
 def read_fields(
-    tree: Mapping[str, Any],
+    tree: Mapping[str, Any], *, allow_modified: bool
 ) -> tuple[dict[str, Any], Snapshot | None, dict[str, Any]]:
     """The same of a document that has all that it needs."""
     state = read_state(tree["state"])
-    events = read_events(tree.get("events") or [])
+    events = read_events(tree.get("events") or [], allow_modified=allow_modified)
     base = read_base(tree[BASE]) if tree.get(BASE) is not None else None
     digest = tree.get("digest")
-    if digest is not None and digest != state.digest:
+    if digest is not None and digest != state.digest and not allow_modified:
         raise InvalidDocumentError(
             f"the document's state does not match its digest {shown(digest)}: it was changed or "
-            "damaged after it was written"
+            "damaged after it was written. If it was changed on purpose, read it with "
+            "allow_modified"
         )
     fields = {
         "schema_version": tree["schema_version"],
@@ -222,8 +239,11 @@ def frozen(items: Iterable[tuple[str, str, Any]]) -> Snapshot:
     return store.snapshot()
 
 
-def read_events(trees: object) -> list[Event]:
-    """The events of a document, after checking that the chain holds from the first to the last."""
+def read_events(trees: object, *, allow_modified: bool) -> list[Event]:
+    """The events of a document, after checking that the chain holds from the first to the last.
+
+    Where it may be modified, the chain is made anew.
+    """
     found: list[Event] = []
     for tree in as_list(trees, "events"):
         fields = as_object(tree, "an event")
@@ -231,7 +251,8 @@ def read_events(trees: object) -> list[Event]:
         prev = found[-1].hash if found else fields.get("prev", GENESIS)
         (event,) = linked([read_content(fields)], seq, prev)
         for name, value in (("seq", event.seq), ("prev", event.prev), ("hash", event.hash)):
-            if name in fields and fields[name] != value:
+            may_differ = allow_modified and name != "seq"
+            if name in fields and fields[name] != value and not may_differ:
                 raise InvalidDocumentError(
                     f"the event {event.seq} of the document breaks the chain: its {name} is "
                     f"{shown(fields[name])} and should be {shown(value)}. It was changed or "

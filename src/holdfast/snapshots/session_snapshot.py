@@ -13,12 +13,11 @@ from holdfast.log.event_log import Position
 from holdfast.log.events import Event
 from holdfast.snapshots import document
 from holdfast.snapshots.layout import AGENT, SnapshotLocation, checked_snapshot_id
+from holdfast.snapshots.migrations import SCHEMA_VERSION
 from holdfast.snapshots.records import SnapshotInfo, checked_tags
 from holdfast.snapshots.session_state import MESSAGES, SessionState
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
-
-SCHEMA_VERSION = document.SCHEMA_VERSION
 
 
 def now() -> dt.datetime:
@@ -135,9 +134,13 @@ class SessionSnapshot:
         )
 
     @classmethod
-    def from_dict(cls, tree: object) -> Self:
-        """What a document says, checked: its digest, and the chain of its events."""
-        fields, base, extra = document.read(tree)
+    def from_dict(cls, tree: object, *, allow_modified: bool = False) -> Self:
+        """What a document says, checked: its digest, and the chain of its events.
+
+        ``allow_modified`` is for one that was changed on purpose: its digest and chain are made
+        anew.
+        """
+        fields, base, extra = document.read(tree, allow_modified=allow_modified)
         fields["snapshot"] = fields.pop("state")
         del fields["digest"]
         return cls(base=base, extra=extra, **fields)

@@ -60,20 +60,14 @@ HOSTILE_IDS = (
     "a",
     "A",
     "a ",
-    " a",
     "a/b",
     "a%2Fb",
-    "a%252Fb",
     "/",
-    "//a//",
-    "/etc/passwd",
     ".",
     "..",
-    "...",
     "../a",
     "a/../../b",
     "a\\..\\b",
-    "%",
     "%00",
     "\x00",
     "a\x00b",
@@ -81,15 +75,12 @@ HOSTILE_IDS = (
     "*?[a-z]",
     "a:b|c<d>\"e'",
     "'; DROP TABLE entries; --",
-    "~",
     "manifest.json",
-    "scopes",
     "é",  # one character
     "e\u0301",  # the same to the eye, in two
     "\u202e\ufeff\uffff",
     "\U0001f419" * 256,
     "x" * 256,
-    "x" * 255,
 )
 """Ids that climb out of their place, or pose as another, where they are not encoded."""
 

@@ -30,7 +30,7 @@ from holdfast.testing.snapshot_checks import (
 class SavingSnapshotsSuite:
     """By id and as the latest: the same state, and the same that is known of it."""
 
-    turns = 30
+    turns = 20
     """How many snapshots of a growing state the test of a long history saves."""
 
     @in_loop

@@ -22,7 +22,7 @@ from holdfast.testing.snapshot_checks import (
 class SharingSnapshotsSuite:
     """Nothing that was acknowledged is lost, whoever saves meanwhile."""
 
-    writers = 8
+    writers = 6
     """How many save at the same time."""
 
     @in_loop
@@ -149,7 +149,7 @@ class SharingSnapshotsSuite:
             kept: dict[str, int] = {}
 
             async def write() -> None:
-                for step in range(12):
+                for step in range(8):
                     values = {f"part {part}": step for part in range(5)}
                     kept[await keep(storage, made(values))] = step
                     await keep(storage, made(values), is_latest=True)

@@ -20,7 +20,15 @@ from holdfast.testing.snapshot_places_suite import SnapshotPlacesSuite
 from holdfast.testing.snapshot_saving_suite import SavingSnapshotsSuite
 from holdfast.testing.snapshot_sharing_suite import SharingSnapshotsSuite
 
-__all__ = ["EVERY_VALUE", "HOSTILE_IDS", "SnapshotStorageSuite"]
+__all__ = [
+    "EVERY_VALUE",
+    "HOSTILE_IDS",
+    "ListingSnapshotsSuite",
+    "SavingSnapshotsSuite",
+    "SharingSnapshotsSuite",
+    "SnapshotPlacesSuite",
+    "SnapshotStorageSuite",
+]
 
 
 class SnapshotStorageSuite(

@@ -1,0 +1,174 @@
+"""Sessions as documents: exported, looked at, carried elsewhere, imported."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from holdfast.errors import NotFoundError, shown
+from holdfast.sessions.exporting import exported
+from holdfast.sessions.importing import ImportResult, imported
+from holdfast.snapshots import document, document_files
+from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.snapshots.catalog import Catalog
+from holdfast.snapshots.layout import SnapshotLocation, checked_id
+from holdfast.snapshots.migrations import ValueMigrations
+from holdfast.snapshots.records import checked_tags
+from holdfast.snapshots.session_snapshot import SessionSnapshot
+from holdfast.snapshots.session_state import STATE
+from holdfast.state.store import Store
+from holdfast.stores.contract import StateStore
+
+Redaction: TypeAlias = Callable[[SessionSnapshot], SessionSnapshot]
+
+VALUES_VERSION = "values_version"
+MOST_AGENTS = 1000
+
+
+class SnapshotManager:
+    """Exports and imports sessions as documents.
+
+    ``migrations`` brings the user's own values in older documents up to date on reading, and writes
+    their version into new ones.
+    """
+
+    def __init__(
+        self, state_store: StateStore, *, migrations: ValueMigrations | None = None
+    ) -> None:
+        self.state_store = state_store
+        self.archive = SnapshotArchive(state_store)
+        self.catalog = Catalog(state_store)
+        self._migrations = migrations
+
+    # ---------------------------------------------------------------------- export and import
+
+    async def export_session(
+        self,
+        agent_id: str,
+        session_id: str | None = None,
+        *,
+        snapshot_id: str | None = None,
+        scope: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        redact: Redaction | None = None,
+    ) -> SessionSnapshot:
+        """A session with its events: as it is now, or as it was at a snapshot.
+
+        Without ``session_id`` it is the one that the agent started last. ``tags`` are added to the
+        snapshot's own. ``redact`` takes what must not leave out of it, as a `Redactor` does.
+        """
+        wanted = checked_tags(tags)
+        location = await self.locate(agent_id, session_id, scope=scope)
+        found = await exported(self.archive, location, snapshot_id=snapshot_id, tags=wanted)
+        if self._migrations is not None:
+            extra = {**found.extra, VALUES_VERSION: self._migrations.version}
+            found = replace(found, extra=extra)
+        return found if redact is None else redact(found)
+
+    async def import_session(
+        self,
+        snapshot: SessionSnapshot,
+        *,
+        dry_run: bool = False,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+    ) -> ImportResult:
+        """Make a document a session here, under its own ids or others.
+
+        Where there is no such session, the document's events become its log. Where there is one,
+        its state becomes the document's, its own log goes on, and ``undo_id`` names a snapshot of
+        what was there. A dry run says what would change and writes nothing.
+        """
+        if not isinstance(snapshot, SessionSnapshot):
+            raise TypeError(
+                "import_session takes a SessionSnapshot, as from_file() gives it, not "
+                f"{shown(snapshot)}"
+            )
+        location = SnapshotLocation(
+            snapshot.session_id if session_id is None else session_id,
+            snapshot.scope,
+            snapshot.agent_id if agent_id is None else agent_id,
+        )
+        return await imported(self.state_store, snapshot, location, dry_run=dry_run)
+
+    async def locate(
+        self, agent_id: str, session_id: str | None = None, *, scope: str | None = None
+    ) -> SnapshotLocation:
+        """Where a session of an agent is kept; the one that it started last without an id."""
+        checked_id(agent_id, "agent_id")
+        if session_id is None:
+            latest = await self.catalog.latest_session(agent_id)
+            if latest is None:
+                raise await self._unknown_agent(agent_id)
+            return latest.location
+        for location in await self.catalog.locations(session_id):
+            if location.scope_id == agent_id and scope in (None, location.scope):
+                return location
+        raise await self._unknown_session(agent_id, session_id)
+
+    async def _unknown_agent(self, agent_id: str) -> NotFoundError:
+        agents = await self.catalog.agents(limit=MOST_AGENTS)
+        return NotFoundError(
+            f"there is no agent {shown(agent_id)} in this store{near(agent_id, agents)}"
+        )
+
+    async def _unknown_session(self, agent_id: str, session_id: str) -> NotFoundError:
+        page = await self.catalog.sessions(agent_id, limit=MOST_AGENTS)
+        if not page.sessions:
+            return await self._unknown_agent(agent_id)
+        known = [entry.session_id for entry in page.sessions]
+        return NotFoundError(
+            f"the agent {agent_id} has no session {shown(session_id)}{near(session_id, known)}"
+        )
+
+    # --------------------------------------------------------------------------------- files
+
+    def to_file(self, snapshot: SessionSnapshot, path: str | os.PathLike[str]) -> None:
+        """Write a document: ``.json``, ``.json.gz`` or ``.json.zst``, all of it or nothing."""
+        document_files.write(path, document.chunks(snapshot.to_dict()))
+
+    def from_file(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        allow_modified: bool = False,
+        max_bytes: int = document_files.MAX_BYTES,
+    ) -> SessionSnapshot:
+        """Read a document, and check all of it.
+
+        ``allow_modified`` takes one that was edited on purpose; ``max_bytes`` bounds what it may
+        have when it is unpacked.
+        """
+        tree = document_files.read(path, max_bytes=max_bytes)
+        return self.from_dict(tree, allow_modified=allow_modified)
+
+    def to_dict(self, snapshot: SessionSnapshot) -> dict[str, Any]:
+        """The document, as JSON data."""
+        return snapshot.to_dict()
+
+    def from_dict(self, tree: object, *, allow_modified: bool = False) -> SessionSnapshot:
+        """What a document says, checked, with the user's own values brought up to date."""
+        found = SessionSnapshot.from_dict(tree, allow_modified=allow_modified)
+        migrations = self._migrations
+        if migrations is None:
+            return found
+        version = found.extra.get(VALUES_VERSION, migrations.first)
+        if version == migrations.version:
+            return found
+        store = Store(max_history=0)
+        store.restore(found.snapshot)
+        values = migrations.applied(found.state.values, version)
+        for key in store.keys(STATE):
+            store.delete(STATE, key)
+        store.set_many([(STATE, key, value) for key, value in values.items()])
+        extra = {**found.extra, VALUES_VERSION: migrations.version}
+        return replace(found, snapshot=store.snapshot(), extra=extra)
+
+
+def near(name: str, known: list[str]) -> str:
+    """The names that are nearest to one that is not there, for an error."""
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known[:3]
+    return f"; there are {', '.join(close)}" if close else "; it has none at all"

@@ -1,0 +1,382 @@
+"""Side effects are done once by key: across processes, callers, rollbacks and lost answers."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import threading
+
+import pytest
+
+from faults import Fault, FaultyStateStore
+from holdfast import (
+    BlockingSession,
+    ConflictError,
+    StateStoreError,
+    UnsupportedValueError,
+    open_state_store,
+)
+from holdfast.stores.memory import MemoryStateStore
+from loops import in_loop
+from samples import SAMPLES, identical
+from sessions.conversations import contents, everything, opened, reopened, said, two, types
+
+
+class Effect:
+    """Something done in the world, which counts how often."""
+
+    def __init__(self, result="paid", error=None):
+        self.times = 0
+        self.result = result
+        self.error = error
+
+    def __call__(self):
+        self.times += 1
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+    async def slowly(self):
+        await asyncio.sleep(0.01)
+        return self()
+
+
+@in_loop
+async def test_it_is_done_once_and_its_result_is_returned_ever_after():
+    session = await opened(MemoryStateStore())
+    pay = Effect({"receipt": (1, 2)})
+    for _ in range(3):
+        assert await session.once("pay/42", pay) == {"receipt": (1, 2)}
+    assert pay.times == 1
+    assert not session.is_dirty
+    assert types(session.events) == ["session.started", "once.done"]
+    assert session.events[-1].data == {"key": "pay/42"}
+    assert await session.once("pay/43", pay) == {"receipt": (1, 2)}
+    assert pay.times == 2
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
+def test_it_is_not_done_again_by_the_next_process(url, tmp_path):
+    async def work():
+        async with open_state_store(url.format(tmp_path)) as store:
+            session = await opened(store)
+            session.add_message("user", "pay")
+            first, second = Effect("first"), Effect("second")
+            assert await session.once("pay", first) == "first"
+            other = await reopened(session)
+            assert contents(other) == ["pay"]
+            assert await other.once("pay", second) == "first"
+            assert (first.times, second.times) == (1, 0)
+
+    asyncio.run(work())
+
+
+@in_loop
+async def test_a_function_may_be_async():
+    session = await opened(MemoryStateStore())
+    pay = Effect()
+    assert await session.once("a", pay.slowly) == "paid"
+    assert await session.once("a", pay.slowly) == "paid"
+    assert await session.once("b", lambda: asyncio.sleep(0, "slept")) == "slept"
+    assert pay.times == 1
+
+
+@in_loop
+async def test_callers_at_the_same_time_get_the_result_of_one():
+    session = await opened(MemoryStateStore())
+    pay = Effect()
+    results = await asyncio.gather(*(session.once("pay", pay.slowly) for _ in range(10)))
+    assert results == ["paid"] * 10
+    assert pay.times == 1
+    others = [Effect(number) for number in range(5)]
+    results = await asyncio.gather(*(session.once(str(e.result), e.slowly) for e in others))
+    assert results == list(range(5))
+    assert (await session.verify()).ok
+
+
+@in_loop
+async def test_what_it_gives_is_a_copy_each_time():
+    session = await opened(MemoryStateStore())
+    (await session.once("k", lambda: {"list": [1]}))["list"].append(2)
+    assert await session.once("k", dict) == {"list": [1]}
+
+
+@in_loop
+async def test_the_result_may_be_of_any_kind_that_can_be_kept():
+    session = await opened(MemoryStateStore())
+    for name, value in SAMPLES.items():
+        assert identical(await session.once(name, lambda value=value: value), value)
+    other = await reopened(session)
+    for name, value in SAMPLES.items():
+        assert identical(await other.once(name, dict), value)
+
+
+@in_loop
+async def test_what_failed_was_not_done():
+    session = await said(await opened(MemoryStateStore()), "a")
+    failing = Effect(error=RuntimeError("no money"))
+    before = everything(session)
+    for function in (failing, failing.slowly):
+        with pytest.raises(RuntimeError, match="no money"):
+            await session.once("pay", function)
+    assert everything(session) == before
+    assert await session.once("pay", Effect()) == "paid"
+    assert failing.times == 2
+
+
+@in_loop
+async def test_a_result_that_cannot_be_kept_is_an_error_and_it_is_not_done_again():
+    session = await opened(MemoryStateStore())
+    odd = Effect(result={"connection": object()})
+    with pytest.raises(UnsupportedValueError, match="what 'pay' gave could not be kept") as caught:
+        await session.once("pay", odd)
+    assert "result.connection" in str(caught.value)
+    assert "is not done again" in str(caught.value)
+    for again in (session, await reopened(session)):
+        with pytest.raises(UnsupportedValueError, match="could not be kept"):
+            await again.once("pay", odd)
+    assert odd.times == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "error"), [(None, TypeError), (7, TypeError), ("\ud800", TypeError)]
+)
+@in_loop
+async def test_a_bad_key_is_refused_before_anything_is_done(key, error):
+    session = await opened(MemoryStateStore())
+    pay = Effect()
+    with pytest.raises(error):
+        await session.once(key, pay)
+    assert pay.times == 0
+
+
+class Name(str):
+    __slots__ = ()
+
+
+class Step(str, enum.Enum):
+    PAY = "pay"
+
+
+@pytest.mark.parametrize("key", [Name("pay"), Step.PAY])
+@in_loop
+async def test_a_key_of_a_subclass_of_str_is_its_text(key):
+    session = await opened(MemoryStateStore())
+    pay = Effect()
+    assert await session.once(key, pay) == "paid"
+    assert await (await reopened(session)).once("pay", pay) == "paid"
+    assert pay.times == 1
+
+
+# ------------------------------------------------------------------------------- going back
+
+
+@in_loop
+async def test_going_back_keeps_what_was_done_in_the_world():
+    session = await said(await opened(MemoryStateStore()), "a")
+    saved, mark = await session.save(), session.snapshot()
+    pay = Effect()
+    await session.once("pay", pay)
+    await said(session, "b")
+    session.rollback(mark)
+    assert contents(session) == ["a"]
+    assert await session.once("pay", pay) == "paid"
+    await session.restore(saved.snapshot_id)
+    assert await session.once("pay", pay) == "paid"
+    again = await reopened(session)
+    assert contents(again) == ["a"]
+    assert await again.once("pay", pay) == "paid"
+    assert pay.times == 1
+
+
+@in_loop
+async def test_going_to_a_state_in_which_more_was_done_takes_that_over():
+    session = await opened(MemoryStateStore())
+    await session.once("both", Effect("session"))
+    other = await session.fork("other")
+    pay = Effect("other")
+    await other.once("pay", pay)
+    await session.restore(other.snapshot())
+    assert await session.once("pay", Effect("session")) == "other"
+    assert await session.once("both", Effect("never")) == "session"
+
+
+@in_loop
+async def test_a_fork_has_done_what_its_origin_had_done():
+    session = await opened(MemoryStateStore())
+    before = session.snapshot()
+    pay = Effect()
+    await session.once("pay", pay)
+    fork = await session.fork("after")
+    assert await fork.once("pay", pay) == "paid"
+    assert pay.times == 1
+    earlier = await session.fork("before", at=before)
+    assert await earlier.once("pay", pay) == "paid"
+    assert pay.times == 2
+
+
+# ------------------------------------------------------------------------------ other writers
+
+
+@in_loop
+async def test_what_another_process_did_meanwhile_is_not_done_again():
+    one, other = await two(MemoryStateStore())
+    await other.once("pay", Effect("theirs"))
+    await said(other, "theirs")
+    one.add_message("user", "mine")
+    pay = Effect("mine")
+    assert await one.once("pay", pay) == "theirs"
+    assert pay.times == 0
+    assert contents(one) == ["theirs", "mine"]
+    assert one.is_dirty
+    await one.commit()
+    assert contents(await reopened(one)) == ["theirs", "mine"]
+
+
+@in_loop
+async def test_what_others_did_otherwise_does_not_keep_it_from_being_done():
+    one, other = await two(MemoryStateStore())
+    await said(other, "theirs")
+    one.add_message("user", "mine")
+
+    def pay():
+        return "paid"
+
+    assert await one.once("pay", pay) == "paid"
+    assert not one.is_dirty
+    assert contents(await reopened(one)) == ["theirs", "mine"]
+
+
+@in_loop
+async def test_a_session_that_both_began_does_it_all_the_same():
+    store = MemoryStateStore()
+    one, other = await opened(store), await opened(store)
+    await said(other, "theirs")
+    assert await one.once("pay", Effect()) == "paid"
+    assert contents(await reopened(one)) == ["theirs"]
+
+
+@in_loop
+async def test_two_who_did_it_at_the_same_moment_with_the_same_result_agree():
+    one, other = await two(MemoryStateStore())
+
+    async def pay():
+        await other.once("pay", Effect("same"))
+        return "same"
+
+    assert await one.once("pay", pay) == "same"
+
+
+@in_loop
+async def test_two_who_did_it_at_the_same_moment_with_different_results_hear_of_it():
+    one, other = await two(MemoryStateStore())
+
+    async def pay():
+        await other.once("pay", Effect("theirs"))
+        return "mine"
+
+    with pytest.raises(ConflictError) as lost:
+        await one.once("pay", pay)
+    assert lost.value.conflicts == [("once", "pay")]
+    await one.reload()
+    assert await one.once("pay", Effect("never")) == "theirs"
+
+
+# ------------------------------------------------------------------------------------ faults
+
+
+@pytest.mark.parametrize("done", [False, True])
+@in_loop
+async def test_its_result_is_committed_before_it_is_returned_whatever_became_of_the_first_try(done):
+    store = FaultyStateStore(MemoryStateStore())
+    session = await said(await opened(store), "a")
+    store.plan(Fault(1, "unknown", done=done))
+    pay = Effect()
+    with pytest.raises(StateStoreError):
+        await session.once("pay", pay)
+    assert await session.once("pay", pay) == "paid"
+    assert pay.times == 1
+    again = await reopened(session)
+    assert await again.once("pay", pay) == "paid"
+    assert pay.times == 1
+
+
+@in_loop
+async def test_what_another_did_after_a_lost_answer_of_ours_is_not_done_again():
+    store = FaultyStateStore(MemoryStateStore())
+    session = await said(await opened(store), "a")
+    session.add_message("user", "b")
+    store.plan(Fault(1, "unknown", done=True))
+    with pytest.raises(StateStoreError):
+        await session.commit()
+    await (await reopened(session)).once("pay", Effect("theirs"))
+    pay = Effect("mine")
+    assert await session.once("pay", pay) == "theirs"
+    assert pay.times == 0
+
+
+# ---------------------------------------------------------------------------- blocking twin
+
+
+def test_the_blocking_twin_does_it_once_in_the_thread_of_its_caller(tmp_path):
+    url = f"sqlite:///{tmp_path}/state.db"
+    threads = []
+
+    def pay():
+        threads.append(threading.current_thread())
+        return "paid"
+
+    with BlockingSession.open(url, agent_id="bot", session_id="ses") as session:
+        session.add_message("user", "pay")
+        assert session.once("pay", pay) == "paid"
+        assert not session.is_dirty
+        assert session.once("pay", pay) == "paid"
+        with pytest.raises(RuntimeError, match="no money"):
+            session.once("other", Effect(error=RuntimeError("no money")))
+        with pytest.raises(UnsupportedValueError, match="could not be kept"):
+            session.once("odd", object)
+        with pytest.raises(TypeError, match="the key of a side effect is a str"):
+            session.once(7, pay)
+    with BlockingSession.open(url, agent_id="bot", session_id="ses") as session:
+        assert session.once("pay", pay) == "paid"
+        with pytest.raises(UnsupportedValueError, match="could not be kept"):
+            session.once("odd", pay)
+    assert threads == [threading.current_thread()]
+
+
+def test_the_blocking_twin_hears_what_another_process_did():
+    store = MemoryStateStore()
+    one = BlockingSession.open(store, agent_id="bot", session_id="ses")
+    one.commit()
+    other = BlockingSession.open(store, agent_id="bot", session_id="ses")
+    other.once("pay", Effect("theirs"))
+    pay = Effect("mine")
+    assert one.once("pay", pay) == "theirs"
+    assert pay.times == 0
+
+
+def test_threads_that_share_the_blocking_twin_do_it_once():
+    session = BlockingSession.open(MemoryStateStore(), agent_id="bot")
+    pay = Effect()
+    results = []
+    threads = [
+        threading.Thread(target=lambda: results.append(session.once("pay", pay))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == ["paid"] * 8
+    assert pay.times == 1
+
+
+def test_what_is_done_once_may_record_and_commit_itself():
+    session = BlockingSession.open(MemoryStateStore(), agent_id="bot")
+
+    def pay():
+        session.record("tool.called", {"tool": "pay"})
+        session.commit()
+        return "paid"
+
+    assert session.once("pay", pay) == "paid"
+    assert types(session.events) == ["session.started", "tool.called", "once.done"]

@@ -1,0 +1,308 @@
+"""Tool calls without results: found in messages of every shape, whatever is done to them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import Store, UnfinishedCall
+from holdfast.sessions.turns import CallLedger
+from holdfast.stores.memory import MemoryStateStore
+from loops import in_loop
+from sessions.conversations import opened, reopened
+
+
+def chat_call(*calls):
+    """OpenAI's chat completions."""
+    made = [
+        {"id": call_id, "type": "function", "function": {"name": tool, "arguments": "{}"}}
+        for call_id, tool in calls
+    ]
+    return [{"role": "assistant", "content": None, "tool_calls": made}]
+
+
+def chat_result(*call_ids):
+    return [{"role": "tool", "tool_call_id": call_id, "content": "42"} for call_id in call_ids]
+
+
+def plain_call(*calls):
+    """The same without the function around the name, as some frameworks have it."""
+    made = tuple({"id": call_id, "name": tool, "args": {}} for call_id, tool in calls)
+    return [{"role": "assistant", "tool_calls": made}]
+
+
+def item_call(*calls):
+    """OpenAI's responses: items beside the messages."""
+    return [
+        {"type": "function_call", "id": f"fc_{call_id}", "call_id": call_id, "name": tool}
+        for call_id, tool in calls
+    ]
+
+
+def item_result(*call_ids):
+    return [
+        {"type": "function_call_output", "call_id": call_id, "output": "42"} for call_id in call_ids
+    ]
+
+
+def anthropic_call(*calls):
+    """Anthropic's parts."""
+    parts = [{"type": "tool_use", "id": call_id, "name": tool} for call_id, tool in calls]
+    return [{"role": "assistant", "content": [{"type": "text", "text": "let me see"}, *parts]}]
+
+
+def anthropic_result(*call_ids):
+    parts = [{"type": "tool_result", "tool_use_id": call_id} for call_id in call_ids]
+    return [{"role": "user", "content": parts}]
+
+
+def bedrock_call(*calls):
+    """Bedrock's parts, which Strands uses too."""
+    parts = [{"toolUse": {"toolUseId": call_id, "name": tool}} for call_id, tool in calls]
+    return [{"role": "assistant", "content": [{"text": "let me see"}, *parts]}]
+
+
+def bedrock_result(*call_ids):
+    parts = [{"toolResult": {"toolUseId": call_id, "status": "success"}} for call_id in call_ids]
+    return [{"role": "user", "content": parts}]
+
+
+def gemini_call(*calls):
+    """Gemini's parts."""
+    parts = [{"functionCall": {"id": call_id, "name": tool}} for call_id, tool in calls]
+    return [{"role": "model", "parts": parts}]
+
+
+def gemini_result(*call_ids):
+    parts = [{"functionResponse": {"id": call_id, "response": {}}} for call_id in call_ids]
+    return [{"role": "user", "parts": parts}]
+
+
+SHAPES = {
+    "OpenAI chat": (chat_call, chat_result),
+    "without a function": (plain_call, chat_result),
+    "OpenAI responses": (item_call, item_result),
+    "Anthropic": (anthropic_call, anthropic_result),
+    "Bedrock": (bedrock_call, bedrock_result),
+    "Gemini": (gemini_call, gemini_result),
+}
+shapes = pytest.mark.parametrize(("call", "result"), SHAPES.values(), ids=SHAPES)
+
+
+def add(session, messages):
+    for message in messages:
+        session.append_message(message)
+
+
+def ids(session):
+    return [call.call_id for call in session.unfinished]
+
+
+@shapes
+def test_a_call_is_unfinished_until_its_result_is_there(session, call, result):
+    session.add_message("user", "what is it?")
+    assert session.unfinished == []
+    add(session, call(("c1", "search")))
+    (found,) = session.unfinished
+    assert found == UnfinishedCall("000000000001", "c1", "search")
+    assert str(found) == "the call c1 of search in message 000000000001 has no result"
+    add(session, result("c1"))
+    assert session.unfinished == []
+    session.add_message("assistant", "it is 42")
+    assert session.unfinished == []
+
+
+@shapes
+def test_each_of_several_calls_needs_a_result_of_its_own(session, call, result):
+    add(session, call(("c1", "search"), ("c2", "search"), ("c3", "read")))
+    assert ids(session) == ["c1", "c2", "c3"]
+    assert [found.tool for found in session.unfinished] == ["search", "search", "read"]
+    add(session, result("c2"))
+    assert ids(session) == ["c1", "c3"]
+    add(session, call(("c4", "read")))
+    assert ids(session) == ["c1", "c3", "c4"]
+    add(session, result("c3", "c1", "c4"))
+    assert session.unfinished == []
+
+
+@shapes
+def test_rolling_back_takes_calls_and_results_with_it(session, call, result):
+    begun = session.snapshot()
+    add(session, call(("c1", "search")))
+    called = session.snapshot()
+    add(session, result("c1"))
+    finished = session.snapshot()
+    assert session.unfinished == []
+    session.rollback(called)
+    assert ids(session) == ["c1"]
+    session.rollback(finished)
+    assert session.unfinished == []
+    session.rollback(begun)
+    assert session.unfinished == []
+    session.rollback(called)
+    session.pop_message()
+    assert session.unfinished == []
+
+
+@shapes
+@in_loop
+async def test_the_next_process_finds_the_same_and_snapshots_say_it(call, result):
+    session = await opened(MemoryStateStore())
+    first = await session.save()
+    add(session, call(("c1", "search")))
+    open_ = await session.save()
+    assert open_.unfinished
+    again = await reopened(session)
+    assert ids(again) == ["c1"]
+    assert (await again.last_finished()).snapshot_id == first.snapshot_id
+    add(again, result("c1"))
+    last = await again.save()
+    assert not last.unfinished
+    found = await again.last_finished()
+    assert (found.snapshot_id, found.unfinished) == (last.snapshot_id, False)
+    await session.reload()
+    assert session.unfinished == []
+
+
+@in_loop
+async def test_where_every_snapshot_is_unfinished_there_is_none_to_go_back_to():
+    session = await opened(MemoryStateStore())
+    assert await session.last_finished() is None
+    add(session, chat_call(("c1", "search")))
+    await session.save()
+    await session.save()
+    assert await session.last_finished() is None
+
+
+@in_loop
+async def test_a_crash_in_the_middle_of_a_turn_is_gone_back_from():
+    session = await opened(MemoryStateStore())
+    session.add_message("user", "what is it?")
+    await session.save()
+    add(session, anthropic_call(("c1", "search")))
+    await session.save()
+    resumed = await reopened(session)
+    assert resumed.unfinished
+    await resumed.restore((await resumed.last_finished()).snapshot_id)
+    assert resumed.unfinished == []
+    assert len(resumed.messages) == 1
+
+
+def test_tools_that_the_provider_runs_are_calls_too(session):
+    for kind, answer in [
+        ("server_tool_use", "web_search_tool_result"),
+        ("mcp_tool_use", "mcp_tool_result"),
+    ]:
+        part = {"type": kind, "id": kind, "name": "web_search"}
+        session.add_message("assistant", [part])
+        assert ids(session) == [kind]
+        session.add_message("assistant", [{"type": answer, "tool_use_id": kind}])
+        assert session.unfinished == []
+
+
+def test_shapes_may_be_mixed_in_one_conversation(session):
+    for number, (call, result) in enumerate(SHAPES.values()):
+        add(session, call((f"c{number}", "search")))
+        assert ids(session) == [f"c{number}"]
+        add(session, result(f"c{number}"))
+        assert session.unfinished == []
+
+
+def test_a_function_without_an_id_is_known_by_its_name(session):
+    call = {"role": "model", "parts": [{"functionCall": {"name": "weather", "args": {}}}]}
+    result = {"role": "user", "parts": [{"functionResponse": {"name": "weather"}}]}
+    session.append_message(call)
+    assert session.unfinished == [UnfinishedCall("000000000000", "weather", "weather")]
+    session.append_message(result)
+    assert session.unfinished == []
+
+
+def test_a_function_without_an_id_that_is_called_again_needs_another_result(session):
+    call = {"role": "model", "parts": [{"functionCall": {"name": "weather", "args": {}}}]}
+    result = {"role": "user", "parts": [{"functionResponse": {"name": "weather"}}]}
+    for message in (call, result, call):
+        session.append_message(message)
+    assert [found.message for found in session.unfinished] == ["000000000002"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "content": "tool_use"},
+        {"role": "assistant", "content": ["tool_use", 7, None]},
+        {"role": "assistant", "content": [{"type": ["tool_use"]}]},
+        {"role": "assistant", "tool_calls": None},
+        {"role": "assistant", "tool_calls": "none"},
+        {"role": "assistant", "tool_calls": ["none", 3]},
+        {"role": "assistant", "content": [{"toolUse": "a text"}, {"functionCall": None}]},
+        {"role": "tool", "tool_call_id": None, "content": "x"},
+        {"type": "reasoning", "summary": []},
+    ],
+)
+def test_what_is_no_call_is_none(session, message):
+    session.append_message(message)
+    assert session.unfinished == []
+
+
+def test_a_call_with_an_odd_id_is_a_call(session):
+    session.append_message({"tool_calls": [{"id": 7, "function": {"name": None}}]})
+    session.append_message({"type": "function_call", "id": "only", "name": "search"})
+    assert session.unfinished == [
+        UnfinishedCall("000000000000", "7", ""),
+        UnfinishedCall("000000000001", "only", "search"),
+    ]
+    session.append_message({"role": "tool", "tool_call_id": 7})
+    assert ids(session) == ["only"]
+
+
+def test_messages_that_are_no_dicts_are_passed_over(session):
+    session.record("x", changes={"set": [("messages", "000000000000", "a text")], "delete": []})
+    assert session.unfinished == []
+
+
+# ----------------------------------------------------------------- step by step, and at once
+
+CALL_IDS = st.sampled_from(["c1", "c2", "c3"])
+MESSAGES = st.one_of(
+    st.builds(
+        lambda shape, call_ids: SHAPES[shape][0](*((each, "tool") for each in call_ids))[0],
+        st.sampled_from(sorted(SHAPES)),
+        st.lists(CALL_IDS, min_size=1, max_size=2),
+    ),
+    st.builds(
+        lambda shape, call_ids: SHAPES[shape][1](*call_ids)[0],
+        st.sampled_from(sorted(SHAPES)),
+        st.lists(CALL_IDS, min_size=1, max_size=2),
+    ),
+    st.just({"role": "user", "content": "hello"}),
+)
+STEPS = st.one_of(
+    st.tuples(st.just("set"), st.integers(0, 5), MESSAGES),
+    st.tuples(st.just("delete"), st.integers(0, 5)),
+    st.tuples(st.just("elsewhere"), st.integers(0, 5)),
+    st.tuples(st.just("mark")),
+    st.tuples(st.just("back"), st.integers(0, 5)),
+)
+
+
+@given(st.lists(STEPS, max_size=20))
+def test_looking_at_what_changed_finds_what_looking_at_all_finds(steps):
+    store, ledger = Store(), CallLedger()
+    marks = [store.snapshot()]
+    for what, *rest in steps:
+        if what == "set":
+            store.set("messages", f"{rest[0]:012}", rest[1])
+        elif what == "delete":
+            store.delete("messages", f"{rest[0]:012}")
+        elif what == "elsewhere":
+            key = f"{rest[0]:012}"
+            if not store.delete("state", key):
+                store.set("state", key, chat_call(("c1", "tool"))[0])
+        elif what == "mark":
+            marks.append(store.snapshot())
+        else:
+            store.restore(marks[rest[0] % len(marks)])
+        now = store.snapshot()
+        assert ledger.unfinished(now) == CallLedger().unfinished(now)
+        assert ledger.unfinished(now) == CallLedger().unfinished(now)

@@ -1,0 +1,175 @@
+"""A conversation of 500 turns with a snapshot each: all of them load, and pruning gives back space.
+
+What is loaded is held against plain lists of what was said, which Holdfast has no part in.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from holdfast import RetentionPolicy, Session, SnapshotArchive, SnapshotLocation, open_state_store
+from holdfast.testing.state_store_suite import content
+from loops import done, in_loop
+
+AGENT, SESSION = "research-bot", "ses_abc123"
+LOCATION = SnapshotLocation(SESSION, scope_id=AGENT)
+TURNS = 500
+KEPT = 10
+SIZES = {"user": 200, "assistant": 800, "tool": 2000}
+WORDS = (
+    "the agent reads report writes found user plan later tool answer because table of compares two "
+    "numbers and a source which says that revenue grew while costs stayed flat in every quarter"
+)
+# What there is of a turn beside its messages: a stub in the place of a pruned segment, or a record.
+SMALL = 450
+
+
+@dataclass
+class Conversation:
+    """What was said, turn by turn, and what it was saved as."""
+
+    said: list[list[dict[str, str]]]
+    plans: list[dict[str, object]]
+    ids: list[str]
+    path: Path
+
+    def messages(self, turns: int) -> list[dict[str, str]]:
+        """The conversation after so many turns."""
+        return [message for turn in self.said[:turns] for message in turn]
+
+    def packed(self, turns: int) -> int:
+        """Bytes of the whole state after so many turns, compressed as a keyframe is."""
+        state = [self.messages(turns), self.plans[turns - 1]]
+        return len(gzip.compress(json.dumps(state).encode(), 1))
+
+
+def conversation(turns: int, scale: float, path: Path) -> Conversation:
+    """Pseudo-English, the same each time."""
+    rng = random.Random("500 turns")
+    words = WORDS.split()
+
+    def text(size: float) -> str:
+        return " ".join(rng.choices(words, k=int(size)))[: int(size)]
+
+    said = [
+        [{"role": role, "content": text(size * scale)} for role, size in SIZES.items()]
+        for _ in range(turns)
+    ]
+    plans = [{"step": step, "goal": text(40), "open": [step, 7]} for step in range(turns)]
+    return Conversation(said, plans, [], path)
+
+
+async def take_turn(session, messages, plan):
+    for message in messages:
+        session.add_message(**message)
+    session.set("plan", plan)
+    return (await session.save()).snapshot_id
+
+
+async def held(made: Conversation) -> Conversation:
+    """Have the conversation, and save it every turn."""
+    async with open_state_store(f"sqlite:///{made.path}") as state_store:
+        session = await Session.open(state_store, agent_id=AGENT, session_id=SESSION)
+        for messages, plan in zip(made.said, made.plans, strict=True):
+            made.ids.append(await take_turn(session, messages, plan))
+    return made
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """All turns, in a database that is closed."""
+    return done(held(conversation(TURNS, 1, tmp_path_factory.mktemp("turns") / "state.db")))
+
+
+async def check(archive, made, turns):
+    """Snapshots of these turns are what was said by then."""
+    for turn in turns:
+        found = await archive.load_snapshot(location=LOCATION, snapshot_id=made.ids[turn])
+        assert found.state.messages == made.messages(turn + 1)
+        assert found.state.values == {"plan": made.plans[turn]}
+
+
+async def sizes(state_store):
+    """Bytes of all values, and of keys and values."""
+    entries = await content(state_store)
+    values = sum(map(len, entries.values()))
+    return values, values + sum(map(len, entries))
+
+
+@in_loop
+async def test_every_one_of_500_snapshots_is_what_was_said_by_then(whole):
+    async with open_state_store(f"sqlite:///{whole.path}") as state_store:
+        archive = SnapshotArchive(state_store)
+        assert await archive.list_snapshot_ids(location=LOCATION) == whole.ids
+        await check(archive, whole, range(TURNS))
+        verified = await archive.verify(location=LOCATION)
+        assert verified.damage == []
+        assert verified.snapshots == TURNS
+
+
+@in_loop
+async def test_500_snapshots_take_little_more_than_the_conversation_once(whole):
+    once = sum(len(json.dumps(turn)) for turn in (whole.said, whole.plans))
+    async with open_state_store(f"sqlite:///{whole.path}") as state_store:
+        values, _ = await sizes(state_store)
+    assert values < 1.25 * once + TURNS * 2 * SMALL
+    assert whole.path.stat().st_size < 2 * once
+
+
+@in_loop
+async def test_after_pruning_the_last_10_load_and_the_session_goes_on(whole, tmp_path):
+    copy = tmp_path / "state.db"
+    shutil.copy(whole.path, copy)
+    kept = range(TURNS - KEPT, TURNS)
+    async with open_state_store(f"sqlite:///{copy}") as state_store:
+        archive = SnapshotArchive(state_store)
+        pruned = await archive.prune(location=LOCATION, policy=RetentionPolicy(last=KEPT))
+        assert pruned.kept == whole.ids[-KEPT:]
+        assert pruned.removed == whole.ids[:-KEPT]
+        assert await archive.list_snapshot_ids(location=LOCATION) == pruned.kept
+        await check(archive, whole, kept)
+        assert (await archive.verify(location=LOCATION)).damage == []
+    async with open_state_store(f"sqlite:///{copy}") as state_store:
+        session = await Session.open(
+            state_store, agent_id=AGENT, session_id=SESSION, must_exist=True
+        )
+        assert session.messages == whole.messages(TURNS)
+        later = await take_turn(session, whole.said[0], {"step": TURNS})
+        archive = SnapshotArchive(state_store)
+        found = await archive.load_snapshot(location=LOCATION, snapshot_id=later)
+        assert found.state.messages == whole.messages(TURNS) + whole.said[0]
+        assert found.parent_id == whole.ids[-1]
+        await session.restore(whole.ids[-KEPT])
+        assert session.messages == whole.messages(TURNS - KEPT + 1)
+        await check(archive, whole, kept)
+        assert (await archive.verify(location=LOCATION)).damage == []
+
+
+@pytest.mark.parametrize("scale", [1, 0.1], ids=["long messages", "short messages"])
+@in_loop
+async def test_what_is_pruned_gives_its_space_back(whole, tmp_path, scale):
+    copy = tmp_path / "state.db"
+    if scale == 1:
+        made = whole
+        shutil.copy(whole.path, copy)
+    else:
+        made = await held(conversation(TURNS, scale, copy))
+    before = copy.stat().st_size
+    async with open_state_store(f"sqlite:///{copy}") as state_store:
+        archive = SnapshotArchive(state_store)
+        await archive.prune(location=LOCATION, policy=RetentionPolicy(last=KEPT))
+        values, entries = await sizes(state_store)
+    # The state in keyframes, the last turns as they are, and what is small: stubs and records.
+    last = sum(len(json.dumps(turn)) for turn in made.said[-KEPT:])
+    assert values < 1.25 * made.packed(TURNS) + 1.5 * last + TURNS * SMALL
+    after = copy.stat().st_size
+    assert after < before / 2
+    # SQLite has each key twice, in the table and in its index, and fills no page entirely.
+    assert after < 2 * entries
