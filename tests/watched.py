@@ -217,6 +217,16 @@ async def saved(state_store, count, location=HERE, *, since=None, tags=None, eve
     return found
 
 
+async def load(store, snapshot_id=None, location=HERE):
+    """A snapshot as somebody else finds it."""
+    return await SnapshotArchive(store).load_snapshot(location=location, snapshot_id=snapshot_id)
+
+
+async def ids_of(store):
+    """The ids in the history."""
+    return await SnapshotArchive(store).list_snapshot_ids(location=HERE)
+
+
 async def check_loads(state_store, snapshots, location=HERE):
     """All of these load, each as it was saved."""
     archive = SnapshotArchive(state_store)
@@ -237,12 +247,47 @@ async def prune(store, policy=None, moment=NOW, **options):
 
 async def check_whole(store, snapshots):
     """Exactly these snapshots are there, each as it was saved, and nothing is wrong."""
-    ids = await SnapshotArchive(store).list_snapshot_ids(location=HERE)
-    assert ids == list(snapshots)
+    assert await ids_of(store) == list(snapshots)
     await check_loads(store, snapshots)
     verification = await SnapshotArchive(store).verify(location=HERE)
     assert verification.damage == []
     assert verification.snapshots >= len(snapshots)
+
+
+async def world(count=12):
+    """A session with keyframes at 5, 9 and 13, one a change to the one before, and a latest."""
+    store = Watched()
+    snapshots = await saved(store, count)
+    same = session_snapshot(state(count, turn=count - 1))
+    await save(SnapshotArchive(store), same, is_latest=True)
+    return store, snapshots
+
+
+async def verify(store):
+    """All that is wrong with the session."""
+    return await SnapshotArchive(store).verify(location=HERE)
+
+
+async def damage_of(store):
+    """The keys that something is wrong with."""
+    found = (await verify(store)).damage
+    assert all(each.problem for each in found)
+    return {each.key for each in found}
+
+
+def log(seq):
+    """The key of a segment."""
+    return f"{HERE.place}log/{seq:012}.json"
+
+
+def frame(seq):
+    """The key of a keyframe."""
+    return f"{HERE.place}keyframes/{seq:012}.json.gz"
+
+
+def record(snapshots, at):
+    """The key of the record of one of them."""
+    return HERE.snapshot(list(snapshots)[at])
 
 
 def last_of(snapshots, count):

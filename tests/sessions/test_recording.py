@@ -121,6 +121,7 @@ BAD_CHANGES = {
     "a key to set that is not text": {"set": [("state", "\ud800", 1)], "delete": []},
     "a key to delete that is not text": {"set": [], "delete": [("state", "\ud800")]},
     "a namespace to delete from that is not text": {"set": [], "delete": [("\ud800", "k")]},
+    "a status that is none": {"set": [("session", "status", "odd")], "delete": []},
     "the second of two": {"set": [("state", "good", 1), ("state", 7, 1)], "delete": []},
 }
 

@@ -321,14 +321,12 @@ async def test_reloading_takes_what_is_committed_and_drops_what_waits():
     one, two_ = await two(MemoryStateStore())
     await said(one, "one")
     two_.add_message("user", "two")
-    part = two_.events
     with pytest.raises(ConflictError):
         await two_.commit()
     await two_.reload()
     assert contents(two_) == ["one"]
     assert not two_.is_dirty
     assert types(two_.events) == ["session.started", "message.appended"]
-    assert len(part) == 2
     await said(two_, "two")
     assert contents(await reopened(one)) == ["one", "two"]
 

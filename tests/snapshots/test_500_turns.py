@@ -5,11 +5,11 @@ What is loaded is held against plain lists of what was said, which Holdfast has 
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import random
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,7 @@ WORDS = (
 SMALL = 450
 
 
-@dataclass
+@dataclasses.dataclass
 class Conversation:
     """What was said, turn by turn, and what it was saved as."""
 
@@ -123,53 +123,71 @@ async def test_500_snapshots_take_little_more_than_the_conversation_once(whole):
     assert whole.path.stat().st_size < 2 * once
 
 
-@in_loop
-async def test_after_pruning_the_last_10_load_and_the_session_goes_on(whole, tmp_path):
-    copy = tmp_path / "state.db"
+@pytest.fixture(scope="module")
+def pruned(whole, tmp_path_factory):
+    """The same conversation with its last snapshots alone."""
+    copy = tmp_path_factory.mktemp("pruned") / "state.db"
     shutil.copy(whole.path, copy)
-    kept = range(TURNS - KEPT, TURNS)
-    async with open_state_store(f"sqlite:///{copy}") as state_store:
-        archive = SnapshotArchive(state_store)
-        pruned = await archive.prune(location=LOCATION, policy=RetentionPolicy(last=KEPT))
-        assert pruned.kept == whole.ids[-KEPT:]
-        assert pruned.removed == whole.ids[:-KEPT]
-        assert await archive.list_snapshot_ids(location=LOCATION) == pruned.kept
-        await check(archive, whole, kept)
-        assert (await archive.verify(location=LOCATION)).damage == []
-    async with open_state_store(f"sqlite:///{copy}") as state_store:
-        session = await Session.open(
-            state_store, agent_id=AGENT, session_id=SESSION, must_exist=True
-        )
-        assert session.messages == whole.messages(TURNS)
-        later = await take_turn(session, whole.said[0], {"step": TURNS})
-        archive = SnapshotArchive(state_store)
-        found = await archive.load_snapshot(location=LOCATION, snapshot_id=later)
-        assert found.state.messages == whole.messages(TURNS) + whole.said[0]
-        assert found.parent_id == whole.ids[-1]
-        await session.restore(whole.ids[-KEPT])
-        assert session.messages == whole.messages(TURNS - KEPT + 1)
-        await check(archive, whole, kept)
-        assert (await archive.verify(location=LOCATION)).damage == []
+    made = dataclasses.replace(whole, path=copy)
+    result = done(prune(made))
+    assert result.kept == whole.ids[-KEPT:]
+    assert result.removed == whole.ids[:-KEPT]
+    return made
 
 
-@pytest.mark.parametrize("scale", [1, 0.1], ids=["long messages", "short messages"])
+async def prune(made):
+    async with open_state_store(f"sqlite:///{made.path}") as state_store:
+        archive = SnapshotArchive(state_store)
+        return await archive.prune(location=LOCATION, policy=RetentionPolicy(last=KEPT))
+
+
 @in_loop
-async def test_what_is_pruned_gives_its_space_back(whole, tmp_path, scale):
-    copy = tmp_path / "state.db"
-    if scale == 1:
-        made = whole
-        shutil.copy(whole.path, copy)
-    else:
-        made = await held(conversation(TURNS, scale, copy))
-    before = copy.stat().st_size
-    async with open_state_store(f"sqlite:///{copy}") as state_store:
-        archive = SnapshotArchive(state_store)
-        await archive.prune(location=LOCATION, policy=RetentionPolicy(last=KEPT))
+async def test_pruning_gives_the_space_of_long_messages_back(whole, pruned):
+    await check_space(pruned, whole.path.stat().st_size)
+
+
+@in_loop
+async def test_pruning_gives_the_space_of_short_messages_back(tmp_path):
+    made = await held(conversation(TURNS, 0.1, tmp_path / "state.db"))
+    before = made.path.stat().st_size
+    await prune(made)
+    await check_space(made, before)
+
+
+async def check_space(made, before):
+    after = made.path.stat().st_size
+    async with open_state_store(f"sqlite:///{made.path}") as state_store:
         values, entries = await sizes(state_store)
     # The state in keyframes, the last turns as they are, and what is small: stubs and records.
     last = sum(len(json.dumps(turn)) for turn in made.said[-KEPT:])
     assert values < 1.25 * made.packed(TURNS) + 1.5 * last + TURNS * SMALL
-    after = copy.stat().st_size
     assert after < before / 2
     # SQLite has each key twice, in the table and in its index, and fills no page entirely.
     assert after < 2 * entries
+
+
+@in_loop
+async def test_after_pruning_the_last_10_load_and_the_session_goes_on(pruned, tmp_path):
+    copy = tmp_path / "state.db"
+    shutil.copy(pruned.path, copy)
+    kept = range(TURNS - KEPT, TURNS)
+    async with open_state_store(f"sqlite:///{copy}") as state_store:
+        archive = SnapshotArchive(state_store)
+        assert await archive.list_snapshot_ids(location=LOCATION) == pruned.ids[-KEPT:]
+        await check(archive, pruned, kept)
+        assert (await archive.verify(location=LOCATION)).damage == []
+        session = await Session.open(
+            state_store, agent_id=AGENT, session_id=SESSION, must_exist=True
+        )
+        assert session.messages == pruned.messages(TURNS)
+        later = await take_turn(session, pruned.said[0], {"step": TURNS})
+    async with open_state_store(f"sqlite:///{copy}") as state_store:
+        archive = SnapshotArchive(state_store)
+        found = await archive.load_snapshot(location=LOCATION, snapshot_id=later)
+        assert found.state.messages == pruned.messages(TURNS) + pruned.said[0]
+        assert found.parent_id == pruned.ids[-1]
+        session = await Session.open(state_store, agent_id=AGENT, session_id=SESSION)
+        await session.restore(pruned.ids[-KEPT])
+        assert session.messages == pruned.messages(TURNS - KEPT + 1)
+        await check(archive, pruned, kept)
+        assert (await archive.verify(location=LOCATION)).damage == []

@@ -14,7 +14,7 @@ from holdfast import SnapshotArchive
 from holdfast.testing import SnapshotStorageSuite
 from holdfast.testing.snapshot_storage_suite import SharingSnapshotsSuite, SnapshotPlacesSuite
 
-SLOW = ("s3", "nats", "dapr")
+SLOW = ("postgresql", "s3", "nats", "dapr")
 QUICK = tuple(backend for backend in BACKENDS if backend not in SLOW)
 
 

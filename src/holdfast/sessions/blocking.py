@@ -82,6 +82,11 @@ class BlockingSession(Recorder):
     # ----------------------------------------------------------------------------- in memory
 
     @property
+    def state_store(self) -> StateStore:
+        """Where it lives."""
+        return self._session.state_store
+
+    @property
     def agent_id(self) -> str:
         """The agent, or the name of several agents together."""
         return self._session.agent_id
@@ -212,12 +217,12 @@ class BlockingSession(Recorder):
         """
         once.checked_key(key)
         with self._turn:
-            if not once.is_done(self._store, key):
+            if not once.is_done(self._recording, key):
                 portal().call(self._session._catch_up())
-            if not once.is_done(self._store, key):
+            if not once.is_done(self._recording, key):
                 once.record_done(self._recording, key, function())
                 self.commit(on_conflict="rebase")
-            return cast("T", once.result_of(self._store, key))
+            return cast("T", once.result_of(self._recording, key))
 
     # ---------------------------------------------------------------------------------- rest
 

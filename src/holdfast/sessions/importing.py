@@ -16,17 +16,14 @@ from holdfast.log.event_log import EventLog, Position
 from holdfast.log.events import Event, draft
 from holdfast.log.timeline import Anchor, Timeline
 from holdfast.sessions.session import Session
-from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.founding import founding
+from holdfast.snapshots.founding import founding, settle
 from holdfast.snapshots.layout import SnapshotLocation
-from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.snapshots.session_snapshot import SessionSnapshot, now
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.diff import Diff
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.stores.contract import StateStore
-from holdfast.stores.entries import Put
 
 IMPORTED = "session.imported"
 EVENTS_A_SEGMENT = 256
@@ -59,6 +56,8 @@ async def imported(
 ) -> ImportResult:
     """Import a document that was read and so is known to be whole."""
     log = checked_events(document)
+    if not dry_run:
+        await settle(state_store, location)
     there = await Timeline(state_store, location.place).load()
     is_new = there.end.seq == 0
     state = document.snapshot
@@ -114,7 +113,6 @@ async def write_new(
     events: Sequence[Event],
 ) -> None:
     """Write a session that is not there yet."""
-    await SnapshotArchive(state_store).settle(location)
     floor = Position(events[0].seq - 1, events[0].prev)
     timeline = Timeline(state_store, location.place)
     if floor.seq and document.base is not None:
@@ -122,11 +120,7 @@ async def write_new(
     size = EVENTS_A_SEGMENT if state_store.atomic_put_many else len(events)
     log = EventLog(state_store, location.place)
     puts = [log.seal(events[at : at + size]).put for at in range(0, len(events), size)]
-    started = now()
-    puts += founding(location, started)
-    if floor.seq:
-        manifest = SnapshotManifest(started_at=started, updated_at=started, floor=floor)
-        puts[-1] = Put(location.manifest, manifest.encoded())
+    puts += founding(location, now(), floor)
     try:
         await state_store.put_many(puts)
     except ConflictError as error:
@@ -162,6 +156,7 @@ async def write_over(
         "snapshot_id": document.snapshot_id,
         "undo": undo.snapshot_id,
     }
-    session.record(IMPORTED, origin, changes=document.snapshot.changes(session.snapshot()))
+    changes = document.snapshot.changes(session.snapshot())
+    session._recording.record_own(IMPORTED, origin, changes)
     await session.commit()
     return undo.snapshot_id

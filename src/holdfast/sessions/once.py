@@ -27,14 +27,14 @@ def checked_key(key: object) -> str:
     return str(key)
 
 
-def is_done(store: Store, key: str) -> bool:
-    """Whether it was done."""
-    return store.contains(ONCE, key)
+def is_done(recording: Recording, key: str) -> bool:
+    """Whether it was done, and that is committed."""
+    return recording.base.contains(ONCE, key)
 
 
-def result_of(store: Store, key: str) -> Any:
+def result_of(recording: Recording, key: str) -> Any:
     """What it gave."""
-    kept = store.get(ONCE, key)
+    kept = recording.base.get(ONCE, key)
     if "error" in kept:
         raise UnsupportedValueError(
             f"what {shown(key)} gave could not be kept ({kept['error']}); it was done, and is not "

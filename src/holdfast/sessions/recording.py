@@ -11,7 +11,14 @@ from holdfast.log.chain import linked
 from holdfast.log.changes import fold
 from holdfast.log.event_log import Position
 from holdfast.log.events import Draft, Event, draft
-from holdfast.snapshots.session_state import MESSAGES, message_key, message_number
+from holdfast.snapshots.session_state import (
+    MESSAGES,
+    SESSION,
+    STATUS,
+    checked_status,
+    message_key,
+    message_number,
+)
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
@@ -145,6 +152,9 @@ def owned(changes: Changes | None) -> Changes:
             'changes are a dict of "set" and "delete", as Snapshot.changes() returns it, not '
             f"{shown(changes)}"
         )
+    for space, key, value in changes["set"]:
+        if (space, key) == (SESSION, STATUS):
+            checked_status(value)
     return {
         "set": [
             (space, key, copied(value, f"$.{space}.{key}")) for space, key, value in changes["set"]

@@ -9,6 +9,7 @@ from holdfast.errors import NotFoundError, shown
 from holdfast.log.changes import fold
 from holdfast.log.events import Event
 from holdfast.log.timeline import Timeline
+from holdfast.sessions.blocking import BlockingSession
 from holdfast.sessions.portal import portal
 from holdfast.sessions.session import Session
 from holdfast.snapshots.session_snapshot import SessionSnapshot
@@ -92,11 +93,14 @@ def replay(source: Session | SessionSnapshot, *, first: int = 1, last: int | Non
     Each has its event, the state before and after it, and what it changed. Of a session, what is
     committed is replayed.
     """
-    if not isinstance(source, Session | SessionSnapshot):
-        raise TypeError(f"replay takes a Session or a document, not {shown(source)}")
     if first < 1:
         raise ValueError(f"events are counted from 1, not from {first}")
-    return Replay(source, first, last)
+    given: object = source
+    if isinstance(given, BlockingSession):
+        given = given._session
+    if not isinstance(given, Session | SessionSnapshot):
+        raise TypeError(f"replay takes a session or a document, not {shown(source)}")
+    return Replay(given, first, last)
 
 
 def step_of(store: Store, event: Event) -> Step:

@@ -199,9 +199,8 @@ class Session(Recorder):
                 f"rollback takes what session.snapshot() gave, not {shown(mark)}; to a durable "
                 "snapshot one goes back with await session.restore(snapshot_id)"
             )
-        self._recording.record(
-            "state.restored", {"snapshot": mark.id}, once.way_back(mark, self._store)
-        )
+        changes = once.way_back(mark, self._store)
+        self._recording.record_own("state.restored", {"snapshot": mark.id}, changes)
 
     # ------------------------------------------------------------------------------- commits
 
@@ -277,7 +276,7 @@ class Session(Recorder):
         checked_choice(on_conflict)
         state, snapshot_id = await self._at(moment)
         changes = once.way_back(state, self._store)
-        self._recording.record("state.restored", {"snapshot_id": snapshot_id}, changes)
+        self._recording.record_own("state.restored", {"snapshot_id": snapshot_id}, changes)
         await self.commit(on_conflict=on_conflict)
         self._parent = snapshot_id or self._parent
 
@@ -301,10 +300,10 @@ class Session(Recorder):
             "agent_id": self.agent_id,
             "session_id": self.session_id,
             "snapshot_id": snapshot_id,
-            "seq": self._recording.end.seq if at is None else None,
+            "seq": self._recording.end.seq if at is None and not self.is_dirty else None,
         }
         changes = state.changes(Store(max_history=0).snapshot())
-        other._recording.record("session.forked", origin, changes)
+        other._recording.record_own("session.forked", origin, changes)
         try:
             await other.commit()
         except ConflictError as error:
@@ -350,15 +349,15 @@ class Session(Recorder):
         """
         once.checked_key(key)
         async with self._doing.setdefault(key, asyncio.Lock()):
-            if not once.is_done(self._store, key):
+            if not once.is_done(self._recording, key):
                 await self._catch_up()
-            if not once.is_done(self._store, key):
+            if not once.is_done(self._recording, key):
                 result = function()
                 if inspect.isawaitable(result):
                     result = await result
                 once.record_done(self._recording, key, result)
                 await self.commit(on_conflict="rebase")
-            return cast("T", once.result_of(self._store, key))
+            return cast("T", once.result_of(self._recording, key))
 
     async def _catch_up(self) -> None:
         async with self._lock:

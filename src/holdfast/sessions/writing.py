@@ -32,6 +32,9 @@ OnConflict: TypeAlias = Literal["raise", "rebase"]
 Record: TypeAlias = Callable[[Position, Snapshot], Put]
 """Makes the record of a snapshot, once its position and its state are known."""
 
+REBASE = 'await session.commit(on_conflict="rebase") puts it on top where keys differ'
+RELOAD = "await session.reload() drops it and takes what is there"
+
 ATTEMPTS = 16
 IDLE = 3600.0
 """Seconds after which a writer looks where the log ends before it writes: see `pruning`."""
@@ -130,7 +133,8 @@ class Writer:
         try:
             found = [each async for each in self.timeline.log.segments(recording.end)]
         except NotFoundError as error:
-            raise self.stale("other writers were first, and their events are pruned") from error
+            problem = "other writers were first, and their events are pruned"
+            raise self.stale(problem, ways_out=RELOAD) from error
         if not found:
             raise self.stale("what stood at the end of the log is gone again")
         ids = [event.id for event in found[0].events()]
@@ -154,7 +158,7 @@ class Writer:
         try:
             self.recording = rebased(self.recording, there, theirs)
         except ConflictError as error:
-            raise self.stale(str(error), error.conflicts) from error
+            raise self.stale(str(error), error.conflicts, ways_out=RELOAD) from error
         self._follow(found)
 
     def _follow(self, found: list[Segment]) -> None:
@@ -174,14 +178,19 @@ class Writer:
         if self.recording.end.seq < floor.seq:
             raise self.stale(f"the events up to {floor.seq} were pruned")
 
-    def stale(self, what: str, conflicts: list[tuple[str, str]] | None = None) -> ConflictError:
+    def stale(
+        self,
+        what: str,
+        conflicts: list[tuple[str, str]] | None = None,
+        *,
+        ways_out: str = f"{REBASE}, {RELOAD}",
+    ) -> ConflictError:
         """The error for a session that others have taken further, and the ways out of it."""
         seq = self.recording.end.seq
         return ConflictError(
             f"the session {self.location.session_id} of {self.location.scope_id} could not be "
             f"committed after event {seq}: {what}. Nothing of yours was written, and it still "
-            'waits: await session.commit(on_conflict="rebase") puts it on top where keys differ, '
-            "await session.reload() drops it and takes what is there",
+            f"waits: {ways_out}",
             conflicts or (),
             key=self.timeline.log.key(seq + 1),
         )

@@ -13,20 +13,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError, shown
-from holdfast.log import segments
 from holdfast.log.chain import linked
 from holdfast.log.event_log import Position
 from holdfast.log.events import draft
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots import founding, manifest, records
-from holdfast.snapshots.founding import delete_session
+from holdfast.snapshots.founding import delete_session, settle
 from holdfast.snapshots.history import newest, newest_first
 from holdfast.snapshots.layout import (
     SnapshotLocation,
     checked_count,
     checked_id,
     checked_snapshot_id,
-    deleted_key,
 )
 from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.snapshots.pruning import Pruned, prune
@@ -174,7 +172,8 @@ class SnapshotArchive:
         drafts = [draft("state.restored", {"snapshot_id": info.snapshot_id}, changes=changes)]
         more = []
         if timeline.log.end.seq == 0:
-            drafts.insert(0, draft("session.started", {"agent_id": location.scope_id}))
+            begin = {"agent_id": location.scope_id, "session_id": location.session_id}
+            drafts.insert(0, draft("session.started", begin))
             more = founding.founding(location, drafts[0].at)
         sealed = timeline.log.seal(linked(drafts, timeline.log.end.seq, timeline.log.end.hash))
         info = replace(info, seq=sealed.end.seq, hash=sealed.end.hash)
@@ -302,16 +301,16 @@ class SnapshotArchive:
     # ------------------------------------------------------------------------ removing, verifying
 
     async def delete_snapshot(self, *, location: SnapshotLocation, snapshot_id: str) -> bool:
-        """Remove one; whether there was one. Its space comes back when the session is pruned."""
-        info = await self.load_info(location=location, snapshot_id=snapshot_id)
-        if info is None:
-            return False
+        """Remove one, also a damaged one; whether there was one.
+
+        Its space comes back when the session is pruned.
+        """
         removed = await self.state_store.delete(location.snapshot(snapshot_id))
         entry = await self.state_store.get(location.latest)
         if entry is not None:
             latest = records.decoded(location.latest, entry.value, location)
             if latest.snapshot_id == snapshot_id:
-                removed = await self.state_store.delete(location.latest, if_match=entry.etag)
+                removed |= await self.state_store.delete(location.latest, if_match=entry.etag)
         return removed
 
     async def delete_session(self, *, session_id: str) -> None:
@@ -343,17 +342,4 @@ class SnapshotArchive:
 
     async def settle(self, location: SnapshotLocation) -> SnapshotManifest:
         """Finish what a crashed writer began: a deletion, or the founding of a session."""
-        mark = deleted_key(location.session_id)
-        found = await self.state_store.get_many([mark, location.manifest])
-        if mark in found and self.state_store.writable:
-            await delete_session(self.state_store, location.session_id)
-            return SnapshotManifest()
-        if location.manifest in found:
-            return manifest.decoded(location.manifest, found[location.manifest].value)
-        log = Timeline(self.state_store, location.place).log
-        first = await self.state_store.get(log.key(1))
-        if first is None or not self.state_store.writable:
-            return SnapshotManifest()
-        events = segments.decoded(log.key(1), first.value).events()
-        await self.state_store.put_many(founding.founding(location, events[0].at))
-        return await self.load_manifest(location=location)
+        return await settle(self.state_store, location)

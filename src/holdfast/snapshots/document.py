@@ -32,7 +32,6 @@ from holdfast.snapshots.session_state import (
     SESSION,
     STATE,
     STATUS,
-    checked_status,
     message_key,
 )
 from holdfast.state.snapshot import Snapshot
@@ -57,6 +56,7 @@ FIELDS = (
 )
 REQUIRED = ("schema_version", "agent_id", "session_id", "state")
 BASE = "base"
+STATE_FIELDS = ("status", "messages", "message_keys", "values", "session", "namespaces")
 
 encode = msgspec.json.Encoder().encode
 
@@ -65,14 +65,17 @@ encode = msgspec.json.Encoder().encode
 
 
 def written(
-    fields: Mapping[str, Any], base: Snapshot | None, extra: Mapping[str, Any]
+    fields: Mapping[str, Any],
+    base: Snapshot | None,
+    extra: Mapping[str, Any],
+    state_extra: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The document of a snapshot's fields."""
+    """The document of a snapshot's fields, with those that this version does not know."""
     tree = {
         **fields,
         "created_at": time_text(fields["created_at"]),
         "exported_at": fields["exported_at"] and time_text(fields["exported_at"]),
-        "state": state_json(fields["state"]),
+        "state": {**state_json(fields["state"]), **state_extra},
         "events": [event_json(event) for event in fields["events"]],
     }
     if base is not None:
@@ -89,18 +92,20 @@ def state_json(state: Snapshot) -> dict[str, Any]:
     """A state as JSON data."""
     messages = list(state.items(MESSAGES))
     own = {key: to_json(value) for _, key, value in state.items(SESSION)}
-    has_status = STATUS in own
+    status = own.pop(STATUS, None)
+    if not isinstance(status, str):
+        # A state of somebody's own: what stands there instead, in a list, or nothing at all.
+        own[STATUS] = [status] if state.contains(SESSION, STATUS) else None
     tree: dict[str, Any] = {
-        "status": own.pop(STATUS, PENDING),
+        "status": status if isinstance(status, str) else PENDING,
         "messages": [to_json(message) for _, _, message in messages],
         "values": {key: to_json(value) for _, key, value in state.items(STATE)},
     }
     keys = [key for _, key, _ in messages]
     if keys != [message_key(number) for number in range(len(keys))]:
         tree["message_keys"] = keys
-    if own or not has_status:
-        # With a status of null where the state has none at all.
-        tree["session"] = own if has_status else {**own, STATUS: None}
+    if own:
+        tree["session"] = own
     others = [space for space in state.namespaces() if space not in OWN]
     if others:
         tree["namespaces"] = {
@@ -183,6 +188,9 @@ def read_fields(
         "event_log_count": read_count(tree.get("event_log_count", len(events))),
         "events": tuple(events),
         "digest": digest,
+        "state_extra": {
+            name: value for name, value in tree["state"].items() if name not in STATE_FIELDS
+        },
     }
     if tree.get("snapshot_id") is not None:
         fields["snapshot_id"] = checked_snapshot_id(tree["snapshot_id"])
@@ -209,9 +217,10 @@ def read_state(tree: object) -> Snapshot:
     items += [(STATE, *item) for item in values.items()]
     own = as_object(fields.get("session", {}), "state.session")
     items += [(SESSION, *item) for item in own.items() if item[0] != STATUS]
-    status = checked_status(fields.get("status", PENDING))
     if STATUS not in own:
-        items.append((SESSION, STATUS, status))
+        items.append((SESSION, STATUS, read_text(fields.get("status", PENDING), "state.status")))
+    elif own[STATUS] is not None:
+        items.append((SESSION, STATUS, as_list(own[STATUS], "state.session.status")[0]))
     spaces = as_object(fields.get("namespaces", {}), "state.namespaces")
     for space, entries in spaces.items():
         if space in OWN:
@@ -274,6 +283,13 @@ def as_list(tree: object, what: str) -> list[Any]:
     if isinstance(tree, list):
         return tree
     raise InvalidDocumentError(f"the document's {what} is a JSON list, not {shown(tree)}")
+
+
+def read_text(value: object, what: str) -> str:
+    """A text, or a refusal."""
+    if isinstance(value, str):
+        return value
+    raise InvalidDocumentError(f"the document's {what} is a text, not {shown(value)}")
 
 
 def optional_text(tree: Mapping[str, Any], name: str) -> str | None:

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import datetime as dt
 
-from holdfast.errors import ConflictError
+from holdfast.errors import ConflictError, IntegrityError
+from holdfast.log import segments
+from holdfast.log.event_log import EventLog, Position
+from holdfast.log.segments import Segment
 from holdfast.snapshots import manifest
 from holdfast.snapshots.layout import (
     SCOPES,
@@ -26,6 +29,7 @@ from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Put
 
 AT_ONCE = 100
+NOWHERE = Position()
 
 
 def milliseconds(moment: dt.datetime) -> int:
@@ -33,9 +37,11 @@ def milliseconds(moment: dt.datetime) -> int:
     return int(moment.timestamp() * 1000)
 
 
-def founding(location: SnapshotLocation, started: dt.datetime) -> list[Put]:
-    """What follows the first segment of a session."""
-    beginning = manifest.SnapshotManifest(started_at=started, updated_at=started)
+def founding(
+    location: SnapshotLocation, started: dt.datetime, floor: Position = NOWHERE
+) -> list[Put]:
+    """What follows the first segment of a session, whose log begins after a position."""
+    beginning = manifest.SnapshotManifest(started_at=started, updated_at=started, floor=floor)
     return [
         Put(index_key(location, milliseconds(started)), b"{}"),
         Put(location.manifest, beginning.encoded()),
@@ -82,18 +88,68 @@ async def delete_session(state_store: StateStore, session_id: str) -> None:
 
 
 async def leave_index(state_store: StateStore, location: SnapshotLocation) -> None:
-    """Remove the entry of a session in its agent's index."""
+    """Remove the entries of a session in its agent's index."""
     entry = await state_store.get(location.manifest)
-    if entry is not None:
-        started = manifest.decoded(location.manifest, entry.value).started_at
-        if started is not None and await state_store.delete(
-            index_key(location, milliseconds(started))
-        ):
+    try:
+        known = None if entry is None else manifest.decoded(location.manifest, entry.value)
+    except IntegrityError:
+        known = None
+    if known is not None and known.started_at is not None:
+        started = milliseconds(known.started_at)
+        if await state_store.delete(index_key(location, started)):
             return
+    for key in await index_entries(state_store, location):
+        await state_store.delete(key)
+
+
+async def index_entries(state_store: StateStore, location: SnapshotLocation) -> list[str]:
+    """The entries of a session in its agent's index, by reading all of that."""
+    found = []
     async for key in state_store.list(agent_place(location.scope_id)):
-        found = indexed(key)
-        if found is not None and found[0] == location:
-            await state_store.delete(key)
+        entry = indexed(key)
+        if entry is not None and entry[0] == location:
+            found.append(key)
+    return found
+
+
+async def settle(state_store: StateStore, location: SnapshotLocation) -> manifest.SnapshotManifest:
+    """Finish what a crashed writer began: a deletion, or the founding of a session.
+
+    Gives the manifest, an empty one where there is no session.
+    """
+    mark = deleted_key(location.session_id)
+    found = await state_store.get_many([mark, location.manifest])
+    if mark in found and state_store.writable:
+        await delete_session(state_store, location.session_id)
+        return manifest.SnapshotManifest()
+    if location.manifest in found:
+        return manifest.decoded(location.manifest, found[location.manifest].value)
+    first = await first_segment(state_store, location)
+    if first is None:
+        if state_store.writable:
+            # Keyframes come before the log that they belong to where a document is imported.
+            await delete_all(state_store, f"{location.place}keyframes/", but=mark)
+        return manifest.SnapshotManifest()
+    moment = first.events()[0].at
+    for key in await index_entries(state_store, location):
+        if entry := indexed(key):
+            moment = dt.datetime.fromtimestamp(entry[1] / 1000, dt.UTC)
+    floor = Position(first.first - 1, first.prev)
+    puts = founding(location, moment, floor)
+    if state_store.writable:
+        await state_store.put_many(puts)
+    return manifest.decoded(location.manifest, puts[-1].value)
+
+
+async def first_segment(state_store: StateStore, location: SnapshotLocation) -> Segment | None:
+    """The first segment of a log whose events were not pruned, or None."""
+    log = EventLog(state_store, location.place)
+    async for key in state_store.list(log.prefix):
+        entry = await state_store.get(key)
+        segment = None if entry is None else segments.decoded(key, entry.value)
+        if segment is not None and not segment.is_pruned:
+            return segment
+    return None
 
 
 async def delete_all(state_store: StateStore, prefix: str, *, but: str) -> None:

@@ -56,6 +56,8 @@ class SessionSnapshot:
     schema_version: int = SCHEMA_VERSION
     extra: dict[str, Any] = field(default_factory=dict)
     """Fields of the document that this version does not know."""
+    state_extra: dict[str, Any] = field(default_factory=dict)
+    """The same of its ``state``."""
 
     def __post_init__(self) -> None:
         SnapshotLocation(self.session_id, self.scope, self.agent_id)
@@ -131,6 +133,7 @@ class SessionSnapshot:
             },
             self.base,
             self.extra,
+            self.state_extra,
         )
 
     @classmethod

@@ -1,0 +1,86 @@
+"""``holdfast state diff``: what differs between two moments, wherever they are kept."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from holdfast.cli.console import (
+    AgentOption,
+    Format,
+    FormatOption,
+    StoreOption,
+    command,
+    out,
+    print_json,
+)
+from holdfast.cli.references import load
+from holdfast.snapshots.comparing import Difference, differences, state_patch
+from holdfast.stores.opening import open_state_store
+from holdfast.values import to_json
+
+COLOURS = {"added": ("green", "+"), "removed": ("red", "-"), "changed": ("yellow", "~")}
+LONGEST = 200
+
+
+@command
+async def diff(
+    before: Annotated[
+        str, typer.Argument(help="A file, a session, SESSION@SNAPSHOT, or a snapshot's id.")
+    ],
+    after: Annotated[str, typer.Argument(help="The same, of the later moment.")],
+    agent: AgentOption = None,
+    format: FormatOption = Format.table,  # noqa: A002
+    store: StoreOption = None,
+) -> None:
+    """Show what was added, removed and changed from one moment to another.
+
+    JSON is a JSON Patch (RFC 6902) that leads from the first document's state to the second's.
+    Example: holdfast state diff baseline.json ses_abc123
+    """
+    async with open_state_store(store) as state_store:
+        first = await load(state_store, before, agent)
+        second = await load(state_store, after, agent)
+    if format is Format.json:
+        print_json(state_patch(second.snapshot, first.snapshot))
+        return
+    found = differences(second.snapshot, first.snapshot)
+    if not found:
+        out.print("no difference")
+    for each in found:
+        print_difference(each)
+
+
+def print_difference(each: Difference) -> None:
+    """One entry: itself, and what changed inside it."""
+    colour, mark = COLOURS[each.kind]
+    out.print(f"[{colour}]{mark} {escape(each.namespace)}/{escape(each.key)}[/]")
+    if each.kind != "changed":
+        value = each.after if each.kind == "added" else each.before
+        out.print(f"[{colour}]    {escape(shortened(to_json(value)))}[/]")
+        return
+    before = to_json(each.before)
+    for field in each.fields:
+        sign = {"add": "+", "remove": "-", "replace": "~"}[field["op"]]
+        old = shortened(at(before, field["path"])) if field["op"] != "add" else ""
+        new = shortened(field["value"]) if field["op"] != "remove" else ""
+        arrow = " → " if old and new else ""
+        line = f"    {sign} {field['path'] or '(all of it)'}: {old}{arrow}{new}"
+        out.print(f"[{colour}]{escape(line)}[/]")
+
+
+def at(tree: Any, path: str) -> Any:
+    """What a JSON Pointer leads to."""
+    for part in path.split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        tree = tree[int(name)] if isinstance(tree, list) else tree[name]
+    return tree
+
+
+def shortened(value: Any) -> str:
+    """A value on one line."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text):,} characters)"

@@ -1,0 +1,80 @@
+"""The commands put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+import holdfast
+from holdfast.cli.backup import backup
+from holdfast.cli.copy import copy
+from holdfast.cli.delete import delete
+from holdfast.cli.diff import diff
+from holdfast.cli.doctor import doctor
+from holdfast.cli.export import export
+from holdfast.cli.fork import fork
+from holdfast.cli.import_ import import_
+from holdfast.cli.list_ import list_
+from holdfast.cli.prune import prune
+from holdfast.cli.replay import replay
+from holdfast.cli.restore import restore
+from holdfast.cli.show import show
+from holdfast.cli.verify import verify
+
+app = typer.Typer(
+    name="holdfast",
+    help="Keeps the state of AI agents: look at it, compare, go back, branch, move, replay.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+state = typer.Typer(help="Sessions and their snapshots.", no_args_is_help=True)
+app.add_typer(state, name="state")
+
+Verb = Callable[..., Any]
+
+STATE_VERBS: dict[str, Verb] = {
+    "export": export,
+    "show": show,
+    "import": import_,
+    "list": list_,
+    "diff": diff,
+    "verify": verify,
+    "restore": restore,
+    "fork": fork,
+    "prune": prune,
+    "delete": delete,
+}
+VERBS: dict[str, Verb] = {
+    "replay": replay,
+    "copy": copy,
+    "backup": backup,
+    "doctor": doctor,
+}
+
+for verb, function in STATE_VERBS.items():
+    state.command(verb)(function)
+for verb, function in VERBS.items():
+    app.command(verb)(function)
+
+
+def version(wanted: bool) -> None:
+    """Print the version and stop."""
+    if wanted:
+        typer.echo(f"holdfast {holdfast.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Keeps the state of AI agents: look at it, compare, go back, branch, move, replay."""
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,65 @@
+"""``holdfast state restore``: a session goes back to one of its snapshots."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.console import (
+    AgentOption,
+    DryRunOption,
+    StoreOption,
+    YesOption,
+    command,
+    confirmed,
+    out,
+)
+from holdfast.cli.diff import print_difference
+from holdfast.cli.references import find_session
+from holdfast.errors import NotFoundError
+from holdfast.sessions.session import Session
+from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.snapshots.comparing import differences
+from holdfast.stores.opening import open_state_store
+
+
+@command
+async def restore(
+    session: Annotated[str, typer.Argument(help="The session.")],
+    snapshot: Annotated[str, typer.Argument(help="The id of its snapshot.")],
+    agent: AgentOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    store: StoreOption = None,
+) -> None:
+    """Make a session's state what it was at a snapshot. The log is not shortened.
+
+    Example: holdfast state restore ses_abc123 01a1de4e-112f-736d-8a70-8771d4e5738f
+    """
+    async with open_state_store(store) as state_store:
+        location = await find_session(state_store, session, agent)
+        found = await SnapshotArchive(state_store).load_snapshot(
+            location=location, snapshot_id=snapshot
+        )
+        if found is None:
+            raise NotFoundError(
+                f"the session {session} has no snapshot {snapshot}: see holdfast state list "
+                f"--session {session}"
+            )
+        live = await Session.open(
+            state_store,
+            agent_id=location.scope_id,
+            session_id=location.session_id,
+            scope=location.scope,
+        )
+        changed = differences(found.snapshot, live.snapshot())
+        for each in changed:
+            print_difference(each)
+        if dry_run or not changed:
+            out.print(f"{len(changed)} entries would change" if changed else "nothing to change")
+            return
+        if not confirmed(f"Change these {len(changed)} entries of {session}?", yes=yes):
+            return
+        await live.restore(found)
+        out.print(f"{session} is as it was at {snapshot}")

@@ -1,0 +1,270 @@
+"""Going through a whole log: what is not whole is listed, and reading goes on behind it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from holdfast import IntegrityError, InvalidDocumentError, Put, register_type
+from holdfast.log import EventLog, event_log, segments
+from holdfast.log.event_log import Damage, Position
+from holdfast.log.events import draft
+from holdfast.log.segments import Segment
+from holdfast.values import lowering
+from loops import in_loop
+from watched import NOW, Watched, flipped, gathered, tried
+
+PLACE = "place/"
+
+
+async def filled(commits, each=2):
+    """A log of so many segments of two events."""
+    store = Watched()
+    log = EventLog(store, PLACE)
+    for number in range(commits):
+        await log.append([draft("n", {"n": number}, set_=[("s", "n", number)])] * each)
+    return store, log
+
+
+def key(seq):
+    return f"{PLACE}log/{seq:012}.json"
+
+
+def sealed_again(data, **fields):
+    """A segment that is whole, and says something else."""
+    tree = {**json.loads(data), **fields}
+    raw = json.dumps(tree["events"], separators=(",", ":")).encode()
+    tree["digest"] = hashlib.sha256(raw).hexdigest()
+    return json.dumps(tree, separators=(",", ":")).encode()
+
+
+async def inspected(log, *after):
+    """What is found: the first seq of each segment, or the damage."""
+    found = await gathered(log.inspect(*after))
+    return [each.first if isinstance(each, Segment) else each for each in found]
+
+
+def read(data):
+    return segments.decoded(key(1), data).events()
+
+
+async def damaged_keys(log):
+    return [each.key for each in await log.verify()]
+
+
+@in_loop
+async def test_a_whole_log_is_given_segment_by_segment(monkeypatch):
+    for at_once in (256, 3, 1):
+        monkeypatch.setattr(event_log, "AT_ONCE", at_once)
+        _, log = await filled(7)
+        assert await inspected(log) == [1, 3, 5, 7, 9, 11, 13]
+        assert await log.verify() == []
+        last = (await gathered(log.read(6, 6)))[0]
+        assert await inspected(log, Position(6, last.hash)) == [7, 9, 11, 13]
+        assert await log.verify(Position(6, last.hash)) == []
+
+
+@in_loop
+async def test_an_empty_log_is_whole():
+    assert await inspected(EventLog(Watched(), PLACE)) == []
+
+
+@pytest.mark.parametrize("at_once", [256, 2])
+def test_what_is_missing_is_listed_and_the_rest_is_given(at_once, monkeypatch):
+    monkeypatch.setattr(event_log, "AT_ONCE", at_once)
+
+    @in_loop
+    async def work():
+        store, log = await filled(6)
+        await store.delete(key(1))
+        assert await inspected(log) == [Damage(key(1), "it is missing"), 3, 5, 7, 9, 11]
+        await store.delete(key(7))
+        await store.delete(key(9))
+        assert await inspected(log) == [
+            Damage(key(1), "it is missing"),
+            3,
+            5,
+            Damage(key(7), "it is missing"),
+            11,
+        ]
+
+    work()
+
+
+@in_loop
+async def test_what_is_damaged_is_listed_once_and_the_rest_is_given():
+    store, log = await filled(5)
+    await store.damage(key(3), lambda data: data[:-3])
+    await store.damage(key(9), lambda data: b"")
+    assert await damaged_keys(log) == [key(3), key(9)]
+    assert [each for each in await inspected(log) if isinstance(each, int)] == [1, 5, 7]
+
+
+@in_loop
+async def test_segments_in_each_others_places_are_both_listed():
+    store, log = await filled(4)
+    content = store.content
+    await store.put_many([Put(key(3), content[key(5)]), Put(key(5), content[key(3)])])
+    assert await damaged_keys(log) == [key(3), key(5)]
+
+
+@in_loop
+async def test_a_segment_of_another_log_is_listed():
+    store, log = await filled(3)
+    other, _ = await filled(3)
+    await store.put(key(3), other.content[key(3)])
+    found = await log.verify()
+    assert found[0].key == key(3)
+    assert "does not follow the one before" in found[0].problem
+
+
+@in_loop
+async def test_a_beginning_that_is_not_the_logs_is_listed():
+    _, log = await filled(3)
+    (found,) = await log.verify(Position(2, "0" * 64))
+    assert found.key == key(3)
+
+
+@in_loop
+async def test_events_that_do_not_lead_to_the_hash_are_listed():
+    store, log = await filled(3)
+    for fields in ({"hash": "0" * 64}, {"last": 5}, {"events": []}, {"events": {}}):
+        data = store.content[key(3)]
+        await store.put(key(3), sealed_again(data, **fields))
+        assert key(3) in await damaged_keys(log)
+        await store.put(key(3), data)
+    assert await log.verify() == []
+
+
+@in_loop
+async def test_a_newer_format_is_listed():
+    store, log = await filled(2)
+    await store.damage(key(3), lambda data: data.replace(b'"format":1', b'"format":2', 1))
+    (found,) = await log.verify()
+    assert "newer Holdfast" in found.problem
+
+
+class Haunted(Watched):
+    """Lists a key that is gone when it is asked for."""
+
+    async def _page(self, span, count):
+        return sorted({*await super()._page(span, count), key(3)})
+
+
+@in_loop
+async def test_what_is_listed_and_not_there_is_damage():
+    store, log = await filled(1)
+    haunted = Haunted()
+    await haunted.put(key(1), store.content[key(1)])
+    log = EventLog(haunted, PLACE)
+    assert await damaged_keys(log) == [key(3)]
+    with pytest.raises(IntegrityError, match=f"{key(3)} is damaged: it is listed but not there"):
+        await gathered(log.read())
+
+
+@in_loop
+async def test_any_flipped_bit_is_noticed_or_changes_nothing():
+    store, log = await filled(1)
+    data = store.content[key(1)]
+    events = await gathered(log.read())
+    for bit in range(len(data) * 8):
+        found, refusal = tried(read, flipped(data, bit))
+        assert found == events or key(1) in refusal
+
+
+@in_loop
+async def test_a_log_is_read_page_by_page(monkeypatch):
+    monkeypatch.setattr(event_log, "AT_ONCE", 3)
+    for commits in (2, 3, 4, 6, 7):
+        store, log = await filled(commits)
+        assert [event.seq for event in await gathered(log.read())] == list(
+            range(1, 2 * commits + 1)
+        )
+        store.forget()
+        await gathered(log.read(1, 3))
+        assert len(store.read) <= 2
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [],
+        [1],
+        ["event", "event"],
+        [{}, {}],
+        [{"id": 1, "type": "a", "at": "2026-01-01T00:00:00Z"}] * 2,
+        [{"id": "1", "type": "a", "at": "yesterday"}] * 2,
+        [{"id": "1", "type": "a", "at": "0001-01-01T00:00:00+01:00"}] * 2,
+        [{"id": "1", "type": "a", "at": "2026-01-01T00:00:00Z", "set": 7}] * 2,
+        [{"id": "1", "type": "a", "at": "2026-01-01T00:00:00Z", "set": [["n", "k"]]}] * 2,
+        [{"id": "1", "type": "a", "at": "2026-01-01T00:00:00Z", "delete": [[1, 2]]}] * 2,
+        [{"id": "1", "type": "a", "at": "2026-01-01T00:00:00Z", "data": {"$unknown": 1}}] * 2,
+    ],
+    ids=range(11),
+)
+def test_whole_bytes_that_are_no_events_are_damage(events):
+    @in_loop
+    async def work():
+        store, _ = await filled(1)
+        segment = segments.decoded(key(1), sealed_again(store.content[key(1)], events=events))
+        with pytest.raises(IntegrityError, match=key(1)):
+            segment.events()
+
+    work()
+
+
+@in_loop
+async def test_changes_that_cannot_be_are_damage():
+    store, _ = await filled(1)
+    for wrong in (
+        {"set": [["s", "n"]]},
+        {"set": [[1, "n", 1]]},
+        {"set": [["s", "n", {"$unknown": 1}]]},
+        {"delete": "all"},
+    ):
+        tree = json.loads(store.content[key(1)])
+        events = [{**event, **wrong} for event in tree["events"]]
+        segment = segments.decoded(key(1), sealed_again(store.content[key(1)], events=events))
+        with pytest.raises(IntegrityError, match=key(1)):
+            list(segment.changes())
+
+
+@in_loop
+async def test_a_stub_in_the_log_is_given_as_one_and_keeps_the_chain(monkeypatch):
+    store, log = await filled(4)
+    for seq in (1, 3):
+        segment = segments.decoded(key(seq), store.content[key(seq)])
+        await store.put(key(seq), segments.stub(segment, NOW))
+    found = await gathered(log.inspect())
+    assert [each.is_pruned for each in found] == [True, True, False, False]
+    other, _ = await filled(2)
+    wrong = segments.decoded(key(3), other.content[key(3)])
+    await store.put(key(3), segments.stub(wrong, NOW))
+    assert await damaged_keys(log) == [key(3)]
+
+
+def test_a_newer_segment_is_refused_before_anything_else():
+    with pytest.raises(InvalidDocumentError, match="format 9, known is 1"):
+        segments.decoded("k", b'{"format":9,"first":1,"last":1,"prev":"","hash":""}')
+
+
+class Point:
+    def __init__(self, x):
+        self.x = x
+
+
+@in_loop
+async def test_a_value_of_a_type_that_is_not_registered_here_is_not_damage():
+    register_type(Point, name="point", encode=lambda point: point.x, decode=Point)
+    store = Watched()
+    log = EventLog(store, PLACE)
+    await log.append([draft("set", set_=[("s", "point", Point(3))])])
+    segment = segments.decoded(key(1), store.content[key(1)])
+    # As in a process that did not register it.
+    del lowering.registered_names["point"], lowering.registered_types[Point]
+    for asked in (segment.events, lambda: list(segment.changes())):
+        with pytest.raises(InvalidDocumentError, match="register_type") as caught:
+            asked()
+        assert "damaged" not in str(caught.value)

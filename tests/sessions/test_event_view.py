@@ -1,0 +1,315 @@
+"""The events as a sequence: the same events in the same places, in memory or not."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import RetentionPolicy, open_state_store
+from holdfast.log import timeline
+from holdfast.sessions import event_view
+from holdfast.stores.memory import MemoryStateStore
+from loops import done, in_loop
+from sessions.conversations import Counted, opened, reopened, said, two, types
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Few segments between keyframes, and few in memory."""
+    monkeypatch.setattr(timeline, "MOST_SEGMENTS", 4)
+    monkeypatch.setattr(event_view, "MOST_IN_MEMORY", 4)
+
+
+async def grown(state_store, commits=10, waiting=2):
+    """A session of some commits, each of two events, with some more events that wait."""
+    session = await opened(state_store)
+    await session.commit()
+    for number in range(commits):
+        session.add_message("user", number)
+        session.record("tick", {"number": number})
+        await session.commit()
+    for number in range(waiting):
+        session.record("waiting", {"number": number})
+    return session
+
+
+async def pruned(session, kept=1):
+    """The session, pruned to its last snapshots, of which two are made now."""
+    await session.save()
+    session.record("saved")
+    await session.save()
+    policy = RetentionPolicy(last=kept)
+    await session.archive.prune(location=session.location, policy=policy)
+    return await reopened(session)
+
+
+@in_loop
+async def test_it_is_a_sequence_of_all_events_in_order():
+    session = await grown(MemoryStateStore())
+    events = session.events
+    assert len(events) == 1 + 20 + 2
+    assert [event.seq for event in events] == list(range(1, 24))
+    assert types(events[:3]) == ["session.started", "message.appended", "tick"]
+    assert types(events[-3:]) == ["tick", "waiting", "waiting"]
+    assert events[0].prev == ""
+    assert [event.prev for event in events[1:]] == [event.hash for event in events[:-1]]
+    assert repr(events) == "<Events: 23>"
+    assert events[4] in events
+    assert events.index(events[7]) == 7
+    assert events.count(events[7]) == 1
+    assert list(reversed(events)) == list(events)[::-1]
+    assert bool(events)
+
+
+@in_loop
+async def test_places_beyond_either_end_are_refused():
+    events = (await grown(MemoryStateStore(), commits=2)).events
+    for index in (len(events), -len(events) - 1, 1000):
+        with pytest.raises(IndexError):
+            events[index]
+    assert events[len(events) :] == []
+    assert events[-1000:1000] == list(events)
+    with pytest.raises(TypeError):
+        events["last"]
+
+
+@in_loop
+async def test_what_waits_has_the_place_that_it_will_have():
+    session = await grown(MemoryStateStore())
+    waiting = session.events[-2:]
+    assert [event.seq for event in waiting] == [22, 23]
+    await session.commit()
+    assert session.events[-2:] == waiting
+    assert (await reopened(session)).events[-2:] == waiting
+
+
+@in_loop
+async def test_a_view_shows_what_is_recorded_later():
+    session = await opened(MemoryStateStore())
+    events = session.events
+    assert len(events) == 1
+    session.record("tick")
+    assert types(events) == ["session.started", "tick"]
+    await session.commit()
+    session.record("tock")
+    assert types(events) == ["session.started", "tick", "tock"]
+    assert events[-1].seq == 3
+
+
+@pytest.mark.parametrize("how", ["rebased", "reloaded"])
+@in_loop
+async def test_a_view_goes_on_after_others_were_first(how):
+    one, other = await two(MemoryStateStore())
+    one.record("mine")
+    events = one.events
+    await said(other, "theirs")
+    if how == "rebased":
+        await one.commit(on_conflict="rebase")
+    else:
+        await one.reload()
+    one.record("later")
+    assert types(events) == types(one.events)
+    assert list(events) == list(one.events)
+
+
+async def check_all_ways(session, expected, places):
+    """One after the other, at once, from behind, in parts, in a loop of either kind."""
+    events = session.events
+    assert len(events) == len(expected)
+    assert list(events) == expected
+    assert [event async for event in events] == expected
+    assert events[:] == expected
+    for place in range(len(expected)):
+        assert events[place] == expected[place]
+        assert events[place - len(expected)] == expected[place]
+    for part in places:
+        assert events[part] == expected[part]
+
+
+SLICES = [
+    slice(0, 3),
+    slice(2, 9),
+    slice(None, None, 2),
+    slice(None, None, -1),
+    slice(-4, None),
+    slice(-1, 3, -3),
+    slice(5, 5),
+    slice(9, 2),
+    slice(12, 14),
+]
+
+
+@in_loop
+async def test_every_way_of_reading_gives_the_same():
+    session = await grown(MemoryStateStore())
+    expected = [event async for event in session.log.read()] + session.events[-2:]
+    await check_all_ways(session, expected, SLICES)
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
+def test_events_that_are_not_in_memory_any_more_are_read(short, url, tmp_path):
+    async def work():
+        async with open_state_store(url.format(tmp_path)) as store:
+            session = await grown(store)
+            expected = [event async for event in session.log.read()] + session.events[-2:]
+            assert session._writer.tail.after.seq > 0
+            await check_all_ways(session, expected, SLICES)
+            again = await reopened(session)
+            assert again._writer.tail.after.seq == 15
+            await check_all_ways(again, expected[:-2], SLICES)
+            again.record("waiting")
+            assert again.events[-2:] == [expected[-3], again.events[-1]]
+
+    asyncio.run(work())
+
+
+@in_loop
+async def test_the_last_events_are_at_hand_without_asking_the_store(short):
+    store = Counted()
+    session = await reopened(await grown(store, waiting=0))
+    session.record("waiting")
+    store.forget()
+    assert types(session.events[-4:]) == ["tick", "message.appended", "tick", "waiting"]
+    assert session.events[-1].seq == len(session.events)
+    assert store.calls == []
+    assert session.events[0].seq == 1
+    assert store.calls != []
+
+
+@in_loop
+async def test_after_pruning_the_first_event_that_is_left_is_at_the_beginning(short):
+    session = await grown(MemoryStateStore(), waiting=0)
+    again = await pruned(session)
+    assert len(again.events) == 0
+    assert list(again.events) == [event async for event in again.events] == []
+    with pytest.raises(IndexError):
+        again.events[0]
+    for number in range(6):
+        await said(again, f"later {number}")
+    again.record("waiting")
+    assert [event.seq for event in again.events] == list(range(23, 30))
+    expected = [event async for event in again.events]
+    await check_all_ways(again, expected, SLICES)
+    await check_all_ways(await reopened(again), expected[:-1], SLICES)
+
+
+@in_loop
+async def test_after_pruning_to_several_snapshots_the_events_between_them_are_left(short):
+    session = await grown(MemoryStateStore(), commits=4, waiting=0)
+    for text in "abcd":
+        session.add_message("user", text)
+        await session.save()
+    before = list(session.events)
+    again = await pruned(session, kept=3)
+    left = list(again.events)
+    assert [event.seq for event in left] == [14]
+    assert again.events[0].type == "saved"
+    await said(again, *"efghi")
+    await check_all_ways(again, list(again.events), SLICES)
+    assert [event.seq for event in again.events] == list(range(14, 20))
+    assert before[-1].hash == left[0].prev
+
+
+@in_loop
+async def test_a_range_of_events_is_read_by_their_numbers(short):
+    session = await grown(MemoryStateStore())
+    everything = list(session.events)
+
+    async def read(*bounds):
+        return [event.seq async for event in session.events.read(*bounds)]
+
+    assert await read(3, 5) == [3, 4, 5]
+    assert await read(15) == list(range(15, 24))
+    assert await read(1, 2) == [1, 2]
+    assert await read(20, 22) == [20, 21, 22]
+    assert await read(23, 99) == [23]
+    assert await read(24) == []
+    assert await read(9, 3) == []
+    assert len(everything) == 23
+
+
+@in_loop
+async def test_what_is_done_to_an_event_changes_nothing_that_is_committed(short):
+    session = await grown(MemoryStateStore(), waiting=0)
+    session.set("plan", {"steps": [1]})
+    session.record("tool.called", {"args": [1]})
+    for event in session.events:
+        tamper(event)
+    await session.commit()
+    for event in session.events:
+        tamper(event)
+    again = await reopened(session)
+    assert again.get("plan") == {"steps": [1]}
+    assert again.events[-1].data == {"args": [1]}
+    assert again.events[-2].changes["set"] == [("state", "plan", {"steps": [1]})]
+    assert again.snapshot().digest == session.snapshot().digest
+    assert session.events[-1].data == {"args": [1]}
+    assert (await session.verify()).ok
+
+
+def tamper(event):
+    """Do to an event what a careless caller may do."""
+    if isinstance(event.data, dict):
+        event.data["tampered"] = True
+    for _, _, value in event.changes["set"]:
+        if isinstance(value, dict):
+            value["tampered"] = True
+    event.changes["set"].append(("state", "tampered", True))
+
+
+@in_loop
+async def test_looking_at_events_again_and_again_reads_no_more_than_is_asked(short):
+    store = Counted()
+    session = await grown(store, commits=40)
+    store.forget()
+    for _ in range(5):
+        assert session.events[-1].type == "waiting"
+        assert len(session.events) == 83
+    assert store.calls == []
+
+
+@given(
+    commits=st.lists(st.integers(1, 3), max_size=12),
+    waiting=st.integers(0, 3),
+    places=st.lists(
+        st.slices(12)
+        | st.builds(slice, st.integers(-30, 30), st.integers(-30, 30), st.sampled_from([1, -2])),
+        max_size=4,
+    ),
+)
+def test_it_is_like_a_list_of_all_that_happened(commits, waiting, places):
+    before = (timeline.MOST_SEGMENTS, event_view.MOST_IN_MEMORY)
+    timeline.MOST_SEGMENTS, event_view.MOST_IN_MEMORY = 3, 2
+
+    async def work():
+        session = await opened(MemoryStateStore())
+        for count in commits:
+            for number in range(count):
+                session.record("tick", number)
+            await session.commit()
+        for number in range(waiting):
+            session.record("waiting", number)
+        expected = [event async for event in session.log.read()]
+        expected += session._recording.events()
+        assert len(session.events) == len(expected)
+        assert list(session.events) == expected
+        assert [event async for event in session.events] == expected
+        for part in places:
+            assert session.events[part] == expected[part]
+
+    try:
+        done(work())
+    finally:
+        timeline.MOST_SEGMENTS, event_view.MOST_IN_MEMORY = before
+
+
+@in_loop
+async def test_times_of_events_are_in_utc_and_in_order():
+    session = await grown(MemoryStateStore(), commits=3)
+    times = [event.at for event in session.events]
+    assert times == sorted(times)
+    assert all(at.tzinfo is dt.UTC for at in times)

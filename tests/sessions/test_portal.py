@@ -1,0 +1,176 @@
+"""The loop that works for callers who have none: one a process, and never in its own way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from holdfast.sessions.portal import Portal, portal
+
+
+async def give(value):
+    await asyncio.sleep(0)
+    return value
+
+
+async def where():
+    return threading.current_thread(), asyncio.get_running_loop()
+
+
+async def fail(error):
+    await asyncio.sleep(0)
+    raise error
+
+
+def test_a_call_gives_what_the_coroutine_gives():
+    assert portal().call(give(7)) == 7
+    assert portal().call(give(None)) is None
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), RuntimeError("y"), asyncio.CancelledError()])
+def test_a_call_raises_what_the_coroutine_raises(error):
+    with pytest.raises(BaseException) as caught:
+        portal().call(fail(error))
+    # A cancellation comes back as that of the waiting side, which has the same name.
+    assert type(caught.value).__name__ == type(error).__name__
+    assert portal().call(give(1)) == 1
+
+
+def test_there_is_one_loop_in_a_thread_of_its_own():
+    assert portal() is portal()
+    thread, loop = portal().call(where())
+    assert (thread, loop) == portal().call(where())
+    assert thread is not threading.current_thread()
+    assert thread.name == "holdfast-portal"
+    assert thread.daemon
+
+
+def test_threads_call_at_the_same_time():
+    portals, waiting = [], threading.Barrier(8)
+
+    def call():
+        waiting.wait()
+        portals.append(portal().call(where()))
+
+    threads = [threading.Thread(target=call) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(portals) == 8
+    assert len(set(portals)) == 1
+
+
+def test_calls_of_several_threads_do_not_wait_for_each_other():
+    meet = asyncio.Event()
+
+    async def first():
+        await asyncio.wait_for(meet.wait(), 10)
+        return "met"
+
+    async def second():
+        meet.set()
+
+    found = []
+    thread = threading.Thread(target=lambda: found.append(portal().call(first())))
+    thread.start()
+    portal().call(second())
+    thread.join()
+    assert found == ["met"]
+
+
+def test_a_call_from_inside_another_loop_is_done():
+    async def work():
+        return portal().call(give("inside"))
+
+    assert asyncio.run(work()) == "inside"
+
+
+def test_a_call_from_inside_its_own_loop_is_refused_and_not_waited_for_ever():
+    async def work():
+        return portal().call(give(1))
+
+    with pytest.raises(RuntimeError, match="from inside the loop.*use the async Session there"):
+        portal().call(work())
+    assert portal().call(give(2)) == 2
+
+
+def test_an_interruption_while_waiting_cancels_the_work():
+    """As Ctrl-C does it, in the main thread."""
+    begun, cancelled = threading.Event(), threading.Event()
+
+    async def endless():
+        begun.set()
+        try:
+            await asyncio.sleep(600)
+        finally:
+            cancelled.set()
+
+    def interrupt():
+        begun.wait(10)
+        time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            portal().call(endless())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert cancelled.wait(10)
+    assert portal().call(give(3)) == 3
+
+
+def test_a_portal_of_its_own_is_another_loop():
+    other = Portal()
+    assert other.call(where()) != portal().call(where())
+
+    async def across():
+        return portal().call(give("across"))
+
+    assert other.call(across()) == "across"
+    other._loop.call_soon_threadsafe(other._loop.stop)
+    other._thread.join()
+    other._loop.close()
+
+
+AFTER_A_FORK = """
+import asyncio, os, threading
+from holdfast.sessions.portal import portal
+
+async def where():
+    return threading.current_thread().ident, os.getpid()
+
+before = portal()
+assert before.call(where())[1] == os.getpid()
+child = os.fork()
+if child == 0:
+    good = portal() is not before and portal().call(where())[1] == os.getpid()
+    os._exit(0 if good else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert portal() is before
+assert before.call(where())[1] == os.getpid()
+print("done")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_process_has_a_loop_of_its_own():
+    # In a process of its own, as forking one that has threads is warned of.
+    done = subprocess.run(
+        [sys.executable, "-c", AFTER_A_FORK],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stdout == "done\n", done.stderr

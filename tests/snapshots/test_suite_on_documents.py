@@ -1,0 +1,80 @@
+"""The suite of snapshot storages, over one that is nothing like ours: a dict of JSON documents.
+
+What passes here is asked of any storage, and not of the archive alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from holdfast import ConflictError, SessionSnapshot, SnapshotManifest, SnapshotPage
+from holdfast.testing import SnapshotStorageSuite
+
+
+class DocumentStorage:
+    """Keeps each snapshot as a document of its own, whole."""
+
+    def __init__(self, places):
+        self.places = places
+
+    def place(self, location):
+        return self.places.setdefault(location, {"history": {}, "latest": None, "manifest": None})
+
+    async def save_snapshot(self, *, location, snapshot_id, is_latest, snapshot):
+        tree = dataclasses.replace(snapshot, snapshot_id=snapshot_id, scope=location.scope)
+        text = json.dumps(tree.to_dict())
+        if is_latest:
+            self.place(location)["latest"] = text
+            return
+        there = self.place(location)["history"].setdefault(snapshot_id, text)
+        if not same(there, text):
+            raise ConflictError(f"there is another {snapshot_id}")
+
+    async def load_snapshot(self, *, location, snapshot_id=None):
+        place = self.place(location)
+        if snapshot_id is not None:
+            text = place["history"].get(snapshot_id)
+        else:
+            newest = max(place["history"], default=None)
+            text = place["latest"] or (newest and place["history"][newest])
+        return None if text is None else SessionSnapshot.from_dict(json.loads(text))
+
+    async def list_snapshot_ids(self, *, location, limit=None, start_after=None):
+        ids = sorted(self.place(location)["history"])
+        return [each for each in ids if start_after is None or each > start_after][:limit]
+
+    async def list_snapshots(self, *, location, limit=None, next_token=None):
+        ids = await self.list_snapshot_ids(location=location, start_after=next_token)
+        page = ids if limit is None else ids[:limit]
+        found = [await self.load_snapshot(location=location, snapshot_id=each) for each in page]
+        token = page[-1] if len(page) < len(ids) else None
+        return SnapshotPage([snapshot.info() for snapshot in found], token)
+
+    async def load_manifest(self, *, location):
+        return self.place(location)["manifest"] or SnapshotManifest()
+
+    async def save_manifest(self, *, location, manifest):
+        self.place(location)["manifest"] = manifest
+
+    async def delete_snapshot(self, *, location, snapshot_id):
+        return self.place(location)["history"].pop(snapshot_id, None) is not None
+
+    async def delete_session(self, *, session_id):
+        for location in [each for each in self.places if each.session_id == session_id]:
+            del self.places[location]
+
+
+def same(one, other):
+    """Whether two documents are of the same snapshot."""
+    names = ("digest", "tags", "parent_id")
+    return [json.loads(one)[name] for name in names] == [json.loads(other)[name] for name in names]
+
+
+class TestDocumentStorage(SnapshotStorageSuite):
+    @pytest.fixture
+    def new_storage(self):
+        places = {}
+        return lambda: DocumentStorage(places)
