@@ -267,7 +267,7 @@ async def measure(backend: str, seen: Seen, folder: Path) -> None:
                 server = stack.enter_context(NatsServer(folder))
                 await alone("nats", seen, lambda _, run: str(server.url(f"run{run}")), server=True)
             case _:
-                long = Entrant(ours("sqlite", seen.scale.long), on_sqlite, 1)
+                long = Entrant(ours("sqlite", seen.scale.long), on_sqlite, seen.scale.rounds[1])
                 await race([long], seen, seen.scale.long, seen.scale.repeats)
 
 
@@ -330,10 +330,12 @@ async def main() -> None:
     progress("")
     print(aligned(list(systems(seen.runs, NOTES))), end="\n\n")
     print(table("a conversation, saved every turn", rows(seen), PEER, [OURS]))
+    print(f"load of the machine: {os.getloadavg()[1]:.1f}")
     for line in seen.skipped:
         print("skipped:", line)
     if not smoke and backends == BACKENDS:
-        print(f"kept in {keep('conversation', rows(seen), systems=kept(seen.runs))}")
+        figures = {"systems": kept(seen.runs), "load": os.getloadavg()}
+        print(f"kept in {keep('conversation', rows(seen), **figures)}")
         draw(seen.runs, COLOURS, options.plot)
 
 

@@ -1,15 +1,18 @@
 """What a long history costs to read: many snapshots in one session, many sessions of one agent.
 
-Each question is asked at growing sizes, of ourselves and of a plain table with an index and a whole
-JSON document a snapshot, which is the limit: it checks nothing. The cost should be flat. Every
-snapshot is made by saving a session, with a change of a small state between two. `--smoke` runs it
-all on a small scale, `--only sqlite` on one backend. Run: make bench-history
+Histories of growing sizes are built in one database, and then each question is asked of all of them
+in turns, so that what else the machine does does not pose as growth: of ourselves, and of a plain
+table with an index and a whole JSON document a snapshot, which is the limit, as it checks nothing.
+The cost should be flat. Every snapshot is made by saving a session, with a change of a small state
+between two. `--smoke` runs it all on a small scale, `--only sqlite` on one backend.
+Run: make bench-history
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import random
 import sys
 import tempfile
@@ -23,7 +26,7 @@ from statistics import median
 from typing import Any, Protocol
 
 import holdfast
-from harness import ROOT, Row, keep, progress, shuffled, table
+from harness import ROOT, Row, keep, progress, table
 from peers.plain_table import Database, OnPostgres, OnSqlite, PlainTable
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -94,19 +97,47 @@ class Scale:
 
     snapshots: list[int]
     sessions: list[int]
-    calls: int
+    rounds: int
+
+
+@dataclass(slots=True)
+class Question:
+    """What is asked of both sides, in one call or in several that should cost the same."""
+
+    text: str
+    calls: list[Ask]
+    sides: dict[str, Side]
+    best: dict[tuple[str, int], float] = field(default_factory=dict)
+
+    async def ask(self, who: str, number: int) -> None:
+        """One call, timed."""
+        start = time.perf_counter()
+        found = await self.calls[number](self.sides[who])
+        spent = time.perf_counter() - start
+        if not found:
+            raise LookupError(f"{who} found nothing: {self.text}")
+        self.best[who, number] = min(spent, self.best.get((who, number), spent))
+
+    def row(self) -> Row:
+        """The best time of a call; of several calls the median of their best.
+
+        A load reads what was logged since the last keyframe, which is now more and now less.
+        """
+        numbers = range(len(self.calls))
+        return Row(
+            self.text,
+            "ms",
+            {who: median(self.best[who, at] for at in numbers) * MILLI for who in self.sides},
+        )
 
 
 @dataclass(slots=True)
 class Bench:
-    """One backend, and what was found."""
+    """One backend."""
 
     name: str
     state_store: holdfast.StateStore
     database: Database
-    calls: int
-    rows: list[Row] = field(default_factory=list)
-    rng: random.Random = field(default_factory=lambda: random.Random("history"))
 
     def sides(self, agent: str) -> tuple[Ours, PlainTable]:
         """Both, for an agent."""
@@ -125,101 +156,87 @@ class Bench:
             ids.append((await session.save()).snapshot_id)
         return ids
 
-    async def ask(
-        self, what: str, questions: dict[str, list[Ask]], sides: tuple[Side, Side]
-    ) -> None:
-        """Each question in turns of both: the best time, or the median of those of several calls.
+    async def snapshots(self, size: int) -> list[Question]:
+        """One session with so many snapshots, and what is asked of it."""
+        agent, session = f"{size:,} snapshots", f"ses_{size}"
+        ours, plain = self.sides(agent)
+        ids = await self.save(agent, session, range(size))
+        plain.add_sessions([session])
+        plain.add_snapshots(zip([session] * size, ids, map(state, range(size)), strict=True))
+        some = ids[size // SPREAD // 2 : -1 : size // SPREAD]
+        start = ids[max(0, min(size // 2, size - PAGE - 1))]
+        calls: dict[str, list[Ask]] = {
+            f"a page of {PAGE}": [methodcaller("page", session, PAGE)],
+            f"{PAGE} ids from inside": [methodcaller("ids", session, start, PAGE)],
+            "the agent's latest": [methodcaller("latest")],
+            "one by its id": [methodcaller("one", session, id_) for id_ in some],
+        }
+        return self.questions(agent, calls, ours, plain)
 
-        A load reads what was logged since the last keyframe, which is now more and now less.
-        """
-        both = dict(zip((OURS, PEER), sides, strict=True))
-        for question, calls in questions.items():
-            progress(f"{self.name}, {what}: {question}")
-            times = [await self.best(call, both) for call in calls]
-            row = Row(f"{self.name}, {what}: {question}", "ms")
-            row.times = {who: median(each.times[who] for each in times) for who in both}
-            self.rows.append(row)
+    async def sessions(self, size: int) -> list[Question]:
+        """So many sessions of one agent, with one snapshot each, and what is asked of it."""
+        agent = f"{size:,} sessions"
+        ours, plain = self.sides(agent)
+        names = [f"ses_of_{size}_{number:06}" for number in range(size)]
+        ids = [(await self.save(agent, name, [at]))[0] for at, name in enumerate(names)]
+        plain.add_sessions(names)
+        plain.add_snapshots(zip(names, ids, map(state, range(size)), strict=True))
+        some = list(zip(names, ids, strict=True))[size // SPREAD // 2 :: max(1, size // SPREAD)]
+        calls: dict[str, list[Ask]] = {
+            f"a page of {PAGE}": [methodcaller("sessions", PAGE)],
+            "the agent's latest": [methodcaller("latest")],
+            "one snapshot by its id": [methodcaller("one", name, id_) for name, id_ in some],
+        }
+        return self.questions(agent, calls, ours, plain)
 
-    async def best(self, call: Ask, both: dict[str, Side]) -> Row:
-        """The best time of one call."""
-        row = Row("", "ms")
-        for _ in range(self.calls):
-            for who in shuffled(list(both), self.rng):
-                start = time.perf_counter()
-                found = await call(both[who])
-                spent = time.perf_counter() - start
-                if not found:
-                    raise LookupError(f"{who} found nothing")
-                row.offer(who, spent * MILLI)
-        return row
+    def questions(
+        self, what: str, calls: dict[str, list[Ask]], ours: Side, plain: Side
+    ) -> list[Question]:
+        """Each with both sides."""
+        return [
+            Question(f"{self.name}, {what}: {text}", asked, {OURS: ours, PEER: plain})
+            for text, asked in calls.items()
+        ]
+
+
+async def asked(questions: list[Question], rounds: int) -> list[Row]:
+    """All questions in turns, in another order each round."""
+    rng = random.Random("history")
+    calls = [
+        (question, who, number)
+        for question in questions
+        for who in question.sides
+        for number in range(len(question.calls))
+    ]
+    for turn in range(rounds):
+        progress(f"{questions[0].text}, and all the others: round {turn + 1} of {rounds}")
+        for question, who, number in rng.sample(calls, len(calls)):
+            await question.ask(who, number)
+    return [question.row() for question in questions]
 
 
 @asynccontextmanager
-async def bench(name: str, folder: Path, calls: int) -> AsyncIterator[Bench]:
+async def bench(name: str, folder: Path) -> AsyncIterator[Bench]:
     """A backend with nothing in it."""
     database: Database
     if name == "sqlite":
         url = f"sqlite:///{folder}/ours.db"
         with closing(OnSqlite(folder / "plain.db")) as database:
             async with holdfast.open_state_store(url) as state_store:
-                yield Bench(name, state_store, database, calls)
+                yield Bench(name, state_store, database)
         return
     with PostgresServer(folder) as server:
         # What is measured is reading: that the building waits for the disk would tell nothing.
         server.execute("ALTER DATABASE postgres SET synchronous_commit = off")
         with closing(OnPostgres(server.url())) as database:
             async with holdfast.open_state_store(server.url()) as state_store:
-                yield Bench(name, state_store, database, calls)
+                yield Bench(name, state_store, database)
 
 
 def state(number: int) -> dict[str, Any]:
     """A small state, another one each time."""
     rng = random.Random(number)
     return {"step": number, "goal": " ".join(rng.choices(WORDS, k=8)), "open": [number, 7]}
-
-
-async def many_snapshots(place: Bench, sizes: Sequence[int]) -> None:
-    """One session with more and more snapshots."""
-    agent, session = "one-session", "ses_long"
-    sides = place.sides(agent)
-    sides[1].add_sessions([session])
-    ids: list[str] = []
-    for size in sizes:
-        numbers = range(len(ids), size)
-        made = await place.save(agent, session, numbers)
-        states = map(state, numbers)
-        sides[1].add_snapshots(zip([session] * len(made), made, states, strict=True))
-        ids += made
-        some = ids[size // SPREAD // 2 : -1 : size // SPREAD]
-        start = ids[max(0, min(size // 2, size - PAGE - 1))]
-        questions: dict[str, list[Ask]] = {
-            f"a page of {PAGE}": [methodcaller("page", session, PAGE)],
-            f"{PAGE} ids from inside": [methodcaller("ids", session, start, PAGE)],
-            "the agent's latest": [methodcaller("latest")],
-            "one by its id": [methodcaller("one", session, id_) for id_ in some],
-        }
-        await place.ask(f"{size:,} snapshots", questions, sides)
-
-
-async def many_sessions(place: Bench, sizes: Sequence[int]) -> None:
-    """More and more sessions of one agent, with one snapshot each."""
-    agent = "many-sessions"
-    sides = place.sides(agent)
-    ids: dict[str, str] = {}
-    for size in sizes:
-        numbers = range(len(ids), size)
-        names = [f"ses_{number:06}" for number in numbers]
-        for number, name in zip(numbers, names, strict=True):
-            (ids[name],) = await place.save(agent, name, [number])
-        sides[1].add_sessions(names)
-        sides[1].add_snapshots((name, ids[name], state(int(name[4:]))) for name in names)
-        middle = f"ses_{size // 2:06}"
-        questions: dict[str, list[Ask]] = {
-            f"a page of {PAGE}": [methodcaller("sessions", PAGE)],
-            "the agent's latest": [methodcaller("latest")],
-            "one snapshot by its id": [methodcaller("one", middle, ids[middle])],
-        }
-        await place.ask(f"{size:,} sessions", questions, sides)
 
 
 def growth(rows: list[Row], sizes: list[int], what: str) -> list[Row]:
@@ -253,16 +270,23 @@ async def main() -> None:
     flat: list[Row] = []
     for name in options.only.split(","):
         with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-            async with bench(name, Path(folder), scale.calls) as place:
-                await many_snapshots(place, scale.snapshots)
-                await many_sessions(place, scale.sessions)
-        rows += place.rows
-        flat += growth(place.rows, scale.snapshots, "snapshots")
-        flat += growth(place.rows, scale.sessions, "sessions")
+            async with bench(name, Path(folder)) as place:
+                questions = [
+                    each for size in scale.snapshots for each in await place.snapshots(size)
+                ]
+                questions += [
+                    each for size in scale.sessions for each in await place.sessions(size)
+                ]
+                found = await asked(questions, scale.rounds)
+        rows += found
+        flat += growth(found, scale.snapshots, "snapshots")
+        flat += growth(found, scale.sessions, "sessions")
     print(table("reading a long history", rows, PEER, [OURS]), end="\n\n")
     print(table("how holdfast grows", flat, "fewer", ["most"]))
+    print(f"load of the machine: {os.getloadavg()[1]:.1f}")
     if not options.smoke and options.only == ",".join(BACKENDS):
-        print(f"kept in {keep('history', rows, growth=[asdict(row) for row in flat])}")
+        grown = [asdict(row) for row in flat]
+        print(f"kept in {keep('history', rows, growth=grown, load=os.getloadavg())}")
 
 
 if __name__ == "__main__":

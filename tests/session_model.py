@@ -39,8 +39,7 @@ class Step:
         """The same with its messages from a number on under other numbers."""
 
         def there(pair: Pair) -> Pair:
-            number = int(pair[1]) if pair[0] == "messages" else -1
-            return pair if number < first else message_pair(number + shift)
+            return message_pair(int(pair[1]) + shift) if is_new(pair, first) else pair
 
         sets = tuple((there(pair), value) for pair, value in self.sets)
         return replace(self, sets=sets, deletes=tuple(there(pair) for pair in self.deletes))
@@ -48,6 +47,25 @@ class Step:
 
 def message_pair(number: int) -> Pair:
     return "messages", f"{number:012}"
+
+
+def is_new(pair: Pair, first: int) -> bool:
+    """Whether it is a message from a number on."""
+    return pair[0] == "messages" and int(pair[1]) >= first
+
+
+def brings_back(steps: Iterable[Step], first: int) -> bool:
+    """Whether messages come from elsewhere than from being appended: those have their numbers."""
+    appended: Entries = {}
+    for step in steps:
+        if step.type == "message.appended":
+            appended.update(step.sets)
+        elif any(
+            is_new(pair, first) and not identical(value, appended.get(pair, ABSENT))
+            for pair, value in step.sets
+        ):
+            return True
+    return False
 
 
 def next_message(entries: Entries) -> int:
@@ -107,10 +125,12 @@ class Place:
     kept: dict[str, Kept] = field(default_factory=dict)
     latest: Kept | None = None
     floor: int = 0
+    gone: set[int] = field(default_factory=set)
+    """The seqs of commits whose first event is pruned and cannot be read any more."""
     acknowledged: bool = False
     """Whether anybody was told that something of it is durable."""
-    leftovers: bool = False
-    half_founded: bool = False
+    deleted: bool = False
+    """Whether the session was deleted; another may have been begun under its id."""
 
     @property
     def seq(self) -> int:
@@ -124,10 +144,6 @@ class Place:
         now = self.entries
         self.log.extend(steps)
         self.states[self.seq] = folded(now, self.log[-len(list(steps)) :])
-
-    def forget(self) -> None:
-        """It was deleted."""
-        self.__init__(self.location)  # type: ignore[misc]
 
     def newest(self, count: int) -> set[str]:
         ordered = sorted(self.kept, key=lambda id_: (self.kept[id_].created_at, id_))
@@ -157,11 +173,13 @@ class Draft:
         first = next_message(base)
         shift = next_message(place.entries) - first
         mine = self.pending
+        if brings_back(mine, first):
+            first, shift = next_message(dict.fromkeys(pair for s in mine for pair in s.pairs)), 0
         if self.known == 0 and mine and mine[0].type == STARTED:
             mine = mine[1:]
         moved = tuple(step.moved(first, shift) for step in mine)
         result = folded(place.entries, moved)
-        touched = {pair for step in moved for pair in step.pairs}
+        touched = {pair for step in mine for pair in step.pairs if not is_new(pair, first)}
         for pair in touched & {pair for step in theirs for pair in step.pairs}:
             if not identical(result.get(pair, ABSENT), place.entries.get(pair, ABSENT)):
                 return None
@@ -174,8 +192,11 @@ def course(place: Place, draft: Draft, on_conflict: str, *, fully: bool) -> Iter
     ``fully``: it takes in what others did also where nothing of its own waits.
     """
     yield draft
+    if place.deleted and (draft.pending or fully):
+        yield None
+        return
     while draft.known < place.seq and (draft.pending or fully):
-        if place.floor > draft.known:
+        if draft.known + 1 in place.gone:
             yield None
             return
         if draft.written:

@@ -77,10 +77,14 @@ class StateStoreError(HoldfastError):
         self.unknown = unknown
 
 
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 60
+
+
 def shown(value: object) -> str:
     """A value as a message may show it: short, and whatever its own repr does."""
     try:
-        text = reprlib.repr(value)
+        text = _short.repr(value)
     except Exception:  # noqa: BLE001 - the message is about something else
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 60 else text[:60] + "…"

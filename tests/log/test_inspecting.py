@@ -7,7 +7,13 @@ import json
 
 import pytest
 
-from holdfast import IntegrityError, InvalidDocumentError, Put, register_type
+from holdfast import (
+    IntegrityError,
+    InvalidDocumentError,
+    Put,
+    UnsupportedValueError,
+    register_type,
+)
 from holdfast.log import EventLog, event_log, segments
 from holdfast.log.event_log import Damage, Position
 from holdfast.log.events import draft
@@ -265,6 +271,8 @@ async def test_a_value_of_a_type_that_is_not_registered_here_is_not_damage():
     # As in a process that did not register it.
     del lowering.registered_names["point"], lowering.registered_types[Point]
     for asked in (segment.events, lambda: list(segment.changes())):
-        with pytest.raises(InvalidDocumentError, match="register_type") as caught:
+        with pytest.raises(UnsupportedValueError, match="register_type") as caught:
             asked()
         assert "damaged" not in str(caught.value)
+    with pytest.raises(UnsupportedValueError, match="register_type"):
+        await log.verify()

@@ -25,7 +25,6 @@ from holdfast import (
     RetentionPolicy,
     SessionSnapshot,
     Snapshot,
-    SnapshotArchive,
     Store,
 )
 from holdfast.ids import new_id
@@ -186,14 +185,13 @@ class SessionMachine(World):
     def commit(self, number: int, todo: list[Any], on_conflict: str, fault: Fault | None) -> None:
         writer = self.writer(number)
         self.do(writer, todo)
-        on_conflict = excluded_rebase(writer, on_conflict)
         self.write(writer, fault, on_conflict, writer.session.commit(on_conflict=on_conflict))
 
     @rule(number=numbers, todo=acts)
     def record_while_committing(self, number: int, todo: list[Any]) -> None:
         writer = self.writer(number)
         draft = writer.draft
-        if not draft.pending or draft.known < writer.place.seq:
+        if not draft.pending or draft.known < writer.place.seq or writer.place.deleted:
             return
         writer.process.store.meanwhile = lambda: self.do(writer, todo)
         self.run(writer.session.commit())
@@ -214,13 +212,13 @@ class SessionMachine(World):
         writer = self.writer(number)
         place = writer.place
         self.do(writer, todo)
-        on_conflict = excluded_rebase(writer, on_conflict)
         work = writer.session.save(tags=tags, on_conflict=on_conflict)
-        if not writer.draft.pending and writer.draft.known < place.floor:
+        if not writer.draft.pending and (place.deleted or writer.draft.known < place.floor):
             with pytest.raises(ConflictError):
                 self.run(work)
             return
         saved = self.write(writer, fault, on_conflict, work)
+        place = self.current(place)
         page = self.run(self.archive.list_snapshots(location=place.location))
         new = [info for info in page.snapshots if info.snapshot_id not in place.kept]
         for info in new:
@@ -233,10 +231,8 @@ class SessionMachine(World):
             assert same(entries_of(saved.snapshot), writer.entries)
             assert saved.event_log_count == writer.draft.known
 
-    @rule(number=numbers, which=numbers, on_conflict=choices, fault=faults, by_id=st.booleans())
-    def restore(
-        self, number: int, which: int, on_conflict: str, fault: Fault | None, by_id: bool
-    ) -> None:
+    @rule(number=numbers, which=numbers, fault=faults, by_id=st.booleans())
+    def restore(self, number: int, which: int, fault: Fault | None, by_id: bool) -> None:
         writer = self.writer(number)
         if not writer.place.kept:
             with pytest.raises(NotFoundError):
@@ -245,9 +241,7 @@ class SessionMachine(World):
         snapshot_id, kept = pick(writer.place.kept, which)
         moment = snapshot_id if by_id else self.loaded(writer.place, snapshot_id)
         writer.add(going_back(writer.entries, kept.entries))
-        on_conflict = excluded_rebase(writer, on_conflict)
-        work = writer.session.restore(moment, on_conflict=on_conflict)
-        self.write(writer, fault, on_conflict, work)
+        self.write(writer, fault, "raise", writer.session.restore(moment))
 
     @rule(number=numbers, which=numbers, fault=faults, at=st.sampled_from(["now", "kept", "mark"]))
     def fork(self, number: int, which: int, fault: Fault | None, at: str) -> None:
@@ -272,7 +266,7 @@ class SessionMachine(World):
             self.writers.append(Writer(writer.process, place, other, Draft(1)))
 
     def fork_onto_what_is_there(self, writer: Writer, place: Place) -> None:
-        if place.seq and not (self.days_pass and place.floor):  # EXCLUDED: stub of 1 is gone
+        if place.seq:
             with pytest.raises(ConflictError, match="already"):
                 self.run(writer.session.fork(place.location.session_id))
 
@@ -280,22 +274,18 @@ class SessionMachine(World):
     def once(self, number: int, key: str, fault: Fault | None) -> None:
         writer = self.writer(number)
         place, pair = writer.place, ("once", key)
+        if place.deleted:
+            return  # EXCLUDED 14
         calls: list[int] = []
-        if excluded_rebase(writer, "rebase") == "raise":
-            return
-        if pair in writer.entries and pair not in place.entries:
-            return  # EXCLUDED: once that is not committed
-        if writer.draft.known == 0 and place.seq:
-            return  # EXCLUDED: once does not look where it began with nothing
-        if writer.draft.written and pair in place.entries:
-            return  # EXCLUDED: catching up stops at one's own
 
         def effect() -> int:
             assert pair not in place.entries, "it was done, and is done again"
+            assert pair not in before, "it was done here, and is done again"
             self.effects += 1
             calls.append(self.effects)
             return self.effects
 
+        known, before = place.states[writer.draft.known], writer.entries
         drafts = list(course(place, writer.draft, "rebase", fully=True))
         try:
             result = self.attempt(writer.process, fault, writer.session.once(key, effect))
@@ -307,8 +297,8 @@ class SessionMachine(World):
             drafts = [each and replace(each, pending=(*each.pending, done)) for each in drafts]
         self.follow(writer, drafts)
         if result is not FAILED:
-            assert place.entries[pair] == {"result": result}
             assert calls in ([], [result])
+            assert (known if pair in known else place.entries)[pair] == {"result": result}
             place.acknowledged = True
 
     # --------------------------------------------------------------------------- whole states
@@ -384,10 +374,11 @@ class SessionMachine(World):
         writer = self.writer(number)
         if what == "reload":
             self.run(writer.session.reload())
+            writer.place = self.current(writer.place)
             writer.draft = started(writer.place)
         elif what == "crash":
             self.end(writer.process)
-            self.open(writer.place, self.new_process())
+            self.open(self.current(writer.place), self.new_process())
         elif len(self.writers) < MOST_WRITERS:
             is_new = what == "begin" and len(self.places) < MOST_PLACES
             self.open(self.new_place() if is_new else self.place(which), self.process(number))
@@ -396,6 +387,8 @@ class SessionMachine(World):
     def read_events(self, number: int) -> None:
         """What an object has in memory of the log, and what it reads, add up to its state."""
         writer = self.writer(number)
+        if writer.place.deleted:
+            return
         try:
             events = self.run(events_of(writer.session))
         except NotFoundError:
@@ -404,13 +397,15 @@ class SessionMachine(World):
         last = writer.draft.known + len(writer.draft.pending)
         first = last - len(events)
         assert [event.seq for event in events] == list(range(first + 1, last + 1))
-        assert first in (0, writer.place.floor)
+        assert first <= writer.place.floor
 
     # -------------------------------------------------------------------------------- removing
 
     @rule(number=numbers, which=numbers, last=st.integers(0, 3), fault=faults)
     def prune(self, number: int, which: int, last: int, fault: Fault | None) -> None:
         process, place = self.process(number), self.place(which)
+        if self.days_pass:
+            self.let_time_pass()
         moment = dt.datetime.now(dt.UTC) + dt.timedelta(days=2 if self.days_pass else 0)
         policy = RetentionPolicy(last=last)
         work = process.archive.prune(location=place.location, policy=policy, moment=moment)
@@ -425,11 +420,7 @@ class SessionMachine(World):
         floor = self.run(self.archive.load_manifest(location=place.location)).floor.seq
         assert place.floor <= floor <= place.seq
         place.floor = floor
-        place.leftovers = result is FAILED  # EXCLUDED: dropped in the wrong order
-        if self.days_pass:  # EXCLUDED: stale writers after stubs are gone
-            self.writers = [
-                w for w in self.writers if w.place is not place or w.draft.known >= floor
-            ]
+        place.gone = self.pruned_seqs(place)
 
     @rule(number=numbers, which=numbers, choice=numbers)
     def delete_snapshot(self, number: int, which: int, choice: int) -> None:
@@ -456,29 +447,19 @@ class SessionMachine(World):
             assert result is FAILED
             return
         assert self.keys(session_place(session_id)) == []
-        place.forget()
-        for writer in self.writers:  # EXCLUDED: archives that remember what was deleted
-            writer.process.archive = SnapshotArchive(writer.process.store)
-        for writer in list(self.writers):
-            if writer.place is place:
-                if writer.draft.known:
-                    self.writers.remove(writer)
-                else:
-                    writer.draft = Draft(0, writer.draft.pending)
+        self.places[self.places.index(place)] = new = Place(place.location)
+        place.deleted, place.kept = True, {}
+        self.let_time_pass()
+        for writer in self.writers:
+            if writer.place is place and not writer.draft.known:
+                writer.place = new
+                writer.draft = Draft(0, writer.draft.pending)
 
 
 def pick(kept: dict[str, Kept], number: int) -> tuple[str, Kept]:
     """One of them, the newest for 0."""
     snapshot_id = sorted(kept)[-1 - number % len(kept)]
     return snapshot_id, kept[snapshot_id]
-
-
-def excluded_rebase(writer: Writer, on_conflict: str) -> str:
-    back = any(
-        step.type == "state.restored" and any(pair[0] == "messages" for pair in step.pairs)
-        for step in writer.draft.pending
-    )
-    return "raise" if back else on_conflict
 
 
 @pytest.mark.parametrize("days_pass", [False, True], ids=["at once", "days pass"])

@@ -140,7 +140,6 @@ async def test_how_to_treat_a_conflict_is_said_rightly_or_refused():
     for refused in (
         session.commit(on_conflict="merge"),
         session.save(on_conflict=None),
-        session.restore(session.snapshot(), on_conflict=True),
     ):
         with pytest.raises(ValueError, match='on_conflict is "raise" or "rebase", not'):
             await refused

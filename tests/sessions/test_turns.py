@@ -213,7 +213,7 @@ def test_a_function_without_an_id_is_known_by_its_name(session):
     call = {"role": "model", "parts": [{"functionCall": {"name": "weather", "args": {}}}]}
     result = {"role": "user", "parts": [{"functionResponse": {"name": "weather"}}]}
     session.append_message(call)
-    assert session.unfinished == [UnfinishedCall("000000000000", "weather", "weather")]
+    assert session.unfinished == [UnfinishedCall("000000000000", "", "weather")]
     session.append_message(result)
     assert session.unfinished == []
 

@@ -161,7 +161,7 @@ async def test_who_was_idle_looks_where_the_log_ends_before_writing(monkeypatch)
     monkeypatch.setattr(writing, "IDLE", 0.0)
     store.forget()
     await said(session, "c")
-    assert store.calls == ["list", "put_many"]
+    assert store.calls == ["get", "list", "put_many"]
 
 
 @pytest.mark.parametrize("goes_on", [False, True])

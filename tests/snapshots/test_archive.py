@@ -165,6 +165,7 @@ async def test_the_latest_is_replaced_and_not_listed():
     assert await ids_of(store) == []
     assert len(store.keys_with("/snapshots/snapshot_")) == 1
     assert (await load(store, latest.snapshot_id)).digest == latest.digest
+    assert await load(store, "another") is None
 
 
 @in_loop

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import InvalidDocumentError, Store
+from holdfast import InvalidDocumentError, Store, UnsupportedValueError, register_type
 from holdfast.log.events import draft
 from holdfast.snapshots import SessionSnapshot, SnapshotLocation
+from holdfast.snapshots.document import chunks
 from holdfast.snapshots.session_state import STATUSES, message_key
+from holdfast.values import lowering
 from samples import SAMPLES, identical, text, values
 from watched import changed, full_snapshot, session_snapshot, with_events
 
@@ -29,6 +31,11 @@ def through_text(snapshot):
 
 
 FULL = full_snapshot()
+
+
+def document(*path, to=...):
+    """The full document with something else at a place, or without it."""
+    return changed(FULL.to_dict(), *path, to=to)
 
 
 def test_a_document_has_the_fields_of_the_design():
@@ -207,7 +214,9 @@ def test_unknown_fields_survive():
 def test_unknown_fields_of_the_state_survive():
     tree = FULL.to_dict()
     tree["state"]["summary"] = "of a later version"
-    assert SessionSnapshot.from_dict(tree).to_dict() == tree
+    again = SessionSnapshot.from_dict(tree)
+    assert again.state_extra == {"summary": "of a later version"}
+    assert again.to_dict() == tree
 
 
 def test_unknown_fields_of_an_event_survive():
@@ -240,12 +249,49 @@ def test_the_number_of_events_is_told_where_they_are_not_there():
     assert (again.event_log_count, again.events) == (31, ())
 
 
+# ---------------------------------------------------------------------------------- as text
+
+
+@pytest.mark.parametrize("snapshot", [FULL, session_snapshot(), with_events(draft("one"))])
+def test_the_text_of_a_document_is_its_json(snapshot):
+    tree = snapshot.to_dict()
+    text = b"".join(chunks(tree))
+    assert json.loads(text) == tree
+    assert list(json.loads(text)) == list(tree)
+
+
+def test_the_text_has_a_line_for_each_message_value_and_event():
+    messages = [("messages", message_key(n), {"content": f"m{n}", "more": [1, 2]}) for n in (0, 1)]
+    values = [("state", key, {"deep": [1, {"a": 2}]}) for key in ("one", "two")]
+    drafts = [draft("set", set_=[each]) for each in (*messages, *values)]
+    lines = b"".join(chunks(with_events(*drafts).to_dict())).decode().splitlines()
+    for start in ('{"content":"m0"', '{"content":"m1"', '"one": {', '"two": {', '{"seq":4,'):
+        assert len([line for line in lines if line.strip().startswith(start)]) == 1
+
+
+# --------------------------------------------------------------------- changed on purpose
+
+
+def test_a_document_that_was_changed_on_purpose_is_read_where_that_is_allowed():
+    tree = document("state", "values", "plan", to="another")
+    again = SessionSnapshot.from_dict(tree, allow_modified=True)
+    assert again.state.values["plan"] == "another"
+    assert again.digest != FULL.digest
+    assert SessionSnapshot.from_dict(again.to_dict()).digest == again.digest
+
+
+def test_events_that_were_changed_on_purpose_are_a_chain_again():
+    tree = document("events", 1, "data", to={"redacted": True})
+    again = SessionSnapshot.from_dict(tree, allow_modified=True)
+    assert again.events[1].data == {"redacted": True}
+    assert again.events[0] == FULL.events[0]
+    assert [event.prev for event in again.events[1:]] == [event.hash for event in again.events[:-1]]
+    assert SessionSnapshot.from_dict(again.to_dict()).events == again.events
+    with pytest.raises(InvalidDocumentError, match="breaks the chain: its seq"):
+        SessionSnapshot.from_dict(document("events", 1, "seq", to=9), allow_modified=True)
+
+
 # -------------------------------------------------------------------------------- refusals
-
-
-def document(*path, to=...):
-    """The full document with something else at a place, or without it."""
-    return changed(FULL.to_dict(), *path, to=to)
 
 
 @pytest.mark.parametrize("tree", [None, [], "text", 7, b"{}", [{"schema_version": 1}]])
@@ -319,3 +365,18 @@ def test_events_that_are_missing_swapped_or_doubled_break_the_chain():
     for wrong in ([one, three, four], [one, three, two, four], [one, two, two, three, four]):
         with pytest.raises(InvalidDocumentError, match="breaks the chain"):
             SessionSnapshot.from_dict(document("events", to=wrong))
+
+
+class Point:
+    def __init__(self, x):
+        self.x = x
+
+
+def test_a_document_with_a_type_that_is_not_registered_here_says_what_to_do():
+    register_type(Point, name="point in a document", encode=lambda point: point.x, decode=Point)
+    tree = session_snapshot(frozen(("state", "where", Point(3)))).to_dict()
+    assert SessionSnapshot.from_dict(tree).state.values["where"].x == 3
+    # As in a process that did not register it.
+    del lowering.registered_names["point in a document"], lowering.registered_types[Point]
+    with pytest.raises(UnsupportedValueError, match="register_type"):
+        SessionSnapshot.from_dict(tree)

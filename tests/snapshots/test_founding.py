@@ -7,8 +7,10 @@ import datetime as dt
 import pytest
 
 from faults import Crash, Fault, FaultyStateStore
+from holdfast import IntegrityError
 from holdfast.snapshots import (
     Catalog,
+    RetentionPolicy,
     SnapshotArchive,
     SnapshotLocation,
     SnapshotManifest,
@@ -18,7 +20,20 @@ from holdfast.snapshots import (
 from holdfast.snapshots.layout import deleted_key, index_key, session_place
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from loops import done, in_loop
-from watched import HERE, Interrupted, Watched, check_loads, save, saved, session_snapshot, state
+from watched import (
+    HERE,
+    NOW,
+    Interrupted,
+    Watched,
+    check_loads,
+    check_whole,
+    last_of,
+    prune,
+    save,
+    saved,
+    session_snapshot,
+    state,
+)
 
 START = dt.datetime(2026, 11, 15, 9, 30, 0, 123_456, dt.UTC)
 NEIGHBOURS = [
@@ -55,16 +70,22 @@ def of_index(store):
 
 def test_what_follows_the_first_segment_is_the_index_and_then_the_manifest():
     index, kept = founding.founding(HERE, START)
-    assert index.key == index_key(HERE, founding.milliseconds(START))
+    assert index.key == index_key(HERE, founding.microseconds(START))
     assert index.value == b"{}"
     assert kept.key == HERE.manifest
     found = manifest.decoded(kept.key, kept.value)
     assert found == SnapshotManifest(started_at=START, updated_at=START)
 
 
-def test_milliseconds_are_counted_from_the_epoch():
-    assert founding.milliseconds(dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) == 0
-    assert founding.milliseconds(START) == int(START.timestamp()) * 1000 + 123
+def test_microseconds_are_counted_from_the_epoch():
+    assert founding.microseconds(dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) == 0
+    assert founding.microseconds(START) == int(START.timestamp()) * 1_000_000 + 123_456
+    assert founding.moment_of(founding.microseconds(START)) == START
+
+
+def test_what_somebody_put_into_the_manifest_before_stays_there():
+    _, kept = founding.founding(HERE, START, extra={"owner": "us"})
+    assert manifest.decoded(kept.key, kept.value).extra == {"owner": "us"}
 
 
 @pytest.mark.parametrize("at", [2, 3, 4])
@@ -81,7 +102,7 @@ def test_a_founding_that_was_interrupted_is_finished_by_whoever_opens_next(at):
         found = await SnapshotArchive(inner).settle(HERE)
         entry = await Catalog(inner).latest_session("research-bot")
         assert entry.location == HERE
-        assert founding.milliseconds(found.started_at) == founding.milliseconds(entry.started_at)
+        assert found.started_at == entry.started_at
         assert await SnapshotArchive(inner).load_manifest(location=HERE) == found
         second = session_snapshot(state(2))
         for snapshot in (first, second):
@@ -113,10 +134,57 @@ async def test_whoever_may_only_read_finishes_nothing():
     with pytest.raises(Crash):
         await save(SnapshotArchive(dying), session_snapshot())
     before = inner.content
-    assert await SnapshotArchive(ReadOnlyStateStore(inner)).settle(HERE) == SnapshotManifest()
+    found = await SnapshotArchive(ReadOnlyStateStore(inner)).settle(HERE)
+    assert found.started_at is not None
+    assert inner.content == before
     await inner.put(deleted_key(HERE.session_id), b"{}")
     await SnapshotArchive(ReadOnlyStateStore(inner)).settle(HERE)
     assert inner.content == {**before, deleted_key(HERE.session_id): b"{}"}
+
+
+@pytest.mark.parametrize("days", [0, 2])
+@pytest.mark.parametrize("last", [1, 3])
+def test_a_manifest_that_was_lost_takes_nothing_with_it(last, days):
+    @in_loop
+    async def work():
+        store = Watched()
+        snapshots = await saved(store, 6)
+        for moment in (NOW, NOW + dt.timedelta(days=days)):
+            await prune(store, RetentionPolicy(last=last), moment)
+        before = await SnapshotArchive(store).load_manifest(location=HERE)
+        await store.delete(HERE.manifest)
+        found = await SnapshotArchive(store).settle(HERE)
+        assert found.floor == before.floor
+        assert found.started_at == before.started_at
+        await check_whole(store, last_of(snapshots, last))
+        assert len(of_index(store)) == 1
+
+    work()
+
+
+@in_loop
+async def test_a_log_that_begins_nowhere_is_refused():
+    store = Watched()
+    await saved(store, 3)
+    for key in [*store.keys_with("/log/")[:2], HERE.manifest]:
+        await store.delete(key)
+    with pytest.raises(IntegrityError, match="begins at event 4, and nothing says what was before"):
+        await SnapshotArchive(store).settle(HERE)
+    await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
+    assert store.content == {}
+
+
+@in_loop
+async def test_keyframes_of_a_session_that_never_began_go():
+    store = Watched()
+    other = SnapshotLocation("other", scope_id="research-bot")
+    for location in (HERE, other):
+        await store.put(f"{location.place}keyframes/000000000007.json.gz", b"of an import")
+    read_only = SnapshotArchive(ReadOnlyStateStore(store))
+    assert await read_only.settle(HERE) == SnapshotManifest()
+    assert len(store.content) == 2
+    assert await SnapshotArchive(store).settle(HERE) == SnapshotManifest()
+    assert store.keys_with() == [f"{other.place}keyframes/000000000007.json.gz"]
 
 
 @in_loop

@@ -13,7 +13,7 @@ from holdfast import Put
 from holdfast.snapshots import history
 from holdfast.snapshots.history import first_id, moment_of, newest, newest_first
 from loops import in_loop
-from watched import HERE, Watched, gathered
+from watched import HERE, Interrupted, Watched, gathered
 
 DAY = 86_400_000
 OTHER = HERE.__class__("ses_abc123", scope_id="research-bot2")
@@ -156,6 +156,21 @@ async def test_that_there_is_none_is_found_out_in_few_listings():
     assert await newest(store, HERE) is None
     assert store.listings <= 12
     assert store.read == []
+
+
+@in_loop
+async def test_where_all_are_deleted_meanwhile_the_search_ends(monkeypatch):
+    monkeypatch.setattr(history, "MANY", 2)
+    ids = [id_at(now() - at * 1000) for at in range(9)]
+    for at in range(1, 12):
+        store = await holding(ids)
+
+        async def meanwhile(store=store):
+            for each in ids:
+                await store.delete(HERE.snapshot(each))
+
+        found = await newest(Interrupted(store, at, meanwhile), HERE)
+        assert found is None or found in ids
 
 
 def test_a_bound_is_before_every_id_of_its_millisecond():

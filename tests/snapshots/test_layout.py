@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -75,7 +77,7 @@ def test_no_place_is_inside_another(one, other):
     assert not one.place.startswith(other.place)
 
 
-@given(LOCATIONS, st.integers(0, 10**14))
+@given(LOCATIONS, st.integers(0, 10**17))
 def test_an_entry_of_the_index_tells_what_it_is_of(location, started):
     key = index_key(location, started)
     assert key.startswith(agent_place(location.scope_id))
@@ -107,13 +109,13 @@ def test_every_key_of_a_session_tells_where_it_belongs(location):
         "",
         "elsewhere",
         "agents/a/sessions/other",
-        "agents/a/sessions/999999999999995_s",
-        "agents/a/sessions/999999999999995_s/galaxy",
-        "agents/a/sessions/999999999999995_s/agent/more",
+        "agents/a/sessions/999999999999999995_s",
+        "agents/a/sessions/999999999999999995_s/galaxy",
+        "agents/a/sessions/999999999999999995_s/agent/more",
         "agents/a/sessions/99_s/agent",
-        "agents/a/sessions/999999999999995_/agent",
-        "agents//sessions/999999999999995_s/agent",
-        f"agents/a/sessions/999999999999995_{'s' * 257}/agent",
+        "agents/a/sessions/999999999999999995_/agent",
+        "agents//sessions/999999999999999995_s/agent",
+        f"agents/a/sessions/999999999999999995_{'s' * 257}/agent",
     ],
 )
 def test_what_is_no_entry_of_the_index_is_none(key):
@@ -124,7 +126,7 @@ def test_what_is_no_entry_of_the_index_is_none(key):
     "key",
     [
         "",
-        "agents/a/sessions/999999999999995_s/agent",
+        "agents/a/sessions/999999999999999995_s/agent",
         "sessions/s/deleted.json",
         "sessions/s/scopes/galaxy/a/snapshots/manifest.json",
         "sessions/s/rooms/agent/a/snapshots/manifest.json",
@@ -137,6 +139,19 @@ def test_what_is_no_entry_of_the_index_is_none(key):
 )
 def test_what_is_no_key_of_a_session_is_located_nowhere(key):
     assert located(key) is None
+
+
+class Name(str, enum.Enum):
+    BOT = "research-bot"
+    AGENT = "agent"
+
+
+def test_an_enum_of_text_is_its_text():
+    location = SnapshotLocation(Name.BOT, Name.AGENT, Name.BOT)
+    assert location == SnapshotLocation("research-bot", "agent", "research-bot")
+    assert location.place == "sessions/research-bot/scopes/agent/research-bot/"
+    assert type(location.scope_id) is str
+    assert type(checked_snapshot_id(Name.BOT)) is str
 
 
 @pytest.mark.parametrize("bad", ["", "x" * 257, "\ud800", 7, None])

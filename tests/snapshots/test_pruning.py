@@ -245,19 +245,6 @@ async def test_the_newest_may_be_at_an_older_event_than_what_is_removed(often):
 
 
 @in_loop
-async def test_the_space_of_what_was_deleted_by_hand_comes_back(often):
-    store = Watched()
-    snapshots = await saved(store, 60)
-    before = store.bytes
-    for gone in list(snapshots)[:-10]:
-        assert await SnapshotArchive(store).delete_snapshot(location=HERE, snapshot_id=gone)
-    for moment in (NOW, NOW + dt.timedelta(days=2)):
-        await prune(store, moment=moment)
-        await check_whole(store, last_of(snapshots, 10))
-    assert store.bytes < 0.5 * before
-
-
-@in_loop
 async def test_other_sessions_are_left_alone(often):
     store = Watched()
     other = HERE.__class__("ses_abc123", scope_id="research-bot2")

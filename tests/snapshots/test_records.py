@@ -63,6 +63,9 @@ INFOS = st.builds(
     hash=text,
     keyframe=st.integers(0, 10**12),
     unfinished=st.booleans(),
+    source_environment=st.none() | text,
+    extra=st.dictionaries(text, st.none() | text | st.lists(st.integers(0, 9)), max_size=2),
+    saved_at=st.none() | st.datetimes(timezones=st.just(dt.UTC)),
 )
 
 

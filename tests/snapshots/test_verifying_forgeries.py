@@ -98,7 +98,8 @@ async def test_a_stub_where_nothing_was_pruned_is_listed(often):
     segment = segments.decoded(log(7), store.content[log(7)])
     await store.put(log(7), segments.stub(segment, NOW))
     assert "a stub, but its events were not pruned" in await problem_of(store, log(7))
-    assert record(snapshots, 5) in await damage_of(store)
+    # Its record cannot be checked; the keyframes behind it are whole.
+    assert await damage_of(store) == {log(7), record(snapshots, 5)}
 
 
 @in_loop

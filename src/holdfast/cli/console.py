@@ -17,7 +17,6 @@ from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from holdfast.errors import (
     ConflictError,
@@ -117,26 +116,21 @@ def print_json(data: object) -> None:
 
 def print_rows(rows: dict[str, object]) -> None:
     """Names with values."""
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
+    width = max(len(name) for name in rows)
     for name, value in rows.items():
-        table.add_row(name, escape(str(value)))
-    out.print(table)
+        out.print(f"[bold]{name.ljust(width)}[/]  {escape(str(value))}")
 
 
 def print_table(columns: list[str], rows: list[list[object]], nothing: str) -> None:
-    """Rows under headings; a sentence where there are none."""
+    """Rows under headings, never broken, so that an id can be copied; or a sentence."""
     if not rows:
         out.print(nothing)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        # An id that is broken over two lines cannot be copied.
-        table.add_column(column, no_wrap=True, overflow="ignore")
-    for row in rows:
-        table.add_row(*[escape(str(cell)) for cell in row])
-    out.print(table, crop=False)
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    for number, row in enumerate([columns, *cells]):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        out.print(f"[bold]{escape(line.rstrip())}[/]" if number == 0 else escape(line.rstrip()))
 
 
 def read_tags(pairs: list[str] | None) -> dict[str, str]:

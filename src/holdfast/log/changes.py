@@ -43,12 +43,22 @@ def changes_json(changes: Changes) -> dict[str, Any]:
 
 def read_changes(tree: Any) -> Changes:
     """What JSON data says that changes are."""
-    return {
-        "set": [
-            (text(space), text(key), from_json(value)) for space, key, value in tree.get("set", ())
-        ],
-        "delete": [(text(space), text(key)) for space, key in tree.get("delete", ())],
-    }
+    sets: list[tuple[str, str, Any]] = []
+    for item in listed(tree.get("set", [])):
+        space, key, value = listed(item)
+        sets.append((text(space), text(key), from_json(value)))
+    deletes: list[Pair] = []
+    for item in listed(tree.get("delete", [])):
+        space, key = listed(item)
+        deletes.append((text(space), text(key)))
+    return {"set": sets, "delete": deletes}
+
+
+def listed(tree: Any) -> list[Any]:
+    """A list that stands in JSON."""
+    if isinstance(tree, list):
+        return tree
+    raise InvalidDocumentError(f"expected a list, not {shown(tree)}")
 
 
 def as_changes(sets: list[tuple[str, str, Any]], deletes: list[Pair]) -> Changes:

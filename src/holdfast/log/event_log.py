@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from holdfast.errors import HoldfastError, IntegrityError
+from holdfast.errors import HoldfastError, IntegrityError, UnsupportedValueError
 from holdfast.log.chain import GENESIS, linked
 from holdfast.log.events import Draft, Event
 from holdfast.log.segments import Segment, damaged, decoded, encoded, pruned
@@ -156,6 +156,8 @@ class EventLog:
                         raise damaged(key, "it does not follow the one before it")
                     if not segment.is_pruned:
                         segment.events()
+                except UnsupportedValueError:
+                    raise
                 except HoldfastError as error:
                     yield Damage(key, str(error))
                     expected = hash_ = None

@@ -8,17 +8,18 @@ docs/spec/values.md.
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import msgspec
 
-from holdfast.errors import InvalidDocumentError, shown
+from holdfast.errors import InvalidDocumentError, UnsupportedValueError, shown
 from holdfast.ids import new_id
 from holdfast.log.changes import changes_json, read_changes, text
 from holdfast.state.diff import Changes
 from holdfast.values import from_json, to_json
+
+FIELDS = frozenset(("seq", "id", "type", "at", "data", "changes", "set", "delete", "prev", "hash"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Draft:
     at: dt.datetime
     data: Any
     changes: Changes
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Fields that this version does not know, as JSON data. No hash covers them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Event:
     changes: Changes
     prev: str
     hash: str
+    extra: dict[str, Any] = field(default_factory=dict)
 
 
 def draft(
@@ -63,10 +67,11 @@ def draft(
     return Draft(new_id(), type_, dt.datetime.now(dt.UTC), data, changes)
 
 
-@lru_cache(maxsize=256)
 def time_text(moment: dt.datetime) -> str:
     """A time as the log writes it: UTC, to the microsecond, always of one length."""
-    return moment.astimezone(dt.UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+    if moment.tzinfo is not dt.UTC:
+        moment = moment.astimezone(dt.UTC)
+    return moment.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def read_time(text: object) -> dt.datetime:
@@ -79,7 +84,10 @@ def read_time(text: object) -> dt.datetime:
         ) from error
     if moment.tzinfo is None:
         raise InvalidDocumentError(f"the time {shown(text)} has no zone: end it with Z")
-    return moment.astimezone(dt.UTC)
+    try:
+        return moment.astimezone(dt.UTC)
+    except OverflowError:
+        raise InvalidDocumentError(f"the time {shown(text)} is out of range") from None
 
 
 def content(event: Draft | Event) -> dict[str, Any]:
@@ -90,6 +98,7 @@ def content(event: Draft | Event) -> dict[str, Any]:
         "at": time_text(event.at),
         "data": to_json(event.data),
         "changes": changes_json(event.changes),
+        **event.extra,
     }
 
 
@@ -99,6 +108,7 @@ def short_content(event: Draft | Event) -> dict[str, Any]:
     if event.data is not None:
         tree["data"] = to_json(event.data)
     tree.update((name, items) for name, items in changes_json(event.changes).items() if items)
+    tree.update(event.extra)
     return tree
 
 
@@ -120,10 +130,11 @@ def read_content(tree: object) -> Draft:
             read_time(tree["at"]),
             from_json(tree.get("data")),
             read_changes(tree.get("changes", tree)),
+            {name: value for name, value in tree.items() if name not in FIELDS},
         )
     except KeyError as error:
         raise InvalidDocumentError(f"an event lacks {error}: {shown(tree)}") from error
     except (AttributeError, TypeError, ValueError) as error:
-        if isinstance(error, InvalidDocumentError):
+        if isinstance(error, InvalidDocumentError | UnsupportedValueError):
             raise
         raise InvalidDocumentError(f"an event is not as it should be: {shown(tree)}") from error

@@ -22,7 +22,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.errors import HoldfastError, IntegrityError, InvalidDocumentError
+from holdfast.errors import (
+    HoldfastError,
+    IntegrityError,
+    InvalidDocumentError,
+    UnsupportedValueError,
+)
 from holdfast.log.changes import as_changes, changes_json
 from holdfast.log.events import ChangesForm
 from holdfast.state.diff import Changes
@@ -67,17 +72,20 @@ def decoded(key: str, data: bytes) -> Keyframe:
     """A keyframe from its bytes. ``IntegrityError`` names the key of one that is damaged."""
     try:
         form = msgspec.json.decode(unpacked(data), type=KeyframeForm)
-        if form.format > FORMAT:
-            raise InvalidDocumentError(
-                f"{key} was written by a newer Holdfast (format {form.format}, known is {FORMAT}): "
-                "upgrade this one"
-            )
+    except (zlib.error, *MALFORMED) as error:
+        raise damaged(key, str(error)) from error
+    if form.format > FORMAT:
+        raise InvalidDocumentError(
+            f"{key} was written by a newer Holdfast (format {form.format}, known is {FORMAT}): "
+            "upgrade this one"
+        )
+    try:
         if hashlib.sha256(form.changes).hexdigest() != form.digest:
             raise damaged(key, "its content does not match its digest")
         written = msgspec.json.decode(form.changes, type=ChangesForm)
         changes = as_changes(written.set, written.delete)
-    except (zlib.error, HoldfastError, *MALFORMED) as error:
-        if isinstance(error, IntegrityError | InvalidDocumentError):
+    except (HoldfastError, *MALFORMED) as error:
+        if isinstance(error, IntegrityError | UnsupportedValueError):
             raise
         raise damaged(key, str(error)) from error
     return Keyframe(form.seq, form.hash, tuple(form.chain), changes, len(form.changes))

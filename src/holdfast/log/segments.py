@@ -24,7 +24,13 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.errors import HoldfastError, IntegrityError, InvalidDocumentError, NotFoundError
+from holdfast.errors import (
+    HoldfastError,
+    IntegrityError,
+    InvalidDocumentError,
+    NotFoundError,
+    UnsupportedValueError,
+)
 from holdfast.log.chain import linked
 from holdfast.log.changes import as_changes
 from holdfast.log.events import (
@@ -134,8 +140,8 @@ class Segment:
     def _explaining(self) -> Iterator[None]:
         try:
             yield
-        except IntegrityError:
-            raise
+        except (IntegrityError, UnsupportedValueError):
+            raise  # a type that is not registered here is no damage
         except (HoldfastError, msgspec.DecodeError, *MALFORMED) as error:
             raise damaged(self.key, str(error)) from error
 
@@ -173,7 +179,7 @@ def decoded(key: str, data: bytes) -> Segment:
     """A segment from its bytes. ``IntegrityError`` names the key of one that is damaged."""
     try:
         form = msgspec.json.decode(data, type=SegmentForm)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise damaged(key, str(error)) from error
     if form.format > FORMAT:
         raise InvalidDocumentError(

@@ -75,7 +75,27 @@ class Timeline:
             return await self._load(last, near)
         except (NotFoundError, IntegrityError):
             # Who prunes meanwhile takes away what a load has begun with, and leaves another.
+            return await self._load_again(last)
+
+    async def _load_again(self, last: int | None) -> Loaded:
+        try:
             return await self._load(last, 0)
+        except IntegrityError:
+            floor = await self._floor()
+            if last is not None and last < floor:
+                raise NotFoundError(
+                    f"the events up to {floor} in {self.place} were pruned: ask for later ones, or "
+                    "for the state at a snapshot that was kept"
+                ) from None
+            raise
+
+    async def _floor(self) -> int:
+        """After which event the log begins, if a keyframe has the state there; 0 otherwise."""
+        async for key in self.state_store.list(self.log.prefix, limit=1):
+            first = int(key[len(self.log.prefix) :].partition(".")[0])
+            return first - 1 if first - 1 in await self.keyframe_seqs(last=first - 1) else 0
+        seqs = await self.keyframe_seqs()
+        return seqs[-1] if seqs else 0
 
     async def _load(self, last: int | None, near: int) -> Loaded:
         found = await self._anchor(await self._keyframe_before(last, near))
@@ -211,4 +231,8 @@ class Timeline:
                 raise IntegrityError(
                     f"the keyframe {key} is missing: restore it from a backup or a document"
                 )
-        return [keyframes.decoded(key, found[key].value) for key in keys]
+        frames = [keyframes.decoded(key, found[key].value) for key in keys]
+        for seq, frame in zip(seqs, frames, strict=True):
+            if frame.seq != seq:
+                raise keyframes.damaged(self.key(seq), f"it is that of the event {frame.seq}")
+        return frames

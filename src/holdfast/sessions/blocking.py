@@ -119,7 +119,7 @@ class BlockingSession(Recorder):
     @property
     def events(self) -> Events:
         """All that happened, in order, with what waits to be committed at the end."""
-        return self._session.events
+        return Events(lambda: self._session._writer, self._turn)
 
     @property
     def log(self) -> EventLog:
@@ -174,10 +174,10 @@ class BlockingSession(Recorder):
         with self._turn:
             return portal().call(self._session.save(tags=tags, on_conflict=on_conflict))
 
-    def restore(self, moment: Moment, *, on_conflict: OnConflict = "raise") -> None:
+    def restore(self, moment: Moment) -> None:
         """Make the state what it was at a durable snapshot, and commit that."""
         with self._turn:
-            portal().call(self._session.restore(moment, on_conflict=on_conflict))
+            portal().call(self._session.restore(moment))
 
     def fork(
         self,
@@ -215,12 +215,13 @@ class BlockingSession(Recorder):
 
         The function runs in the caller's own thread; see `Session.once`.
         """
-        once.checked_key(key)
-        with self._turn:
+        key = once.checked_key(key)
+        with once.not_inside(self, key), self._turn:
             if not once.is_done(self._recording, key):
                 portal().call(self._session._catch_up())
-            if not once.is_done(self._recording, key):
+            if not once.is_recorded(self._recording, key):
                 once.record_done(self._recording, key, function())
+            if not once.is_done(self._recording, key):
                 self.commit(on_conflict="rebase")
             return cast("T", once.result_of(self._recording, key))
 

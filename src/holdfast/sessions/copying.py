@@ -16,7 +16,7 @@ from holdfast.log.event_log import EventLog, Position
 from holdfast.snapshots import manifest
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog import Catalog
-from holdfast.snapshots.founding import milliseconds
+from holdfast.snapshots.founding import microseconds
 from holdfast.snapshots.layout import SnapshotLocation, index_key
 from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Put
@@ -130,7 +130,7 @@ async def founded(source: StateStore, target: StateStore, location: SnapshotLoca
         return Beginning(found.floor, [])
     puts = [Put(location.manifest, entry.value)]
     if found.started_at is not None:
-        puts.insert(0, Put(index_key(location, milliseconds(found.started_at)), b"{}"))
+        puts.insert(0, Put(index_key(location, microseconds(found.started_at)), b"{}"))
     return Beginning(found.floor, puts)
 
 

@@ -6,12 +6,14 @@ same by waiting for it, which is right for scripts and for looking at the last f
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import overload
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol, overload
 
-from holdfast.log.event_log import EventLog, Position
+from holdfast.log.event_log import Position
 from holdfast.log.events import Event
 from holdfast.log.segments import Segment
+from holdfast.log.timeline import Timeline
 from holdfast.sessions.portal import portal
 from holdfast.sessions.recording import Recording
 
@@ -43,6 +45,14 @@ class Tail:
                 yield from (event for event in segment.events() if first <= event.seq <= last)
 
 
+class Source(Protocol):
+    """What the events of a session are taken from."""
+
+    timeline: Timeline
+    recording: Recording
+    tail: Tail
+
+
 class Events(Sequence[Event]):
     """The events of a session, the first one that was not pruned at index 0.
 
@@ -50,30 +60,33 @@ class Events(Sequence[Event]):
     writer is first.
     """
 
-    def __init__(self, log: EventLog, tail: Tail, recording: Recording) -> None:
-        self._log = log
-        self._tail = tail
-        self._recording = recording
+    def __init__(self, writer: Callable[[], Source], turn: AbstractContextManager[object]) -> None:
+        self._writer = writer
+        self._turn = turn
 
     def __len__(self) -> int:
-        return self._recording.end.seq - self._tail.floor.seq + len(self._recording.pending)
+        with self._turn:
+            source = self._writer()
+            return source.recording.end.seq - source.tail.floor.seq + len(source.recording.pending)
 
     @overload
     def __getitem__(self, index: int) -> Event: ...
     @overload
     def __getitem__(self, index: slice) -> list[Event]: ...
     def __getitem__(self, index: int | slice) -> Event | list[Event]:
-        places = range(len(self))[index]
-        if isinstance(places, int):
-            return next(self._between(places, places))
-        if not places:
-            return []
-        low, high = min(places), max(places)
-        found = list(self._between(low, high))
-        return [found[place - low] for place in places]
+        with self._turn:
+            places = range(len(self))[index]
+            if isinstance(places, int):
+                return self._between(places, places)[0]
+            if not places:
+                return []
+            low, high = min(places), max(places)
+            found = self._between(low, high)
+            return [found[place - low] for place in places]
 
     def __iter__(self) -> Iterator[Event]:
-        return self._between(0, len(self) - 1)
+        with self._turn:
+            return iter(self._between(0, len(self) - 1))
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self.read()
@@ -83,30 +96,39 @@ class Events(Sequence[Event]):
 
     async def read(self, first: int = 1, last: int | None = None) -> AsyncIterator[Event]:
         """The events from one seq to another, both included."""
-        first = max(first, self._tail.floor.seq + 1)
-        after = self._tail.after
+        source = self._writer()
+        first = max(first, source.tail.floor.seq + 1)
+        after = source.tail.after
+        here = self._here(source, max(first, after.seq + 1), last)
         if first <= after.seq:
             until = after.seq if last is None else min(last, after.seq)
-            async for event in self._log.read(first, until, after=self._tail.floor):
+            async for event in source.timeline.log.read(first, until, after=source.tail.floor):
                 yield event
-        for event in self._here(max(first, after.seq + 1), last):
+        for event in here:
             yield event
 
-    def _between(self, low: int, high: int) -> Iterator[Event]:
+    def _between(self, low: int, high: int) -> list[Event]:
         """The events at places from 0, by waiting for those that are not in memory."""
-        first, last = self._tail.floor.seq + 1 + low, self._tail.floor.seq + 1 + high
-        after = self._tail.after
+        source = self._writer()
+        floor, after = source.tail.floor, source.tail.after
+        first, last = floor.seq + 1 + low, floor.seq + 1 + high
+        found: list[Event] = []
         if first <= min(last, after.seq):
-            yield from portal().call(self._read_all(first, min(last, after.seq)))
-        yield from self._here(max(first, after.seq + 1), last)
+            found += portal().call(read_all(source, first, min(last, after.seq)))
+        return found + self._here(source, max(first, after.seq + 1), last)
 
-    async def _read_all(self, first: int, last: int) -> list[Event]:
-        return [event async for event in self._log.read(first, last, after=self._tail.floor)]
-
-    def _here(self, first: int, last: int | None) -> Iterator[Event]:
-        committed = self._recording.end.seq
-        end = committed + len(self._recording.pending) if last is None else last
-        yield from self._tail.read(first, min(end, committed))
+    @staticmethod
+    def _here(source: Source, first: int, last: int | None) -> list[Event]:
+        recording = source.recording
+        committed = recording.end.seq
+        end = committed + len(recording.pending) if last is None else last
+        found = list(source.tail.read(first, min(end, committed)))
         if end > committed:
-            events = self._recording.copied_events()
-            yield from (event for event in events if first <= event.seq <= end)
+            found += [each for each in recording.copied_events() if first <= each.seq <= end]
+        return found
+
+
+async def read_all(source: Source, first: int, last: int) -> list[Event]:
+    """The events from one seq to another, read from the store."""
+    reading = source.timeline.log.read(first, last, after=source.tail.floor)
+    return [event async for event in reading]

@@ -7,6 +7,9 @@ Going back to a snapshot keeps these entries: what was done in the world stays d
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from holdfast.errors import UnsupportedValueError, shown
@@ -24,7 +27,30 @@ def checked_key(key: object) -> str:
     if not isinstance(key, str):
         raise TypeError(f"the key of a side effect is a str, not {shown(key)}")
     Store(max_history=0).set(ONCE, key, None)
-    return str(key)
+    return str.__str__(key)
+
+
+_under_way: ContextVar[frozenset[tuple[int, str]]] = ContextVar(
+    "holdfast_once", default=frozenset()
+)
+
+
+@contextmanager
+def not_inside(session: object, key: str) -> Iterator[None]:
+    """Refuse to do a side effect inside itself, which would wait for its own end."""
+    this = (id(session), key)
+    if this in _under_way.get():
+        raise RuntimeError(f"once({key!r}) was called by the function of once({key!r}) itself")
+    token = _under_way.set(_under_way.get() | {this})
+    try:
+        yield
+    finally:
+        _under_way.reset(token)
+
+
+def is_recorded(recording: Recording, key: str) -> bool:
+    """Whether it was done, be that committed or not."""
+    return recording.store.contains(ONCE, key)
 
 
 def is_done(recording: Recording, key: str) -> bool:

@@ -27,9 +27,15 @@ class AgentPart(Recorder):
         self.agent_id = checked_id(agent_id, "agent_id")
         self._space = agent_space(agent_id)
         self._turn = session._turn
-        if not self._store.contains(SESSION, f"{MEMBER}{agent_id}"):
-            member = [(SESSION, f"{MEMBER}{agent_id}", True)]
-            self._record("agent.joined", {AGENT_FIELD: agent_id}, set_=member)
+        with self._turn:
+            self._enter()
+
+    def _enter(self) -> None:
+        # Going back to a moment before it joined, or reloading, takes it out again.
+        member = f"{MEMBER}{self.agent_id}"
+        if not self._store.contains(SESSION, member):
+            joined = {AGENT_FIELD: self.agent_id}
+            self._record("agent.joined", joined, set_=[(SESSION, member, True)])
 
     @property
     def _recording(self) -> Recording:

@@ -16,8 +16,9 @@ from holdfast.sessions.recording import Recording
 from holdfast.snapshots.session_state import MESSAGES, message_key, message_number
 from holdfast.state.diff import Changes, Pair
 
-MISSING = object()
 STARTED = "session.started"
+APPENDED = "message.appended"
+NEVER = 10**12
 
 
 def rebased(ours: Recording, theirs: Recording, their_changes: Iterable[Changes]) -> Recording:
@@ -27,27 +28,46 @@ def rebased(ours: Recording, theirs: Recording, their_changes: Iterable[Changes]
     """
     first = ours.base_next_message
     shift = theirs.next_message - first
+    if brings_back(ours, first):
+        # Messages that were there before have numbers of their own, and nothing moves.
+        first, shift = NEVER, 0
     drafts = [moved(each, first, shift) for each in ours.pending]
     if ours.end.seq == 0 and drafts and drafts[0].type == STARTED:
         # Both found no session and began one. It began once.
         del drafts[0]
-    both = pairs(each.changes for each in drafts) & pairs(their_changes)
+    # What we appended has no number of its own yet, so nobody can have touched it.
+    ours_touched = {
+        (space, key)
+        for space, key in pairs(each.changes for each in ours.pending)
+        if not is_behind(space, key, first)
+    }
+    both = ours_touched & pairs(their_changes)
     result = Recording(theirs.store.fork(), theirs.end)
     for each in drafts:
         result.add(each)
-    different = [
-        pair
-        for pair in both
-        if result.store.get(*pair, MISSING) != theirs.store.get(*pair, MISSING)
-    ]
+    diff = result.store.snapshot().diff(theirs.store.snapshot())
+    changed = {*diff["added"], *diff["removed"], *diff["changed"]}
+    different = sorted(both & changed)
     if different:
         raise ConflictError(
             "another writer changed the same entries: "
-            + ", ".join(f"{space}/{key}" for space, key in sorted(different)[:5])
+            + ", ".join(f"{space}/{key}" for space, key in different[:5])
             + (" and more" if len(different) > 5 else ""),
             different,
         )
     return result
+
+
+def brings_back(ours: Recording, first: int) -> bool:
+    """Whether an event sets messages behind the committed ones that it did not append."""
+    appended: set[str] = set()
+    for event in ours.pending:
+        keys = {key for space, key, _ in event.changes["set"] if space == MESSAGES}
+        if event.type == APPENDED:
+            appended |= keys
+        elif any(is_behind(MESSAGES, key, first) for key in keys - appended):
+            return True
+    return False
 
 
 def moved(event: Draft, first: int, shift: int) -> Draft:
@@ -66,8 +86,13 @@ def moved(event: Draft, first: int, shift: int) -> Draft:
 
 def moved_key(space: str, key: str, first: int, shift: int) -> str:
     """The key of an entry after our messages have moved."""
+    return message_key(int(key) + shift) if is_behind(space, key, first) else key
+
+
+def is_behind(space: str, key: str, first: int) -> bool:
+    """Whether an entry is a message with a certain number or a later one."""
     number = message_number(key) if space == MESSAGES else None
-    return key if number is None or number < first else message_key(number + shift)
+    return number is not None and number >= first
 
 
 def pairs(changes: Iterable[Changes]) -> set[Pair]:

@@ -6,12 +6,14 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from holdfast.errors import UnsupportedValueError, shown
-from holdfast.sessions.recording import Recording, copied
+from holdfast.errors import shown
+from holdfast.sessions.recording import Recording, copied, owned_pair
 from holdfast.snapshots.session_state import MESSAGES, message_key
 from holdfast.state.diff import Changes
 from holdfast.state.store import Store
 from holdfast.values.binary import encode, same
+
+LAST_MESSAGE = 10**12 - 1
 
 
 class Recorder(ABC):
@@ -27,6 +29,10 @@ class Recorder(ABC):
     @abstractmethod
     def _recording(self) -> Recording:
         """What it records into."""
+
+    def _enter(self) -> None:
+        """Called before anything is recorded, with the turn held."""
+        return
 
     def _signed(self, fields: dict[str, Any]) -> dict[str, Any]:
         """A message or an event's data with the name of its agent, where there are several."""
@@ -52,7 +58,13 @@ class Recorder(ABC):
         if not isinstance(message, dict):
             raise TypeError(f"a message is a dict, not {shown(message)}")
         with self._turn:
+            self._enter()
             number = self._recording.next_message
+            if number > LAST_MESSAGE:
+                raise ValueError(
+                    f"the conversation has a message of the number {number - 1}, and none can "
+                    "follow it: remove that one"
+                )
             kept = copied(self._signed(message), f"$.messages[{number}]")
             changes: Changes = {"set": [(MESSAGES, message_key(number), kept)], "delete": []}
             self._recording.record_own("message.appended", None, changes)
@@ -60,6 +72,7 @@ class Recorder(ABC):
     def pop_message(self) -> dict[str, Any] | None:
         """Remove the last message of the conversation and return it; None where there is none."""
         with self._turn:
+            self._enter()
             for key in reversed(self._store.keys(MESSAGES)):
                 message: dict[str, Any] = self._store.get(MESSAGES, key)
                 if self._is_own(message):
@@ -70,6 +83,7 @@ class Recorder(ABC):
     def clear_messages(self) -> None:
         """Remove all messages of the conversation."""
         with self._turn:
+            self._enter()
             found = [key for key, message in self._messages() if self._is_own(message)]
             if found:
                 self._record("message.removed", delete=[(MESSAGES, key) for key in found])
@@ -80,17 +94,19 @@ class Recorder(ABC):
         return [message for _, message in self._messages() if self._is_own(message)]
 
     def _messages(self) -> list[tuple[str, Any]]:
-        keys = self._store.keys(MESSAGES)
-        found = self._store.get_many([(MESSAGES, key) for key in keys])
+        with self._turn:
+            keys = self._store.keys(MESSAGES)
+            found = self._store.get_many([(MESSAGES, key) for key in keys])
         return list(zip(keys, found, strict=True))
 
     # -------------------------------------------------------------------------------- values
 
     def set(self, key: str, value: Any) -> None:
         """Keep a value. One that is equal to what is there is not a change."""
-        self._check_key(key)
+        _, key = owned_pair((self._space, key))
         kept = copied(value, f"$.state.{key}")
         with self._turn:
+            self._enter()
             if self._store.contains(self._space, key):
                 there = self._store.get(self._space, key)
                 if same(encode(there), encode(kept)):
@@ -105,6 +121,7 @@ class Recorder(ABC):
     def delete(self, key: str) -> bool:
         """Remove a value; whether there was one."""
         with self._turn:
+            self._enter()
             if not self._store.contains(self._space, key):
                 return False
             self._record("state.deleted", delete=[(self._space, key)])
@@ -113,8 +130,9 @@ class Recorder(ABC):
     @property
     def state(self) -> dict[str, Any]:
         """All values, by key."""
-        keys = self._store.keys(self._space)
-        values = self._store.get_many([(self._space, key) for key in keys])
+        with self._turn:
+            keys = self._store.keys(self._space)
+            values = self._store.get_many([(self._space, key) for key in keys])
         return dict(zip(keys, values, strict=True))
 
     # -------------------------------------------------------------------------------- events
@@ -128,6 +146,7 @@ class Recorder(ABC):
         if data is None or isinstance(data, dict):
             data = self._signed(data or {}) or data
         with self._turn:
+            self._enter()
             self._recording.record(type, data, changes)
 
     @property
@@ -143,14 +162,3 @@ class Recorder(ABC):
         delete: list[tuple[str, str]] | None = None,
     ) -> None:
         self._recording.record(type_, data, {"set": set_ or [], "delete": delete or []})
-
-    @staticmethod
-    def _check_key(key: object) -> None:
-        if not isinstance(key, str):
-            raise TypeError(f"the key of a value is a str, not {shown(key)}")
-        try:
-            key.encode()
-        except UnicodeEncodeError:
-            raise UnsupportedValueError(
-                f"the key {shown(key)} has a lone surrogate; it is not text that can be stored"
-            ) from None

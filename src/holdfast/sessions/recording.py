@@ -19,8 +19,9 @@ from holdfast.snapshots.session_state import (
     message_key,
     message_number,
 )
-from holdfast.state.diff import Changes
-from holdfast.state.snapshot import Snapshot
+from holdfast.state.batch import check_text
+from holdfast.state.diff import Changes, Pair
+from holdfast.state.snapshot import Snapshot, as_pair, as_row
 from holdfast.state.store import Store
 from holdfast.values.binary import decode, encode
 
@@ -80,8 +81,9 @@ class Recording:
         here.apply(changes)
         after = sum(1 for key in added | removed if here.contains(MESSAGES, key))
         self.message_count += after - before
-        for key in added:
-            self.next_message = max(self.next_message, (message_number(key) or 0) + 1)
+        for number in map(message_number, added):
+            if number is not None:
+                self.next_message = max(self.next_message, number + 1)
         if removed:
             self._step_back()
 
@@ -152,15 +154,28 @@ def owned(changes: Changes | None) -> Changes:
             'changes are a dict of "set" and "delete", as Snapshot.changes() returns it, not '
             f"{shown(changes)}"
         )
-    for space, key, value in changes["set"]:
-        if (space, key) == (SESSION, STATUS):
-            checked_status(value)
-    return {
-        "set": [
-            (space, key, copied(value, f"$.{space}.{key}")) for space, key, value in changes["set"]
-        ],
-        "delete": [(space, key) for space, key in changes["delete"]],
-    }
+    sets = [owned_item(item) for item in changes["set"]]
+    deletes = [owned_pair(pair) for pair in changes["delete"]]
+    return {"set": sets, "delete": deletes}
+
+
+def owned_item(item: object) -> tuple[str, str, Any]:
+    """An entry to set that belongs to nobody else."""
+    row = as_row(item)
+    if len(row) != 3:
+        raise TypeError(f"expected a (namespace, key, value) triple to set, not {shown(item)}")
+    space, key = owned_pair(row[:2])
+    if (space, key) == (SESSION, STATUS):
+        return space, key, checked_status(row[2])
+    return space, key, copied(row[2], f"$.{space}.{key}")
+
+
+def owned_pair(pair: object) -> Pair:
+    """A namespace and a key, as plain text that can be stored."""
+    space, key = as_pair(pair)
+    check_text(space, "namespace")
+    check_text(key, "key")
+    return space, key
 
 
 def checked_type(type_: object) -> str:

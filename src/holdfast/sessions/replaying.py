@@ -49,6 +49,8 @@ class Replay:
             for step in self._of_document(source):
                 yield step
             return
+        if self._first > source._recording.end.seq:
+            return
         floor = (await source.archive.load_manifest(location=source.location)).floor
         first = max(self._first, floor.seq + 1)
         timeline = Timeline(source.state_store, source.location.place)

@@ -131,13 +131,14 @@ class Session(Recorder):
 
     @status.setter
     def status(self, status: str) -> None:
-        if checked_status(status) != self.status:
-            self._record("status.changed", set_=[(SESSION, STATUS, str(status))])
+        wanted = checked_status(status)
+        if wanted != self.status:
+            self._record("status.changed", set_=[(SESSION, STATUS, wanted)])
 
     @property
     def events(self) -> Events:
         """All that happened, in order, with what waits to be committed at the end."""
-        return Events(self._writer.timeline.log, self._writer.tail, self._recording)
+        return Events(lambda: self._writer, self._turn)
 
     @property
     def log(self) -> EventLog:
@@ -225,7 +226,7 @@ class Session(Recorder):
             if self._parent == NOT_LOOKED:
                 self._parent = await newest(self.state_store, self.location)
             if not self.is_dirty:
-                await self._writer.check_floor()
+                await self._writer.check_there()
             saved: list[SessionSnapshot] = []
             snapshot_id = new_id()
 
@@ -267,17 +268,16 @@ class Session(Recorder):
 
     # ----------------------------------------------------------------------- durable moments
 
-    async def restore(self, moment: Moment, *, on_conflict: OnConflict = "raise") -> None:
+    async def restore(self, moment: Moment) -> None:
         """Make the state what it was at a durable snapshot, and commit that.
 
         What waits is committed with it. The log is not shortened: it says that it was done. What
         was done once stays done.
         """
-        checked_choice(on_conflict)
         state, snapshot_id = await self._at(moment)
         changes = once.way_back(state, self._store)
         self._recording.record_own("state.restored", {"snapshot_id": snapshot_id}, changes)
-        await self.commit(on_conflict=on_conflict)
+        await self.commit()
         self._parent = snapshot_id or self._parent
 
     async def fork(
@@ -294,8 +294,8 @@ class Session(Recorder):
         state, snapshot_id = (self.snapshot(), None) if at is None else await self._at(at)
         if session_id is None:
             session_id = f"ses_{new_id()}"
-        location = SnapshotLocation(session_id, self.scope, agent_id or self.agent_id)
-        other = type(self)(await Writer.new(self.state_store, location))
+        owner = self.agent_id if agent_id is None else agent_id
+        location = SnapshotLocation(session_id, self.scope, owner)
         origin = {
             "agent_id": self.agent_id,
             "session_id": self.session_id,
@@ -303,8 +303,9 @@ class Session(Recorder):
             "seq": self._recording.end.seq if at is None and not self.is_dirty else None,
         }
         changes = state.changes(Store(max_history=0).snapshot())
-        other._recording.record_own("session.forked", origin, changes)
         try:
+            other = type(self)(await Writer.new(self.state_store, location))
+            other._recording.record_own("session.forked", origin, changes)
             await other.commit()
         except ConflictError as error:
             raise ConflictError(
@@ -347,17 +348,19 @@ class Session(Recorder):
         effect and that commit does it again on resuming: let the effect itself take ``key`` as its
         idempotency key where it can. Going back to a snapshot does not undo it.
         """
-        once.checked_key(key)
-        async with self._doing.setdefault(key, asyncio.Lock()):
-            if not once.is_done(self._recording, key):
-                await self._catch_up()
-            if not once.is_done(self._recording, key):
-                result = function()
-                if inspect.isawaitable(result):
-                    result = await result
-                once.record_done(self._recording, key, result)
-                await self.commit(on_conflict="rebase")
-            return cast("T", once.result_of(self._recording, key))
+        key = once.checked_key(key)
+        with once.not_inside(self, key):
+            async with self._doing.setdefault(key, asyncio.Lock()):
+                if not once.is_done(self._recording, key):
+                    await self._catch_up()
+                if not once.is_recorded(self._recording, key):
+                    result = function()
+                    if inspect.isawaitable(result):
+                        result = await result
+                    once.record_done(self._recording, key, result)
+                if not once.is_done(self._recording, key):
+                    await self.commit(on_conflict="rebase")
+                return cast("T", once.result_of(self._recording, key))
 
     async def _catch_up(self) -> None:
         async with self._lock:

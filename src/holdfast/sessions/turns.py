@@ -8,6 +8,7 @@ Calls and results are found in messages of the shapes in use: OpenAI's ``tool_ca
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,8 @@ class UnfinishedCall:
     tool: str
 
     def __str__(self) -> str:
-        return f"the call {self.call_id} of {self.tool} in message {self.message} has no result"
+        which = f"the call {self.call_id}" if self.call_id else "a call"
+        return f"{which} of {self.tool} in message {self.message} has no result"
 
 
 class CallLedger:
@@ -36,7 +38,7 @@ class CallLedger:
     def __init__(self) -> None:
         self._seen = Store(max_history=0).snapshot()
         self._calls: dict[str, list[UnfinishedCall]] = {}
-        self._results: dict[str, list[str]] = {}
+        self._results: dict[str, list[tuple[str, str]]] = {}
 
     def unfinished(self, state: Snapshot) -> list[UnfinishedCall]:
         """The calls without a result in a state, in the order of their messages."""
@@ -54,13 +56,21 @@ class CallLedger:
             if space == MESSAGES:
                 self._forget(key)
         self._seen = state
-        answered = {call_id for results in self._results.values() for call_id in results}
-        return [
-            call
-            for key in sorted(self._calls)
-            for call in self._calls[key]
-            if call.call_id not in answered
-        ]
+        results = [each for key in sorted(self._results) for each in self._results[key]]
+        answered = set(results)
+        # Calls without an id are answered in turn, each by one result of their tool's name.
+        unnamed = Counter(each[1] for each in results if not each[0])
+        found = []
+        for key in sorted(self._calls):
+            for call in self._calls[key]:
+                if call.call_id:
+                    is_answered = (call.call_id, "") in answered
+                else:
+                    is_answered = unnamed[call.tool] > 0
+                    unnamed[call.tool] -= 1
+                if not is_answered:
+                    found.append(call)
+        return found
 
     def _forget(self, key: str) -> None:
         self._calls.pop(key, None)
@@ -86,7 +96,7 @@ def calls_of(message: Any) -> Iterator[tuple[str, str]]:
             yield text(part.get("call_id") or part.get("id")), text(part.get("name"))
         for name, id_ in (("toolUse", "toolUseId"), ("functionCall", "id")):
             if isinstance(inner := part.get(name), dict):
-                yield text(inner.get(id_) or inner.get("name")), text(inner.get("name"))
+                yield text(inner.get(id_)), text(inner.get("name"))
     calls = message.get("tool_calls") if isinstance(message, dict) else None
     for call in calls if isinstance(calls, list | tuple) else ():
         if isinstance(call, dict):
@@ -95,19 +105,20 @@ def calls_of(message: Any) -> Iterator[tuple[str, str]]:
             yield text(call.get("id")), text(named.get("name"))
 
 
-def results_of(message: Any) -> Iterator[str]:
-    """Ids of the calls that a message answers."""
+def results_of(message: Any) -> Iterator[tuple[str, str]]:
+    """Ids of the calls that a message answers; of those without one, no id and the tool's name."""
     if isinstance(message, dict) and message.get("tool_call_id") is not None:
-        yield text(message["tool_call_id"])
+        yield text(message["tool_call_id"]), ""
     for part in parts_of(message):
         kind = part.get("type")
         if isinstance(kind, str) and kind.endswith("tool_result"):
-            yield text(part.get("tool_use_id"))
+            yield text(part.get("tool_use_id")), ""
         elif kind == "function_call_output":
-            yield text(part.get("call_id"))
+            yield text(part.get("call_id")), ""
         for name, id_ in (("toolResult", "toolUseId"), ("functionResponse", "id")):
             if isinstance(inner := part.get(name), dict):
-                yield text(inner.get(id_) or inner.get("name"))
+                call_id = text(inner.get(id_))
+                yield call_id, "" if call_id else text(inner.get("name"))
 
 
 def parts_of(message: Any) -> Iterator[dict[str, Any]]:

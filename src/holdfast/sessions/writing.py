@@ -7,6 +7,8 @@ they were written.
 
 from __future__ import annotations
 
+import asyncio
+import random
 import time
 from collections.abc import Callable
 from typing import Literal, Self, TypeAlias
@@ -23,6 +25,7 @@ from holdfast.sessions.recording import Recording
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.founding import founding
 from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.stores.contract import StateStore
@@ -32,10 +35,14 @@ OnConflict: TypeAlias = Literal["raise", "rebase"]
 Record: TypeAlias = Callable[[Position, Snapshot], Put]
 """Makes the record of a snapshot, once its position and its state are known."""
 
+YOURS_WAITS = "Nothing of yours was written, and it still waits"
+YOURS_WAS_WRITTEN = "Yours was written before that, and its answer was lost"
 REBASE = 'await session.commit(on_conflict="rebase") puts it on top where keys differ'
 RELOAD = "await session.reload() drops it and takes what is there"
 
 ATTEMPTS = 16
+LOOK_AFTER = 60.0
+"""Seconds after which a writer looks whether its session is still there."""
 IDLE = 3600.0
 """Seconds after which a writer looks where the log ends before it writes: see `pruning`."""
 
@@ -50,12 +57,17 @@ class Writer:
         timeline: Timeline,
         recording: Recording,
         tail: Tail,
+        manifest: SnapshotManifest,
     ) -> None:
         self.state_store = state_store
         self.location = location
         self.timeline = timeline
         self.recording = recording
         self.tail = tail
+        self.extra = manifest.extra
+        """What somebody put into the manifest before the session began."""
+        self.started_at = manifest.started_at
+        self.is_founded = manifest.started_at is not None
         self.touched = time.time()
 
     @classmethod
@@ -65,40 +77,62 @@ class Writer:
         timeline = Timeline(state_store, location.place)
         opened = await timeline.open()
         tail = Tail(manifest.floor, opened.anchor.position, opened.segments)
-        return cls(state_store, location, timeline, Recording(opened.store, opened.end), tail)
+        recording = Recording(opened.store, opened.end)
+        return cls(state_store, location, timeline, recording, tail, manifest)
 
     @classmethod
     async def new(cls, state_store: StateStore, location: SnapshotLocation) -> Self:
-        """A place where nothing is, as far as this object knows."""
-        await SnapshotArchive(state_store).settle(location)
+        """A place where nothing is; ``ConflictError`` where there is something."""
+        manifest = await SnapshotArchive(state_store).settle(location)
+        if manifest.started_at is not None:
+            raise ConflictError(f"there is a session {location.session_id} already")
         timeline = Timeline(state_store, location.place)
         recording = Recording(Store(max_history=0), Position())
-        return cls(state_store, location, timeline, recording, Tail(Position(), Position(), []))
+        tail = Tail(Position(), Position(), [])
+        return cls(state_store, location, timeline, recording, tail, manifest)
 
     async def write(self, on_conflict: OnConflict, record: Record | None = None) -> None:
         """Write what waits as one segment, and with it the record of a snapshot of it."""
-        for _ in range(ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             if not self.recording.pending:
-                if record is not None:
-                    put = record(self.recording.end, self.recording.base)
-                    await self.state_store.put_many([put])
+                await self._write_rest(record)
                 return
-            if not 0 <= time.time() - self.touched < IDLE and await self.is_behind():
+            # Those who meet again and again take turns.
+            await asyncio.sleep(random.uniform(0, 0.01 * attempt) if attempt else 0)  # noqa: S311
+            idle = time.time() - self.touched
+            if not 0 <= idle < min(LOOK_AFTER, IDLE):
+                await self.check_there()
+            if not 0 <= idle < IDLE and await self.is_behind():
                 await self.meet_others(on_conflict)
-            elif await self._commit(record):
+                continue
+            if await self._commit(record):
                 return
-            else:
-                await self.meet_others(on_conflict)
+            await self.meet_others(on_conflict)
         raise self.stale(f"other writers were first {ATTEMPTS} times")
+
+    async def _write_rest(self, record: Record | None) -> None:
+        """Write what belongs to events that are in the log already."""
+        puts = self._founding()
+        if record is not None:
+            puts.append(record(self.recording.end, self.recording.base))
+        if puts:
+            await self.state_store.put_many(puts)
+        self.is_founded = True
+
+    def _founding(self) -> list[Put]:
+        """What the first commit writes beside its segment."""
+        if self.is_founded or self.started_at is None:
+            return []
+        return founding(self.location, self.started_at, extra=self.extra)
 
     async def _commit(self, record: Record | None) -> bool:
         """Write what waits at the end of the log; False where somebody is there already."""
         recording, timeline = self.recording, self.timeline
         mark = recording.mark()
         sealed = timeline.log.seal(recording.events())
-        more = []
         if recording.end.seq == 0:
-            more = founding(self.location, recording.pending[0].at)
+            self.started_at = recording.pending[0].at
+        more = self._founding()
         if record is not None:
             more.append(record(sealed.end, mark.state))
         try:
@@ -107,6 +141,7 @@ class Writer:
             if error.key not in (None, sealed.put.key):
                 raise
             return False
+        self.is_founded = True
         recording.committed(mark, sealed.end)
         self.tail.add(segments.decoded(sealed.put.key, sealed.put.value))
         self.touched = time.time()
@@ -124,7 +159,7 @@ class Writer:
 
     async def catch_up(self) -> None:
         """Take in what other writers did since, and put one's own on top."""
-        if await self.is_behind():
+        while await self.is_behind():
             await self.meet_others("rebase")
 
     async def meet_others(self, on_conflict: OnConflict) -> None:
@@ -134,19 +169,32 @@ class Writer:
             found = [each async for each in self.timeline.log.segments(recording.end)]
         except NotFoundError as error:
             problem = "other writers were first, and their events are pruned"
-            raise self.stale(problem, ways_out=RELOAD) from error
+            written = YOURS_WAITS if not await self._is_own_stub() else YOURS_WAS_WRITTEN
+            raise self.stale(problem, written=written, ways_out=RELOAD) from error
         if not found:
             raise self.stale("what stood at the end of the log is gone again")
         ids = [event.id for event in found[0].events()]
         if ids == [each.id for each in recording.pending[: len(ids)]]:
             # One's own write, whose answer was lost on the way.
             mark = recording.mark_of(len(ids))
+            if recording.end.seq == 0:
+                self.started_at = recording.pending[0].at
             self._follow(found[:1])
             recording.committed(mark, self.timeline.log.end)
         elif on_conflict == "raise":
             raise self.stale(f"another writer was first and is at event {found[-1].last}")
         else:
             self._rebase(found)
+
+    async def _is_own_stub(self) -> bool:
+        """Whether what is left of the pruned events are one's own."""
+        key = self.timeline.log.key(self.recording.end.seq + 1)
+        entry = await self.state_store.get(key)
+        if entry is None:
+            return False
+        found = segments.decoded(key, entry.value)
+        own = self.recording.events()[: found.last - found.first + 1]
+        return bool(own) and own[-1].hash == found.hash
 
     def _rebase(self, found: list[Segment]) -> None:
         """Take the events of others in, and put one's own on top."""
@@ -156,6 +204,8 @@ class Writer:
         fold(store, theirs)
         there = Recording(store, Position(found[-1].last, found[-1].hash))
         try:
+            if self.recording.end.seq == 0:
+                self.started_at, self.is_founded = found[0].events()[0].at, True
             self.recording = rebased(self.recording, there, theirs)
         except ConflictError as error:
             raise self.stale(str(error), error.conflicts, ways_out=RELOAD) from error
@@ -170,27 +220,29 @@ class Writer:
             self.tail.add(each)
         self.touched = time.time()
 
-    async def check_floor(self) -> None:
-        """Refuse to keep a snapshot at a place that was pruned since this object was there."""
-        floor = (
-            await SnapshotArchive(self.state_store).load_manifest(location=self.location)
-        ).floor
-        if self.recording.end.seq < floor.seq:
-            raise self.stale(f"the events up to {floor.seq} were pruned")
+    async def check_there(self) -> None:
+        """Refuse to go on with what was pruned or deleted since this object was there."""
+        archive = SnapshotArchive(self.state_store)
+        manifest = await archive.load_manifest(location=self.location)
+        if self.recording.end.seq < manifest.floor.seq:
+            problem = f"the events up to {manifest.floor.seq} were pruned"
+            raise self.stale(problem, ways_out=RELOAD)
+        if self.recording.end.seq and manifest.started_at != self.started_at:
+            raise self.stale("it was deleted by somebody else", ways_out=RELOAD)
 
     def stale(
         self,
         what: str,
         conflicts: list[tuple[str, str]] | None = None,
         *,
+        written: str = YOURS_WAITS,
         ways_out: str = f"{REBASE}, {RELOAD}",
     ) -> ConflictError:
         """The error for a session that others have taken further, and the ways out of it."""
         seq = self.recording.end.seq
         return ConflictError(
             f"the session {self.location.session_id} of {self.location.scope_id} could not be "
-            f"committed after event {seq}: {what}. Nothing of yours was written, and it still "
-            f"waits: {ways_out}",
+            f"committed after event {seq}: {what}. {written}: {ways_out}",
             conflicts or (),
             key=self.timeline.log.key(seq + 1),
         )

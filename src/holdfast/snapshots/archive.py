@@ -7,10 +7,14 @@ written, as one event. Either way what is kept of a snapshot is a small record.
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
+import random
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from weakref import WeakValueDictionary
 
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError, shown
 from holdfast.log.chain import linked
@@ -38,6 +42,8 @@ from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Put
 
 REMEMBERED = 8
+IDLE = 3600.0
+"""Seconds after which the end of a log is looked for anew: see `pruning`."""
 ATTEMPTS = 16
 
 
@@ -47,6 +53,8 @@ class Head:
 
     timeline: Timeline
     state: Snapshot
+    started_at: dt.datetime | None
+    seen_at: float
 
 
 class SnapshotArchive:
@@ -64,6 +72,7 @@ class SnapshotArchive:
             )
         self.state_store = state_store
         self._heads: OrderedDict[str, Head] = OrderedDict()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     # ------------------------------------------------------------------------------------ saving
 
@@ -83,9 +92,17 @@ class SnapshotArchive:
         checked_snapshot_id(snapshot_id)
         if not isinstance(snapshot, SessionSnapshot):
             raise TypeError(f"snapshot is a SessionSnapshot, not {shown(snapshot)}")
-        if not is_latest and await self._is_kept(location, snapshot_id, snapshot):
-            return
-        for _ in range(ATTEMPTS):
+        async with self._turns.setdefault(location.place, asyncio.Lock()):
+            await self._save(location, snapshot_id, key, snapshot)
+
+    async def _save(
+        self, location: SnapshotLocation, snapshot_id: str, key: str, snapshot: SessionSnapshot
+    ) -> None:
+        is_latest = key == location.latest
+        for attempt in range(ATTEMPTS):
+            await asyncio.sleep(random.uniform(0, 0.01 * attempt))  # noqa: S311 - takes turns
+            if not is_latest and await self._is_kept(location, snapshot_id, snapshot):
+                return
             head = await self._head(location)
             position, state = await self._placed(location, snapshot, head)
             info = replace(
@@ -93,6 +110,7 @@ class SnapshotArchive:
                 snapshot_id=snapshot_id,
                 scope=location.scope,
                 keyframe=head.timeline.anchor.position.seq,
+                saved_at=now(),
             )
             try:
                 if position is None:
@@ -105,7 +123,7 @@ class SnapshotArchive:
             except BaseException as error:
                 # Whatever failed, what is remembered may not be how it is any more.
                 self._heads.pop(location.place, None)
-                if not isinstance(error, ConflictError) or error.key == key:
+                if not isinstance(error, ConflictError):
                     raise
         raise ConflictError(
             f"other writers were first {ATTEMPTS} times in the session {location.session_id}: "
@@ -116,9 +134,11 @@ class SnapshotArchive:
         self, location: SnapshotLocation, snapshot_id: str, snapshot: SessionSnapshot
     ) -> bool:
         """Whether the history has this very snapshot; another one of its id is a conflict."""
-        there = await self.load_info(location=location, snapshot_id=snapshot_id)
-        if there is None:
+        key = location.snapshot(snapshot_id)
+        entry = await self.state_store.get(key)
+        if entry is None:
             return False
+        there = records.decoded(key, entry.value, location)
         state = await self._state(location, there)
         same = there.tags == snapshot.tags and there.parent_id == snapshot.parent_id
         if same and state.digest == snapshot.digest:
@@ -126,22 +146,32 @@ class SnapshotArchive:
         raise ConflictError(
             f"the history has another snapshot {snapshot_id} in {location.place}, and is never "
             "rewritten: give the new one an id of its own",
-            key=location.snapshot(snapshot_id),
+            key=key,
         )
 
     async def _head(self, location: SnapshotLocation) -> Head:
         """The end of the log, as it was seen last."""
         place = location.place
         head = self._heads.get(place)
+        if head is not None and not await self._is_current(location, head):
+            head = None
         if head is None:
-            await self.settle(location)
+            known = await self.settle(location)
             timeline = Timeline(self.state_store, place)
             opened = await timeline.open()
-            head = self._heads[place] = Head(timeline, opened.store.snapshot())
+            head = Head(timeline, opened.store.snapshot(), known.started_at, time.time())
+            self._heads[place] = head
             while len(self._heads) > REMEMBERED:
                 self._heads.popitem(last=False)
         self._heads.move_to_end(place)
         return head
+
+    async def _is_current(self, location: SnapshotLocation, head: Head) -> bool:
+        """Whether the session is still that one, and its log still has what is remembered."""
+        known = await self.load_manifest(location=location)
+        is_same_session = known.started_at == head.started_at
+        is_fresh = 0 <= time.time() - head.seen_at < IDLE
+        return is_fresh and is_same_session and known.floor.seq <= head.timeline.log.end.seq
 
     async def _placed(
         self, location: SnapshotLocation, snapshot: SessionSnapshot, head: Head
@@ -149,17 +179,15 @@ class SnapshotArchive:
         """Where in this log a snapshot is already, or None and the state to write."""
         end = head.timeline.log.end
         position = snapshot.position
-        if position is not None and snapshot.location == location and position.seq > 0:
-            if position == end:
+        is_here = snapshot.location == location
+        if is_here and position is not None and 0 < position.seq < end.seq:
+            try:
+                there = await head.timeline.load(position.seq, near=snapshot.keyframe)
+            except (NotFoundError, IntegrityError):
+                return None, snapshot.snapshot
+            if there.end == position and is_same(there.store.snapshot(), snapshot.snapshot):
                 return position, snapshot.snapshot
-            if position.seq < end.seq:
-                try:
-                    there = await head.timeline.load(position.seq, near=snapshot.keyframe)
-                except (NotFoundError, IntegrityError):
-                    return None, snapshot.snapshot
-                if there.end == position:
-                    return position, snapshot.snapshot
-        if end.seq and not any(snapshot.snapshot.diff(head.state).values()):
+        if end.seq and is_same(head.state, snapshot.snapshot):
             return end, snapshot.snapshot
         return None, snapshot.snapshot
 
@@ -174,12 +202,14 @@ class SnapshotArchive:
         if timeline.log.end.seq == 0:
             begin = {"agent_id": location.scope_id, "session_id": location.session_id}
             drafts.insert(0, draft("session.started", begin))
-            more = founding.founding(location, drafts[0].at)
+            known = await self.load_manifest(location=location)
+            more = founding.founding(location, drafts[0].at, extra=known.extra)
+            head.started_at = drafts[0].at
         sealed = timeline.log.seal(linked(drafts, timeline.log.end.seq, timeline.log.end.hash))
         info = replace(info, seq=sealed.end.seq, hash=sealed.end.hash)
-        more.append(Put(key, info.encoded(location)))
+        more.append(Put(key, info.encoded(location), if_absent=key != location.latest))
         await timeline.commit(sealed, more)
-        head.state = state
+        head.state, head.seen_at = state, time.time()
         await timeline.keep_keyframes(state)
 
     # ----------------------------------------------------------------------------------- loading
@@ -207,13 +237,13 @@ class SnapshotArchive:
         return None
 
     async def _latest(self, location: SnapshotLocation) -> SnapshotInfo | None:
-        """The one that was made last, be it listed or not."""
+        """The one that was saved last, be it listed or not."""
         found = []
         for key in await self._latest_keys(location):
             entry = await self.state_store.get(key)
             if entry is not None:
                 found.append(records.decoded(key, entry.value, location))
-        return max(found, key=lambda info: info.created_at, default=None)
+        return max(found, key=lambda info: info.saved_at or info.created_at, default=None)
 
     async def _latest_keys(self, location: SnapshotLocation) -> list[str]:
         kept = await newest(self.state_store, location)
@@ -282,14 +312,13 @@ class SnapshotArchive:
     ) -> None:
         """Replace what is known of them all together.
 
-        ``floor`` is what pruning keeps there: it stays as it is, whatever the given one says.
+        ``floor`` and ``started_at`` are the session's own: they stay, whatever is given.
         """
         entry = await self.state_store.get(location.manifest)
-        if entry is not None:
-            there = await self.load_manifest(location=location)
-            manifest = replace(
-                manifest, floor=there.floor, started_at=there.started_at or manifest.started_at
-            )
+        there = await self.load_manifest(location=location)
+        manifest = replace(
+            manifest, floor=there.floor, pruning=there.pruning, started_at=there.started_at
+        )
         given = replace(manifest, updated_at=manifest.updated_at or now())
         await self.state_store.put(
             location.manifest,
@@ -303,7 +332,7 @@ class SnapshotArchive:
     async def delete_snapshot(self, *, location: SnapshotLocation, snapshot_id: str) -> bool:
         """Remove one, also a damaged one; whether there was one.
 
-        Its space comes back when the session is pruned.
+        Its space comes back when a policy prunes what was saved after it.
         """
         removed = await self.state_store.delete(location.snapshot(snapshot_id))
         entry = await self.state_store.get(location.latest)
@@ -333,7 +362,8 @@ class SnapshotArchive:
         removed are gone too. ``moment`` is what ages are counted from, now if None.
         """
         self._heads.pop(location.place, None)
-        await self.settle(location)
+        if not dry_run:
+            await self.settle(location)
         return await prune(self.state_store, location, policy, moment or now(), dry_run=dry_run)
 
     async def verify(self, *, location: SnapshotLocation) -> Verification:
@@ -343,3 +373,8 @@ class SnapshotArchive:
     async def settle(self, location: SnapshotLocation) -> SnapshotManifest:
         """Finish what a crashed writer began: a deletion, or the founding of a session."""
         return await settle(self.state_store, location)
+
+
+def is_same(one: Snapshot, other: Snapshot) -> bool:
+    """Whether two states have the same content."""
+    return not any(one.diff(other).values())

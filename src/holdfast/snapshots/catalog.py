@@ -7,10 +7,11 @@ the next, and the index of an agent's sessions is kept in the order of their beg
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from holdfast.errors import shown
-from holdfast.snapshots.founding import first_key, locations
+from holdfast.snapshots.founding import first_key, locations, moment_of
 from holdfast.snapshots.layout import (
     SnapshotLocation,
     agent_place,
@@ -71,21 +72,35 @@ class Catalog:
         if next_token is not None and not next_token.isascii():
             raise ValueError(f"{shown(next_token)} is no next_token of a page of sessions")
         start = f"{place}{next_token}" if next_token else ""
-        most = None if limit is None else checked_count(limit) + 1
+        if limit is not None:
+            checked_count(limit)
         found: list[SessionEntry] = []
         last = ""
-        async for key in self.state_store.list(place, start_after=start, limit=most):
-            if limit is not None and len(found) == limit:
-                return SessionPage(found, last[len(place) :] if found else next_token)
-            last = key
+        async for key in self._keys(place, start, limit):
             entry = indexed(key)
-            if entry is not None:
-                location, started = entry
-                moment = dt.datetime.fromtimestamp(started / 1000, dt.UTC)
-                found.append(
-                    SessionEntry(location.scope_id, location.session_id, location.scope, moment)
-                )
+            if entry is None:
+                continue
+            if len(found) == limit:
+                return SessionPage(found, last[len(place) :])
+            location, started = entry
+            moment = moment_of(started)
+            found.append(
+                SessionEntry(location.scope_id, location.session_id, location.scope, moment)
+            )
+            last = key
         return SessionPage(found, None)
+
+    async def _keys(self, place: str, start: str, limit: int | None) -> AsyncIterator[str]:
+        """The keys of a place after one, a little more at a time than are wanted."""
+        while True:
+            most = None if limit is None else limit + 1
+            number = 0
+            async for key in self.state_store.list(place, start_after=start, limit=most):
+                number += 1
+                start = key
+                yield key
+            if most is None or number < most:
+                return
 
     async def latest_session(self, agent_id: str) -> SessionEntry | None:
         """The session that an agent started last, or None."""

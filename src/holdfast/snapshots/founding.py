@@ -9,11 +9,15 @@ index, then everything else, then the mark; so whoever meets the mark goes on wi
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
 
 from holdfast.errors import ConflictError, IntegrityError
 from holdfast.log import segments
 from holdfast.log.event_log import EventLog, Position
 from holdfast.log.segments import Segment
+from holdfast.log.timeline import Timeline
 from holdfast.snapshots import manifest
 from holdfast.snapshots.layout import (
     SCOPES,
@@ -30,20 +34,37 @@ from holdfast.stores.entries import Put
 
 AT_ONCE = 100
 NOWHERE = Position()
+NOTHING: Mapping[str, Any] = {}
 
 
-def milliseconds(moment: dt.datetime) -> int:
-    """Milliseconds since the epoch."""
-    return int(moment.timestamp() * 1000)
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def microseconds(moment: dt.datetime) -> int:
+    """Microseconds since the epoch."""
+    return (moment - EPOCH) // dt.timedelta(microseconds=1)
+
+
+def moment_of(started: int) -> dt.datetime:
+    """The moment that microseconds since the epoch stand for."""
+    return EPOCH + dt.timedelta(microseconds=started)
 
 
 def founding(
-    location: SnapshotLocation, started: dt.datetime, floor: Position = NOWHERE
+    location: SnapshotLocation,
+    started: dt.datetime,
+    floor: Position = NOWHERE,
+    extra: Mapping[str, Any] = NOTHING,
 ) -> list[Put]:
-    """What follows the first segment of a session, whose log begins after a position."""
-    beginning = manifest.SnapshotManifest(started_at=started, updated_at=started, floor=floor)
+    """What follows the first segment of a session, whose log begins after a position.
+
+    ``extra`` is what somebody had put into the manifest before.
+    """
+    beginning = manifest.SnapshotManifest(
+        started_at=started, updated_at=started, floor=floor, extra=dict(extra)
+    )
     return [
-        Put(index_key(location, milliseconds(started)), b"{}"),
+        Put(index_key(location, microseconds(started)), b"{}"),
         Put(location.manifest, beginning.encoded()),
     ]
 
@@ -71,35 +92,55 @@ async def first_key(state_store: StateStore, prefix: str, start_after: str) -> s
 
 
 async def delete_session(state_store: StateStore, session_id: str) -> None:
-    """Remove everything of a session. A crash leaves the mark, and the next one goes on."""
+    """Remove everything of a session. A crash leaves the mark, and the next one goes on.
+
+    What is removed is what was there at the beginning, and nothing that another, who has gone on
+    with it meanwhile, may have begun anew under the same id.
+    """
     prefix = session_place(session_id)
-    mark = deleted_key(session_id)
     if await first_key(state_store, prefix, "") is None:
         return
-    await state_store.put(mark, b"{}")
-    for location in await locations(state_store, session_id):
-        await leave_index(state_store, location)
-    # Snapshots first and the log last: what is still listed meanwhile can still be loaded.
-    for part in ("snapshots/", "keyframes/", "log/"):
-        for location in await locations(state_store, session_id):
-            await delete_all(state_store, f"{location.place}{part}", but=mark)
-    await delete_all(state_store, prefix, but=mark)
-    await state_store.delete(mark)
+    mark = deleted_key(session_id)
+    marked = await state_store.put(mark, b"{}")
+    places = await locations(state_store, session_id)
+    doomed = [each for place in places for each in await index_of(state_store, place)]
+    # Snapshots before keyframes before the log: what is still listed can still be loaded.
+    there = await etags(state_store, prefix, but=mark)
+    doomed += sorted(there.items(), key=lambda item: item[0].rpartition("/")[0][-4:] == "/log")
+    # Whoever meets the mark goes on with it, and removes it before anything is begun anew. So as
+    # long as it is there, what was found is what is to go.
+    entry = await state_store.get(mark)
+    if entry is None or entry.etag != marked:
+        return
+    for key, etag in [*doomed, (mark, marked)]:
+        with suppress(ConflictError):
+            await state_store.delete(key, if_match=etag)
 
 
-async def leave_index(state_store: StateStore, location: SnapshotLocation) -> None:
-    """Remove the entries of a session in its agent's index."""
+async def etags(state_store: StateStore, prefix: str, *, but: str = "") -> dict[str, str]:
+    """What is below a prefix now, each with its etag."""
+    keys = [key async for key in state_store.list(prefix) if key != but]
+    found: dict[str, str] = {}
+    for start in range(0, len(keys), AT_ONCE):
+        entries = await state_store.get_many(keys[start : start + AT_ONCE])
+        found.update((key, entry.etag) for key, entry in entries.items())
+    return found
+
+
+async def index_of(state_store: StateStore, location: SnapshotLocation) -> list[tuple[str, str]]:
+    """The entries of a session in its agent's index, with their etags."""
     entry = await state_store.get(location.manifest)
+    keys = []
     try:
         known = None if entry is None else manifest.decoded(location.manifest, entry.value)
     except IntegrityError:
         known = None
     if known is not None and known.started_at is not None:
-        started = milliseconds(known.started_at)
-        if await state_store.delete(index_key(location, started)):
-            return
-    for key in await index_entries(state_store, location):
-        await state_store.delete(key)
+        keys = [index_key(location, microseconds(known.started_at))]
+    found = await state_store.get_many(keys)
+    if not found:
+        found = await state_store.get_many(await index_entries(state_store, location))
+    return [(key, entry.etag) for key, entry in found.items()]
 
 
 async def index_entries(state_store: StateStore, location: SnapshotLocation) -> list[str]:
@@ -122,23 +163,43 @@ async def settle(state_store: StateStore, location: SnapshotLocation) -> manifes
     if mark in found and state_store.writable:
         await delete_session(state_store, location.session_id)
         return manifest.SnapshotManifest()
+    known = manifest.SnapshotManifest()
     if location.manifest in found:
-        return manifest.decoded(location.manifest, found[location.manifest].value)
+        known = manifest.decoded(location.manifest, found[location.manifest].value)
+        if known.started_at is not None:
+            return known
     first = await first_segment(state_store, location)
     if first is None:
-        if state_store.writable:
-            # Keyframes come before the log that they belong to where a document is imported.
-            await delete_all(state_store, f"{location.place}keyframes/", but=mark)
-        return manifest.SnapshotManifest()
-    moment = first.events()[0].at
+        floor = await lone_keyframe(state_store, location)
+        if floor is None:
+            return known
+        moment = dt.datetime.now(dt.UTC)
+    else:
+        await check_beginning(state_store, location, first)
+        floor = Position(first.first - 1, first.prev)
+        moment = first.events()[0].at
     for key in await index_entries(state_store, location):
         if entry := indexed(key):
-            moment = dt.datetime.fromtimestamp(entry[1] / 1000, dt.UTC)
-    floor = Position(first.first - 1, first.prev)
-    puts = founding(location, moment, floor)
+            moment = moment_of(entry[1])
+    puts = founding(location, moment, floor, known.extra)
     if state_store.writable:
         await state_store.put_many(puts)
     return manifest.decoded(location.manifest, puts[-1].value)
+
+
+async def check_beginning(
+    state_store: StateStore, location: SnapshotLocation, first: Segment
+) -> None:
+    """Refuse a log that begins nowhere: no state leads to its first event."""
+    if first.first == 1:
+        return
+    timeline = Timeline(state_store, location.place)
+    if first.first - 1 not in await timeline.keyframe_seqs(last=first.first - 1):
+        raise IntegrityError(
+            f"the log in {location.place} begins at event {first.first}, and nothing says what was "
+            "before it. So it looks where a writer went on with a session that was deleted: delete "
+            "the session again, or restore it from a backup"
+        )
 
 
 async def first_segment(state_store: StateStore, location: SnapshotLocation) -> Segment | None:
@@ -152,17 +213,18 @@ async def first_segment(state_store: StateStore, location: SnapshotLocation) -> 
     return None
 
 
-async def delete_all(state_store: StateStore, prefix: str, *, but: str) -> None:
-    """Remove what is there now, and nothing that somebody writes meanwhile."""
-    start = ""
-    while True:
-        keys = [key async for key in state_store.list(prefix, start_after=start, limit=AT_ONCE)]
-        for key, entry in (await state_store.get_many(keys)).items():
-            if key != but:
-                try:
-                    await state_store.delete(key, if_match=entry.etag)
-                except ConflictError:
-                    continue
-        if len(keys) < AT_ONCE:
-            return
-        start = keys[-1]
+async def lone_keyframe(state_store: StateStore, location: SnapshotLocation) -> Position | None:
+    """The position of the last keyframe of a log of which nothing else is left, or None.
+
+    Without a snapshot that it is for, it is what a crashed import left: that goes.
+    """
+    timeline = Timeline(state_store, location.place)
+    seqs = await timeline.keyframe_seqs()
+    if not seqs:
+        return None
+    if await first_key(state_store, location.history, "") or await state_store.get(location.latest):
+        frame = await timeline.keyframe(seqs[-1])
+        return Position(frame.seq, frame.hash)
+    for seq in seqs if state_store.writable else ():
+        await state_store.delete(timeline.key(seq))
+    return None

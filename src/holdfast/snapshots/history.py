@@ -27,15 +27,15 @@ async def newest_first(state_store: StateStore, location: SnapshotLocation) -> A
     span = FIRST_SPAN
     while True:
         # What is ahead of this clock, or has ids of another kind, is in the first span.
-        lower = first_id(moment - span) if moment > span else ""
+        lower = from_moment(location, moment - span)
         found = await page(state_store, location, lower, upper, PAGE)
         if len(found) == PAGE:
             if span > SHORTEST:
                 span = max(SHORTEST, span // 16)
                 continue
             found = await page(state_store, location, lower, upper, None)
-        for snapshot_id in reversed(found):
-            yield snapshot_id
+        for key in reversed(found):
+            yield location.snapshot_id(key)
         if not lower:
             return
         upper, moment = lower, moment - span
@@ -47,19 +47,19 @@ async def newest(state_store: StateStore, location: SnapshotLocation) -> str | N
     """The id of the newest kept snapshot, or None."""
     high = time.time_ns() // 1_000_000
     span = FIRST_SPAN
-    lower = first_id(high - span)
+    lower = from_moment(location, high - span)
     while not (found := await page(state_store, location, lower, None, MANY)) and lower:
         high -= span
         span *= 8
-        lower = first_id(high - span) if high > span else ""
+        lower = from_moment(location, high - span)
     if not found:
         return None
     # After the last one found there may be more, up to the time that is known to be empty.
     last, is_more = found[-1], len(found) == MANY
     while is_more:
-        low = moment_of(last)
+        low = moment_of(location.snapshot_id(last))
         middle = (low + high) // 2
-        start = max(last, first_id(middle) if high - low > SHORTEST else "")
+        start = max(last, from_moment(location, middle) if high - low > SHORTEST else "")
         found = await page(state_store, location, start, None, MANY)
         if found:
             last, is_more = found[-1], len(found) == MANY
@@ -67,7 +67,7 @@ async def newest(state_store: StateStore, location: SnapshotLocation) -> str | N
             high = middle
         else:
             is_more = False
-    return last
+    return location.snapshot_id(last)
 
 
 async def page(
@@ -77,15 +77,18 @@ async def page(
     upper: str | None,
     limit: int | None,
 ) -> list[str]:
-    """The ids after one bound and up to another, oldest first."""
-    start = f"{location.history}{lower}" if lower else ""
+    """The keys after one and up to another, oldest first."""
     found = []
-    async for key in state_store.list(location.history, start_after=start, limit=limit):
-        snapshot_id = location.snapshot_id(key)
-        if upper is not None and snapshot_id > upper:
+    async for key in state_store.list(location.history, start_after=lower, limit=limit):
+        if upper is not None and key > upper:
             break
-        found.append(snapshot_id)
+        found.append(key)
     return found
+
+
+def from_moment(location: SnapshotLocation, millisecond: int) -> str:
+    """What comes before the keys of all snapshots from a moment on; empty for the first moment."""
+    return f"{location.history}{first_id(millisecond)}" if millisecond > 0 else ""
 
 
 def first_id(millisecond: int) -> str:

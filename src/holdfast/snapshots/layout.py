@@ -24,9 +24,9 @@ AGENT = "agent"
 MULTI_AGENT = "multi_agent"
 SCOPES = (AGENT, MULTI_AGENT)
 LONGEST_ID = 256
-# Milliseconds since the epoch are counted down from here, so that the newest comes first.
-END_OF_TIME = 10**15 - 1
-INDEXED = re.compile(r"([0-9]{15})_(.+)")
+# Microseconds since the epoch are counted down from here, so that the newest comes first.
+END_OF_TIME = 10**18 - 1
+INDEXED = re.compile(r"([0-9]{18})_(.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,11 @@ class SnapshotLocation:
     scope_id: str = ""
 
     def __post_init__(self) -> None:
-        checked_id(self.session_id, "session_id")
+        object.__setattr__(self, "session_id", checked_id(self.session_id, "session_id"))
         if self.scope not in SCOPES:
             raise ValueError(f"a scope is one of {', '.join(SCOPES)}, not {shown(self.scope)}")
-        checked_id(self.scope_id, "scope_id")
+        object.__setattr__(self, "scope", str.__str__(self.scope))
+        object.__setattr__(self, "scope_id", checked_id(self.scope_id, "scope_id"))
 
     @property
     def place(self) -> str:
@@ -88,9 +89,9 @@ def deleted_key(session_id: str) -> str:
 
 
 def index_key(location: SnapshotLocation, started: int) -> str:
-    """The entry of a session in the index, by when it started, in milliseconds since the epoch."""
+    """The entry of a session in the index, by when it started, in microseconds since the epoch."""
     place = agent_place(location.scope_id)
-    return f"{place}{END_OF_TIME - started:015}_{quoted(location.session_id)}/{location.scope}"
+    return f"{place}{END_OF_TIME - started:018}_{quoted(location.session_id)}/{location.scope}"
 
 
 def indexed(key: str) -> tuple[SnapshotLocation, int] | None:
@@ -101,7 +102,10 @@ def indexed(key: str) -> tuple[SnapshotLocation, int] | None:
     found = INDEXED.fullmatch(parts[3])
     if found is None:
         return None
-    location = SnapshotLocation(unquote(found[2]), parts[4], unquote(parts[1]))
+    try:
+        location = SnapshotLocation(unquote(found[2]), parts[4], unquote(parts[1]))
+    except ValueError:
+        return None
     return location, END_OF_TIME - int(found[1])
 
 
@@ -110,7 +114,10 @@ def located(key: str) -> SnapshotLocation | None:
     parts = key.split("/")
     if len(parts) < 6 or parts[0] != "sessions" or parts[2] != "scopes" or parts[3] not in SCOPES:
         return None
-    return SnapshotLocation(unquote(parts[1]), parts[3], unquote(parts[4]))
+    try:
+        return SnapshotLocation(unquote(parts[1]), parts[3], unquote(parts[4]))
+    except ValueError:
+        return None
 
 
 def quoted(text: str) -> str:
@@ -138,7 +145,7 @@ def checked_id(text: object, what: str) -> str:
         raise ValueError(
             f"{what} has a lone surrogate, which no encoding can write down: {shown(text)}"
         ) from None
-    return str(text)
+    return str.__str__(text)  # also of a str enum
 
 
 def checked_snapshot_id(text: object) -> str:
@@ -150,7 +157,7 @@ def checked_snapshot_id(text: object) -> str:
             "snapshot_id is made of letters, digits, - and _, as in "
             f"019a8b5e-6f00-7000-8000-000000000000, not {shown(text)}"
         )
-    return str(text)
+    return str.__str__(text)
 
 
 def checked_count(limit: object) -> int:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from holdfast.errors import IntegrityError, InvalidDocumentError
+from holdfast.errors import IntegrityError, InvalidDocumentError, shown
 from holdfast.log.event_log import Position
 from holdfast.log.events import read_time, time_text
 from holdfast.snapshots import sealed
 
 SCHEMA_VERSION = 1
-KNOWN = {"schema_version", "started_at", "updated_at", "floor"}
+KNOWN = {"schema_version", "started_at", "updated_at", "floor", "pruning"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,39 +27,48 @@ class SnapshotManifest:
     started_at: dt.datetime | None = None
     updated_at: dt.datetime | None = None
     floor: Position = field(default_factory=Position)
+    pruning: Position | None = None
+    """The floor to be, while snapshots are being pruned."""
     extra: dict[str, Any] = field(default_factory=dict)
 
     def encoded(self) -> bytes:
         """The bytes that are stored."""
-        return sealed.encoded(
-            {
-                **self.extra,
-                "schema_version": self.schema_version,
-                "started_at": self.started_at and time_text(self.started_at),
-                "updated_at": self.updated_at and time_text(self.updated_at),
-                "floor": {"seq": self.floor.seq, "hash": self.floor.hash},
-            }
-        )
+        content = {
+            **self.extra,
+            "schema_version": self.schema_version,
+            "started_at": self.started_at and time_text(self.started_at),
+            "updated_at": self.updated_at and time_text(self.updated_at),
+            "floor": asdict(self.floor),
+        }
+        if self.pruning is not None:
+            content["pruning"] = asdict(self.pruning)
+        return sealed.encoded(content)
 
 
 def decoded(key: str, data: bytes) -> SnapshotManifest:
     """A manifest from its bytes. ``IntegrityError`` names the key of one that is damaged."""
     tree = sealed.decoded(key, data, "manifest")
+    version = tree.get("schema_version")
+    if "schema_version" in tree and type(version) is not int:
+        raise damaged(key, f"its schema_version is {shown(version)}")
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise InvalidDocumentError(
+            f"{key} was written by a newer Holdfast (schema {version}, known is {SCHEMA_VERSION}): "
+            "upgrade this one"
+        )
     try:
-        if tree["schema_version"] > SCHEMA_VERSION:
-            raise InvalidDocumentError(
-                f"{key} was written by a newer Holdfast (schema {tree['schema_version']}, known is "
-                f"{SCHEMA_VERSION}): upgrade this one"
-            )
         return SnapshotManifest(
             schema_version=tree["schema_version"],
             started_at=tree["started_at"] and read_time(tree["started_at"]),
             updated_at=tree["updated_at"] and read_time(tree["updated_at"]),
             floor=Position(tree["floor"]["seq"], tree["floor"]["hash"]),
+            pruning=Position(**tree["pruning"]) if "pruning" in tree else None,
             extra={name: value for name, value in tree.items() if name not in KNOWN},
         )
-    except (KeyError, TypeError) as error:
+    except KeyError as error:
         raise damaged(key, f"it lacks {error}") from error
+    except (TypeError, ValueError) as error:
+        raise damaged(key, f"it is not as it should be: {error}") from error
 
 
 def damaged(key: str, problem: str) -> IntegrityError:

@@ -5,12 +5,13 @@ none is removed, the *floor*, the log stays as it is. Kept snapshots before it g
 and the events up to it go. A crash between any two steps loses nothing that is kept:
 
     1. keyframes at the kept snapshots up to the floor        more ways to the same states
-    2. the records of the others are deleted                  each by itself
-    3. the floor is written into the manifest                 from here on the events are gone
-    4. segments up to the floor become stubs, keyframes that nothing needs are deleted
-    5. stubs that are a day old are deleted
+    2. the floor to be is noted in the manifest               so that whoever is next goes on
+    3. the records of the others are deleted                  each by itself
+    4. the floor is written into the manifest                 from here on the events are gone
+    5. segments up to the floor become stubs, keyframes that nothing needs are deleted
+    6. stubs that are a day old are deleted
 
-Whoever prunes next goes on with 4 where a crash left it. A stub holds the place of its segment: a
+Whoever prunes next goes on where a crash left it. A stub holds the place of its segment: a
 writer that was last here before the pruning meets it and gets its ``ConflictError``. A writer that
 was idle for longer than an hour looks where the log ends before it writes (`sessions`), so no stub
 is needed after a day.
@@ -60,7 +61,8 @@ async def prune(
     removed = [info for info in there if info.snapshot_id not in keep]
     before = await read_manifest(state_store, location)
     latest = await read_latest(state_store, location)
-    floor = new_floor(kept, removed, latest) or before.floor
+    floors = (before.floor, before.pruning, new_floor(kept, removed, latest))
+    floor = max((each for each in floors if each is not None), key=lambda each: each.seq)
     result = Pruned(
         [info.snapshot_id for info in kept],
         [info.snapshot_id for info in removed],
@@ -76,10 +78,12 @@ async def prune(
         needed.append(latest)
     for info in sorted(needed, key=lambda each: each.seq):
         await write_keyframe(timeline, info)
+    if floor.seq > before.floor.seq:
+        await note_floor(state_store, location, floor, moment, is_reached=False)
     for info in removed:
         await state_store.delete(location.snapshot(info.snapshot_id))
     if floor.seq > before.floor.seq:
-        await raise_floor(state_store, location, floor, moment)
+        await note_floor(state_store, location, floor, moment, is_reached=True)
     if floor.seq:
         await stub_segments(state_store, timeline, floor, moment)
         await drop_keyframes(state_store, timeline, floor, needed, spared[-1:])
@@ -135,16 +139,22 @@ async def write_keyframe(timeline: Timeline, info: SnapshotInfo) -> None:
         await timeline.write_keyframe_at(there.end, there.store.snapshot(), there.anchor)
 
 
-async def raise_floor(
-    state_store: StateStore, location: SnapshotLocation, floor: Position, moment: dt.datetime
+async def note_floor(
+    state_store: StateStore,
+    location: SnapshotLocation,
+    floor: Position,
+    moment: dt.datetime,
+    *,
+    is_reached: bool,
 ) -> None:
-    """Write into the manifest where the log begins now."""
+    """Write into the manifest where the log begins now, or is about to begin."""
     while True:
         entry = await state_store.get(location.manifest)
         there = await read_manifest(state_store, location)
         if there.floor.seq >= floor.seq:
             return
-        data = replace(there, floor=floor, updated_at=moment).encoded()
+        noted = replace(there, updated_at=moment, pruning=None if is_reached else floor)
+        data = (replace(noted, floor=floor) if is_reached else noted).encoded()
         try:
             if entry is None:
                 await state_store.put(location.manifest, data, if_absent=True)
@@ -195,6 +205,7 @@ async def drop_keyframes(
     for seq in sorted(wanted | {seq for seq in there if seq > floor.seq}):
         if seq in there:
             wanted |= set((await timeline.keyframe(seq)).chain)
-    for seq in there:
+    # The last first: what builds on another must not be left without it.
+    for seq in reversed(there):
         if seq <= floor.seq and seq not in wanted:
             await state_store.delete(timeline.key(seq))

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.errors import InvalidDocumentError, shown
+from holdfast.errors import shown
 from holdfast.log.event_log import Position
 from holdfast.log.events import read_time, time_text
 from holdfast.snapshots import sealed
-from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.layout import SnapshotLocation, checked_snapshot_id
 
 WHAT = "snapshot record"
 
@@ -44,6 +44,10 @@ class SnapshotInfo:
     """The seq of the keyframe before it when it was saved, 0 for none."""
     unfinished: bool = False
     """Whether a tool call had no result yet: no model accepts such a conversation."""
+    source_environment: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    saved_at: dt.datetime | None = None
+    """When it was written, where that is not when it was made."""
 
     @property
     def position(self) -> Position:
@@ -72,6 +76,12 @@ class SnapshotInfo:
             content["tags"] = self.tags
         if self.unfinished:
             content["unfinished"] = True
+        if self.source_environment is not None:
+            content["source_environment"] = self.source_environment
+        if self.extra:
+            content["extra"] = self.extra
+        if self.saved_at is not None:
+            content["saved_at"] = time_text(self.saved_at)
         if self.agent_id != location.scope_id:
             content["agent_id"] = self.agent_id
         if self.session_id != location.session_id:
@@ -98,9 +108,13 @@ def decoded(key: str, data: bytes, location: SnapshotLocation) -> SnapshotInfo:
             hash=tree["hash"],
             keyframe=tree["keyframe"],
             unfinished=tree.get("unfinished", False),
+            source_environment=tree.get("source_environment"),
+            extra=tree.get("extra", {}),
+            saved_at=read_time(tree["saved_at"]) if "saved_at" in tree else None,
         )
-    except (KeyError, InvalidDocumentError) as error:
-        raise sealed.damaged(key, WHAT, f"it lacks {error}") from error
+        checked_snapshot_id(info.snapshot_id)
+    except (KeyError, TypeError, ValueError) as error:
+        raise sealed.damaged(key, WHAT, f"it is not as it should be: {error}") from error
     if key != location.latest and key != location.snapshot(info.snapshot_id):
         raise sealed.damaged(key, WHAT, f"it is that of the snapshot {info.snapshot_id}")
     return info
@@ -122,4 +136,4 @@ def checked_tags(tags: object) -> dict[str, str]:
                 raise ValueError(
                     f"the tag {shown(name)} has a lone surrogate, which no encoding can write down"
                 ) from None
-    return {str(name): str(value) for name, value in tags.items()}
+    return {str.__str__(name): str.__str__(value) for name, value in tags.items()}

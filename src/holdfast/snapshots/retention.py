@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.errors import shown
@@ -75,10 +75,10 @@ def age_order(snapshot: SnapshotInfo) -> tuple[dt.datetime, str]:
 
 def one_of_each(newest_first: list[SnapshotInfo], count: int, form: str) -> set[str]:
     """The newest of each of so many of the latest periods that have one."""
-    period: Callable[[SnapshotInfo], str] = lambda each: each.created_at.strftime(form)  # noqa: E731
     found: dict[str, str] = {}
     for each in newest_first:
-        if len(found) == count and period(each) not in found:
+        period = each.created_at.astimezone(dt.UTC).strftime(form)
+        if len(found) == count and period not in found:
             break
-        found.setdefault(period(each), each.snapshot_id)
+        found.setdefault(period, each.snapshot_id)
     return set(found.values()) if count else set()

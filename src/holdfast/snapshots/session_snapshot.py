@@ -11,7 +11,7 @@ from holdfast.errors import shown
 from holdfast.ids import new_id
 from holdfast.log.event_log import Position
 from holdfast.log.events import Event
-from holdfast.snapshots import document
+from holdfast.snapshots import document, document_reading
 from holdfast.snapshots.layout import AGENT, SnapshotLocation, checked_snapshot_id
 from holdfast.snapshots.migrations import SCHEMA_VERSION
 from holdfast.snapshots.records import SnapshotInfo, checked_tags
@@ -143,9 +143,8 @@ class SessionSnapshot:
         ``allow_modified`` is for one that was changed on purpose: its digest and chain are made
         anew.
         """
-        fields, base, extra = document.read(tree, allow_modified=allow_modified)
+        fields, base, extra = document_reading.read(tree, allow_modified=allow_modified)
         fields["snapshot"] = fields.pop("state")
-        del fields["digest"]
         return cls(base=base, extra=extra, **fields)
 
     def info(self) -> SnapshotInfo:
@@ -166,6 +165,8 @@ class SessionSnapshot:
             hash=position.hash,
             keyframe=self.keyframe,
             unfinished=self.unfinished,
+            source_environment=self.source_environment,
+            extra=self.extra,
         )
 
 
@@ -184,4 +185,6 @@ def loaded(info: SnapshotInfo, state: Snapshot) -> SessionSnapshot:
         position=info.position,
         keyframe=info.keyframe,
         unfinished=info.unfinished,
+        source_environment=info.source_environment,
+        extra=info.extra,
     )

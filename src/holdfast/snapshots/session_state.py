@@ -44,9 +44,9 @@ def agent_space(agent_id: str) -> str:
 
 def checked_status(status: object) -> str:
     """A status, or a refusal that lists what there is."""
-    if status not in STATUSES:
+    if not isinstance(status, str) or status not in STATUSES:
         raise ValueError(f"a status is one of {', '.join(STATUSES)}, not {shown(status)}")
-    return str(status)
+    return str.__str__(status)  # also of a str enum
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ class Verifier:
             if each.is_pruned:
                 if each.last > floor.seq:
                     self._wrong(each.key, "it is a stub, but its events were not pruned")
+                    self.known = False
                 continue
             for event in each.events():
                 self.result.events += 1
@@ -86,6 +87,9 @@ class Verifier:
                     self._check_keyframe(event.seq)
         for key, info in infos:
             self._check_record(key, info, floor, end)
+        for seq in self.frames:
+            if seq > end.seq:
+                self._wrong(self.timeline.key(seq), f"the log ends at {end.seq}, before it")
         return self.result
 
     async def _floor(self) -> Position:

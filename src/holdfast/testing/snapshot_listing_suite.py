@@ -190,7 +190,7 @@ class ListingSnapshotsSuite:
         elsewhere = SnapshotLocation("ses_other", scope_id=LOCATION.scope_id)
         async with opened(new_storage) as storage:
             first = SnapshotManifest(
-                started_at=moment, updated_at=moment, extra={"owner": "Grüße", "counts": [1, None]}
+                updated_at=moment, extra={"owner": "Grüße", "counts": [1, None]}
             )
             second = dataclasses.replace(first, extra={"note": {"of": "mine"}})
             for manifest in (first, second):

@@ -43,7 +43,7 @@ NEXT_LARGE = f"SELECT coalesce(max(rowid), 0) + 1 FROM entries WHERE rowid < {SM
 NEXT_SMALL = f"SELECT max(coalesce(max(rowid), 0), {SMALL_FROM}) + 1 FROM entries"  # noqa: S608
 INSERT = "INSERT INTO entries (rowid, key, etag, value) VALUES (({next}), ?, ?, ?) ON CONFLICT "
 REPLACE = "(key) DO UPDATE SET etag = excluded.etag, value = excluded.value"
-PUT_MATCH = "UPDATE entries SET etag = ?, value = ? WHERE key = ? AND etag = ?"
+REMOVE_MATCH = "DELETE FROM entries WHERE key = ? AND etag = ?"
 
 HINTS = {
     sqlite3.SQLITE_BUSY: "another process holds its lock: try again, or wait longer with ?timeout=",
@@ -95,7 +95,7 @@ class SqliteStateStore(Backend):
         return await self._read(read, {})
 
     async def _put(self, put: Put) -> str:
-        return await self._write(lambda database: written(database, put))
+        return (await self._put_many([put]))[0]
 
     async def _put_many(self, puts: Sequence[Put]) -> list[str]:
         def write(database: sqlite3.Connection) -> list[str]:
@@ -200,9 +200,10 @@ def written(database: sqlite3.Connection, put: Put) -> str:
     etag = new_etag()
     insert = INSERT.format(next=NEXT_LARGE if len(put.value) > LARGE else NEXT_SMALL)
     if put.if_match is not None:
-        values = (etag, put.value, put.key, put.if_match)
-        if not database.execute(PUT_MATCH, values).rowcount:
+        if not database.execute(REMOVE_MATCH, (put.key, put.if_match)).rowcount:
             raise not_matching(put.key, put.if_match, etag_of(database, put.key))
+        # Anew rather than in its place: a small one there would leave its page half empty.
+        database.execute(f"{insert} DO NOTHING", (put.key, etag, put.value))
     elif put.if_absent:
         nothing = f"{insert} DO NOTHING"
         if not database.execute(nothing, (put.key, etag, put.value)).rowcount:

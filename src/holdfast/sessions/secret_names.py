@@ -1,0 +1,255 @@
+"""Names that say that a secret follows: ``password``, ``api_key``, ``access_token``.
+
+The words are those of detect-secrets' keyword detector and some more. A name counts by how it
+ends, so that ``secret_name`` and ``max_tokens`` are none; and of a value only what could be a
+secret counts, so that ``"password": "required"`` and ``password = get_password()`` are none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+MARK = re.compile(r"\[redacted: [^\[\]\n]{1,60}\]")
+
+# Words that make a name a secret's wherever it ends in them, also glued to others: PGPASSWORD.
+GLUED = ("password", "passwd", "passphrase", "secret", "api_?key")
+MORE = (
+    *("access_?key", "encryption_?key", "signing_?key", "passcode", "passwort", "kennwort"),
+    "mot_de_passe",
+)
+ENDING = (
+    r"(?:_(?:values?|plain|text|plaintext|raw|prod|production|dev|staging|live|old|new|hash|\d+))*"
+)
+# A name that ends in one of these holds a secret only if its value looks like one by itself.
+WEAK = re.compile(rf"(?:.*_)?(?:token|authorization|credentials?){ENDING}")
+# What comes before makes it something else: the next page, the end of a text.
+OTHER_TOKENS = re.compile(
+    r"(?:.*_)?(?:next|previous|prev|page|continuation|cont|resume|sync|start|begin|first|last|stop|"
+    r"end|eos|bos|pad|unk|sep|cls|mask|special|max|min|each|per|by|nft|cancel|cancellation|"
+    rf"stream|delta|prompt|completion|input|output|reasoning)_token{ENDING}"
+)
+QUESTIONS = re.compile(
+    r"(?:is|has|no|show|hide|use|uses|forgot|forgotten|lost|reset|change|changed|requires?|needs?|"
+    r"invalid|wrong|incorrect|missing|enter|your|verify|check|validate|hash|get|set)_.*"
+)
+PLACEHOLDERS = frozenset(
+    re.findall(
+        r"\S+",
+        """
+        none null nil undefined true false yes no on off str string text bytes any optional required
+        password passwd token api_key apikey key hidden redacted removed masked secretstr unknown
+        empty unset missing invalid valid expired enabled disabled private public include omit
+        same-origin bearer basic oauth oauth2 jwt saml value tbd todo n/a wrong incorrect
+        your_password your_api_key your-api-key your-api-key-here your_api_key_here your_token
+        your-token
+        """,
+    )
+)
+TEMPLATE = re.compile(
+    r"\{.*\}|<.*>|\$\{.*\}|\$\(.*\)|\$[A-Z_][A-Z0-9_]*|%[A-Z_]\w*%|x{3,}|X[X-]{2,}|\.+"
+)
+TYPES = re.compile(r"(?:\w*(?:[Ss]tr|String|Type|Token|Key|Field|Secret|Bytes)|Optional|Union)")
+
+NEAR = 400
+# The words as they stand in texts: looked for one by one, which is many times faster than at once.
+STEMS = (
+    *("password", "passwort", "passwd", "passphrase", "passcode", "kennwort", "mot de passe"),
+    *("mot_de_passe", "pwd", "secret", "token", "contrase", "credential", "authorization"),
+)
+BEFORE_KEY = (
+    *("api", "auth", "service", "account", "db", "database", "priv", "private", "client"),
+    *("access", "encryption", "signing"),
+)
+BEFORE_PASS = ("db", "database", "key")
+HIT = re.compile(
+    rf"{'|'.join(STEMS)}|(?:{'|'.join(BEFORE_KEY)})[_\-. ]?key"
+    rf"|(?:{'|'.join(BEFORE_PASS)})[_-]?pass",
+    re.IGNORECASE,
+)
+NAME_CHARS = re.compile(r"[\w\-]*")
+
+OPERATOR = re.compile(
+    r"""(?P<close> \\*["'`]? \]? )
+        (?P<op> [ \t]{0,4} (?: := | => | ={1,3} | !==? | : (?!//) ) [ \t]{0,4}
+          | [ \t]+ (?:is|was|ist|es|est) [ \t]*:?[ \t]+
+          | > | [ \t]+ )""",
+    re.VERBOSE,
+)
+QUOTED = re.compile(
+    r"""@? [frbuFRBU]{0,2} (?P<quote> \\*["'`] ) (?P<value> (?: (?!(?P=quote)) (?:\\.|[^\n]) )+? )
+        (?P=quote)""",
+    re.VERBOSE,
+)
+BARE = re.compile(r"[^\s\"'`,;&<>()\[\]{}|\\]{4,512}")
+BETWEEN_TAGS = re.compile(r"[^<>\n]{1,512}(?=</)")
+REFERENCE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+CONNECTION = re.compile(
+    r"\b(?:host|server|dbname|database|data source)\s*=\s*[\w.\-]+", re.IGNORECASE
+)
+
+
+class SecretNames:
+    """Tells by its name whether a value is a secret; ``denylist`` are the library's words."""
+
+    def __init__(self, denylist: Sequence[str]) -> None:
+        words = "|".join((*denylist, *MORE))
+        self._strong = re.compile(rf"(?:(?:.*_)?(?:{words})|.*(?:{'|'.join(GLUED)}))s?{ENDING}")
+
+    def fit(self, name: str, value: str) -> bool:
+        """Whether a value under this name is to be taken for a secret."""
+        if len(name) > 128 or not HIT.search(name) or is_placeholder(value):
+            return False
+        plain = normal(name)
+        if QUESTIONS.fullmatch(plain):
+            return False
+        if self._strong.fullmatch(plain):
+            # The working directory has the same short name.
+            return not (plain.endswith("pwd") and value.startswith(("/", "~", "C:")))
+        if WEAK.fullmatch(plain) and not OTHER_TOKENS.fullmatch(plain):
+            return looks_random(value.split(" ", 1)[-1])
+        return False
+
+    def hold_many(self, name: str) -> bool:
+        """Whether this is a name of a collection of secrets: ``secrets``, ``api_keys``."""
+        plain = normal(name)
+        return plain.endswith("s") and bool(self._strong.fullmatch(plain))
+
+    def fit_number(self, name: str) -> bool:
+        """Whether a number under this name is a secret: a password may be one, a count is not."""
+        return bool(re.fullmatch(r"(?:.*_)?(?:password|passwd|pwd|passcode)", normal(name)))
+
+    def assigned(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where the values of such names stand in a text: code, settings, JSON, prose."""
+        done = 0
+        for first, last in words_in(text):
+            if first < done:
+                continue
+            start = beginning(text, first)
+            after = NAME_CHARS.match(text, last)
+            end = after.end() if after else last
+            span = self._value_after(text, start, end)
+            if span is not None:
+                done = span[1]
+                yield span
+
+    def _value_after(self, text: str, start: int, end: int) -> tuple[int, int] | None:
+        """Where the value of the name between ``start`` and ``end`` stands, if it is a secret."""
+        found = OPERATOR.match(text, end)
+        if found is None:
+            return None
+        name, op = text[start:end].lstrip("-"), found["op"].strip()
+        quoted = QUOTED.match(text, found.end())
+        if quoted and op != ">":
+            value = quoted["value"]
+            told = " " in value and HIT.search(value)  # a label or a message, no secret
+            if told or (not op and not is_strong(value)) or not self.fit(name, value):
+                return None
+            return quoted.span("value")
+        if op == ">":
+            inside = BETWEEN_TAGS.match(text, found.end())
+            opened = start > 0 and text[start - 1] == "<"
+            return inside.span() if inside and opened and self.fit(name, inside[0]) else None
+        bare = BARE.match(text, found.end())
+        if bare is None or op in ("==", "===", "!=", "!=="):
+            return None
+        value = bare[0] if op == "=" else bare[0].rstrip(".!?:")
+        if not self.fit(name, value) or not self._bare_fits(text, start, found, value):
+            return None
+        return bare.start(), bare.start() + len(value)
+
+    def _bare_fits(self, text: str, start: int, found: re.Match[str], value: str) -> bool:
+        """Whether a value without quotes is a secret, and neither code nor a word of a sentence."""
+        end = found.end() + len(value)
+        if text[end : end + 1] in ("(", "[", "{") or REFERENCE.fullmatch(value):
+            return False
+        if HIT.search(value) and value.isidentifier():
+            return False
+        op = found["op"]
+        name = text[start : found.start()]
+        if op.strip() == "":
+            return name.startswith("--") and is_strong(value)
+        if is_strong(value):
+            return True
+        if "=" in op:
+            before = text[max(start - NEAR, text.rfind("\n", 0, start) + 1) : start]
+            connects = "(" not in before and CONNECTION.search(before) is not None
+            return op == "=" and (name.isupper() or connects)
+        if found["close"] and value.isdecimal():
+            return True  # a number in JSON
+        alone = len(value) >= 6 and is_line(text, start, end)
+        return ":" in op and alone and not TYPES.fullmatch(value)
+
+
+def words_in(text: str) -> list[tuple[int, int]]:
+    """Where the words stand that begin or end such a name, in order."""
+    lowered = text.lower()
+    if len(lowered) != len(text):
+        return [hit.span() for hit in HIT.finditer(text)]  # letters that have no single small one
+    found = [(at, at + len(stem)) for stem in STEMS for at in occurrences(lowered, stem)]
+    for word, before in (("key", BEFORE_KEY), ("pass", BEFORE_PASS)):
+        for at in occurrences(lowered, word):
+            if lowered[max(0, at - 12) : at].rstrip("_-. ").endswith(before):
+                found.append((at, at + len(word)))
+    return sorted(found)
+
+
+def occurrences(text: str, word: str) -> Iterator[int]:
+    """Where a word stands."""
+    at = text.find(word)
+    while at >= 0:
+        yield at
+        at = text.find(word, at + 1)
+
+
+def is_line(text: str, start: int, end: int) -> bool:
+    """Whether this is all that a line has, or an item of a list."""
+    near = text[max(0, start - NEAR) : start]
+    before = near.rpartition("\n")[2] if "\n" in near or start <= NEAR else "…"
+    after = text[end : end + NEAR].partition("\n")[0]
+    return not before.strip(" \t-*>") and not after.strip()
+
+
+def beginning(text: str, at: int) -> int:
+    """Where the name begins that has a known word in it."""
+    start = at
+    while start > max(0, at - 64) and (text[start - 1].isalnum() or text[start - 1] in "_-"):
+        start -= 1
+    return start
+
+
+def normal(name: str) -> str:
+    """A name in words of lower case with underscores between them."""
+    words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
+    words = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", words)
+    return re.sub(r"[\W_]+", "_", words.lower()).strip("_")
+
+
+def is_placeholder(value: str) -> bool:
+    """Whether a value only says that something would stand here."""
+    plain = value.strip()
+    return (
+        plain.lower() in PLACEHOLDERS
+        or not any(char.isalnum() for char in plain)
+        or bool(TEMPLATE.fullmatch(plain) or MARK.fullmatch(plain))
+    )
+
+
+def is_strong(value: str) -> bool:
+    """Whether a word is none of a language: letters with digits or signs among them."""
+    if len(value) < 6 or not any(char.isalpha() for char in value):
+        return False
+    return any(char.isdigit() or char in "!#$%^*~+@?" for char in value[:-1]) or (
+        value[-1].isdigit()
+    )
+
+
+def looks_random(value: str) -> bool:
+    """Whether a value is like a token by itself: one long word with digits in it."""
+    if len(value) < 8 or any(char.isspace() for char in value):
+        return False
+    if re.fullmatch(r"0x[0-9a-fA-F]+", value):
+        return False
+    return any(char.isdigit() for char in value) or (
+        len(value) >= 20 and not (value.isalpha() and value.islower())
+    )
