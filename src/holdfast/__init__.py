@@ -32,7 +32,15 @@ from holdfast.version import VERSION
 
 if TYPE_CHECKING:
     from holdfast.log import Event, EventLog
-    from holdfast.sessions import BlockingSession, Session, Step, UnfinishedCall, replay
+    from holdfast.sessions import (
+        BlockingSession,
+        ImportResult,
+        Session,
+        SnapshotManager,
+        Step,
+        UnfinishedCall,
+        replay,
+    )
     from holdfast.snapshots import (
         Catalog,
         Pruned,
@@ -47,6 +55,7 @@ if TYPE_CHECKING:
         SnapshotManifest,
         SnapshotPage,
         SnapshotStorage,
+        ValueMigrations,
         Verification,
     )
 
@@ -67,6 +76,7 @@ __all__ = [
     "Event",
     "EventLog",
     "HoldfastError",
+    "ImportResult",
     "IntegrityError",
     "InvalidDocumentError",
     "NotFoundError",
@@ -82,6 +92,7 @@ __all__ = [
     "SnapshotArchive",
     "SnapshotInfo",
     "SnapshotLocation",
+    "SnapshotManager",
     "SnapshotManifest",
     "SnapshotPage",
     "SnapshotStorage",
@@ -91,6 +102,7 @@ __all__ = [
     "Store",
     "UnfinishedCall",
     "UnsupportedValueError",
+    "ValueMigrations",
     "Verification",
     "__version__",
     "compiled",
@@ -101,7 +113,15 @@ __all__ = [
 
 _ON_FIRST_USE = {
     "holdfast.log": ("Event", "EventLog"),
-    "holdfast.sessions": ("BlockingSession", "Session", "Step", "UnfinishedCall", "replay"),
+    "holdfast.sessions": (
+        "BlockingSession",
+        "ImportResult",
+        "Session",
+        "SnapshotManager",
+        "Step",
+        "UnfinishedCall",
+        "replay",
+    ),
     "holdfast.snapshots": (
         "Catalog",
         "Pruned",
@@ -116,6 +136,7 @@ _ON_FIRST_USE = {
         "SnapshotManifest",
         "SnapshotPage",
         "SnapshotStorage",
+        "ValueMigrations",
         "Verification",
     ),
 }

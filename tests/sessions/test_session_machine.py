@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime as dt
 import os
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -29,9 +28,9 @@ from holdfast import (
 )
 from holdfast.ids import new_id
 from holdfast.snapshots.layout import deleted_key, session_place
+from session_acts import Agent, acts, names, pairs, values
 from session_model import (
     STARTED,
-    STATUS,
     Draft,
     Entries,
     Kept,
@@ -40,57 +39,20 @@ from session_model import (
     course,
     going_back,
     message_pair,
-    messages_of,
-    next_message,
     same,
-    status_of,
     way,
 )
-from session_world import AGENT, FAILED, Process, World, Writer, entries_of, events_of, started
+from session_world import AGENT, FAILED, Process, Writer, entries_of, events_of, started
 
-EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", settings().max_examples // 4))
+EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", settings().max_examples // 8))
 LIMITS = {
     "few segments": {"MOST_SEGMENTS": 2, "LONGEST_CHAIN": 2, "SLACK": 1 << 16},
     "no slack": {"MOST_SEGMENTS": 256, "LONGEST_CHAIN": 3, "SLACK": 0},
 }
 MOST_WRITERS = 5
 MOST_PLACES = 3
-# No two are equal, so that it is plain what a change is.
-VALUES = [
-    None,
-    7,
-    2.5,
-    "text",
-    b"bytes",
-    (1, (2, None)),
-    [1, {"a": None}],
-    {"b": [1], "a": {2, 3}},
-    dt.datetime(2026, 11, 15, 9, 30, tzinfo=dt.UTC),
-    Decimal("1.50"),
-    "long" * 60,
-]
-STATUSES = ["pending", "running", "waiting", "completed", "failed", "cancelled"]
 
 numbers = st.integers(0, 11)
-values = st.sampled_from(VALUES)
-names = st.sampled_from("abcdef")
-pairs = st.tuples(st.sampled_from(["state", "notes"]), names)
-acts = st.lists(
-    st.one_of(
-        st.tuples(st.just("message"), st.dictionaries(st.sampled_from(["name", "id"]), values)),
-        st.tuples(st.just("set"), names, values),
-        st.tuples(st.just("delete"), names),
-        st.tuples(st.just("pop")),
-        st.tuples(st.just("clear")),
-        st.tuples(st.just("status"), st.sampled_from(STATUSES)),
-        st.tuples(
-            st.just("record"),
-            st.dictionaries(pairs, values, max_size=2),
-            st.lists(pairs, max_size=1),
-        ),
-    ),
-    max_size=4,
-)
 faults = st.one_of(
     st.none(),
     st.none(),
@@ -104,11 +66,10 @@ choices = st.sampled_from(["rebase", "raise"])
 tags = st.dictionaries(st.sampled_from(["env", "reason"]), st.sampled_from(["x", "y"]), max_size=2)
 
 
-class SessionMachine(World):
+class SessionMachine(Agent):
     def __init__(self) -> None:
         super().__init__()
         self.marks: list[tuple[Snapshot, Entries]] = []
-        self.messages = 0
         self.effects = 0
 
     # ------------------------------------------------------------------------------ in memory
@@ -116,54 +77,6 @@ class SessionMachine(World):
     @rule(number=numbers, todo=acts)
     def act(self, number: int, todo: list[Any]) -> None:
         self.do(self.writer(number), todo)
-
-    def do(self, writer: Writer, todo: list[Any]) -> None:
-        for name, *arguments in todo:
-            getattr(self, f"do_{name}")(writer, *arguments)
-
-    def do_message(self, writer: Writer, fields: dict[str, Any]) -> None:
-        self.messages += 1
-        content = f"message {self.messages}"
-        writer.session.add_message("user", content, **fields)
-        message = {"role": "user", "content": content, **fields}
-        pair = message_pair(next_message(writer.entries))
-        writer.add(Step("message.appended", ((pair, message),)))
-
-    def do_pop(self, writer: Writer) -> None:
-        entries = writer.entries
-        messages = messages_of(entries)
-        assert writer.session.pop_message() == (messages[-1] if messages else None)
-        if messages:
-            last = max(pair for pair in entries if pair[0] == "messages")
-            writer.add(Step("message.removed", (), (last,)))
-
-    def do_clear(self, writer: Writer) -> None:
-        writer.session.clear_messages()
-        found = tuple(pair for pair in writer.entries if pair[0] == "messages")
-        if found:
-            writer.add(Step("message.removed", (), found))
-
-    def do_set(self, writer: Writer, key: str, value: Any) -> None:
-        writer.session.set(key, value)
-        there = {pair: kept for pair, kept in writer.entries.items() if pair == ("state", key)}
-        if not same(there, {("state", key): value}):
-            writer.add(Step("state.set", ((("state", key), value),)))
-
-    def do_delete(self, writer: Writer, key: str) -> None:
-        there = ("state", key) in writer.entries
-        assert writer.session.delete(key) == there
-        if there:
-            writer.add(Step("state.deleted", (), (("state", key),)))
-
-    def do_status(self, writer: Writer, status: str) -> None:
-        writer.session.status = status
-        if status_of(writer.entries) != status:
-            writer.add(Step("status.changed", ((STATUS, status),)))
-
-    def do_record(self, writer: Writer, sets: Entries, deletes: list[Any]) -> None:
-        changes = {"set": [(*pair, value) for pair, value in sets.items()], "delete": deletes}
-        writer.session.record("tool.called", {"tool": "search"}, changes=changes)
-        writer.add(Step("tool.called", tuple(sets.items()), tuple(deletes)))
 
     @rule(number=numbers, todo=acts)
     def mark(self, number: int, todo: list[Any]) -> None:

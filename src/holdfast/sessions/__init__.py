@@ -18,8 +18,18 @@ portal.py      the loop that works for it
 from __future__ import annotations
 
 from holdfast.sessions.blocking import BlockingSession
+from holdfast.sessions.importing import ImportResult
+from holdfast.sessions.manager import SnapshotManager
 from holdfast.sessions.replaying import Step, replay
 from holdfast.sessions.session import Session
 from holdfast.sessions.turns import UnfinishedCall
 
-__all__ = ["BlockingSession", "Session", "Step", "UnfinishedCall", "replay"]
+__all__ = [
+    "BlockingSession",
+    "ImportResult",
+    "Session",
+    "SnapshotManager",
+    "Step",
+    "UnfinishedCall",
+    "replay",
+]

@@ -131,7 +131,7 @@ class Writer:
         mark = recording.mark()
         sealed = timeline.log.seal(recording.events())
         if recording.end.seq == 0:
-            self.started_at = recording.pending[0].at
+            self.started_at, self.is_founded = recording.pending[0].at, False
         more = self._founding()
         if record is not None:
             more.append(record(sealed.end, mark.state))
@@ -204,11 +204,12 @@ class Writer:
         fold(store, theirs)
         there = Recording(store, Position(found[-1].last, found[-1].hash))
         try:
-            if self.recording.end.seq == 0:
-                self.started_at, self.is_founded = found[0].events()[0].at, True
-            self.recording = rebased(self.recording, there, theirs)
+            on_top = rebased(self.recording, there, theirs)
         except ConflictError as error:
             raise self.stale(str(error), error.conflicts, ways_out=RELOAD) from error
+        if self.recording.end.seq == 0:
+            self.started_at, self.is_founded = found[0].events()[0].at, True
+        self.recording = on_top
         self._follow(found)
 
     def _follow(self, found: list[Segment]) -> None:

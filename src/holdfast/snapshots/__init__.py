@@ -23,6 +23,7 @@ from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog import Catalog, SessionEntry, SessionPage
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.manifest import SnapshotManifest
+from holdfast.snapshots.migrations import ValueMigrations
 from holdfast.snapshots.pruning import Pruned
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.retention import RetentionPolicy
@@ -45,5 +46,6 @@ __all__ = [
     "SnapshotManifest",
     "SnapshotPage",
     "SnapshotStorage",
+    "ValueMigrations",
     "Verification",
 ]
