@@ -34,7 +34,8 @@ test-pure: $(VENV)/tools
 	@rm -rf build/pure && mkdir -p build/pure && cp -r src/holdfast build/pure/
 	@find build/pure -name '*.so' -delete -o -name '*.pyd' -delete
 	HOLDFAST_EXPECT=interpreted PYTHONPATH=build/pure $(BIN)/coverage run -m pytest -q $(PARALLEL) \
-		tests/state tests/values tests/log tests/test_public_api.py
+		tests/state tests/values tests/log/test_timeline.py tests/log/test_event_log.py \
+		tests/test_public_api.py
 
 bench: $(BENCHMARKS)
 

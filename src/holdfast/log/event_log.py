@@ -10,15 +10,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from holdfast.errors import HoldfastError, IntegrityError, UnsupportedValueError
 from holdfast.log.chain import GENESIS, linked
 from holdfast.log.events import Draft, Event
 from holdfast.log.segments import Segment, damaged, decoded, encoded, pruned
 from holdfast.stores.contract import StateStore
-from holdfast.stores.entries import Put
+from holdfast.stores.entries import Entry, Put
 
 AT_ONCE = 256
+
+Page: TypeAlias = dict[str, Entry | None]
+"""Entries by their keys, in order; None for one that was listed and is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +83,20 @@ class EventLog:
         await self.state_store.put_many([sealed.put, *more])
         self.end = sealed.end
 
-    async def segments(self, after: Position, last: int | None = None) -> AsyncIterator[Segment]:
-        """The segments that follow a position, each bound to the one before, up to a seq."""
+    async def segments(
+        self, after: Position, last: int | None = None, *, page: Page | None = None
+    ) -> AsyncIterator[Segment]:
+        """The segments that follow a position, each bound to the one before, up to a seq.
+
+        ``page`` is the first of them, where the caller has read it already.
+        """
         hash_, seq = after.hash, after.seq
-        start = self.key(seq) if seq else ""
+        page = page or await self.page(seq, last)
         while True:
-            keys = [
-                key
-                async for key in self.state_store.list(
-                    self.prefix, start_after=start, limit=AT_ONCE
-                )
-                if last is None or key <= self.key(last)
-            ]
-            found = await self.state_store.get_many(keys)
-            for key in keys:
-                if key not in found:
+            for key, entry in page.items():
+                if entry is None:
                     raise damaged(key, "it is listed but not there")
-                segment = decoded(key, found[key].value)
+                segment = decoded(key, entry.value)
                 if key != self.key(seq + 1) or segment.first != seq + 1:
                     raise self.missing(seq + 1)
                 if segment.prev != hash_:
@@ -104,9 +105,18 @@ class EventLog:
                     raise pruned(segment)
                 yield segment
                 seq, hash_ = segment.last, segment.hash
-            if len(keys) < AT_ONCE:
+            if len(page) < AT_ONCE:
                 return
-            start = keys[-1]
+            page = await self.page(seq, last)
+
+    async def page(self, seq: int, last: int | None = None) -> Page:
+        """Some of the segments that begin after a seq and not after another, as they are stored."""
+        listing = self.state_store.list(
+            self.prefix, start_after=self.key(seq) if seq else "", limit=AT_ONCE
+        )
+        keys = [key async for key in listing if last is None or key <= self.key(last)]
+        found = await self.state_store.get_many(keys)
+        return {key: found.get(key) for key in keys}
 
     async def read(
         self,

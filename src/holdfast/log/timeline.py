@@ -9,6 +9,7 @@ and a bounded number of entries, and nothing that a commit does grows with the s
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -98,13 +99,20 @@ class Timeline:
         return seqs[-1] if seqs else 0
 
     async def _load(self, last: int | None, near: int) -> Loaded:
-        found = await self._anchor(await self._keyframe_before(last, near))
+        seq = await self._keyframe_before(last, near)
+        log = EventLog(self.state_store, self.place)
+        # The segments are fetched while the keyframe is unpacked.
+        fetching = asyncio.ensure_future(log.page(seq, last))
+        try:
+            found = await self._anchor(seq)
+            page = await fetching
+        finally:
+            fetching.cancel()
         store = Store(max_history=0)
         store.restore(found.state)
-        log = EventLog(self.state_store, self.place, found.position)
         loaded = Loaded(store, found.position, found, [])
         changes: list[Changes] = []
-        async for segment in log.segments(found.position, last):
+        async for segment in log.segments(found.position, last, page=page):
             changes += segment.changes(last)
             loaded.segments.append(segment)
             loaded.end = Position(segment.last, segment.hash)
@@ -201,7 +209,7 @@ class Timeline:
 
     async def _keyframe_before(self, last: int | None, near: int = 0) -> int:
         """The seq of the last keyframe at or before an event; 0 for none."""
-        if near:
+        if near and last is not None:
             found = await self.keyframe_seqs(after=near - 1, last=last)
             if found[:1] == [near]:
                 return found[-1]
@@ -231,7 +239,7 @@ class Timeline:
                 raise IntegrityError(
                     f"the keyframe {key} is missing: restore it from a backup or a document"
                 )
-        frames = [keyframes.decoded(key, found[key].value) for key in keys]
+        frames = [await asyncio.to_thread(keyframes.decoded, key, found[key].value) for key in keys]
         for seq, frame in zip(seqs, frames, strict=True):
             if frame.seq != seq:
                 raise keyframes.damaged(self.key(seq), f"it is that of the event {frame.seq}")

@@ -1,32 +1,42 @@
 """A document becomes a session: its events become the log, or the state of a session that is there.
 
-Everything is checked before the first write. A new session is written in one step: all segments in
-one ``put_many`` where that is all or nothing, and as one segment where it is not.
+Everything is checked before the first write. A new session is written in one step where the store
+can do that. Elsewhere the order of writes is what makes a crash between any two of them harmless:
+the state before the first event, then all events as one segment, which is the session; then the
+rest, which whoever opens it next can write as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from holdfast.errors import ConflictError, InvalidDocumentError
-from holdfast.log.chain import linked
+from holdfast.log import keyframes, segments
+from holdfast.log.chain import GENESIS, linked
 from holdfast.log.changes import fold
 from holdfast.log.event_log import EventLog, Position
-from holdfast.log.events import Event, draft
-from holdfast.log.timeline import Anchor, Timeline
+from holdfast.log.events import Event, draft, time_text
+from holdfast.log.timeline import Timeline
 from holdfast.sessions.session import Session
 from holdfast.snapshots.founding import founding, settle
-from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.layout import SnapshotLocation, deleted_key
+from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.snapshots.session_snapshot import SessionSnapshot, now
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.diff import Diff
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.stores.contract import StateStore
+from holdfast.stores.entries import Put
+from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 
 IMPORTED = "session.imported"
 EVENTS_A_SEGMENT = 256
+ATTEMPTS = 8
+LAST_SEQ = 10**12 - 1
+"""The last that has a key: those have twelve digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +65,47 @@ async def imported(
     dry_run: bool,
 ) -> ImportResult:
     """Import a document that was read and so is known to be whole."""
-    log = checked_events(document)
-    if not dry_run:
-        await settle(state_store, location)
-    there = await Timeline(state_store, location.place).load()
-    is_new = there.end.seq == 0
+    events = checked_events(document)
+    there = await found(ReadOnlyStateStore(state_store) if dry_run else state_store, location)
     state = document.snapshot
     result = ImportResult(
         agent_id=location.scope_id,
         session_id=location.session_id,
         messages_restored=state.count(MESSAGES),
-        events_restored=len(document.events) if is_new else 0,
-        diff=state.diff(there.store.snapshot()),
+        events_restored=len(document.events) if there.is_new else 0,
+        diff=state.diff(there.state),
         dry_run=dry_run,
-        created=is_new,
+        created=there.is_new,
     )
     if dry_run:
         return result
-    if is_new:
-        await write_new(state_store, document, location, log)
+    if there.is_new:
+        await New(state_store, location, document, events).write(there.manifest)
         return result
-    return replace(result, undo_id=await write_over(state_store, document, location))
+    undo, before = await write_over(state_store, document, location)
+    return replace(result, undo_id=undo, diff=state.diff(before))
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """What a store has where a document is to go."""
+
+    manifest: SnapshotManifest
+    state: Snapshot
+    is_new: bool
+
+
+async def found(state_store: StateStore, location: SnapshotLocation) -> There:
+    """What is there, after finishing what a crashed writer began; as if, on a read-only store."""
+    manifest = await settle(state_store, location)
+    going = await state_store.get(deleted_key(location.session_id)) is not None
+    if going or manifest.started_at is None:
+        return There(manifest, Store(max_history=0).snapshot(), is_new=True)
+    loaded = await Timeline(state_store, location.place).load()
+    return There(manifest, loaded.store.snapshot(), is_new=loaded.end.seq == 0)
+
+
+# ------------------------------------------------------------------------------ what is checked
 
 
 def checked_events(document: SessionSnapshot) -> list[Event]:
@@ -85,78 +115,172 @@ def checked_events(document: SessionSnapshot) -> list[Event]:
     differs is in the last one.
     """
     events = list(document.events)
-    if events and events[0].seq != 1 and document.base is None:
-        raise InvalidDocumentError(
-            f"the document's events begin at {events[0].seq}, and it has no state from before them "
-            "(base)"
-        )
+    check_place(events, document.base)
     store = Store(max_history=0)
-    if document.base is not None:
+    if events and document.base is not None:
         store.restore(document.base)
     fold(store, (event.changes for event in events))
     changes = document.snapshot.changes(store.snapshot())
     if not events or changes["set"] or changes["delete"]:
-        origin = {
-            "agent_id": document.agent_id,
-            "session_id": document.session_id,
-            "snapshot_id": document.snapshot_id,
-        }
         end = Position(events[-1].seq, events[-1].hash) if events else Position()
-        events += linked([draft(IMPORTED, origin, changes=changes)], end.seq, end.hash)
+        events += linked([draft(IMPORTED, origin(document), changes=changes)], end.seq, end.hash)
     return events
 
 
-async def write_new(
-    state_store: StateStore,
-    document: SessionSnapshot,
-    location: SnapshotLocation,
-    events: Sequence[Event],
-) -> None:
-    """Write a session that is not there yet."""
-    floor = Position(events[0].seq - 1, events[0].prev)
-    timeline = Timeline(state_store, location.place)
-    if floor.seq and document.base is not None:
-        await timeline.write_keyframe_at(floor, document.base, Anchor())
-    size = EVENTS_A_SEGMENT if state_store.atomic_put_many else len(events)
-    log = EventLog(state_store, location.place)
-    puts = [log.seal(events[at : at + size]).put for at in range(0, len(events), size)]
-    puts += founding(location, now(), floor)
-    try:
-        await state_store.put_many(puts)
-    except ConflictError as error:
-        raise ConflictError(
-            f"a session {location.session_id} of {location.scope_id} was begun by somebody else in "
-            "this moment: import again, and it becomes that session's state",
-            key=error.key,
-        ) from error
-    await keep_keyframe(timeline, Position(events[-1].seq, events[-1].hash), document.snapshot)
+def check_place(events: Sequence[Event], base: Snapshot | None) -> None:
+    """Refuse events that are no chain, or that nothing leads to."""
+    if not events:
+        return
+    first = events[0]
+    if linked(events, first.seq - 1, first.prev) != events:  # type: ignore[arg-type]
+        raise InvalidDocumentError(
+            "the document's events are no chain: each follows the one before it by seq and hash. "
+            "Export it anew, or read it with allow_modified, which makes the chain anew"
+        )
+    if first.seq != 1 and base is None:
+        raise InvalidDocumentError(
+            f"the document's events begin at {first.seq}, and it has no state from before them "
+            "(base)"
+        )
+    if first.seq == 1 and (first.prev != GENESIS or (base is not None and len(base))):
+        raise InvalidDocumentError(
+            "the document's events begin at 1, and yet it says that something was before them "
+            "(prev, base)"
+        )
+    if not 1 <= first.seq <= events[-1].seq < LAST_SEQ:
+        raise InvalidDocumentError(
+            f"the document's events have numbers from 1 to {LAST_SEQ - 1}, not to {events[-1].seq}"
+        )
 
 
-async def keep_keyframe(timeline: Timeline, end: Position, state: Snapshot) -> None:
-    """Write a keyframe at the end, so that the first load need not fold it all."""
-    timeline.log.end = end
-    timeline.size = state.size_bytes * 4
-    await timeline.keep_keyframes(state)
+def origin(document: SessionSnapshot) -> dict[str, str]:
+    """Where a state came from, for the log."""
+    return {
+        "agent_id": document.agent_id,
+        "session_id": document.session_id,
+        "snapshot_id": document.snapshot_id,
+    }
+
+
+# ------------------------------------------------------------------------------- a new session
+
+
+class New:
+    """A session that is not there yet, and how it is written."""
+
+    def __init__(
+        self,
+        state_store: StateStore,
+        location: SnapshotLocation,
+        document: SessionSnapshot,
+        events: Sequence[Event],
+    ) -> None:
+        self.state_store = state_store
+        self.location = location
+        self.document = document
+        self.events = events
+        self.floor = Position(events[0].seq - 1, events[0].prev)
+        self.timeline = Timeline(state_store, location.place)
+
+    async def write(self, manifest: SnapshotManifest) -> None:
+        """Write it; ``ConflictError`` where somebody else was first."""
+        started = manifest.started_at or now()
+        rest = founding(self.location, started, self.floor, manifest.extra)
+        is_atomic = self.state_store.atomic_put_many
+        log = self.segments(EVENTS_A_SEGMENT if is_atomic else len(self.events))
+        try:
+            if not self.floor.seq:
+                await self.state_store.put_many([*log, *rest])
+            elif is_atomic:
+                await self.state_store.put_many([self.stub(), self.base(), *log, *rest])
+            else:
+                await self.write_one_by_one(log[0], rest)
+        except ConflictError as error:
+            raise ConflictError(
+                f"a session {self.location.session_id} of {self.location.scope_id} was begun by "
+                "somebody else in this moment: import again, and it becomes that session's state",
+                key=error.key,
+            ) from error
+        await self.keep_keyframe()
+
+    async def write_one_by_one(self, segment: Put, rest: Sequence[Put]) -> None:
+        """Write a log that does not begin at 1, in an order in which a crash does no harm."""
+        base, stub = self.base(), self.stub()
+        with suppress(ConflictError):  # who imports the same has written it
+            await self.state_store.put_many([base])
+        await self.state_store.put_many([segment])
+        try:
+            await self.state_store.put_many([stub])
+        except ConflictError:
+            # A log of somebody else's begins elsewhere: this one is not to be.
+            await self.state_store.delete(segment.key)
+            await self.state_store.delete(base.key)
+            raise
+        await self.state_store.put_many(rest)
+        entry = await self.state_store.get(base.key)
+        if entry is None or entry.value != base.value:
+            # Who tried to import in the same moment took it for what a crash had left.
+            await self.state_store.put(base.key, base.value)
+
+    def segments(self, size: int) -> list[Put]:
+        """The log, so many events a segment."""
+        log = EventLog(self.state_store, self.location.place)
+        return [
+            log.seal(self.events[at : at + size]).put for at in range(0, len(self.events), size)
+        ]
+
+    def base(self) -> Put:
+        """The state before the first event, as a keyframe."""
+        base = self.document.base or Store(max_history=0).snapshot()
+        changes = base.changes(Store(max_history=0).snapshot())
+        data, _ = keyframes.encoded(self.floor.seq, self.floor.hash, (), changes)
+        return Put(self.timeline.key(self.floor.seq), data, if_absent=True)
+
+    def stub(self) -> Put:
+        """What holds the place of the events before the first, so that nobody begins there."""
+        form = segments.SegmentForm(
+            segments.FORMAT, 1, self.floor.seq, GENESIS, self.floor.hash, pruned_at=time_text(now())
+        )
+        key = self.timeline.log.key(1)
+        data = segments.stub(segments.Segment(key, form), now())
+        return Put(key, data, if_absent=True)
+
+    async def keep_keyframe(self) -> None:
+        """Write a keyframe at the end, so that the first load need not fold it all."""
+        state = self.document.snapshot
+        self.timeline.log.end = Position(self.events[-1].seq, self.events[-1].hash)
+        self.timeline.size = state.size_bytes * 4
+        await self.timeline.keep_keyframes(state)
+
+
+# ------------------------------------------------------------------------- a session that is there
 
 
 async def write_over(
     state_store: StateStore, document: SessionSnapshot, location: SnapshotLocation
-) -> str:
-    """Make a session's state the document's; gives the snapshot of what was there."""
-    session = await Session.open(
-        state_store,
-        agent_id=location.scope_id,
-        session_id=location.session_id,
-        scope=location.scope,
+) -> tuple[str, Snapshot]:
+    """Make a session's state the document's; gives the id and the state of what was there."""
+    tags = {"reason": "before import", "import": document.snapshot_id}
+    for _ in range(ATTEMPTS):
+        session = await Session.open(
+            state_store,
+            agent_id=location.scope_id,
+            session_id=location.session_id,
+            scope=location.scope,
+        )
+        undo = await session.save(tags=tags)
+        changes = document.snapshot.changes(undo.snapshot)
+        data = {**origin(document), "undo": undo.snapshot_id}
+        session._recording.record_own(IMPORTED, data, changes)
+        try:
+            await session.commit()
+        except ConflictError:
+            # Somebody wrote meanwhile: what was there is something else now.
+            await session.archive.delete_snapshot(location=location, snapshot_id=undo.snapshot_id)
+            continue
+        return undo.snapshot_id, undo.snapshot
+    raise ConflictError(
+        f"the session {location.session_id} of {location.scope_id} is being written to, and "
+        f"somebody else was first {ATTEMPTS} times: import when its agent rests. Nothing was "
+        "changed"
     )
-    undo = await session.save(tags={"reason": "before import", "import": document.snapshot_id})
-    origin = {
-        "agent_id": document.agent_id,
-        "session_id": document.session_id,
-        "snapshot_id": document.snapshot_id,
-        "undo": undo.snapshot_id,
-    }
-    changes = document.snapshot.changes(session.snapshot())
-    session._recording.record_own(IMPORTED, origin, changes)
-    await session.commit()
-    return undo.snapshot_id

@@ -238,11 +238,8 @@ class SnapshotArchive:
 
     async def _latest(self, location: SnapshotLocation) -> SnapshotInfo | None:
         """The one that was saved last, be it listed or not."""
-        found = []
-        for key in await self._latest_keys(location):
-            entry = await self.state_store.get(key)
-            if entry is not None:
-                found.append(records.decoded(key, entry.value, location))
+        entries = await self.state_store.get_many(await self._latest_keys(location))
+        found = [records.decoded(key, entry.value, location) for key, entry in entries.items()]
         return max(found, key=lambda info: info.saved_at or info.created_at, default=None)
 
     async def _latest_keys(self, location: SnapshotLocation) -> list[str]:

@@ -15,7 +15,7 @@ from holdfast.snapshots.layout import END_OF_TIME, SnapshotLocation
 from holdfast.stores.contract import StateStore
 
 PAGE = 32
-MANY = 256
+MANY = 64
 FIRST_SPAN = 60_000
 SHORTEST = 1
 
@@ -60,9 +60,11 @@ async def newest(state_store: StateStore, location: SnapshotLocation) -> str | N
         low = moment_of(location.snapshot_id(last))
         middle = (low + high) // 2
         start = max(last, from_moment(location, middle) if high - low > SHORTEST else "")
-        found = await page(state_store, location, start, None, MANY)
+        # Ids that tell no time can only be walked through.
+        count = MANY if low < END_OF_TIME else 16 * MANY
+        found = await page(state_store, location, start, None, count)
         if found:
-            last, is_more = found[-1], len(found) == MANY
+            last, is_more = found[-1], len(found) == count
         elif start > last:
             high = middle
         else:

@@ -21,8 +21,14 @@ for _suite in (
 ):
     pytest.register_assert_rewrite(f"holdfast.testing.{_suite}")
 
+from holdfast.testing.baselines import assert_matches_baseline  # noqa: E402
 from holdfast.testing.snapshot_storage_suite import SnapshotStorageSuite  # noqa: E402
 from holdfast.testing.state_machine import compare_with_memory  # noqa: E402
 from holdfast.testing.state_store_suite import StateStoreSuite  # noqa: E402
 
-__all__ = ["SnapshotStorageSuite", "StateStoreSuite", "compare_with_memory"]
+__all__ = [
+    "SnapshotStorageSuite",
+    "StateStoreSuite",
+    "assert_matches_baseline",
+    "compare_with_memory",
+]
