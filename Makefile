@@ -61,7 +61,7 @@ $(VENV)/python: constraints.txt
 $(VENV)/package: $(VENV)/python $(SOURCES)
 	@find src -name '*.so' -delete
 	@echo "building holdfast"
-	@$(PIP) --no-build-isolation --editable .
+	@$(PIP) --no-build-isolation --editable '.[cli]'
 	@touch $@
 
 $(VENV)/tools: $(VENV)/package

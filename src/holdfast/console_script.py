@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
+
+NEEDED = ("typer", "rich", "click")
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
     try:
         from holdfast.cli.main import app  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        if error.name not in ("typer", "rich", "click"):
+        if error.name not in NEEDED:
             raise
         sys.exit(f"the command line needs {error.name}: pip install 'holdfast[cli]'")
-    app()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A character that the terminal does not have is spelled out, rather than an error.
+            stream.reconfigure(errors="backslashreplace")
+    app(arguments, prog_name="holdfast")

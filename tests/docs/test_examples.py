@@ -49,7 +49,16 @@ def test_every_public_name_is_in_the_docs():
         name for name in holdfast.__all__ if not name.startswith("__") and name not in everything
     ]
     assert missing == []
-    for thing in (holdfast.Store, holdfast.Snapshot, holdfast.StateStore):
+    for thing in (
+        holdfast.Store,
+        holdfast.Snapshot,
+        holdfast.StateStore,
+        holdfast.Session,
+        holdfast.BlockingSession,
+        holdfast.SnapshotArchive,
+        holdfast.SnapshotManager,
+        holdfast.Catalog,
+    ):
         for member in vars(thing):
             if not member.startswith("_"):
                 assert re.search(rf"[.`]{member}\b", everything), f"{thing.__name__}.{member}"

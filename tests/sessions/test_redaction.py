@@ -426,6 +426,33 @@ def test_a_path_that_is_none_is_refused(path, says):
         Redactor(paths=[path])
 
 
+def test_a_text_in_bytes_that_a_path_names_goes_elsewhere_too():
+    def work(session):
+        session.set("a", {"b": b"Ada Lovelace", "c": b"\xff"})
+        session.add_message("user", "I am Ada Lovelace")
+
+    document = redacted(work, Redactor(patterns=False, paths=["values.a"]))
+    assert "Ada Lovelace" not in everything(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("a [redacted: email] b", "a [redacted: email] b"),
+        ('password = "x [redacted: email]"', 'password = "[redacted: secret][redacted: email]"'),
+        ("email] or not", "[redacted: path]"),
+        ("[redacted: email] or not", "[redacted: email][redacted: path]"),
+    ],
+)
+def test_what_stands_for_a_secret_is_left_alone(text, left):
+    def work(session):
+        session.set("x", ["email] or not"])
+        session.add_message("user", text)
+
+    document = redacted(work, Redactor(paths=["values.x"]))
+    assert document.state.messages[0]["content"] == left
+
+
 # ------------------------------------------------------------------------ a document like any
 
 

@@ -101,7 +101,7 @@ def a_state():
     return store.snapshot()
 
 
-LAST = {"role": "user", "id": 3, "n": ["(ignored)"]}
+LAST = {"role": "user", "id": 3, "n": []}
 
 
 @pytest.mark.parametrize(
@@ -150,6 +150,17 @@ def test_a_number_in_a_path_is_an_index_or_a_key():
     assert changed(value, dropped, lambda _: GONE) == {"list": [0, 1, 2]}
     assert changed(value, (7,), lambda _: GONE) == {"7": "b", "list": [0, 1, 2]}
     assert changed(value, ("list", -1), str) == {**value, "list": [0, 1, "2"]}
+
+
+def test_items_that_go_leave_their_places_to_those_that_follow():
+    def dropped(value, *steps):
+        return changed(value, steps, lambda _: GONE)
+
+    assert dropped([1, 2, 3], 1) == [1, "(ignored)", 3]
+    assert dropped([1, 2, 3], 2) == [1, 2]
+    assert dropped((1, 2, 3), -1) == (1, 2)
+    assert dropped([[1, 2], [3]], ANY, 0) == [["(ignored)", 2], []]
+    assert dropped([1, 2, 3], ANY) == []
 
 
 def test_tuples_sets_and_registered_types_are_walked_into():

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from importlib.metadata import entry_points
 
 import pytest
 
 from holdfast import SessionSnapshot
 from holdfast.snapshots import document_files
-
-# Where the package is installed with its entry point, pytest finds the plugin by itself.
-FOUND = any(each.value == "holdfast.pytest_plugin" for each in entry_points(group="pytest11"))
-PLUGIN = [] if FOUND else ["-p", "holdfast.pytest_plugin"]
 
 TEST = """
 from holdfast.testing import assert_matches_baseline
@@ -32,14 +28,16 @@ def test_greeting(holdfast_session):
 def ran(tmp_path):
     """Writes a test and runs pytest on it: the exit code and what was printed."""
 
-    def run(code, *options, name="test_it.py"):
+    def run(code, *options, name="test_it.py", plugin="holdfast.pytest_plugin"):
         (tmp_path / name).write_text(code)
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *PLUGIN),
-                *("-W", "error", "--rootdir", str(tmp_path), *options, name),
+                *(sys.executable, "-m", "pytest", "-p", plugin, "-W", "error"),
+                *("-p", "no:cacheprovider", "--rootdir", str(tmp_path), *options, name),
             ],
             cwd=tmp_path,
+            # No other plugin, and this one is not loaded a second time by its entry point.
+            env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
             capture_output=True,
             text=True,
             check=False,
@@ -82,6 +80,12 @@ def test_a_baseline_is_written_and_then_matched(ran, tmp_path):
     assert code == 0
     assert "holdfast baselines" not in printed
     assert (tmp_path / "baseline.json").read_bytes() == written
+
+
+def test_the_plugin_is_also_found_under_the_name_of_the_package(ran):
+    code, printed = ran(greeting(), "--holdfast-update", plugin="holdfast.testing.plugin")
+    assert code == 0, printed
+    assert "wrote baseline.json" in printed
 
 
 def test_a_difference_is_shown_place_by_place_and_can_be_taken_over(ran, tmp_path):
@@ -196,7 +200,7 @@ def test_it(holdfast_session):
 
 def test_baselines_that_workers_wrote_are_in_the_summary(ran, tmp_path):
     pytest.importorskip("xdist")
-    code, printed = ran(greeting(), "--holdfast-update", "-p", "xdist", "-n", "1")
+    code, printed = ran(greeting(), "--holdfast-update", "-p", "xdist.plugin", "-n", "1")
     assert code == 0, printed
     assert "wrote baseline.json" in printed
 
@@ -229,17 +233,7 @@ def test_nothing_heavy_was_imported():
 
 
 def test_the_plugin_costs_those_who_do_not_use_it_nothing(ran):
-    options = [
-        "-p",
-        "no:hypothesispytest",
-        "-p",
-        "no:anyio",
-        "-p",
-        "no:xdist",
-        "-p",
-        "no:langsmith",
-    ]
-    code, printed = ran(BARE, *options)
+    code, printed = ran(BARE)
     assert code == 0, printed
 
 
@@ -247,7 +241,6 @@ def test_the_plugin_works_where_hypothesis_is_missing(ran, tmp_path):
     (tmp_path / "conftest.py").write_text("import sys\nsys.modules['hypothesis'] = None\n")
     code, printed = ran(
         "def test_it(holdfast_session):\n    holdfast_session().add_message('user', 'x')\n",
-        *("-p", "no:hypothesispytest"),
     )
     assert code == 0, printed
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
-from holdfast.cli.console import FAILED, StoreOption, command, err, out
+from holdfast.cli.console import FAILED, StoreOption, command, err, say
 from holdfast.cli.copy import report, with_progress
+from holdfast.cli.references import existing_store
 from holdfast.sessions.copying import compare_stores
 from holdfast.stores.opening import open_state_store
 
@@ -34,13 +34,14 @@ async def backup(
     Restore it with holdfast copy, the other way round.
     Example: holdfast backup /var/backups/agents && holdfast backup /var/backups/agents --verify
     """
-    async with open_state_store(store) as source, open_state_store(target_url(target)) as kept:
+    open_target = existing_store if verify else open_state_store
+    async with existing_store(store) as source, open_target(target_url(target)) as kept:
         if not verify:
             report(await with_progress(source, kept, None, None))
             return
         problems = await compare_stores(source, kept)
     for problem in problems:
-        err.print(f"[red]{escape(problem)}[/]")
+        say((problem, "red"), to=err)
     if problems:
         raise typer.Exit(FAILED)
-    out.print("the backup has every committed event and every snapshot, and all of it is whole")
+    say("the backup has every committed event and every snapshot, and all of it is whole")

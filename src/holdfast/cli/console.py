@@ -1,7 +1,8 @@
 """What every command shares: its options, where it prints, and how errors end it.
 
 Exit codes: 0, 1 for a failed operation, 2 for wrong usage. An error is one line that says what is
-wrong, and a hint; never a traceback.
+wrong, and a hint; never a traceback. What is printed is never taken for markup or for a terminal's
+control codes, as it comes from agents and from files.
 """
 
 from __future__ import annotations
@@ -9,14 +10,19 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import os
+import re
+import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from holdfast.errors import (
     ConflictError,
@@ -25,23 +31,32 @@ from holdfast.errors import (
     InvalidDocumentError,
     NotFoundError,
     StateStoreError,
+    UnsupportedValueError,
 )
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+out = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=False)
 
 FAILED = 1
 INTERRUPTED = 130
+TRACEBACK = "HOLDFAST_TRACEBACK"
+# Control codes, which a terminal would obey; what turns the direction of text; surrogates.
+UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 HINTS: list[tuple[type[BaseException], str]] = [
     (NotFoundError, "holdfast state list shows what there is"),
     (ConflictError, "try again; if it stays, another writer is at work on the same session"),
-    (InvalidDocumentError, "holdfast state show FILE checks a document"),
+    (UnsupportedValueError, "read it in Python, after holdfast.register_type for its types"),
+    (
+        InvalidDocumentError,
+        "get another copy; state import --allow-modified takes what was edited on purpose",
+    ),
     (IntegrityError, "holdfast state verify lists all damage; restore what it names from a backup"),
     (StateStoreError, "holdfast doctor looks at the store and what it needs"),
+    (OSError, "see whether the place exists, and who may use it"),
 ]
 
 
@@ -68,6 +83,7 @@ AgentOption = Annotated[
     str | None,
     typer.Option("--agent", metavar="AGENT", help="The agent, where several share the session."),
 ]
+SessionArgument = Annotated[str, typer.Argument(metavar="SESSION", help="The session.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")]
 
@@ -77,21 +93,26 @@ def command(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def run(*arguments: P.args, **options: P.kwargs) -> T:
-        try:
+        with errors_told():
             return asyncio.run(function(*arguments, **options))
-        except HoldfastError as error:
-            fail(str(error), hint_for(error))
-        except BrokenPipeError:
-            # Whoever read this has seen enough.
-            sys.stderr.close()
-            raise typer.Exit(FAILED) from None
-        except (ValueError, TypeError, OSError) as error:
-            fail(str(error) or type(error).__name__, "see --help for what it takes")
-        except KeyboardInterrupt:
-            err.print("interrupted")
-            raise typer.Exit(INTERRUPTED) from None
 
     return run
+
+
+@contextmanager
+def errors_told() -> Iterator[None]:
+    """End the command with a line for whatever goes wrong inside."""
+    try:
+        yield
+    except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
+        raise  # typer ends the command as these ask for; nobody reads a broken pipe
+    except KeyboardInterrupt:
+        err.print("interrupted")
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        fail(str(error) or type(error).__name__, hint_for(error))
 
 
 def hint_for(error: BaseException) -> str:
@@ -99,38 +120,65 @@ def hint_for(error: BaseException) -> str:
     for kind, hint in HINTS:
         if isinstance(error, kind):
             return hint
-    return "see --help"
+    if isinstance(error, HoldfastError | ValueError | TypeError):
+        return "see --help for what it takes"
+    return f"this should not happen ({type(error).__name__}); {TRACEBACK}=1 shows where it did"
 
 
 def fail(message: str, hint: str) -> NoReturn:
     """End the command with an error."""
-    err.print(f"[red]error:[/] {escape(' '.join(message.split()))}")
-    err.print(f"[dim]hint: {escape(hint)}[/]")
+    say(("error:", "red"), f" {' '.join(message.split())}", to=err)
+    say((f"hint: {hint}", "dim"), to=err)
     raise typer.Exit(FAILED)
 
 
+def visible(text: str) -> str:
+    """A text without control codes: what a terminal would obey is spelled out."""
+    return UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def say(*parts: str | tuple[str, str], to: Console = out) -> None:
+    """Print a line; a part that has a style is a pair of both."""
+    line = Text()
+    for part in parts:
+        words, style = (part, "") if isinstance(part, str) else part
+        line.append(visible(words), style)
+    to.print(line)
+
+
 def print_json(data: object) -> None:
-    """JSON for a program."""
-    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n")
+    """JSON for a program: UTF-8, whatever the terminal has."""
+    text = json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"
+    write_bytes([text.encode(errors="backslashreplace")])
+
+
+def write_bytes(chunks: Iterable[bytes]) -> None:
+    """Bytes to the standard output, after what was printed before."""
+    sys.stdout.flush()
+    for chunk in chunks:
+        sys.stdout.buffer.write(chunk)
+    sys.stdout.buffer.flush()
 
 
 def print_rows(rows: dict[str, object]) -> None:
     """Names with values."""
     width = max(len(name) for name in rows)
     for name, value in rows.items():
-        out.print(f"[bold]{name.ljust(width)}[/]  {escape(str(value))}")
+        say((name.ljust(width), "bold"), f"  {value}")
 
 
 def print_table(columns: list[str], rows: list[list[object]], nothing: str) -> None:
     """Rows under headings, never broken, so that an id can be copied; or a sentence."""
     if not rows:
-        out.print(nothing)
+        say(nothing)
         return
-    cells = [[str(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    for number, row in enumerate([columns, *cells]):
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        out.print(f"[bold]{escape(line.rstrip())}[/]" if number == 0 else escape(line.rstrip()))
+    cells = [columns, *([visible(str(cell)) for cell in row] for row in rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    for number, row in enumerate(cells):
+        padded = (
+            cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)
+        )
+        say(("  ".join(padded).rstrip(), "bold" if number == 0 else ""))
 
 
 def read_tags(pairs: list[str] | None) -> dict[str, str]:
@@ -149,10 +197,24 @@ def tags_text(tags: dict[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in tags.items()) or "-"
 
 
-def confirmed(question: str, *, yes: bool) -> bool:
-    """Whether a person agrees, or said so in advance. Without a terminal nobody can."""
+def confirm(question: str, *, yes: bool) -> None:
+    """Go on if a person agrees, or said so in advance. Without a terminal nobody can."""
     if yes:
-        return True
+        return
     if not sys.stdin.isatty():
         fail("this needs to be confirmed, and there is no terminal to ask at", "add --yes")
-    return typer.confirm(question)
+    with interruptible():
+        agreed = typer.confirm(visible(question))
+    if not agreed:
+        say("nothing was changed", to=err)
+        raise typer.Exit(FAILED)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end a question: asyncio would note it and go on waiting for the answer."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

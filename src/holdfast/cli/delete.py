@@ -8,24 +8,23 @@ import typer
 
 from holdfast.cli.console import (
     AgentOption,
+    SessionArgument,
     StoreOption,
     YesOption,
     command,
-    confirmed,
-    out,
+    confirm,
+    say,
 )
-from holdfast.cli.references import find_session
+from holdfast.cli.references import existing_store, find_session, find_sessions
 from holdfast.errors import NotFoundError
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.catalog import Catalog
-from holdfast.stores.opening import open_state_store
 
 
 @command
 async def delete(
-    session: Annotated[str, typer.Argument(help="The session.")],
+    session: SessionArgument,
     snapshot: Annotated[
-        str | None, typer.Option("--snapshot", help="Only this snapshot of it.")
+        str | None, typer.Option("--snapshot", metavar="SNAPSHOT", help="Only this snapshot of it.")
     ] = None,
     agent: AgentOption = None,
     yes: YesOption = False,
@@ -35,20 +34,23 @@ async def delete(
 
     Example: holdfast state delete ses_what_if --yes
     """
-    async with open_state_store(store) as state_store:
+    if agent is not None and snapshot is None:
+        raise typer.BadParameter(
+            "a session is deleted with every agent's part; an agent is named with --snapshot",
+            param_hint="--agent",
+        )
+    async with existing_store(store) as state_store:
         archive = SnapshotArchive(state_store)
-        if snapshot is not None:
-            location = await find_session(state_store, session, agent)
-            if not confirmed(f"Delete the snapshot {snapshot} of {session}?", yes=yes):
-                return
-            if not await archive.delete_snapshot(location=location, snapshot_id=snapshot):
-                raise NotFoundError(f"the session {session} has no snapshot {snapshot}")
-            out.print(f"deleted the snapshot {snapshot}")
-            return
-        places = await Catalog(state_store).locations(session)
-        if not places:
-            raise NotFoundError(f"there is no session {session!r}")
-        agents = ", ".join(place.scope_id for place in places)
-        if confirmed(f"Delete the session {session} of {agents} for ever?", yes=yes):
+        if snapshot is None:
+            places = await find_sessions(state_store, session, None)
+            agents = ", ".join(place.scope_id for place in places)
+            confirm(f"Delete the session {session} of {agents} for ever?", yes=yes)
             await archive.delete_session(session_id=session)
-            out.print(f"deleted {session}")
+            say(f"deleted {session}")
+            return
+        location = await find_session(state_store, session, agent)
+        if await archive.load_info(location=location, snapshot_id=snapshot) is None:
+            raise NotFoundError(f"the session {session} has no snapshot {snapshot}")
+        confirm(f"Delete the snapshot {snapshot} of {session}?", yes=yes)
+        await archive.delete_snapshot(location=location, snapshot_id=snapshot)
+        say(f"deleted the snapshot {snapshot}")

@@ -6,7 +6,6 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from holdfast.cli.console import (
     AgentOption,
@@ -14,12 +13,11 @@ from holdfast.cli.console import (
     FormatOption,
     StoreOption,
     command,
-    out,
     print_json,
+    say,
 )
 from holdfast.cli.references import load
 from holdfast.snapshots.comparing import Difference, differences, state_patch
-from holdfast.stores.opening import open_state_store
 from holdfast.values import to_json
 
 COLOURS = {"added": ("green", "+"), "removed": ("red", "-"), "changed": ("yellow", "~")}
@@ -29,9 +27,12 @@ LONGEST = 200
 @command
 async def diff(
     before: Annotated[
-        str, typer.Argument(help="A file, a session, SESSION@SNAPSHOT, or a snapshot's id.")
+        str,
+        typer.Argument(
+            metavar="BEFORE", help="A file, a session, SESSION@SNAPSHOT, or a snapshot's id."
+        ),
     ],
-    after: Annotated[str, typer.Argument(help="The same, of the later moment.")],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="The same, of the later moment.")],
     agent: AgentOption = None,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
@@ -41,15 +42,13 @@ async def diff(
     JSON is a JSON Patch (RFC 6902) that leads from the first document's state to the second's.
     Example: holdfast state diff baseline.json ses_abc123
     """
-    async with open_state_store(store) as state_store:
-        first = await load(state_store, before, agent)
-        second = await load(state_store, after, agent)
+    first, second = await load(store, before, after, agent_id=agent)
     if format is Format.json:
         print_json(state_patch(second.snapshot, first.snapshot))
         return
     found = differences(second.snapshot, first.snapshot)
     if not found:
-        out.print("no difference")
+        say("no difference")
     for each in found:
         print_difference(each)
 
@@ -57,10 +56,10 @@ async def diff(
 def print_difference(each: Difference) -> None:
     """One entry: itself, and what changed inside it."""
     colour, mark = COLOURS[each.kind]
-    out.print(f"[{colour}]{mark} {escape(each.namespace)}/{escape(each.key)}[/]")
+    say((f"{mark} {each.namespace}/{each.key}", colour))
     if each.kind != "changed":
         value = each.after if each.kind == "added" else each.before
-        out.print(f"[{colour}]    {escape(shortened(to_json(value)))}[/]")
+        say((f"    {shortened(to_json(value))}", colour))
         return
     before = to_json(each.before)
     for field in each.fields:
@@ -69,7 +68,7 @@ def print_difference(each: Difference) -> None:
         new = shortened(field["value"]) if field["op"] != "remove" else ""
         arrow = " → " if old and new else ""
         line = f"    {sign} {field['path'] or '(all of it)'}: {old}{arrow}{new}"
-        out.print(f"[{colour}]{escape(line)}[/]")
+        say((line, colour))
 
 
 def at(tree: Any, path: str) -> Any:

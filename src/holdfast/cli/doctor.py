@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-import importlib.util
 import platform
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from importlib import metadata
 
 import typer
-from rich.markup import escape
 
 import holdfast
-from holdfast.cli.console import FAILED, StoreOption, command, out
+from holdfast.cli.console import FAILED, StoreOption, command, say
 from holdfast.errors import ConflictError, HoldfastError
 from holdfast.snapshots.catalog import Catalog
 from holdfast.stores.contract import StateStore
 from holdfast.stores.opening import open_state_store
 
+# What each extra brings, by the name under which it is installed.
 EXTRAS = {
     "postgresql": "psycopg",
     "redis": "redis",
     "objectstore": "obstore",
-    "nats": "nats",
+    "nats": "nats-py",
     "dapr": "dapr",
     "encryption": "cryptography",
     "compression": "zstandard",
-    "redaction": "detect_secrets",
+    "redaction": "detect-secrets",
+    "testing": "hypothesis",
+    "cli": "typer",
     "server": "fastapi",
-    "langgraph": "langgraph",
-    "strands": "strands",
-    "openai-agents": "agents",
+    "langgraph": "langgraph-checkpoint",
+    "strands": "strands-agents",
+    "openai-agents": "openai-agents",
 }
 
 
@@ -38,30 +40,41 @@ EXTRAS = {
 async def doctor(store: StoreOption = None) -> None:
     """Look at the store and the installation, and say what is wrong with them.
 
+    One entry is written, read and removed.
+
     Example: holdfast doctor --store postgresql://localhost/agents
     """
-    out.print(
+    say(
         f"holdfast {holdfast.__version__}, "
         f"{'compiled' if holdfast.compiled else 'interpreted (a C compiler makes it faster)'}, "
         f"Python {platform.python_version()}"
     )
-    there = [name for name, module in EXTRAS.items() if importlib.util.find_spec(module)]
-    out.print(f"extras: {', '.join(there) or 'none'}")
+    there = [extra for extra, package in EXTRAS.items() if is_installed(package)]
+    say(f"extras: {', '.join(there) or 'none'}")
     ok = True
     async with open_state_store(store) as state_store:
-        out.print(f"store: {escape(repr(state_store))}")
+        say(f"store: {state_store!r}")
         for name, look in LOOKS.items():
             started = time.perf_counter()
             try:
                 said = await look(state_store)
             except HoldfastError as error:
                 ok = False
-                out.print(f"[red]✗[/] {name}: {escape(str(error))}")
+                say(("✗", "red"), f" {name}: {error}")
                 continue
             took = (time.perf_counter() - started) * 1000
-            out.print(f"[green]✓[/] {name}: {said} ({took:.1f} ms)")
+            say(("✓", "green"), f" {name}: {said} ({took:.1f} ms)")
     if not ok:
         raise typer.Exit(FAILED)
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package is installed."""
+    try:
+        metadata.distribution(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 async def look_around(store: StateStore) -> str:

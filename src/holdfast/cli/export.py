@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from holdfast.cli.console import StoreOption, command, err, read_tags
-from holdfast.sessions.manager import SnapshotManager
+from holdfast.cli.console import StoreOption, command, err, fail, read_tags, say, write_bytes
+from holdfast.cli.references import existing_store
+from holdfast.errors import StateStoreError
+from holdfast.sessions.manager import Redaction, SnapshotManager
 from holdfast.snapshots import document, document_files
-from holdfast.stores.opening import open_state_store
 
 
 @command
 async def export(
-    agent: Annotated[str, typer.Argument(help="The agent whose session it is.")],
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent whose session it is.")],
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="The file, or - for here.")
     ],
     session: Annotated[
-        str | None, typer.Option("--session", help="The session; the agent's latest without it.")
+        str | None,
+        typer.Option(
+            "--session", metavar="SESSION", help="The session; the agent's latest without it."
+        ),
     ] = None,
     snapshot: Annotated[
-        str | None, typer.Option("--snapshot", help="A snapshot of it; how it is now without it.")
+        str | None,
+        typer.Option(
+            "--snapshot", metavar="SNAPSHOT", help="A snapshot of it; how it is now without it."
+        ),
     ] = None,
     tag: Annotated[
         list[str] | None, typer.Option("--tag", metavar="K=V", help="Added to the tags.")
@@ -44,25 +50,42 @@ async def export(
     Example: holdfast state export research-bot --tag reason=incident --output incident.json.gz
     """
     tags = read_tags(tag)
-    if output != "-":
-        document_files.check_writable(output)
-    redaction = None
-    if redact or redact_path:
-        from holdfast.sessions.redaction import Redactor  # noqa: PLC0415 - needs an extra
-
-        redaction = Redactor(patterns=redact, paths=redact_path or ()).redacted
-    async with open_state_store(store) as state_store:
+    check_output(output)
+    redaction = redactor(patterns=redact, paths=redact_path or [])
+    async with existing_store(store) as state_store:
         manager = SnapshotManager(state_store)
         found = await manager.export_session(
             agent, session, snapshot_id=snapshot, tags=tags, redact=redaction
         )
     if output == "-":
-        for chunk in document.chunks(found.to_dict()):
-            sys.stdout.buffer.write(chunk)
-        sys.stdout.buffer.flush()
+        write_bytes(document.chunks(found.to_dict()))
         return
     manager.to_file(found, output)
-    err.print(
+    taken = sum(each["count"] for each in found.extra["redactions"]) if redaction else 0
+    say(
         f"{output}: {found.snapshot.count('messages')} messages, {found.event_log_count} events of "
-        f"{found.agent_id}/{found.session_id}"
+        f"{found.agent_id}/{found.session_id}" + (f", {taken} redactions" if redaction else ""),
+        to=err,
     )
+
+
+def check_output(output: str) -> None:
+    """Refuse what cannot be written before any work is done for it."""
+    if output == "-":
+        return
+    try:
+        document_files.check_writable(output)
+    except StateStoreError as error:
+        fail(str(error), "choose another --output, or - for the standard output")
+
+
+def redactor(*, patterns: bool, paths: list[str]) -> Redaction | None:
+    """What takes out of the document what must not leave, if anything must not."""
+    if not patterns and not paths:
+        return None
+    from holdfast.sessions.redaction import Redactor  # noqa: PLC0415 - used by few
+
+    try:
+        return Redactor(patterns=patterns, paths=paths).redacted
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--redact-path") from None

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Annotated
 
 import typer
 
-from holdfast.cli.console import AgentOption, StoreOption, command, out
-from holdfast.cli.references import find_session
+from holdfast.cli.console import AgentOption, SessionArgument, StoreOption, command, fail, say
+from holdfast.cli.references import existing_store, find_session
+from holdfast.errors import ConflictError
 from holdfast.sessions.session import Session
-from holdfast.stores.opening import open_state_store
 
 
 @command
 async def fork(
-    session: Annotated[str, typer.Argument(help="The session to fork.")],
-    new: Annotated[str, typer.Argument(help="The id of the new session.")],
+    session: SessionArgument,
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The id of the new session.")],
     at: Annotated[
         str | None, typer.Option("--at", metavar="SNAPSHOT", help="A snapshot; now without it.")
     ] = None,
@@ -26,7 +27,7 @@ async def fork(
 
     Example: holdfast state fork ses_abc123 ses_what_if
     """
-    async with open_state_store(store) as state_store:
+    async with existing_store(store) as state_store:
         location = await find_session(state_store, session, agent)
         live = await Session.open(
             state_store,
@@ -34,5 +35,10 @@ async def fork(
             session_id=location.session_id,
             scope=location.scope,
         )
-        other = await live.fork(new, at=at)
-        out.print(f"{other.session_id}: {other.message_count} messages, {other.status}")
+        try:
+            other = await live.fork(new, at=at)
+        except ConflictError as error:
+            fail(
+                str(error), f"holdfast state list {quote(location.scope_id)} shows which there are"
+            )
+        say(f"{other.session_id}: {other.message_count} messages, {other.status}")

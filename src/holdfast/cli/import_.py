@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -13,8 +14,8 @@ from holdfast.cli.console import (
     FormatOption,
     StoreOption,
     command,
-    out,
     print_json,
+    say,
 )
 from holdfast.sessions.importing import ImportResult
 from holdfast.sessions.manager import SnapshotManager
@@ -25,9 +26,12 @@ from holdfast.stores.opening import open_state_store
 async def import_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The document.")],
     dry_run: DryRunOption = False,
-    agent: Annotated[str | None, typer.Option("--agent", help="Under this agent instead.")] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="AGENT", help="Under this agent instead.")
+    ] = None,
     session: Annotated[
-        str | None, typer.Option("--session", help="Under this session id instead.")
+        str | None,
+        typer.Option("--session", metavar="SESSION", help="Under this session id instead."),
     ] = None,
     allow_modified: Annotated[
         bool,
@@ -42,6 +46,7 @@ async def import_(
     """
     async with open_state_store(store) as state_store:
         manager = SnapshotManager(state_store)
+        # The store is touched only after this has found the whole document in order.
         found = manager.from_file(file, allow_modified=allow_modified)
         result = await manager.import_session(
             found, dry_run=dry_run, agent_id=agent, session_id=session
@@ -49,25 +54,25 @@ async def import_(
     if format is Format.json:
         print_json(asdict(result))
     else:
-        say(result)
+        report(result)
 
 
-def say(result: ImportResult) -> None:
+def report(result: ImportResult) -> None:
     """The result in a sentence or two."""
     verb = "would become" if result.dry_run else "became"
     place = f"{result.agent_id}/{result.session_id}"
     kind = "a new session" if result.created else "the state of a session that is there"
-    out.print(
+    say(
         f"{result.messages_restored} messages and {result.events_restored} events {verb} {kind}: "
         f"{place}"
     )
-    counts = {name: len(pairs) for name, pairs in result.diff.items()}  # type: ignore[arg-type]
-    out.print(
-        f"entries: {counts['added']} added, {counts['removed']} removed, "
-        f"{counts['changed']} changed"
+    diff = result.diff
+    say(
+        f"entries: {len(diff['added'])} added, {len(diff['removed'])} removed, "
+        f"{len(diff['changed'])} changed"
     )
     if result.undo_id is not None:
-        out.print(
-            f"to undo it: holdfast state restore {result.session_id} {result.undo_id} "
-            f"--agent {result.agent_id}"
+        say(
+            f"to undo it: holdfast state restore {quote(result.session_id)} {result.undo_id} "
+            f"--agent {quote(result.agent_id)}"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -12,33 +12,37 @@ from holdfast.cli.console import (
     FormatOption,
     StoreOption,
     command,
-    out,
     print_json,
     print_table,
+    say,
     tags_text,
 )
-from holdfast.cli.references import find_session
-from holdfast.errors import NotFoundError
+from holdfast.cli.references import existing_store, find_session, find_sessions
 from holdfast.log.events import time_text
-from holdfast.sessions.manager import SnapshotManager, near
-from holdfast.stores.opening import open_state_store
+from holdfast.sessions.manager import SnapshotManager
+from holdfast.snapshots.layout import SnapshotLocation
 
 LIMIT = 50
+
+Rows: TypeAlias = list[dict[str, Any]]
+Page: TypeAlias = tuple[Rows, str | None]
 
 
 @command
 async def list_(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[AGENT]", help="An agent: its sessions. Without one: all agents."),
+        typer.Argument(metavar="AGENT", help="An agent: its sessions. Without one: all agents."),
     ] = None,
     session: Annotated[
-        str | None, typer.Option("--session", help="The snapshots of this session.")
+        str | None,
+        typer.Option("--session", metavar="SESSION", help="The snapshots of this session."),
     ] = None,
     agent: AgentOption = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = LIMIT,
     after: Annotated[
-        str | None, typer.Option("--after", help="Go on after this token of the page before.")
+        str | None,
+        typer.Option("--after", metavar="TOKEN", help="Go on where the page before ended."),
     ] = None,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
@@ -47,44 +51,58 @@ async def list_(
 
     Example: holdfast state list research-bot
     """
-    async with open_state_store(store) as state_store:
+    async with existing_store(store) as state_store:
         manager = SnapshotManager(state_store)
         if session is not None:
             location = await find_session(state_store, session, agent or name)
-            page = await manager.archive.list_snapshots(
-                location=location, limit=limit, next_token=after
-            )
-            rows = [
-                {
-                    "snapshot_id": info.snapshot_id,
-                    "created_at": time_text(info.created_at),
-                    "status": info.status,
-                    "messages": info.message_count,
-                    "events": info.event_log_count,
-                    "tags": info.tags,
-                }
-                for info in page.snapshots
-            ]
-            token = page.next_token
-        elif name is not None:
-            sessions = await manager.catalog.sessions(name, limit=limit, next_token=after)
-            if not sessions.sessions and after is None:
-                agents = await manager.catalog.agents(limit=1000)
-                raise NotFoundError(f"there is no agent {name!r} in this store{near(name, agents)}")
-            rows = [
-                {
-                    "session_id": entry.session_id,
-                    "scope": entry.scope,
-                    "started_at": time_text(entry.started_at),
-                }
-                for entry in sessions.sessions
-            ]
-            token = sessions.next_token
+            rows, token = await snapshots(manager, location, limit, after)
+        elif (wanted := name or agent) is not None:
+            rows, token = await sessions(manager, wanted, limit, after)
         else:
-            names = await manager.catalog.agents(limit=limit + 1, start_after=after or "")
-            token = names[limit - 1] if len(names) > limit else None
-            rows = [await agent_row(manager, each) for each in names[:limit]]
+            rows, token = await agents(manager, limit, after)
     show(rows, token, format)
+
+
+async def snapshots(
+    manager: SnapshotManager, location: SnapshotLocation, limit: int, after: str | None
+) -> Page:
+    """The snapshots of a session, and where to go on."""
+    page = await manager.archive.list_snapshots(location=location, limit=limit, next_token=after)
+    rows: Rows = [
+        {
+            "snapshot_id": info.snapshot_id,
+            "created_at": time_text(info.created_at),
+            "status": info.status,
+            "messages": info.message_count,
+            "events": info.event_log_count,
+            "tags": info.tags,
+        }
+        for info in page.snapshots
+    ]
+    return rows, page.next_token
+
+
+async def sessions(manager: SnapshotManager, agent_id: str, limit: int, after: str | None) -> Page:
+    """The sessions of an agent, and where to go on."""
+    page = await manager.catalog.sessions(agent_id, limit=limit, next_token=after)
+    if not page.sessions and after is None:
+        await find_sessions(manager.state_store, None, agent_id)
+    rows: Rows = [
+        {
+            "session_id": entry.session_id,
+            "scope": entry.scope,
+            "started_at": time_text(entry.started_at),
+        }
+        for entry in page.sessions
+    ]
+    return rows, page.next_token
+
+
+async def agents(manager: SnapshotManager, limit: int, after: str | None) -> Page:
+    """All agents, and where to go on."""
+    names = await manager.catalog.agents(limit=limit + 1, start_after=after or "")
+    rows = [await agent_row(manager, each) for each in names[:limit]]
+    return rows, names[limit - 1] if len(names) > limit else None
 
 
 async def agent_row(manager: SnapshotManager, agent_id: str) -> dict[str, Any]:
@@ -97,7 +115,7 @@ async def agent_row(manager: SnapshotManager, agent_id: str) -> dict[str, Any]:
     }
 
 
-def show(rows: list[dict[str, Any]], token: str | None, format_: Format) -> None:
+def show(rows: Rows, token: str | None, format_: Format) -> None:
     """The rows, and how to go on."""
     if format_ is Format.json:
         print_json({"items": rows, "next_token": token})
@@ -108,4 +126,4 @@ def show(rows: list[dict[str, Any]], token: str | None, format_: Format) -> None
     ]
     print_table(list(rows[0]) if rows else [], shown, "nothing here yet")
     if token is not None:
-        out.print(f"more: --after {token}")
+        say(f"more: --after {token}")

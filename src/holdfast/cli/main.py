@@ -11,6 +11,7 @@ import holdfast
 from holdfast.cli.backup import backup
 from holdfast.cli.copy import copy
 from holdfast.cli.delete import delete
+from holdfast.cli.demo import demo
 from holdfast.cli.diff import diff
 from holdfast.cli.doctor import doctor
 from holdfast.cli.export import export
@@ -52,6 +53,7 @@ VERBS: dict[str, Verb] = {
     "copy": copy,
     "backup": backup,
     "doctor": doctor,
+    "demo": demo,
 }
 
 for verb, function in STATE_VERBS.items():
@@ -74,7 +76,3 @@ def main(
     ] = False,
 ) -> None:
     """Keeps the state of AI agents: look at it, compare, go back, branch, move, replay."""
-
-
-if __name__ == "__main__":
-    app()

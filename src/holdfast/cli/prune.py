@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from holdfast.cli.console import (
     AgentOption,
@@ -17,18 +16,15 @@ from holdfast.cli.console import (
     FormatOption,
     StoreOption,
     command,
-    out,
     print_json,
+    say,
 )
-from holdfast.cli.references import find_session
-from holdfast.sessions.copying import locations
+from holdfast.cli.references import existing_store, find_session, find_sessions
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.retention import RetentionPolicy
-from holdfast.stores.opening import open_state_store
 
 AGE = re.compile(r"([0-9]+)([smhdw])")
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-Count = Annotated[int | None, typer.Option(min=0, show_default=False)]
 
 
 def read_age(text: str | None) -> dt.timedelta | None:
@@ -36,15 +32,19 @@ def read_age(text: str | None) -> dt.timedelta | None:
     if text is None:
         return None
     found = AGE.fullmatch(text)
-    if found is None:
-        raise typer.BadParameter(f"{text!r} is no age as in 12h, 30d or 8w", param_hint="--max-age")
-    return dt.timedelta(**{UNITS[found[2]]: int(found[1])})
+    try:
+        if found is not None:
+            return dt.timedelta(**{UNITS[found[2]]: int(found[1])})
+    except (OverflowError, ValueError):
+        found = None  # longer than there is time
+    raise typer.BadParameter(f"{text!r} is no age as in 12h, 30d or 8w", param_hint="--max-age")
 
 
 @command
 async def prune(
     session: Annotated[
-        str | None, typer.Argument(help="A session; all of the store with --all.")
+        str | None,
+        typer.Argument(metavar="SESSION", help="A session; all of the store with --all."),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All sessions.")] = False,
     last: Annotated[int | None, typer.Option(min=0, help="Keep so many of the newest.")] = None,
@@ -69,30 +69,37 @@ async def prune(
     age = read_age(max_age)
     if (session is None) == (not every):
         raise typer.BadParameter("name one session, or --all", param_hint="SESSION")
-    policy = RetentionPolicy(
-        last=last,
-        hourly=hourly,
-        daily=daily,
-        weekly=weekly,
-        max_age=age,
-        protected=protect or (),
-    )
+    rules = {"last": last, "hourly": hourly, "daily": daily, "weekly": weekly, "max_age": age}
+    if all(rule is None for rule in rules.values()):
+        raise typer.BadParameter(
+            "say what to keep, with --last, --hourly, --daily, --weekly or --max-age",
+            param_hint="--last",
+        )
+    for tag in protect or []:
+        if "=" in tag:
+            raise typer.BadParameter(
+                f"{tag!r} has a value: name the tag alone, and any value of it is kept",
+                param_hint="--protect",
+            )
+    policy = RetentionPolicy(**rules, protected=protect or ())  # type: ignore[arg-type]
     reports = []
-    async with open_state_store(store) as state_store:
+    async with existing_store(store) as state_store:
         archive = SnapshotArchive(state_store)
-        if session is not None:
-            places = [await find_session(state_store, session, agent)]
+        if session is None:
+            places = await find_sessions(state_store, None, agent)
         else:
-            places = [each async for each in locations(state_store, agent, None)]
+            places = [await find_session(state_store, session, agent)]
         for place in places:
             done = await archive.prune(location=place, policy=policy, dry_run=dry_run)
             name = f"{place.scope_id}/{place.session_id}"
             reports.append({"session": name, **asdict(done)})
             if format is Format.table:
                 verb = "would go" if dry_run else "gone"
-                out.print(
-                    f"{escape(name)}: {len(done.kept)} snapshots kept, {len(done.removed)} {verb}, "
+                say(
+                    f"{name}: {len(done.kept)} snapshots kept, {len(done.removed)} {verb}, "
                     f"with {done.events_removed} events"
                 )
     if format is Format.json:
         print_json(reports)
+    elif not reports:
+        say("nothing here yet")

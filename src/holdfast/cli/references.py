@@ -1,20 +1,26 @@
-"""What a person names on the command line: a file, a session, a snapshot of one."""
+"""What a person names on the command line: a store, a file, a session, a snapshot of one."""
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.errors import NotFoundError
+from holdfast.errors import NotFoundError, StateStoreError
+from holdfast.sessions.copying import locations
 from holdfast.sessions.exporting import exported
 from holdfast.sessions.manager import SnapshotManager, near
+from holdfast.snapshots import document_files
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.stores.contract import StateStore
+from holdfast.stores.opening import DEFAULT_URL, open_state_store
+from holdfast.stores.urls import StoreURL
 
 SUFFIXES = (".json", ".json.gz", ".json.zst", ".gz", ".zst")
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+MOST_NAMES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,30 +31,64 @@ class Moment:
     snapshot_id: str | None = None
 
 
-def is_file(name: str) -> bool:
-    """Whether a name means a file rather than something in the store."""
-    return name.endswith(SUFFIXES) or Path(name).is_file()
+# -------------------------------------------------------------------------------------- stores
+
+
+def existing_store(url: str | None) -> StateStore:
+    """The store of a URL, to read what is in it. On this machine it must be there already.
+
+    A wrong path would look like an empty store otherwise, and be made by the first write.
+    """
+    url = url or os.environ.get("HOLDFAST_STORE") or DEFAULT_URL
+    store = open_state_store(url)
+    parsed = StoreURL(url)
+    path = {"sqlite": parsed.path[1:], "file": parsed.path}.get(parsed.scheme)
+    if path is not None and not Path(path).exists():
+        raise StateStoreError(
+            f"there is no store {parsed} yet: {Path(path).absolute()} does not exist. Say which "
+            "store is meant with --store or $HOLDFAST_STORE"
+        )
+    return store
+
+
+# ------------------------------------------------------------------------------------ sessions
 
 
 async def find_session(
     store: StateStore, session_id: str, agent_id: str | None = None
 ) -> SnapshotLocation:
     """The one place of a session; an agent is needed where several have it."""
-    manager = SnapshotManager(store)
-    found = [
-        location
-        for location in await manager.catalog.locations(session_id)
-        if agent_id in (None, location.scope_id)
-    ]
-    if not found:
-        known = await manager.catalog.session_ids(limit=1000)
-        raise NotFoundError(f"there is no session {session_id!r}{near(session_id, known)}")
+    found = await find_sessions(store, session_id, agent_id)
     if len(found) > 1:
         agents = ", ".join(location.scope_id for location in found)
         raise NotFoundError(
             f"the session {session_id} has several agents ({agents}): say which with --agent"
         )
     return found[0]
+
+
+async def find_sessions(
+    store: StateStore, session_id: str | None, agent_id: str | None
+) -> list[SnapshotLocation]:
+    """All places of sessions, those of one session, or of one agent. What is named must be there.
+
+    Without a name it may be none.
+    """
+    found = [each async for each in locations(store, agent_id, session_id)]
+    if found or (session_id is None and agent_id is None):
+        return found
+    catalog = SnapshotManager(store).catalog
+    if agent_id is not None and agent_id not in (agents := await catalog.agents(limit=MOST_NAMES)):
+        raise NotFoundError(f"there is no agent {agent_id!r}{nearest(agent_id, agents)}")
+    owner = "" if agent_id is None else f" of the agent {agent_id}"
+    name = str(session_id)
+    known = [each.session_id async for each in locations(store, agent_id, None)]
+    raise NotFoundError(f"there is no session {name!r}{owner}{nearest(name, known)}")
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """The names that are nearest to one that is not there, for an error."""
+    return near(name, known) if known else ": the store has none"
 
 
 async def find(store: StateStore, name: str, agent_id: str | None = None) -> Moment:
@@ -58,17 +98,42 @@ async def find(store: StateStore, name: str, agent_id: str | None = None) -> Mom
         return Moment(await find_session(store, session_id, agent_id), snapshot_id)
     manager = SnapshotManager(store)
     if UUID.fullmatch(name) and not await manager.catalog.locations(name):
-        for each in await manager.catalog.session_ids():
-            for location in await manager.catalog.locations(each):
-                if await manager.archive.load_info(location=location, snapshot_id=name):
-                    return Moment(location, name)
+        async for location in locations(store, agent_id, None):
+            if await manager.archive.load_info(location=location, snapshot_id=name):
+                return Moment(location, name)
+        raise NotFoundError(f"there is no session and no snapshot {name}")
     return Moment(await find_session(store, name, agent_id))
 
 
-async def load(store: StateStore, name: str, agent_id: str | None = None) -> SessionSnapshot:
-    """The document that a name means: of a file, or made of what is in the store."""
-    manager = SnapshotManager(store)
-    if is_file(name):
-        return manager.from_file(name)
+# ----------------------------------------------------------------------------------- documents
+
+
+def is_file(name: str) -> bool:
+    """Whether a name means a file rather than something in the store."""
+    return name.endswith(SUFFIXES) or Path(name).is_file()
+
+
+async def load(url: str | None, *names: str, agent_id: str | None = None) -> list[SessionSnapshot]:
+    """The documents that names mean: of files, or made of what is in the store of a URL.
+
+    The store is opened where a name means something in it, and not for files alone.
+    """
+    if all(map(is_file, names)):
+        return [from_file(name) for name in names]
+    async with existing_store(url) as store:
+        return [
+            from_file(name) if is_file(name) else await from_store(store, name, agent_id)
+            for name in names
+        ]
+
+
+def from_file(name: str) -> SessionSnapshot:
+    """The document of a file, checked."""
+    return SessionSnapshot.from_dict(document_files.read(name))
+
+
+async def from_store(store: StateStore, name: str, agent_id: str | None) -> SessionSnapshot:
+    """A document made of what is in the store."""
     moment = await find(store, name, agent_id)
-    return await exported(manager.archive, moment.location, snapshot_id=moment.snapshot_id)
+    archive = SnapshotManager(store).archive
+    return await exported(archive, moment.location, snapshot_id=moment.snapshot_id)

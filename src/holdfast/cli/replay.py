@@ -7,7 +7,6 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from holdfast.cli.console import (
     AgentOption,
@@ -15,8 +14,10 @@ from holdfast.cli.console import (
     FormatOption,
     StoreOption,
     command,
+    interruptible,
     out,
     print_json,
+    say,
 )
 from holdfast.cli.diff import print_difference, shortened
 from holdfast.cli.references import load
@@ -25,9 +26,12 @@ from holdfast.sessions.replaying import Step
 from holdfast.sessions.replaying import replay as steps_of
 from holdfast.snapshots.comparing import differences
 from holdfast.snapshots.document import event_json, state_json
-from holdfast.stores.opening import open_state_store
 from holdfast.values import to_json
 
+# Arrow keys, as a terminal in either of its modes sends them, in lower case.
+NEXT = ("n", " ", "\r", "\n", "\x1b[c", "\x1boc", "\x1b[b", "\x1bob")
+BACK = ("b", "p", "\x1b[d", "\x1bod", "\x1b[a", "\x1boa")
+QUIT = ("q", "\x1b")
 KEYS = "[n]ext [b]ack [g]o to a step [s]tate [c]hanges [q]uit"
 
 
@@ -47,13 +51,17 @@ async def replay(
 
     Example: holdfast replay incident.json --from 12 --step
     """
-    async with open_state_store(store) as state_store:
-        found = await load(state_store, name, agent)
+    if last is not None and last < first:
+        raise typer.BadParameter(f"{last} is before --from {first}", param_hint="--to")
+    (found,) = await load(store, name, agent_id=agent)
     steps = list(steps_of(found, first=first, last=last))
     if format is Format.json:
         print_json([event_json(each.event) for each in steps])
+    elif not steps:
+        say("nothing happened in this range")
     elif step and sys.stdin.isatty():
-        walk(steps)
+        with interruptible():
+            walk(steps)
     else:
         for each in steps:
             print_step(each)
@@ -62,37 +70,56 @@ async def replay(
 def print_step(step: Step) -> None:
     """One event and what it changed."""
     event = step.event
-    out.print(
-        f"[bold]{event.seq:>5}[/] [dim]{time_text(event.at)}[/] [cyan]{escape(event.type)}[/]"
-        + (f" {escape(shortened(to_json(event.data)))}" if event.data is not None else "")
+    say(
+        (f"{event.seq:>5}", "bold"),
+        (f" {time_text(event.at)}", "dim"),
+        (f" {event.type}", "cyan"),
+        f" {shortened(to_json(event.data))}" if event.data is not None else "",
     )
     for each in differences(step.after, step.before):
         print_difference(each)
 
 
 def walk(steps: list[Step]) -> None:
-    """Through the steps with the keyboard."""
-    if not steps:
-        out.print("nothing happened in this range")
-        return
+    """Through the steps with the keyboard, until told to stop."""
     at = 0
     print_step(steps[at])
     while True:
-        out.print(f"[dim]step {at + 1} of {len(steps)}: {KEYS}[/]".replace("[n]", r"\[n]"))
-        key = typer.getchar().lower()
-        if key in ("q", "\x03", "\x04"):
+        say((f"step {at + 1} of {len(steps)}: {KEYS}", "dim"))
+        key = pressed()
+        if key in QUIT:
             return
-        if key in ("n", " ", "\r", "\n", "\x1b[c") and at < len(steps) - 1:
-            at += 1
-            print_step(steps[at])
-        elif key in ("b", "p", "\x1b[d") and at > 0:
-            at -= 1
-            print_step(steps[at])
-        elif key == "g":
-            seq = typer.prompt("event", type=int)
-            at = min(range(len(steps)), key=lambda number: abs(steps[number].event.seq - seq))
-            print_step(steps[at])
-        elif key == "s":
+        if key == "s":
             out.print_json(json.dumps(state_json(steps[at].after)))
-        elif key == "c":
-            print_step(steps[at])
+            continue
+        wanted = at
+        if key in NEXT:
+            wanted = at + 1
+        elif key in BACK:
+            wanted = at - 1
+        elif key == "g":
+            wanted = asked_for(steps, at)
+        elif key != "c":
+            continue
+        if wanted not in range(len(steps)):
+            say("there is nothing before it" if wanted < 0 else "this was the last")
+            continue
+        at = wanted
+        print_step(steps[at])
+
+
+def pressed() -> str:
+    """The next key, or q where there will be none."""
+    try:
+        return typer.getchar().lower()
+    except (EOFError, KeyboardInterrupt):
+        return "q"
+
+
+def asked_for(steps: list[Step], at: int) -> int:
+    """The step that a person names by its event, or the nearest to it."""
+    try:
+        seq = typer.prompt("event", type=int)
+    except typer.Abort:
+        return at
+    return min(range(len(steps)), key=lambda number: abs(steps[number].event.seq - seq))

@@ -9,25 +9,26 @@ import typer
 from holdfast.cli.console import (
     AgentOption,
     DryRunOption,
+    SessionArgument,
     StoreOption,
     YesOption,
     command,
-    confirmed,
-    out,
+    confirm,
+    say,
 )
 from holdfast.cli.diff import print_difference
-from holdfast.cli.references import find_session
+from holdfast.cli.references import existing_store, find_session
 from holdfast.errors import NotFoundError
 from holdfast.sessions.session import Session
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.comparing import differences
-from holdfast.stores.opening import open_state_store
+from holdfast.snapshots.session_state import ONCE
 
 
 @command
 async def restore(
-    session: Annotated[str, typer.Argument(help="The session.")],
-    snapshot: Annotated[str, typer.Argument(help="The id of its snapshot.")],
+    session: SessionArgument,
+    snapshot: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="The id of its snapshot.")],
     agent: AgentOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -37,7 +38,7 @@ async def restore(
 
     Example: holdfast state restore ses_abc123 01a1de4e-112f-736d-8a70-8771d4e5738f
     """
-    async with open_state_store(store) as state_store:
+    async with existing_store(store) as state_store:
         location = await find_session(state_store, session, agent)
         found = await SnapshotArchive(state_store).load_snapshot(
             location=location, snapshot_id=snapshot
@@ -53,13 +54,17 @@ async def restore(
             session_id=location.session_id,
             scope=location.scope,
         )
-        changed = differences(found.snapshot, live.snapshot())
+        # What was done once stays done, and so is no difference.
+        changed = [
+            each
+            for each in differences(found.snapshot, live.snapshot())
+            if each.namespace != ONCE or each.kind == "added"
+        ]
         for each in changed:
             print_difference(each)
         if dry_run or not changed:
-            out.print(f"{len(changed)} entries would change" if changed else "nothing to change")
+            say(f"{len(changed)} entries would change" if changed else "nothing to change")
             return
-        if not confirmed(f"Change these {len(changed)} entries of {session}?", yes=yes):
-            return
+        confirm(f"Change these {len(changed)} entries of {session}?", yes=yes)
         await live.restore(found)
-        out.print(f"{session} is as it was at {snapshot}")
+        say(f"{session} is as it was at {snapshot}")

@@ -20,13 +20,15 @@ from holdfast.cli.references import load
 from holdfast.log.events import time_text
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import MESSAGES
-from holdfast.stores.opening import open_state_store
 
 
 @command
 async def show(
     name: Annotated[
-        str, typer.Argument(metavar="FILE|ID", help="A file, a session, or SESSION@SNAPSHOT.")
+        str,
+        typer.Argument(
+            metavar="FILE|ID", help="A file, a session, SESSION@SNAPSHOT or a snapshot."
+        ),
     ],
     agent: AgentOption = None,
     format: FormatOption = Format.table,  # noqa: A002
@@ -36,8 +38,7 @@ async def show(
 
     Example: holdfast state show incident.json
     """
-    async with open_state_store(store) as state_store:
-        found = await load(state_store, name, agent)
+    (found,) = await load(store, name, agent_id=agent)
     if format is Format.json:
         print_json(found.to_dict())
     else:

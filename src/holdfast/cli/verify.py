@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from holdfast.cli.console import (
     FAILED,
@@ -14,19 +13,18 @@ from holdfast.cli.console import (
     FormatOption,
     StoreOption,
     command,
-    out,
     print_json,
+    say,
 )
-from holdfast.cli.references import find_session
-from holdfast.sessions.copying import locations
+from holdfast.cli.references import existing_store, find_sessions
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.stores.opening import open_state_store
 
 
 @command
 async def verify(
     session: Annotated[
-        str | None, typer.Argument(help="A session; all of the store without it.")
+        str | None,
+        typer.Argument(metavar="SESSION", help="A session; all of the store without it."),
     ] = None,
     agent: AgentOption = None,
     format: FormatOption = Format.table,  # noqa: A002
@@ -37,13 +35,9 @@ async def verify(
     Example: holdfast state verify ses_abc123
     """
     reports = []
-    async with open_state_store(store) as state_store:
+    async with existing_store(store) as state_store:
         archive = SnapshotArchive(state_store)
-        if session is not None:
-            places = [await find_session(state_store, session, agent)]
-        else:
-            places = [each async for each in locations(state_store, agent, None)]
-        for place in places:
+        for place in await find_sessions(state_store, session, agent):
             found = await archive.verify(location=place)
             name = f"{place.scope_id}/{place.session_id}"
             reports.append(
@@ -56,15 +50,13 @@ async def verify(
                 }
             )
             if format is Format.table:
-                mark = "[green]ok[/]" if found.ok else "[red]damaged[/]"
-                out.print(
-                    f"{mark} {escape(name)}: {found.events} events, {found.snapshots} snapshots"
-                )
+                mark = ("ok", "green") if found.ok else ("damaged", "red")
+                say(mark, f" {name}: {found.events} events, {found.snapshots} snapshots")
                 for each in found.damage:
-                    out.print(f"   {escape(each.key)}: {escape(each.problem)}")
+                    say(f"   {each.key}: {each.problem}")
     if format is Format.json:
         print_json(reports)
     elif not reports:
-        out.print("nothing here yet")
+        say("nothing here yet")
     if not all(report["ok"] for report in reports):
         raise typer.Exit(FAILED)

@@ -86,7 +86,7 @@ class Cleaner:
         """What is to be taken out of a text, from left to right, nothing twice."""
         found = self._found.get(text)
         if found is None:
-            found = self._found[text] = list(self._detect(text))
+            found = self._found[text] = self._detect(text)
         if name is not None and self._names is not None and self._names.fit(name, text):
             found = [*found, Found(0, len(text), SECRET, distinct=False)]
         if self.collecting:

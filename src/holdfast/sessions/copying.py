@@ -7,19 +7,21 @@ parts of a session arrive in an order in which every one finds what it needs.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field, replace
 
-from holdfast.errors import ConflictError
+from holdfast.errors import ConflictError, IntegrityError, InvalidDocumentError
 from holdfast.log import segments
-from holdfast.log.event_log import EventLog, Position
+from holdfast.log.event_log import EventLog
+from holdfast.log.timeline import Timeline
 from holdfast.snapshots import manifest
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog import Catalog
 from holdfast.snapshots.founding import microseconds
-from holdfast.snapshots.layout import SnapshotLocation, index_key
+from holdfast.snapshots.layout import SnapshotLocation, deleted_key, index_key
+from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.stores.contract import StateStore
-from holdfast.stores.entries import Put
+from holdfast.stores.entries import Entry, Put
 
 AT_ONCE = 64
 
@@ -48,12 +50,15 @@ async def copy_sessions(
     session_id: str | None = None,
     progress: Progress | None = None,
 ) -> Copied:
-    """Copy all sessions, those of an agent, or one. What fails does not keep the others."""
+    """Copy all sessions, those of an agent, or one.
+
+    A session that is damaged, or that went another way in the target, does not keep the others.
+    """
     result = Copied()
     async for location in locations(source, agent_id, session_id):
         try:
             written, size = await copy_session(source, target, location)
-        except ConflictError as error:
+        except (ConflictError, IntegrityError, InvalidDocumentError) as error:
             result.failed[f"{location.scope_id}/{location.session_id}"] = str(error)
             continue
         result.sessions += 1
@@ -73,14 +78,14 @@ async def locations(
     while True:
         page = (
             [session_id]
-            if session_id
+            if session_id is not None
             else await catalog.session_ids(limit=AT_ONCE, start_after=start)
         )
         for each in page:
             for location in await catalog.locations(each):
                 if agent_id in (None, location.scope_id):
                     yield location
-        if session_id or len(page) < AT_ONCE:
+        if session_id is not None or len(page) < AT_ONCE:
             return
         start = page[-1]
 
@@ -92,113 +97,203 @@ async def copy_session(
 
     ``ConflictError`` where the target's session went another way.
     """
-    await SnapshotArchive(target).settle(location)
-    await check_same_way(source, target, location)
-    log = EventLog(source, location.place)
-    beginning = await founded(source, target, location)
-    # Where the first events were pruned, the manifest says where the log begins: it comes first.
-    is_pruned = beginning.floor.seq > 0
-    written = size = 0
-    for part in (
-        copy_missing(source, target, f"{location.place}keyframes/"),
-        *([put_all(target, beginning.puts)] if is_pruned else []),
-        copy_missing(source, target, log.prefix),
-        *([] if is_pruned else [put_all(target, beginning.puts)]),
-        copy_missing(source, target, location.history),
-        copy_latest(source, target, location),
-    ):
-        count, length = await part
-        written, size = written + count, size + length
-    return written, size
-
-
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """Where a log begins, and what the target lacks of how a session is founded."""
-
-    floor: Position
-    puts: list[Put]
-
-
-async def founded(source: StateStore, target: StateStore, location: SnapshotLocation) -> Beginning:
-    """What is to be written so that the target knows the session."""
-    entry = await source.get(location.manifest)
-    if entry is None:
-        return Beginning(Position(), [])
-    found = manifest.decoded(location.manifest, entry.value)
-    if await target.get(location.manifest) is not None:
-        return Beginning(found.floor, [])
-    puts = [Put(location.manifest, entry.value)]
-    if found.started_at is not None:
-        puts.insert(0, Put(index_key(location, microseconds(found.started_at)), b"{}"))
-    return Beginning(found.floor, puts)
-
-
-async def put_all(target: StateStore, puts: list[Put]) -> tuple[int, int]:
-    """Write some entries; gives their number and bytes."""
-    if puts:
-        await target.put_many(puts)
-    return len(puts), sum(len(put.value) for put in puts)
-
-
-async def copy_latest(
-    source: StateStore, target: StateStore, location: SnapshotLocation
-) -> tuple[int, int]:
-    """Copy the snapshot that is replaced again and again, if it differs."""
+    if await source.get(deleted_key(location.session_id)) is not None:
+        return 0, 0  # it is being deleted there
+    there = await SnapshotArchive(target).settle(location)
+    known = await source.get(location.manifest)
+    here = decoded_manifest(location, known)
+    await check_same_way(source, target, location, here, there)
+    # Listed before the log, which they point into: whoever writes meanwhile makes that longer.
+    records = await keys_below(source, location.history)
     latest = await source.get(location.latest)
-    there = await target.get(location.latest)
-    if latest is None or (there is not None and there.value == latest.value):
-        return 0, 0
-    return await put_all(target, [Put(location.latest, latest.value)])
+    frames = await keys_below(source, f"{location.place}keyframes/")
+    floor = Timeline(source, location.place).key(here.floor.seq)
+    work = Copying(source, target)
+    # Where the first events were pruned, these states and the manifest say where the log begins.
+    await work.missing(key for key in frames if key <= floor)
+    if here.floor.seq:
+        await work.manifest(location, known)
+    log = await keys_below(source, EventLog(source, location.place).prefix)
+    await work.missing(log, floor=here.floor.seq)
+    await work.missing(key for key in frames if key > floor)
+    await work.manifest(location, known)
+    await work.missing(records)
+    if latest is not None:
+        await work.put_changed(Put(location.latest, latest.value))
+    if here.started_at is None:
+        await SnapshotArchive(target).settle(location)
+    return work.written, work.size
+
+
+def decoded_manifest(location: SnapshotLocation, entry: Entry | None) -> SnapshotManifest:
+    """What is known of a session as a whole."""
+    if entry is None:
+        return SnapshotManifest()
+    return manifest.decoded(location.manifest, entry.value)
+
+
+async def keys_below(store: StateStore, prefix: str) -> list[str]:
+    """All keys below a prefix, in order."""
+    return [key async for key in store.list(prefix)]
 
 
 async def check_same_way(
-    source: StateStore, target: StateStore, location: SnapshotLocation
+    source: StateStore,
+    target: StateStore,
+    location: SnapshotLocation,
+    here: SnapshotManifest,
+    there: SnapshotManifest,
 ) -> None:
     """Refuse where the target's log is not the beginning of the source's."""
-    theirs = EventLog(target, location.place)
-    last = ""
-    async for key in target.list(theirs.prefix):
-        last = key
-    if not last:
-        return
-    found = await source.get(last)
-    there = await target.get(last)
-    if there is None:
-        return
-    same = found is not None and (
-        segments.decoded(last, found.value).hash == segments.decoded(last, there.value).hash
-    )
-    if not same:
+    name = f"the session {location.session_id} of {location.scope_id}"
+    if there.floor.seq > here.floor.seq:
         raise ConflictError(
-            f"the session {location.session_id} of {location.scope_id} went another way in the "
-            "target, or was pruned beyond it in the source: export and import it as a document",
-            key=last,
+            f"{name} was pruned in the target up to event {there.floor.seq}, and in the source up "
+            f"to {here.floor.seq}: prune the source as well, or copy into an empty store",
+            key=location.manifest,
         )
+    keys = await keys_below(target, EventLog(target, location.place).prefix)
+    if not keys:
+        return
+    last = keys[-1]
+    found, known = await source.get(last), await target.get(last)
+    if found is not None and known is not None:
+        end = segments.decoded(last, known.value)
+        reached = max(end.last, there.floor.seq) >= here.floor.seq
+        if reached and segments.decoded(last, found.value).hash == end.hash:
+            return
+    raise ConflictError(
+        f"{name} went another way in the target, or was pruned beyond it in the source: delete it "
+        "there and copy again, or export and import it as a document",
+        key=last,
+    )
 
 
-async def copy_missing(source: StateStore, target: StateStore, prefix: str) -> tuple[int, int]:
-    """Copy the entries below a prefix that the target does not have, in order."""
-    there = {key async for key in target.list(prefix)}
-    missing = [key async for key in source.list(prefix) if key not in there]
-    size = 0
-    for start in range(0, len(missing), AT_ONCE):
-        found = await source.get_many(missing[start : start + AT_ONCE])
-        puts = [Put(key, entry.value, if_absent=True) for key, entry in found.items()]
-        size += sum(len(put.value) for put in puts)
-        await target.put_many(puts)
-    return len(missing), size
+class Copying:
+    """Entries on their way from one store to another, and how many were written."""
+
+    def __init__(self, source: StateStore, target: StateStore) -> None:
+        self.source = source
+        self.target = target
+        self.written = 0
+        self.size = 0
+
+    async def missing(self, keys: Iterable[str], *, floor: int | None = None) -> None:
+        """Copy those of some entries that the target does not have, in order.
+
+        ``floor`` is where a log begins, if they are one: what was pruned after it is not copied.
+        """
+        wanted = list(keys)
+        if not wanted:
+            return
+        there = set(await keys_below(self.target, wanted[0].rpartition("/")[0] + "/"))
+        lacking = [key for key in wanted if key not in there]
+        for start in range(0, len(lacking), AT_ONCE):
+            some = lacking[start : start + AT_ONCE]
+            found = await self.source.get_many(some)
+            for key in some:
+                if key not in found or (
+                    floor is not None and is_pruned_after(floor, key, found[key].value)
+                ):
+                    raise ConflictError(
+                        f"{key} was removed from the source in this moment: copy again", key=key
+                    )
+            await self.put([Put(key, found[key].value, if_absent=True) for key in some])
+
+    async def manifest(self, location: SnapshotLocation, entry: Entry | None) -> None:
+        """See that the target knows of the session what the source knows."""
+        if entry is None:
+            return
+        here = decoded_manifest(location, entry)
+        known = await self.target.get(location.manifest)
+        there = decoded_manifest(location, known)
+        data = entry.value
+        if known is not None and there.floor != here.floor:
+            # The copy has more than the source has now, and goes on from its own beginning.
+            data = replace(here, floor=there.floor, pruning=there.pruning).encoded()
+        if here.started_at is not None and here.started_at != there.started_at:
+            await self.put([Put(index_key(location, microseconds(here.started_at)), b"{}")])
+        await self.put_changed(Put(location.manifest, data))
+        if there.started_at is not None and here.started_at != there.started_at:
+            # Who opened a copy that was cut short took its first event for its beginning.
+            await self.target.delete(index_key(location, microseconds(there.started_at)))
+
+    async def put_changed(self, put: Put) -> None:
+        """Write an entry if the target has another there, or none."""
+        known = await self.target.get(put.key)
+        if known is None or known.value != put.value:
+            await self.put([put])
+
+    async def put(self, puts: list[Put]) -> None:
+        """Write entries, and count them."""
+        await self.target.put_many(puts)
+        self.written += len(puts)
+        self.size += sum(len(put.value) for put in puts)
+
+
+def is_pruned_after(floor: int, key: str, data: bytes) -> bool:
+    """Whether a segment is a stub of events that are not pruned, as far as the manifest said."""
+    try:
+        segment = segments.decoded(key, data)
+    except IntegrityError:
+        return False  # it is copied as it is: whoever verifies hears of it
+    return segment.is_pruned and segment.last > floor
+
+
+# -------------------------------------------------------------------------------- the proof
 
 
 async def compare_stores(source: StateStore, target: StateStore) -> list[str]:
     """What a copy lacks of a store, and what is damaged in it; nothing where it is whole."""
     problems = []
     async for location in locations(source, None, None):
+        if await source.get(deleted_key(location.session_id)) is not None:
+            continue
         name = f"{location.scope_id}/{location.session_id}"
         found = await SnapshotArchive(target).verify(location=location)
+        damaged = {each.key for each in found.damage}
         problems += [f"{name}: {each.key}: {each.problem}" for each in found.damage]
-        for prefix in (EventLog(source, location.place).prefix, location.history):
-            there = {key async for key in target.list(prefix)}
-            lacking = [key async for key in source.list(prefix) if key not in there]
-            problems += [f"{name}: {key} is not in the copy" for key in lacking]
+        async for key, problem in differing(source, target, location):
+            if key not in damaged:
+                problems.append(f"{name}: {key} {problem}")
     return problems
+
+
+async def differing(
+    source: StateStore, target: StateStore, location: SnapshotLocation
+) -> AsyncIterator[tuple[str, str]]:
+    """The entries of a session that a copy lacks, or has otherwise, and which of the two."""
+    log = EventLog(source, location.place).prefix
+    try:
+        started_at = decoded_manifest(location, await source.get(location.manifest)).started_at
+    except IntegrityError as error:
+        yield location.manifest, f"cannot be compared: {error}"
+        return
+    keys = [
+        *await keys_below(source, log),
+        *await keys_below(source, location.history),
+        location.latest,
+        location.manifest,
+        *([index_key(location, microseconds(started_at))] if started_at else []),
+    ]
+    for start in range(0, len(keys), AT_ONCE):
+        here = await source.get_many(keys[start : start + AT_ONCE])
+        there = await target.get_many(keys[start : start + AT_ONCE])
+        for key, entry in here.items():
+            if key not in there:
+                yield key, "is not in the copy"
+            elif key != location.manifest and not is_same(
+                key, entry.value, there[key].value, is_segment=key.startswith(log)
+            ):
+                yield key, "is another one in the copy"
+
+
+def is_same(key: str, here: bytes, there: bytes, *, is_segment: bool) -> bool:
+    """Whether a copy of an entry is one; of a segment that was pruned since, the hash tells."""
+    if here == there or not is_segment:
+        return here == there
+    try:
+        one, other = segments.decoded(key, here), segments.decoded(key, there)
+    except IntegrityError:
+        return False
+    return one.hash == other.hash and (one.is_pruned or not other.is_pruned)

@@ -12,6 +12,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast.errors import StateStoreError, shown
@@ -121,7 +122,7 @@ LONG_WORD = re.compile(r"[A-Za-z0-9+/=_-]{20,}")
 
 
 class Detector:
-    """Finds what is to be taken out of texts. What was asked once is remembered."""
+    """Finds what is to be taken out of texts."""
 
     def __init__(
         self, *, secrets: bool, emails: bool, phones: bool, entropy: bool, region: str | None
@@ -130,32 +131,24 @@ class Detector:
         self._finders: list[Callable[[str], Iterable[Found]]] = []
         if secrets:
             denylist = library("detect_secrets.plugins.keyword").DENYLIST
-            self.names = SecretNames(denylist)
-            self._finders += [Tokens().find, self._assigned]
+            self.names = names = SecretNames(denylist)
+            self._finders += [Tokens().find, partial(assigned, names)]
         if secrets and entropy:
             self._finders.append(entropy_finder())
         if emails:
             self._finders.append(addresses)
         if phones:
             self._finders.append(phone_finder(region))
-        self._known: dict[str, list[Found]] = {}
 
     def find(self, text: str) -> list[Found]:
         """Everything in a text, in no order; places may overlap."""
-        known = self._known.get(text)
-        if known is None:
-            known = [found for finder in self._finders for found in finder(text)]
-            self._known[text] = known
-        return known
+        return [found for finder in self._finders for found in finder(text)]
 
-    def forget(self) -> None:
-        """Let go of what was found, which are secrets."""
-        self._known.clear()
 
-    def _assigned(self, text: str) -> Iterator[Found]:
-        if self.names is not None:
-            for start, end in self.names.assigned(text):
-                yield Found(start, end, SECRET, distinct=False)
+def assigned(names: SecretNames, text: str) -> Iterator[Found]:
+    """Secrets that are known by the name that they stand after."""
+    for start, end in names.assigned(text):
+        yield Found(start, end, SECRET, distinct=False)
 
 
 class Tokens:

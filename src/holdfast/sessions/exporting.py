@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from holdfast.errors import NotFoundError
+from holdfast.errors import IntegrityError, NotFoundError
 from holdfast.ids import new_id
+from holdfast.log.event_log import Position
 from holdfast.log.events import Event
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot, now
+from holdfast.state.snapshot import Snapshot
 
 ENVIRONMENT = "HOLDFAST_ENVIRONMENT"
 
@@ -31,15 +33,7 @@ async def exported(
         if kept is None:
             raise NotFoundError(f"there is no snapshot {snapshot_id} in {location.place}")
         found = kept
-    manifest = await archive.load_manifest(location=location)
-    position, floor = found.position, manifest.floor
-    events: tuple[Event, ...] = ()
-    base = None
-    if position is not None and position.seq > floor.seq:
-        timeline = Timeline(archive.state_store, location.place)
-        reading = timeline.log.read(floor.seq + 1, position.seq, after=floor)
-        events = tuple([event async for event in reading])
-        base = (await timeline.load(floor.seq)).store.snapshot() if floor.seq else None
+    events, base = await led_there(archive, location, found.position)
     return replace(
         found,
         events=events,
@@ -49,6 +43,30 @@ async def exported(
         source_environment=os.environ.get(ENVIRONMENT),
         tags={**found.tags, **(tags or {})},
     )
+
+
+async def led_there(
+    archive: SnapshotArchive, location: SnapshotLocation, position: Position | None
+) -> tuple[tuple[Event, ...], Snapshot | None]:
+    """The events up to a position that are still there, and the state before the first of them."""
+    manifest = await archive.load_manifest(location=location)
+    while position is not None and position.seq > manifest.floor.seq:
+        floor = manifest.floor
+        timeline = Timeline(archive.state_store, location.place)
+        try:
+            reading = timeline.log.read(floor.seq + 1, position.seq, after=floor)
+            events = tuple([event async for event in reading])
+            if not events or events[-1].hash != position.hash:
+                raise timeline.log.missing(events[-1].seq + 1 if events else floor.seq + 1)
+            if not floor.seq:
+                return events, None
+            return events, (await timeline.load(floor.seq)).store.snapshot()
+        except (NotFoundError, IntegrityError):
+            # Who prunes meanwhile takes away what was about to be read: the log begins later now.
+            manifest = await archive.load_manifest(location=location)
+            if manifest.floor == floor:
+                raise
+    return (), None
 
 
 async def current(archive: SnapshotArchive, location: SnapshotLocation) -> SessionSnapshot:

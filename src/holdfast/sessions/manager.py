@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from holdfast.errors import NotFoundError, shown
+from holdfast.errors import InvalidDocumentError, NotFoundError, shown
 from holdfast.sessions.exporting import exported
 from holdfast.sessions.importing import ImportResult, imported
 from holdfast.snapshots import document, document_files
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog import Catalog
-from holdfast.snapshots.layout import SnapshotLocation, checked_id
+from holdfast.snapshots.layout import SCOPES, SnapshotLocation, checked_id
 from holdfast.snapshots.migrations import ValueMigrations
 from holdfast.snapshots.records import checked_tags
 from holdfast.snapshots.session_snapshot import SessionSnapshot
@@ -99,15 +99,28 @@ class SnapshotManager:
     ) -> SnapshotLocation:
         """Where a session of an agent is kept; the one that it started last without an id."""
         checked_id(agent_id, "agent_id")
+        if scope not in (None, *SCOPES):
+            raise ValueError(f"scope is one of {', '.join(SCOPES)}, not {shown(scope)}")
         if session_id is None:
-            latest = await self.catalog.latest_session(agent_id)
-            if latest is None:
-                raise await self._unknown_agent(agent_id)
-            return latest.location
+            return await self._latest(agent_id, scope)
         for location in await self.catalog.locations(session_id):
             if location.scope_id == agent_id and scope in (None, location.scope):
                 return location
         raise await self._unknown_session(agent_id, session_id)
+
+    async def _latest(self, agent_id: str, scope: str | None) -> SnapshotLocation:
+        """The session that an agent started last."""
+        token = None
+        while True:
+            page = await self.catalog.sessions(
+                agent_id, limit=1 if scope is None else MOST_AGENTS, next_token=token
+            )
+            for entry in page.sessions:
+                if scope in (None, entry.scope):
+                    return entry.location
+            token = page.next_token
+            if token is None:
+                raise await self._unknown_agent(agent_id)
 
     async def _unknown_agent(self, agent_id: str) -> NotFoundError:
         agents = await self.catalog.agents(limit=MOST_AGENTS)
@@ -156,6 +169,10 @@ class SnapshotManager:
         if migrations is None:
             return found
         version = found.extra.get(VALUES_VERSION, migrations.first)
+        if type(version) is not int:
+            raise InvalidDocumentError(
+                f"the document's {VALUES_VERSION} is a number, not {shown(version)}"
+            )
         if version == migrations.version:
             return found
         store = Store(max_history=0)

@@ -176,7 +176,7 @@ class Places:
 
 
 def without(state: Snapshot, paths: Sequence[Path]) -> Snapshot:
-    """A state without what the paths lead to. Items of lists keep their places."""
+    """A state without what the paths lead to."""
     if not paths:
         return state
     places = Places(state)
@@ -207,7 +207,8 @@ def fits(step: object, key: object, size: int | None = None) -> bool:
 def changed(value: Any, steps: Steps, change: Callable[[Any], Any]) -> Any:
     """A value with ``change`` applied to everything that the steps lead to.
 
-    What it makes ``GONE`` is left out; in a list something stands in its place.
+    What it makes ``GONE`` is left out. In a list something stands in its place where others follow,
+    as they would have other numbers without it.
     """
     if not steps:
         return change(value)
@@ -219,14 +220,17 @@ def changed(value: Any, steps: Steps, change: Callable[[Any], Any]) -> Any:
         }
         return {key: item for key, item in items.items() if item is not GONE}
     if isinstance(value, list | tuple):
-        found = (
+        found = [
             changed(item, rest, change) if fits(step, number, len(value)) else item
             for number, item in enumerate(value)
-        )
-        return type(value)(IGNORED if item is GONE else item for item in found)
+        ]
+        kept = [IGNORED if item is GONE else item for item in found]
+        while any(item is GONE for item in found) and kept and kept[-1] == IGNORED:
+            kept.pop()
+        return type(value)(kept)
     if isinstance(value, set | frozenset) and step is ANY:
-        found = (changed(item, rest, change) for item in value)
-        return type(value)(item for item in found if item is not GONE)
+        members = (changed(item, rest, change) for item in value)
+        return type(value)([item for item in members if item is not GONE])
     if type(value) in registered_types:
         return rebuilt(value, lambda content: changed(content, steps, change))
     return value

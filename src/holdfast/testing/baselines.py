@@ -22,7 +22,7 @@ from holdfast.snapshots.paths import Places, parsed, without, written
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.state.snapshot import Snapshot
 from holdfast.values import to_json
-from holdfast.values.extensions import CODES
+from holdfast.values.binary import encode, same
 
 Comparable: TypeAlias = BlockingSession | Session | SessionSnapshot | Snapshot
 
@@ -30,8 +30,6 @@ MOST_PLACES = 40
 MOST_LINES = 20
 LONGEST = 160
 NEAR = 40
-TAGS = frozenset((*CODES, "$bytes", "$float"))
-SIGNS = {"add": "+", "remove": "-", "replace": "~"}
 
 
 def assert_matches_baseline(
@@ -135,58 +133,56 @@ def count(number: int, what: str) -> str:
 def places_of(each: Difference, places: Places) -> Iterator[tuple[str, str, list[str]]]:
     """A sign, a path and details for each place in which an entry differs."""
     steps = places.of(each.namespace, each.key)
-    if each.kind != "changed":
-        value = each.after if each.kind == "added" else each.before
-        sign = SIGNS["add" if each.kind == "added" else "remove"]
-        yield sign, written(steps), [shortened(to_json(value))]
+    if each.kind == "added":
+        yield "+", written(steps), [shortened(each.after)]
+    elif each.kind == "removed":
+        yield "-", written(steps), [shortened(each.before)]
+    else:
+        yield from unequal(each.before, each.after, steps)
+
+
+def unequal(
+    before: Any, after: Any, steps: tuple[object, ...]
+) -> Iterator[tuple[str, str, list[str]]]:
+    """The same for what differs inside a value, as far as a path can say where."""
+    if same(encode(before), encode(after)):
         return
-    before = to_json(each.before)
-    appended = 0
-    for field in each.fields:
-        way, old, size = followed(before, field["path"])
-        if field["path"].endswith("/-"):
-            way = (*way, size + appended)
-            appended += 1
+    inner, later = inside(before), inside(after)
+    if type(before) is not type(after) or inner is None or later is None:
+        yield "~", written(steps), told(before, after)
+        return
+    for key, value in inner.items():
+        if key not in later:
+            yield "-", written((*steps, key)), [shortened(value)]
+    for key, value in later.items():
+        if key in inner:
+            yield from unequal(inner[key], value, (*steps, key))
         else:
-            appended = 0
-        yield SIGNS[field["op"]], written((*steps, *way)), told(field, old)
+            yield "+", written((*steps, key)), [shortened(value)]
 
 
-def followed(tree: Any, pointer: str) -> tuple[tuple[object, ...], Any, int]:
-    """The steps of a JSON Pointer without tags, what it leads to, and how long the last list is."""
-    way: list[object] = []
-    for part in pointer.split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(tree, list):
-            if name == "-":
-                return tuple(way), None, len(tree)
-            way.append(int(name))
-            tree = tree[int(name)]
-        else:
-            if not (len(tree) == 1 and name in TAGS):
-                way.append(name[1:] if name.startswith("$$") and len(tree) == 1 else name)
-            tree = tree.get(name)
-    return tuple(way), tree, 0
+def inside(value: Any) -> dict[object, Any] | None:
+    """What a value holds, by the steps that lead to it; None where no path leads further."""
+    if isinstance(value, list | tuple):
+        return dict(enumerate(value))
+    if isinstance(value, dict) and all(type(key) in (str, int) for key in value):
+        return value
+    return None
 
 
-def told(field: dict[str, Any], old: Any) -> list[str]:
-    """What was there and what is there now."""
-    if field["op"] == "add":
-        return [shortened(field["value"])]
-    if field["op"] == "remove":
-        return [shortened(old)]
-    new = field["value"]
+def told(old: Any, new: Any) -> list[str]:
+    """What was there and what is there now; of long texts only where they differ."""
+    start = 0
     if isinstance(old, str) and isinstance(new, str):
         if "\n" in old or "\n" in new:
             lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), n=1, lineterm=""))
             more = ["…"] if len(lines) > MOST_LINES + 2 else []
-            return [line[:LONGEST] for line in lines[2 : MOST_LINES + 2]] + more
-        same = next(
-            (at for at, pair in enumerate(zip(old, new, strict=False)) if len({*pair}) > 1), 0
-        )
-        start = max(0, same - NEAR)
-        return [f"- {shortened(old, start)}", f"+ {shortened(new, start)}"]
-    return [f"- {shortened(old)}", f"+ {shortened(new)}"]
+            if lines:
+                return [line[:LONGEST] for line in lines[2 : MOST_LINES + 2]] + more
+        pairs = enumerate(zip(old, new, strict=False))
+        differ = next((at for at, (a, b) in pairs if a != b), min(len(old), len(new)))
+        start = max(0, differ - NEAR)
+    return [f"- {shortened(old, start)}", f"+ {shortened(new, start)}"]
 
 
 def shortened(value: Any, start: int = 0) -> str:
@@ -194,5 +190,5 @@ def shortened(value: Any, start: int = 0) -> str:
     if isinstance(value, str) and len(value) > LONGEST:
         part = json.dumps(value[start : start + LONGEST], ensure_ascii=False)
         return f"{'…' if start else ''}{part}{'…' if start + LONGEST < len(value) else ''}"
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(to_json(value), ensure_ascii=False)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text):,} characters)"

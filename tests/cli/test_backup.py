@@ -1,0 +1,65 @@
+"""``holdfast backup``."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+WHOLE = "the backup has every committed event and every snapshot, and all of it is whole\n"
+
+
+async def changed(url: str, part: str, *, remove: bool) -> None:
+    """Remove or damage the first entry of the session that has a part in its key."""
+    async with holdfast.open_state_store(url) as store:
+        keys = [key async for key in store.list("sessions/ses_1/") if part in key]
+        entry = await store.get(keys[0])
+        if remove:
+            await store.delete(keys[0])
+        else:
+            await store.put(keys[0], entry.value[:-1] + bytes([entry.value[-1] ^ 1]))
+
+
+@pytest.mark.parametrize("place", ["kept", "sqlite:///kept.db", "file:kept"])
+def test_a_backup_is_written_verified_and_copied_back(run, world, entries, place, tmp_path):
+    ran = run("backup", place)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("3 sessions, ")
+    ran = run("backup", place, "--verify")
+    assert (ran.code, ran.out, ran.err) == (0, WHOLE, "")
+    url = place if ":" in place else f"file://{tmp_path / place}"
+    assert entries(url) == entries()
+    assert run("copy", url, "sqlite:///again.db").code == 0
+    assert entries("sqlite:///again.db") == entries()
+
+
+def test_only_what_is_new_is_written(run, world):
+    run("backup", "kept")
+    assert run("backup", "kept").out == "3 sessions, 0 new entries, 0 bytes\n"
+    assert run("state", "fork", "ses_1", "ses_2").code == 0
+    ran = run("backup", "kept", "--verify")
+    assert ran.code == 1
+    assert "research-bot/ses_2: " in ran.err
+    assert run("backup", "kept").out.startswith("4 sessions, ")
+    assert run("backup", "kept", "--verify").out == WHOLE
+
+
+@pytest.mark.parametrize("remove", [True, False], ids=["removed", "damaged"])
+@pytest.mark.parametrize("part", ["/log/", "/snapshots/"])
+def test_a_removed_and_a_damaged_entry_are_found(run, world, part, remove):
+    run("backup", "sqlite:///kept.db")
+    asyncio.run(changed("sqlite:///kept.db", part, remove=remove))
+    ran = run("backup", "sqlite:///kept.db", "--verify")
+    assert (ran.code, ran.out) == (1, "")
+    assert f"research-bot/ses_1: sessions/ses_1/scopes/agent/research-bot{part}" in ran.err
+    assert "ann/" not in ran.err
+
+
+def test_a_backup_or_a_store_that_is_not_there_is_an_error(run, world):
+    run("backup", "nowhere", "--verify").failed("there is no store", "nowhere")
+    assert not Path("nowhere").exists()
+    run("backup", "kept", "--store", "sqlite:///nowhere.db").failed("there is no store")
+    assert not Path("kept").exists()

@@ -1,0 +1,118 @@
+"""How errors end a command, and how it asks."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sys
+import threading
+
+import pytest
+import typer
+
+import holdfast
+from holdfast.cli import references, show
+from holdfast.cli.console import confirm, interruptible, print_json, say, visible
+
+
+@pytest.fixture
+def failing(run, world, monkeypatch):
+    """A command in which something goes wrong."""
+
+    def call(error: BaseException):
+        async def load(*_, **__):
+            raise error
+
+        monkeypatch.setattr(show, "load", load)
+        return run("state", "show", "ses_1")
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (OSError(28, "No space left on device"), "see whether the place exists"),
+        (PermissionError(13, "Permission denied", "/x"), "see whether the place exists"),
+        (ValueError("[red]two\nlines[/]"), "--help"),
+        (TypeError("what"), "--help"),
+        (RuntimeError("odd"), "this should not happen (RuntimeError)"),
+        (KeyError("x"), "this should not happen (KeyError)"),
+        (RecursionError(), "RecursionError"),
+        (MemoryError(), "MemoryError"),
+        (ConnectionResetError(), "see whether"),
+        (holdfast.HoldfastError("plain"), "--help"),
+        (holdfast.NotFoundError("none"), "state list"),
+        (holdfast.ConflictError("two"), "another writer"),
+        (holdfast.UnsupportedValueError("type"), "register_type"),
+        (holdfast.InvalidDocumentError("bad"), "--allow-modified"),
+        (holdfast.IntegrityError("bad"), "state verify"),
+        (holdfast.StateStoreError("down"), "doctor"),
+    ],
+    ids=lambda each: type(each).__name__ if isinstance(each, BaseException) else None,
+)
+def test_every_error_is_one_line_and_a_hint(failing, error, hint):
+    failing(error).failed(hint)
+
+
+def test_markup_in_an_error_is_shown_as_it_is(failing):
+    assert failing(ValueError("[red]x[/] \x1b[2J")).err.startswith("error: [red]x[/] \\x1b[2J\n")
+
+
+def test_an_interrupted_command_says_so(failing):
+    ran = failing(KeyboardInterrupt())
+    assert (ran.code, ran.err) == (130, "interrupted\n")
+
+
+def test_the_place_of_an_error_is_shown_where_that_is_asked_for(failing, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_TRACEBACK", "1")
+    with pytest.raises(RuntimeError, match="odd"):
+        failing(RuntimeError("odd"))
+
+
+def test_control_codes_are_spelled_out_and_writing_is_not():
+    assert visible("a\x1b[2J\r\n\x9b\u202e\ud800") == r"a\x1b[2J\r\n\x9b\u202e\ud800"
+    assert visible("Grüße, 東京 👩‍💻 [b]") == "Grüße, 東京 👩‍💻 [b]"
+
+
+def test_a_line_is_never_wrapped(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    say("word " * 40 + "end")
+    assert capsys.readouterr().out == "word " * 40 + "end\n"
+
+
+def test_json_is_utf_8_whatever_the_terminal_has(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii"))
+    print_json({"ü": "\udcff"})
+    assert json.loads(written.getvalue().decode()) == {"ü": "\udcff"}
+
+
+def test_ctrl_c_ends_a_question_at_once(monkeypatch):
+    def typed(_):
+        os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait(5)
+        raise AssertionError("the question went on")
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(typer, "confirm", typed)
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            confirm("Really?", yes=False)
+        with interruptible():
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_store_elsewhere_is_opened_without_a_look_at_this_machine():
+    store = references.existing_store("redis://localhost:1/0")
+    assert "redis" in repr(store)

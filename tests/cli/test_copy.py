@@ -1,0 +1,92 @@
+"""``holdfast copy``."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import holdfast
+from holdfast.cli import copy as copy_module
+from holdfast.cli.console import err
+
+STORE = "sqlite:///state.db"
+
+
+async def more(url: str = STORE, agent: str = "research-bot", session: str = "ses_1") -> None:
+    async with (
+        holdfast.open_state_store(url) as store,
+        holdfast.Session.open(store, agent_id=agent, session_id=session) as live,
+    ):
+        live.add_message("user", f"more for {url}")
+
+
+@pytest.mark.parametrize("target", ["sqlite:///new.db", "file:new"])
+def test_everything_is_copied_as_it_is_and_then_only_what_is_new(run, world, entries, target):
+    ran = run("copy", STORE, target)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("3 sessions, ")
+    assert entries(target) == entries()
+    assert run("copy", STORE, target).out == "3 sessions, 0 new entries, 0 bytes\n"
+    asyncio.run(more())
+    assert run("copy", STORE, target).out.startswith("3 sessions, 1 new entries, ")
+    assert run("state", "diff", "ses_1", "ses_1", "--store", target).code == 0
+    assert run("state", "verify", "--store", target).code == 0
+
+
+def test_one_agent_or_one_session_is_copied(run, world):
+    assert run("copy", STORE, "file:a", "--agent", "ann").out.startswith("1 sessions")
+    assert run("copy", STORE, "file:b", "--session", "ses_shared").out.startswith("2 sessions")
+    both = ["--session", "ses_shared", "--agent", "bob"]
+    assert run("copy", STORE, "file:c", *both).out.startswith("1 sessions")
+
+
+def test_a_copy_that_was_cut_short_is_begun_again(run, world, entries, monkeypatch):
+    whole = copy_module.copy_sessions
+
+    async def cut(source, target, **options):
+        put_many, left = target.put_many, 4
+
+        async def failing(puts):
+            nonlocal left
+            left -= 1
+            if not left:
+                raise holdfast.StateStoreError("the disk is full")
+            return await put_many(puts)
+
+        monkeypatch.setattr(target, "put_many", failing)
+        return await whole(source, target, **options)
+
+    monkeypatch.setattr(copy_module, "copy_sessions", cut)
+    run("copy", STORE, "sqlite:///new.db").failed("the disk is full")
+    assert 0 < len(entries("sqlite:///new.db")) < len(entries())
+    monkeypatch.setattr(copy_module, "copy_sessions", whole)
+    assert run("copy", STORE, "sqlite:///new.db").code == 0
+    assert entries("sqlite:///new.db") == entries()
+
+
+def test_a_session_that_went_another_way_is_named_and_the_others_are_copied(run, world):
+    assert run("copy", STORE, "file:new").code == 0
+    asyncio.run(more("file:new"))
+    asyncio.run(more())
+    asyncio.run(more(agent="ann", session="ses_shared"))
+    ran = run("copy", STORE, "file:new")
+    assert ran.code == 1
+    assert ran.out.startswith("2 sessions, 1 new entries")
+    assert ran.err.startswith("not copied: research-bot/ses_1: ")
+
+
+def test_a_terminal_sees_a_bar(run, world, monkeypatch):
+    monkeypatch.setattr(err, "_force_terminal", True)
+    ran = run("copy", STORE, "file:new", "--agent", "ann")
+    assert ran.code == 0
+    assert "1/1" in ran.err
+
+
+def test_what_is_not_there_is_an_error(run, world, tmp_path):
+    run("copy", "sqlite:///nowhere.db", "file:new").failed("there is no store")
+    run("copy", STORE, "file:new", "--agent", "anne").failed("there is no agent 'anne'", "ann")
+    run("copy", STORE, "file:new", "--session", "x").failed("there is no session 'x'")
+    run("copy", "state.db", "file:new").failed("scheme")
+    run("copy", STORE).misused("DST_URL")
+    assert not (tmp_path / "new").exists()

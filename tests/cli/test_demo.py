@@ -1,0 +1,91 @@
+"""``holdfast demo``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import demo as demo_module
+from holdfast.cli.console import out
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "demo.py"
+
+
+def test_the_story_is_told_and_what_it_made_is_there(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_STORE", "nonsense://")
+    ran = run("demo", "--folder", "play")
+    assert ran.code == 0, ran.err
+    for words in (
+        "holdfast state list --session ses_ports",
+        "report-b-2019.pdf",
+        "source_environment  production",
+        "ses_ports is as it was at",
+        "ses_what_if: 2 messages",
+        "would become a new session",
+        "became a new session",
+        "source_environment  staging",
+        "tool.called",
+        f"cd {tmp_path / 'play'}",
+    ):
+        assert words in ran.out
+    assert Path.cwd() == tmp_path
+    assert os.environ["HOLDFAST_STORE"] == "nonsense://"
+    assert "HOLDFAST_ENVIRONMENT" not in os.environ
+    names = {path.name for path in (tmp_path / "play").iterdir()}
+    assert names == {".holdfast", "incident.json", "staging.db"}
+
+
+@pytest.mark.parametrize("program", ["/usr/bin/holdfast", None])
+def test_what_to_try_next_works(run, tmp_path, monkeypatch, program):
+    monkeypatch.setattr(shutil, "which", lambda _: program)
+    told = run("demo", "--folder", "play").out.split("Try next")[1].splitlines()[2:]
+    start = "  holdfast " if program else f"  {sys.executable} -m holdfast "
+    monkeypatch.chdir(told.pop(0).split()[1])
+    lines = [part for line in told for part in line.replace(start, "").split(" && ")]
+    assert len(lines) == 8
+    for line in lines:
+        arguments = line.removeprefix("holdfast ").removeprefix(f"{start.strip()} ").split()
+        assert run(*arguments).code == 0, line
+
+
+def test_a_terminal_sees_colours(run, monkeypatch):
+    from rich.color import ColorSystem
+
+    monkeypatch.setattr(out, "_force_terminal", True)
+    monkeypatch.setattr(out, "_color_system", ColorSystem.STANDARD)
+    ran = run("demo", "--folder", "play")
+    assert "\x1b[32m$ holdfast state show incident.json\x1b[0m" in ran.out
+
+
+def test_a_folder_that_is_used_is_refused(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    run("demo", "--folder", ".").failed("is not empty")
+    run("demo", "--folder", "file").failed("file")
+    run("demo", "--folder", "file/below").failed("file")
+
+
+def test_a_step_that_fails_ends_it(run, monkeypatch):
+    monkeypatch.setattr(demo_module, "FORK", demo_module.SESSION)
+    ran = run("demo", "--folder", "play")
+    assert ran.code == 1
+    assert "already" in ran.err
+    assert "Try next" not in ran.out
+
+
+def test_the_example_plays_in_a_new_folder(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    (folder,) = tmp_path.glob("holdfast-demo-*")
+    assert str(folder) in done.stdout

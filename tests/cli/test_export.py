@@ -1,0 +1,96 @@
+"""``holdfast state export``."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+import holdfast
+from holdfast.cli import export as export_module
+
+
+def test_the_latest_session_of_an_agent_becomes_a_file(run, world, tmp_path):
+    ran = run("state", "export", "research-bot", "--output", "x.json")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == "x.json: 2 messages, 10 events of research-bot/ses_1\n"
+    tree = json.loads((tmp_path / "x.json").read_bytes())
+    assert (tree["agent_id"], tree["session_id"]) == ("research-bot", "ses_1")
+
+
+def test_a_session_a_snapshot_and_tags_are_named(run, world, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_ENVIRONMENT", "production")
+    options = ["--session", "ses_1", "--snapshot", world.first, "--tag", "a=1", "--tag", "b=x=y"]
+    assert run("state", "export", "research-bot", *options, "-o", "x.json.gz").code == 0
+    tree = json.loads(gzip.decompress((tmp_path / "x.json.gz").read_bytes()))
+    assert tree["snapshot_id"] == world.first
+    assert tree["source_environment"] == "production"
+    assert tree["tags"]["a"] == "1"
+    assert tree["tags"]["b"] == "x=y"
+    assert tree["tags"]["turn"] == "1"
+    assert len(tree["state"]["messages"]) == 1
+
+
+def test_a_dash_writes_the_document_and_nothing_else_to_the_standard_output(run, world):
+    ran = run("state", "export", "research-bot", "--output", "-")
+    assert (ran.code, ran.err) == (0, "")
+    assert json.loads(ran.out)["session_id"] == "ses_1"
+
+
+def test_what_must_not_leave_is_taken_out(run, world, tmp_path):
+    ran = run("state", "export", "research-bot", "--redact", "-o", "x.json")
+    assert ran.code == 0
+    assert "redactions" in ran.err
+    assert b"ada@example.com" not in (tmp_path / "x.json").read_bytes()
+    ran = run("state", "export", "research-bot", "--redact-path", "values.plan", "-o", "y.json")
+    assert ran.code == 0
+    assert b"ada@example.com" in (tmp_path / "y.json").read_bytes()
+    assert b'"answer"' not in (tmp_path / "y.json").read_bytes()
+
+
+def test_a_path_that_is_none_is_wrong_usage(run, world):
+    ran = run("state", "export", "research-bot", "--redact-path", "nowhere", "-o", "x.json")
+    ran.misused("--redact-path")
+
+
+@pytest.mark.parametrize("tag", ["plain", "=value", ""])
+def test_a_tag_that_is_not_k_v_is_wrong_usage(run, world, tmp_path, tag):
+    ran = run("state", "export", "research-bot", "--tag", tag, "-o", "x.json")
+    ran.misused("K=V", "--tag")
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_no_output_is_wrong_usage(run, world):
+    run("state", "export", "research-bot").misused("--output")
+
+
+@pytest.mark.parametrize("output", ["nowhere/x.json", ".", "state.db/x.json"])
+def test_an_unwritable_output_is_said_before_the_export_begins(run, world, monkeypatch, output):
+    def never(*_):
+        raise AssertionError("the store was opened")
+
+    monkeypatch.setattr(export_module, "existing_store", never)
+    run("state", "export", "research-bot", "-o", output).failed("--output")
+
+
+def test_an_unknown_agent_is_told_the_nearest_names(run, world):
+    ran = run("state", "export", "research-bt", "-o", "x.json")
+    ran.failed("there is no agent 'research-bt'", "research-bot")
+
+
+def test_an_unknown_session_is_told_the_nearest_names(run, world):
+    ran = run("state", "export", "research-bot", "--session", "ses_2", "-o", "x.json")
+    ran.failed("has no session 'ses_2'", "ses_1")
+
+
+def test_an_unknown_snapshot_is_an_error(run, world):
+    ran = run("state", "export", "research-bot", "--snapshot", holdfast.ids.new_id(), "-o", "-")
+    ran.failed("there is no snapshot")
+    assert ran.out == ""
+
+
+def test_a_missing_store_is_an_error_and_is_not_made(run, tmp_path):
+    ran = run("state", "export", "a", "-o", "x.json", "--store", "sqlite:///no/where.db")
+    ran.failed("there is no store", "where.db", "--store")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,30 @@
+"""``holdfast state fork``."""
+
+from __future__ import annotations
+
+
+def test_a_new_session_has_the_state_of_another(run, world):
+    ran = run("state", "fork", "ses_1", "ses_what_if")
+    assert (ran.code, ran.out, ran.err) == (0, "ses_what_if: 2 messages, running\n", "")
+    assert run("state", "diff", "ses_1", "ses_what_if").out == "no difference\n"
+
+
+def test_it_may_begin_at_a_snapshot(run, world):
+    assert run("state", "fork", "ses_1", "ses_what_if", "--at", world.first).code == 0
+    assert run("state", "diff", world.first, "ses_what_if").out == "no difference\n"
+    assert run("state", "diff", world.second, "ses_1").out == "no difference\n"
+
+
+def test_the_agent_is_named_where_several_share_a_session(run, world):
+    run("state", "fork", "ses_shared", "ses_x").failed("--agent")
+    assert run("state", "fork", "ses_shared", "ses_x", "--agent", "bob").code == 0
+
+
+def test_an_id_that_is_taken_is_an_error(run, world, entries):
+    before = entries()
+    run("state", "fork", "ses_1", "ses_1").failed("already", "holdfast state list research-bot")
+    assert entries() == before
+
+
+def test_a_snapshot_that_is_not_there_is_an_error(run, world):
+    run("state", "fork", "ses_1", "ses_x", "--at", "rubbish").failed("rubbish")

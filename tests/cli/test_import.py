@@ -1,0 +1,65 @@
+"""``holdfast state import``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+TARGETS = ["sqlite:///new.db", "file:new"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_document_becomes_a_new_session(run, document, target):
+    ran = run("state", "import", "incident.json", "--store", target)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines() == [
+        "2 messages and 10 events became a new session: research-bot/ses_1",
+        "entries: 5 added, 0 removed, 0 changed",
+    ]
+    there = run("state", "diff", "incident.json", "ses_1", "--store", target)
+    assert there.out == "no difference\n"
+
+
+def test_a_dry_run_says_the_same_and_writes_nothing(run, document, tmp_path):
+    ran = run("state", "import", "incident.json", "--dry-run", "--store", "sqlite:///new.db")
+    assert ran.code == 0
+    assert "2 messages and 10 events would become a new session" in ran.out
+    assert not (tmp_path / "new.db").exists()
+
+
+def test_it_is_imported_under_other_names(run, document):
+    names = ["--agent", "[b]other", "--session", "ses two"]
+    ran = run("state", "import", "incident.json", *names)
+    assert ran.out.splitlines()[0].endswith("a new session: [b]other/ses two")
+    again = run("state", "import", "incident.json", *names)
+    assert "0 events became the state of a session that is there" in again.out
+    assert "to undo it: holdfast state restore 'ses two' " in again.out
+    assert "--agent '[b]other'" in again.out
+
+
+def test_an_import_over_a_session_can_be_undone(run, document, world):
+    assert run("state", "restore", "ses_1", world.first, "--yes").code == 0
+    ran = run("state", "import", "incident.json", "--format", "json")
+    result = json.loads(ran.out)
+    assert (result["created"], result["dry_run"], result["messages_restored"]) == (False, False, 2)
+    assert result["diff"]["added"] == [["messages", "000000000001"], ["state", "card"]]
+    assert run("state", "diff", "incident.json", "ses_1").out == "no difference\n"
+    assert run("state", "restore", "ses_1", result["undo_id"], "-y").code == 0
+    assert run("state", "diff", world.first, "ses_1").out == "no difference\n"
+
+
+def test_an_edited_document_is_taken_where_that_is_meant(run, document):
+    tree = json.loads(document.read_bytes())
+    tree["state"]["values"]["plan"] = "edited"
+    document.write_text(json.dumps(tree))
+    target = ["--store", "sqlite:///new.db"]
+    run("state", "import", "incident.json", *target).failed("digest", "--allow-modified")
+    assert run("state", "import", "incident.json", "--allow-modified", *target).code == 0
+    shown = run("state", "show", "ses_1", "--format", "json", *target)
+    assert json.loads(shown.out)["state"]["values"]["plan"] == "edited"
+
+
+def test_a_read_only_store_is_an_error(run, document):
+    ran = run("state", "import", "incident.json", "--store", "sqlite:///state.db?read_only=true")
+    ran.failed("takes no writes")

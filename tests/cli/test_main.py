@@ -1,0 +1,148 @@
+"""The commands together: help, version, completion, and real processes."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import subprocess
+import sys
+
+import pytest
+import typer
+
+import holdfast
+from holdfast import console_script
+from holdfast.cli.main import STATE_VERBS, VERBS
+
+COMMANDS = [["state", verb] for verb in STATE_VERBS] + [[verb] for verb in VERBS]
+
+
+def process(*arguments: str, **options) -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, **options.pop("env", {})}
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast", *arguments],
+        capture_output=True,
+        check=False,
+        env=environment,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_the_help_of_every_command_has_an_example(run, command):
+    ran = run(*command, "--help")
+    assert (ran.code, ran.err) == (0, "")
+    text = " ".join(ran.out.split())
+    assert f"Usage: holdfast {' '.join(command)} [OPTIONS]" in text
+    assert f"Example: holdfast {' '.join(command)}" in text
+    assert "[[" not in text
+
+
+@pytest.mark.parametrize("command", [[], ["state"]], ids=["holdfast", "state"])
+def test_without_a_command_there_is_help(run, command):
+    ran = run(*command)
+    assert "Usage: holdfast" in ran.out + ran.err
+    assert "Commands:" in ran.out + ran.err
+
+
+def test_the_version_is_printed(run):
+    ran = run("--version")
+    assert (ran.code, ran.out) == (0, f"holdfast {holdfast.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["what"], ["state", "what"], ["state", "list", "--what"], ["copy"]], ids=" ".join
+)
+def test_wrong_usage_ends_with_2(run, arguments):
+    run(*arguments).misused()
+
+
+def test_completion_is_shown_and_nothing_is_installed(tmp_path):
+    home = {"HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    done = process("--show-completion", "bash", env=home)
+    assert done.returncode == 0
+    assert b"_HOLDFAST_COMPLETE" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_ends_with_the_codes_and_writes_where_it_should(tmp_path):
+    done = process("state", "list", "--store", "memory:", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"nothing here yet\n", b"")
+    done = process("state", "show", b"\xff.json", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.startswith(b"error: there is no file \\udcff.json\nhint: ")
+    done = process("state", "prune", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"Usage: holdfast state prune" in done.stderr
+
+
+def test_characters_that_a_terminal_lacks_are_spelled_out(world, tmp_path):
+    ascii_only = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = process("state", "diff", world.first, world.second, cwd=tmp_path, env=ascii_only)
+    assert done.returncode == 0
+    assert rb'"read" \u2192 "answer"' in done.stdout
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(world, tmp_path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        for format_ in ("json", "table"):
+            done = subprocess.run(
+                [sys.executable, "-m", "holdfast", "replay", "ses_1", "--format", format_],
+                stdout=writing,
+                stderr=subprocess.PIPE,
+                check=False,
+                cwd=tmp_path,
+            )
+            assert (done.returncode, done.stderr) == (1, b"")
+    finally:
+        os.close(writing)
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra_it_is_said_what_to_install(monkeypatch, missing):
+    import_ = builtins.__import__
+
+    def lacking(name, *rest):
+        if name == "holdfast.cli.main":
+            raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+        return import_(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", lacking)
+    with pytest.raises(SystemExit, match=rf"needs {missing}: pip install 'holdfast\[cli\]'"):
+        console_script.main()
+
+
+def test_any_other_missing_module_is_not_hidden(monkeypatch):
+    def lacking(name, *rest):
+        raise ModuleNotFoundError("No module named 'x'", name="x")
+
+    monkeypatch.setattr(builtins, "__import__", lacking)
+    with pytest.raises(ModuleNotFoundError, match="'x'"):
+        console_script.main()
+
+
+def test_the_script_runs_the_command_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["holdfast", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        console_script.main()
+    assert not ended.value.code
+    assert capsys.readouterr().out == f"holdfast {holdfast.__version__}\n"
+
+
+def test_a_stream_of_another_kind_is_left_as_it_is(monkeypatch):
+    import io
+
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+    with pytest.raises(SystemExit):
+        console_script.main(["--version"])
+    assert stream.getvalue().startswith("holdfast ")
+
+
+def test_typer_is_asked_for_nothing_that_prints_tracebacks():
+    from holdfast.cli.main import app
+
+    assert app.pretty_exceptions_enable is False
+    assert isinstance(app, typer.Typer)

@@ -1,0 +1,116 @@
+"""``holdfast replay``, printed and walked through."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import typer
+
+
+@pytest.fixture
+def walk(run, world, monkeypatch):
+    """Walk with keys; what a person types at a prompt comes after."""
+
+    def call(*keys: str | BaseException, typed: str = "", name: str = "ses_1"):
+        waiting = list(keys)
+
+        def getchar() -> str:
+            key = waiting.pop(0)
+            if isinstance(key, BaseException):
+                raise key
+            return key
+
+        monkeypatch.setattr(typer, "getchar", getchar)
+        ran = run("replay", name, "--step", typed=typed)
+        assert waiting == []
+        assert (ran.code, ran.err) == (0, "")
+        return ran.out
+
+    return call
+
+
+def seen(text: str) -> list[int]:
+    """The events that were shown, in order."""
+    return [int(seq) for seq in re.findall(r"(\d+) \d{4}-\d\d-\d\dT", text)]
+
+
+def test_every_event_is_printed_with_what_it_changed(run, world):
+    ran = run("replay", "ses_1")
+    assert (ran.code, ran.err) == (0, "")
+    assert seen(ran.out) == list(range(1, 11))
+    assert "message.appended\n+ messages/000000000000\n" in ran.out
+    assert 'tool.called {"tool": "[bold]loud[/] :bug: \\u001b[2J\\\\"}\n' in ran.out
+
+
+def test_a_range_is_chosen(run, document):
+    assert seen(run("replay", "incident.json", "--from", "3", "--to", "5").out) == [3, 4, 5]
+    assert run("replay", "ses_1", "--from", "99").out == "nothing happened in this range\n"
+    run("replay", "ses_1", "--from", "5", "--to", "3").misused("before --from 5")
+    run("replay", "ses_1", "--from", "0").misused("--from")
+
+
+def test_json_is_the_events(run, world):
+    found = json.loads(run("replay", "ses_1", "--to", "2", "--format", "json").out)
+    assert [event["seq"] for event in found] == [1, 2]
+    assert json.loads(run("replay", "ses_1", "--from", "99", "--format", "json").out) == []
+
+
+def test_an_agent_is_named_where_several_share_a_session(run, world):
+    run("replay", "ses_shared").failed("--agent")
+    assert seen(run("replay", "ses_shared", "--agent", "bob").out) == [1, 2]
+
+
+def test_steps_without_a_terminal_are_printed(run, world):
+    assert seen(run("replay", "ses_1", "--step").out) == list(range(1, 11))
+
+
+def test_next_and_back(walk):
+    assert seen(walk("n", " ", "b", "N", "q")) == [1, 2, 3, 2, 3]
+    assert seen(walk("\r", "\n", "p", "q")) == [1, 2, 3, 2]
+
+
+@pytest.mark.parametrize("mode", ["\x1b[", "\x1bO"])
+def test_arrow_keys(walk, mode):
+    right, left, up, down = (mode + letter for letter in "CDAB")
+    assert seen(walk(right, down, left, up, "q")) == [1, 2, 3, 2, 1]
+
+
+def test_the_ends_are_said(walk):
+    text = walk("b", "g", "n", "q", typed="10\n")
+    assert seen(text) == [1, 10]
+    assert "there is nothing before it" in text
+    assert "this was the last" in text
+
+
+def test_jump_to_an_event_or_the_nearest(walk):
+    assert seen(walk("g", "n", "g", "q", typed="7\n99\n")) == [1, 7, 8, 10]
+    assert seen(walk("g", "q", typed="what\n4\n")) == [1, 4]
+
+
+def test_a_jump_that_is_given_up_stays(walk):
+    assert seen(walk("n", "g", "q", typed="")) == [1, 2, 2]
+
+
+def test_state_and_changes(walk):
+    text = walk("g", "s", "c", "q", typed="3\n")
+    assert seen(text) == [1, 3, 3]
+    assert '"status": "running"' in text
+    assert '"content": "Compare the two"' in text
+
+
+def test_the_keys_are_told_as_they_are(walk):
+    assert "step 1 of 10: [n]ext [b]ack [g]o to a step [s]tate [c]hanges [q]uit" in walk("x", "q")
+
+
+@pytest.mark.parametrize("end", ["q", "Q", "\x1b", EOFError(), KeyboardInterrupt()], ids=repr)
+def test_every_way_to_stop(walk, end):
+    assert seen(walk(end)) == [1]
+
+
+def test_a_snapshot_without_its_events_is_an_error(run, document):
+    tree = json.loads(document.read_bytes())
+    tree["events"] = []
+    document.write_text(json.dumps(tree))
+    run("replay", "incident.json").failed("has no events")

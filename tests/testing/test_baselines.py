@@ -1,0 +1,197 @@
+"""How a state is compared with a baseline, and what is said where it differs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import BlockingSession, Session, SessionSnapshot, Store
+from holdfast.snapshots import document_files
+from holdfast.snapshots.comparing import differences
+from holdfast.snapshots.paths import Places, parsed, without
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.testing import assert_matches_baseline
+from holdfast.testing.baselines import places_of
+from loops import in_loop
+from samples import text, values
+
+
+def state(**values):
+    """A state of these values."""
+    store = Store()
+    for key, value in values.items():
+        store.set("state", key, value)
+    return store.snapshot()
+
+
+def told(path, before, after, **options):
+    """What is said of one state where another was expected: one line a place, without indents."""
+    assert_matches_baseline(state(**before), path, update=True)
+    with pytest.raises(AssertionError) as caught:
+        assert_matches_baseline(state(**after), path, **options)
+    lines = [line.strip() for line in str(caught.value).splitlines()]
+    return lines[2 : lines.index("", 2)]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "baseline.json"
+
+
+def test_entries_that_came_and_went_are_told_with_their_values(path):
+    assert told(path, {"a": 1, "b": (1, 2)}, {"a": 1, "c": {"x": None}}) == [
+        "- values.b",
+        '{"$tuple": [1, 2]}',
+        "+ values.c",
+        '{"x": null}',
+    ]
+
+
+def test_fields_are_told_by_their_paths(path):
+    before = {"x": {"a": 1, "gone": True, "t": (1, [2]), "odd.key": 1, 'q"': {"$ref": 1}}}
+    after = {"x": {"a": 2, "t": (1, [3]), "odd.key": 2, 'q"': {"$ref": 2}, "new": {"y": [1]}}}
+    assert told(path, before, after) == [
+        *("- values.x.gone", "true"),
+        *("~ values.x.a", "- 1", "+ 2"),
+        *("~ values.x.t[1][0]", "- 2", "+ 3"),
+        *('~ values.x["odd.key"]', "- 1", "+ 2"),
+        *('~ values.x["q\\""]["$ref"]', "- 1", "+ 2"),
+        *("+ values.x.new", '{"y": [1]}'),
+    ]
+
+
+def test_a_path_that_is_told_can_be_ignored(path):
+    before = {"x": {"a": 1, "t": (1, [2]), "odd.key": 1, "$": {"$ref": 1}, "l": [1]}, "y": 1}
+    after = {"x": {"a": 2, "t": (1, [3]), "odd.key": 2, "$": {"$ref": 2}, "l": [2]}, "z": 1}
+    paths = [line[2:] for line in told(path, before, after) if "values" in line]
+    assert len(paths) == 7
+    assert_matches_baseline(state(**after), path, paths)
+
+
+def test_items_of_lists_have_their_places(path):
+    before = {"a": [1, 2], "b": [1, 2, 3], "c": {"l": [], "m": [0]}}
+    after = {"a": [1, 2, 3, 4], "b": [1], "c": {"l": [1], "m": [0, 1]}}
+    assert told(path, before, after) == [
+        *("+ values.a[2]", "3", "+ values.a[3]", "4"),
+        *("- values.b[1]", "2", "- values.b[2]", "3"),
+        *("+ values.c.l[0]", "1", "+ values.c.m[1]", "1"),
+    ]
+
+
+def test_values_of_another_type_are_told_as_a_whole(path):
+    assert told(path, {"a": [1], "b": "1", "c": True}, {"a": (1,), "b": 1, "c": 1}) == [
+        *("~ values.a", "- [1]", '+ {"$tuple": [1]}'),
+        *("~ values.b", '- "1"', "+ 1"),
+        *("~ values.c", "- true", "+ 1"),
+    ]
+
+
+def test_sets_and_dicts_with_other_keys_are_told_as_a_whole(path):
+    before = {"x": {"s": {1, 2}, "m": {1.5: 2, b"x": 4}, "n": {1: 2}}}
+    after = {"x": {"s": {1, 3}, "m": {1.5: 5, b"x": 6}, "n": {1: 3}}}
+    assert told(path, before, after) == [
+        *("~ values.x.s", '- {"$set": [1, 2]}', '+ {"$set": [1, 3]}'),
+        "~ values.x.m",
+        '- {"$map": [[1.5, 2], [{"$bytes": "eA=="}, 4]]}',
+        '+ {"$map": [[1.5, 5], [{"$bytes": "eA=="}, 6]]}',
+        *("~ values.x.n[1]", "- 2", "+ 3"),
+    ]
+
+
+def test_of_long_texts_the_part_that_differs_is_told(path):
+    before, after = "a" * 500 + "old" + "b" * 500, "a" * 500 + "new" + "b" * 500
+    _, old, new = told(path, {"x": before}, {"x": after})
+    assert (len(old), len(new)) == (len(new), len(old))
+    assert old.startswith('- …"aaa')
+    assert "aaaoldbbb" in old
+    assert "aaanewbbb" in new
+    assert new.endswith("…")
+
+
+def test_of_texts_with_many_lines_the_lines_are_told(path):
+    before = "\n".join(f"line {number}" for number in range(50))
+    assert told(path, {"x": before}, {"x": before.replace("line 7\n", "LINE 7\n")}) == [
+        "~ values.x",
+        "@@ -7,3 +7,3 @@",
+        *("line 6", "-line 7", "+LINE 7", "line 8"),
+    ]
+    assert told(path, {"x": "a\n"}, {"x": "a"}) == ["~ values.x", '- "a\\n"', '+ "a"']
+    lines = told(path, {"x": before}, {"x": before.replace("line", "LINE")})
+    assert lines[-1] == "…"
+    assert len(lines) == 22
+
+
+def test_long_values_and_many_places_are_shortened(path):
+    lines = told(path, {}, {f"k{number:03}": "x" for number in range(100)})
+    assert len(lines) == 81
+    assert lines[-1] == "… and 60 more places"
+    assert told(path, {}, {"x": list(range(1000))})[1].endswith("… (4,890 characters)")
+    assert told(path, {}, {"x": "y" * 1000})[1] == f'"{"y" * 160}"…'
+
+
+def test_what_was_added_at_the_end_of_a_long_text_is_told(path):
+    _, old, new = told(path, {"x": "a" * 500}, {"x": "a" * 500 + "more"})
+    assert old == f'- …"{"a" * 40}"'
+    assert new == f'+ …"{"a" * 40}more"'
+
+
+def test_a_zero_is_not_a_minus_zero(path):
+    assert told(path, {"x": [0.0]}, {"x": [-0.0]}) == ["~ values.x[0]", "- 0.0", "+ -0.0"]
+
+
+@given(st.dictionaries(text, values, max_size=3), st.dictionaries(text, values, max_size=3))
+def test_every_difference_is_told_and_can_be_ignored(before, after):
+    places = [
+        where
+        for each in differences(state(**after), state(**before))
+        for _, where, _ in places_of(each, Places(state()))
+    ]
+    assert bool(places) == (state(**after).digest != state(**before).digest)
+    paths = parsed(places)
+    assert without(state(**after), paths).digest == without(state(**before), paths).digest
+
+
+def test_messages_are_told_by_their_number(path):
+    with BlockingSession.open("memory:", agent_id="bot", session_id="ses") as session:
+        session.add_message("user", "a", id=1)
+        session.add_message("user", "b", id=2)
+        assert_matches_baseline(session, path, update=True)
+        session.pop_message()
+        with pytest.raises(AssertionError, match=r"in 1 place:\n\n  - messages\[1\]\n"):
+            assert_matches_baseline(session, path)
+        session.add_message("user", "b", id=3)
+        session.status = "running"
+        assert_matches_baseline(session, path, ["messages[*].id", "status"])
+        with pytest.raises(AssertionError, match=r"~ session.*status|~ status\n"):
+            assert_matches_baseline(session, path, ["messages[*].id"])
+        written = SessionSnapshot.from_dict(document_files.read(path))
+        assert (written.agent_id, written.session_id, written.events) == ("bot", "ses", ())
+
+
+@in_loop
+async def test_sessions_and_documents_of_every_kind_are_compared(path):
+    session = await Session.open(MemoryStateStore(), agent_id="bot")
+    session.set("x", 1)
+    assert_matches_baseline(session, path, update=True)
+    await session.commit()
+    document = await session.export()
+    assert_matches_baseline(document, path)
+    assert_matches_baseline(document.snapshot, path)
+    session.set("x", 2)
+    await session.commit()
+    assert_matches_baseline(await session.export(), path, update=True)
+    assert len(SessionSnapshot.from_dict(document_files.read(path)).events) == 3
+    with pytest.raises(TypeError, match="is compared with a session, .* not 'ses'"):
+        assert_matches_baseline("ses", path)
+
+
+def test_nothing_is_written_without_being_asked_for(path):
+    with pytest.raises(AssertionError, match="there is no baseline .* pytest --holdfast-update"):
+        assert_matches_baseline(state(), path)
+    assert_matches_baseline(state(a=1), path, update=True)
+    before = path.read_bytes()
+    with pytest.raises(AssertionError):
+        assert_matches_baseline(state(a=2), path)
+    assert_matches_baseline(state(a=1), path, update=True)
+    assert path.read_bytes() == before
