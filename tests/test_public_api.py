@@ -29,6 +29,7 @@ PUBLIC = [
     "NotFoundError",
     "Pruned",
     "Put",
+    "Redactor",
     "RetentionPolicy",
     "Session",
     "SessionEntry",

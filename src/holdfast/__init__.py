@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from holdfast.sessions import (
         BlockingSession,
         ImportResult,
+        Redactor,
         Session,
         SnapshotManager,
         Step,
@@ -82,6 +83,7 @@ __all__ = [
     "NotFoundError",
     "Pruned",
     "Put",
+    "Redactor",
     "RetentionPolicy",
     "Session",
     "SessionEntry",
@@ -116,6 +118,7 @@ _ON_FIRST_USE = {
     "holdfast.sessions": (
         "BlockingSession",
         "ImportResult",
+        "Redactor",
         "Session",
         "SnapshotManager",
         "Step",

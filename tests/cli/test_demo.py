@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,12 @@ def test_a_terminal_sees_colours(run, monkeypatch):
     monkeypatch.setattr(out, "_color_system", ColorSystem.STANDARD)
     ran = run("demo", "--folder", "play")
     assert "\x1b[32m$ holdfast state show incident.json\x1b[0m" in ran.out
+
+
+def test_without_a_folder_it_plays_in_a_new_one(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert run("demo").code == 0
+    assert len(list(tmp_path.glob("holdfast-demo-*/incident.json"))) == 1
 
 
 def test_a_folder_that_is_used_is_refused(run, tmp_path):

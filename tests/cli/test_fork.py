@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+
+import holdfast
+
 
 def test_a_new_session_has_the_state_of_another(run, world):
     ran = run("state", "fork", "ses_1", "ses_what_if")
@@ -28,3 +33,19 @@ def test_an_id_that_is_taken_is_an_error(run, world, entries):
 
 def test_a_snapshot_that_is_not_there_is_an_error(run, world):
     run("state", "fork", "ses_1", "ses_x", "--at", "rubbish").failed("rubbish")
+
+
+def test_a_session_of_several_agents_is_forked_as_one(run, world):
+    async def together() -> None:
+        async with (
+            holdfast.open_state_store("sqlite:///state.db") as store,
+            holdfast.Session.open(
+                store, agent_id="team", session_id="ses_team", scope="multi_agent"
+            ) as session,
+        ):
+            session.agent("ann").add_message("user", "hello")
+
+    asyncio.run(together())
+    assert run("state", "fork", "ses_team", "ses_x").out == "ses_x: 1 messages, pending\n"
+    ran = run("state", "show", "ses_x", "--format", "json")
+    assert json.loads(ran.out)["scope"] == "multi_agent"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import builtins
+import io
 import os
+import runpy
 import subprocess
 import sys
 
 import pytest
-import typer
 
 import holdfast
 from holdfast import console_script
@@ -26,6 +27,10 @@ def process(*arguments: str, **options) -> subprocess.CompletedProcess[bytes]:
         env=environment,
         **options,
     )
+
+
+def as_a_module() -> None:
+    runpy.run_module("holdfast", run_name="__main__")
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -123,26 +128,18 @@ def test_any_other_missing_module_is_not_hidden(monkeypatch):
         console_script.main()
 
 
-def test_the_script_runs_the_command_line(monkeypatch, capsys):
+@pytest.mark.parametrize("start", [console_script.main, as_a_module])
+def test_the_script_and_the_module_run_the_command_line(monkeypatch, capsys, start):
     monkeypatch.setattr(sys, "argv", ["holdfast", "--version"])
     with pytest.raises(SystemExit) as ended:
-        console_script.main()
+        start()
     assert not ended.value.code
     assert capsys.readouterr().out == f"holdfast {holdfast.__version__}\n"
 
 
 def test_a_stream_of_another_kind_is_left_as_it_is(monkeypatch):
-    import io
-
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stdout", stream)
     with pytest.raises(SystemExit):
         console_script.main(["--version"])
     assert stream.getvalue().startswith("holdfast ")
-
-
-def test_typer_is_asked_for_nothing_that_prints_tracebacks():
-    from holdfast.cli.main import app
-
-    assert app.pretty_exceptions_enable is False
-    assert isinstance(app, typer.Typer)

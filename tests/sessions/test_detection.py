@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import http.client as http
 import inspect
 import json
 import time
+import tokenize
 import uuid
 from pathlib import Path
 
@@ -198,17 +200,14 @@ def test_ids_hashes_times_and_numbers_are_no_secrets(text):
     assert found(text) == set()
 
 
-def test_source_code_and_documentation_are_no_secrets():
+def test_source_code_is_no_secret():
     package = Path(inspect.getfile(holdfast)).parent
-    texts = [path.read_text() for path in sorted(package.rglob("*.py"))]
-    texts += [inspect.getsource(module) for module in (json, uuid, hashlib, base64, inspect)]
-    samples = {
-        *("s3cr3t", "pass", "hunter2", "pw", "secret", "swordfish", "ada@example.com"),
-        *("alice@example.com", "bob@example.com", "password", "p", "ka_ping@lfw.org"),
-    }
+    files = [path for room in ("state", "values", "log") for path in (package / room).glob("*.py")]
+    texts = [path.read_text() for path in files]
+    texts += [inspect.getsource(module) for module in (json, uuid, hashlib, base64, tokenize, http)]
     for text in texts:
-        strange = {what for kind, what in found(text) if "@" not in what} - samples
-        assert strange == set(), strange
+        # Authors have addresses, and they are found.
+        assert {what for kind, what in found(text) if kind != "email"} == set()
 
 
 @pytest.mark.parametrize(

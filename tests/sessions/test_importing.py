@@ -448,7 +448,7 @@ async def attempt(document, before, atomic, fault):
     return disk, store.writes, acknowledged
 
 
-LARGE = session_snapshot(state(1500), HERE)
+LARGE = session_snapshot(state(2, large="x" * 40_000), HERE)
 
 
 @pytest.mark.parametrize("before", [empty, session_there, half_deleted, half_imported])
@@ -526,6 +526,17 @@ async def test_of_two_who_begin_one_session_in_one_moment_one_wins(document, oth
             assert session.snapshot().digest in (document.digest, other.digest), at
         await imported(FaultyStateStore(disk, atomic=atomic), document)
         assert (await check_sound(disk)).snapshot().digest == document.digest
+
+
+@in_loop
+async def test_who_takes_a_half_written_import_for_what_a_crash_left_does_no_harm():
+    settling = Interrupted(MemoryStateStore(), 0, None)
+    await SnapshotArchive(settling).settle(HERE)
+    _, calls = await meanwhile(MemoryStateStore(), False, PRUNED, None, 0)
+    for at in range(settling.calls + 1, calls + 1):
+        disk = MemoryStateStore()
+        await meanwhile(disk, False, PRUNED, lambda disk=disk: opened(disk), at)
+        await check_sound(disk, document=PRUNED)
 
 
 @in_loop

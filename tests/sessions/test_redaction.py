@@ -2,91 +2,34 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import re
 import subprocess
 import sys
-import uuid
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import RetentionPolicy, SessionSnapshot, StateStoreError, Store, register_type
-from holdfast.log.changes import fold
 from holdfast.sessions.manager import SnapshotManager
 from holdfast.sessions.redaction import Redactor
 from holdfast.stores.memory import MemoryStateStore
-from loops import done, in_loop
+from loops import in_loop
 from samples import SAMPLES, identical, keys, values
 from sessions.conversations import opened
-
-REDACTOR = Redactor()
-AWS = "AKIA" + "IOSFODNN7EXAMPLE"
-GITHUB = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5"
-ADA, BOB = "ada@example.com", "bob@example.org"
-PHONE = "+49 30 901820"
-
-
-def exported(work, **options):
-    """The document of a session in which this was done."""
-
-    async def whole():
-        session = await opened(MemoryStateStore(), **options)
-        work(session)
-        await session.commit()
-        return await session.export()
-
-    return done(whole())
-
-
-def redacted(work, redactor=REDACTOR, **options):
-    """The same, redacted, after checking that it is as good a document as any."""
-    document = exported(work, **options)
-    new = redactor.redacted(document)
-    check(new, document)
-    assert redactor.redacted(new).to_dict() == new.to_dict()
-    return new
-
-
-def check(new, old):
-    """That a redacted document is one: its events lead to its state, and it can be imported."""
-    store = Store()
-    if new.base is not None:
-        store.restore(new.base)
-    fold(store, [event.changes for event in new.events])
-    assert store.snapshot().digest == new.digest
-    assert len(new.state.messages) == len(old.state.messages)
-    assert len(new.snapshot) == len(old.snapshot)
-    assert [event.seq for event in new.events] == [event.seq for event in old.events]
-    assert [event.id for event in new.events] == [event.id for event in old.events]
-    again = SessionSnapshot.from_dict(json.loads(json.dumps(new.to_dict())))
-    assert again.digest == new.digest
-
-    async def imported():
-        manager = SnapshotManager(MemoryStateStore())
-        result = await manager.import_session(again)
-        assert result.events_restored == len(new.events)
-        location = await manager.locate(result.agent_id, result.session_id)
-        report = await manager.archive.verify(location=location)
-        assert report.ok
-        assert report.events == len(new.events)
-
-    done(imported())
-
-
-def everything(document):
-    """All text of a document, also what is base64 in it."""
-    text = json.dumps(document.to_dict(), ensure_ascii=False)
-    inside = re.findall(r'\{"\$bytes": "([^"]*)"\}', text)
-    return text + "".join(base64.b64decode(part).decode(errors="replace") for part in inside)
-
-
-def listed(document):
-    """What a document says was taken out of it."""
-    return {(each["kind"], each["path"]): each["count"] for each in document.extra["redactions"]}
-
+from sessions.redacting import (
+    ADA,
+    AWS,
+    BOB,
+    GITHUB,
+    PHONE,
+    REDACTOR,
+    check,
+    everything,
+    exported,
+    listed,
+    redacted,
+)
 
 # ---------------------------------------------------------------------------- what is found
 
@@ -299,158 +242,6 @@ def test_messages_keep_their_order_where_their_keys_have_to_change():
         "000000000000",
         "[redacted: email]",
     ]
-
-
-# ------------------------------------------------------------------------------------ paths
-
-
-def a_conversation(session):
-    session.add_message("user", "My name is Ada Lovelace", id=1)
-    session.add_message("assistant", [{"type": "text", "text": "Hello, Ada Lovelace!"}], id=2)
-    session.add_message("user", "thanks")
-    session.set("customer", {"name": "Ada", "age": 36})
-    session.set("customer", {"name": "Ada Lovelace", "age": 36, "photo": b"\xff", "n": 4711})
-    session.record("llm.called", {"prompt": "about Ada Lovelace", "model": "m"})
-    session.record("crm", changes={"set": [("crm", "ada", {"id": uuid.UUID(int=5)})], "delete": []})
-
-
-def named(*paths, patterns=False):
-    return redacted(a_conversation, Redactor(patterns=patterns, paths=paths))
-
-
-@pytest.mark.parametrize("path", ["values.customer.name", "/values/customer/name"])
-def test_what_a_path_names_goes_in_the_state_in_the_events_and_in_what_was_said(path):
-    document = named(path)
-    gone = "[redacted: path]"
-    assert document.state.values["customer"] == {
-        "name": gone,
-        "age": 36,
-        "photo": b"\xff",
-        "n": 4711,
-    }
-    sets = [each[2] for event in document.events[4:6] for each in event.changes["set"]]
-    assert [each["name"] for each in sets] == [gone, gone]
-    assert document.state.messages[0]["content"] == f"My name is {gone}"
-    assert document.events[6].data["prompt"] == f"about {gone}"
-    assert "Ada Lovelace" not in everything(document)
-    assert listed(document)["path", path] == 3
-
-
-@pytest.mark.parametrize("path", ["messages[*].content", "/messages/*/content"])
-def test_messages_can_be_emptied(path):
-    document = named(path)
-    assert [message["content"] for message in document.state.messages] == ["[redacted: path]"] * 3
-    assert [message.get("id") for message in document.state.messages] == [1, 2, None]
-
-
-def test_one_message_can_be_named_and_stays_a_message():
-    document = named("messages[1]", "messages[-1].content")
-    assert document.state.messages[1] == {"role": "assistant", "content": "[redacted: path]"}
-    assert document.state.messages[2] == {"role": "user", "content": "[redacted: path]"}
-    assert document.state.messages[0]["role"] == "user"
-    (entry,) = document.events[2].changes["set"]
-    assert entry[2] == document.state.messages[1]
-
-
-def test_a_part_of_a_list_a_namespace_bytes_and_numbers_can_be_named():
-    document = named("messages[1].content[0].text", "namespaces.crm", "values.customer.photo")
-    assert document.state.messages[1]["content"] == [{"type": "text", "text": "[redacted: path]"}]
-    assert document.state.namespaces == {"crm": {"ada": "[redacted: path]"}}
-    assert document.state.values["customer"]["photo"] == b"[redacted: path]"
-    assert named("values.customer.n").state.values["customer"]["n"] == "[redacted: path]"
-    assert named("values.customer").state.values == {"customer": "[redacted: path]"}
-
-
-def test_data_of_events_and_tags_can_be_named():
-    redactor = Redactor(
-        patterns=False, paths=["events[*].data.prompt", "tags.who", "events[-1].data"]
-    )
-    document = exported(a_conversation)
-    tagged = SessionSnapshot.from_dict({**document.to_dict(), "tags": {"who": "Ada L.", "x": "y"}})
-    new = redactor.redacted(tagged)
-    check(new, document)
-    assert new.tags == {"who": "[redacted: path]", "x": "y"}
-    assert new.events[6].data == {"prompt": "[redacted: path]", "model": "m"}
-    assert new.events[0].data == {"agent_id": "bot", "session_id": "ses"}
-
-
-def test_a_path_to_what_is_not_there_takes_nothing_out():
-    document = named("values.nobody.name", "messages[99]", "namespaces.none")
-    assert document.extra["redactions"] == []
-    assert document.digest == exported(a_conversation).digest
-
-
-def test_common_words_that_a_path_names_stay_elsewhere():
-    document = named("messages[2].content", "messages[*].role")
-    assert document.state.messages[0].keys() == {"role", "content", "id"}
-    assert document.state.messages[2] == {"role": "[redacted: path]", "content": "[redacted: path]"}
-    assert "thanks" not in everything(document)
-
-
-def test_paths_and_patterns_work_together():
-    def work(session):
-        session.set("customer", {"name": "Ada Lovelace", "mail": ADA})
-        session.add_message("user", f"Ada Lovelace <{ADA}>")
-
-    document = redacted(work, Redactor(paths=["values.customer.name"]))
-    assert document.state.messages[0]["content"] == "[redacted: path] <[redacted: email]>"
-    document = redacted(work, Redactor(paths=["values.customer"]))
-    assert document.state.messages[0]["content"] == "[redacted: path] <[redacted: email]>"
-
-
-def test_secrets_in_paths_are_not_listed():
-    def work(session):
-        session.set("contacts", {ADA: {"name": "Ada Lovelace"}})
-
-    document = redacted(work, Redactor(paths=[f'values.contacts["{ADA}"].name']))
-    assert ADA not in everything(document)
-    assert document.state.values == {
-        "contacts": {"[redacted: email]": {"name": "[redacted: path]"}}
-    }
-
-
-@pytest.mark.parametrize(
-    ("path", "says"),
-    [
-        ("customer.name", "did you mean values.customer.name"),
-        ("status", "the status of a session is one of a few words, and stays"),
-        ("session.status", "and stays"),
-        ("events", "of events the data can be named"),
-        ("events[3].type", "of events the data can be named"),
-        ("tags", "a tag is named as in tags.customer"),
-        ("messages[", "cannot be read"),
-    ],
-)
-def test_a_path_that_is_none_is_refused(path, says):
-    with pytest.raises(ValueError, match=f"is no path: .*{says}"):
-        Redactor(paths=[path])
-
-
-def test_a_text_in_bytes_that_a_path_names_goes_elsewhere_too():
-    def work(session):
-        session.set("a", {"b": b"Ada Lovelace", "c": b"\xff"})
-        session.add_message("user", "I am Ada Lovelace")
-
-    document = redacted(work, Redactor(patterns=False, paths=["values.a"]))
-    assert "Ada Lovelace" not in everything(document)
-
-
-@pytest.mark.parametrize(
-    ("text", "left"),
-    [
-        ("a [redacted: email] b", "a [redacted: email] b"),
-        ('password = "x [redacted: email]"', 'password = "[redacted: secret][redacted: email]"'),
-        ("email] or not", "[redacted: path]"),
-        ("[redacted: email] or not", "[redacted: email][redacted: path]"),
-    ],
-)
-def test_what_stands_for_a_secret_is_left_alone(text, left):
-    def work(session):
-        session.set("x", ["email] or not"])
-        session.add_message("user", text)
-
-    document = redacted(work, Redactor(paths=["values.x"]))
-    assert document.state.messages[0]["content"] == left
 
 
 # ------------------------------------------------------------------------ a document like any

@@ -43,7 +43,7 @@ def test_a_path_is_read(text, steps):
         ("", "cannot be read from '' on"),
         (
             "customer.name",
-            r"it begins with one of .* did you mean values.customer.name\?",
+            r"it begins with one of .* \(did you mean values.customer.name\?\)",
         ),
         ("/customer/name", "it begins with one of values"),
         ("values..x", r"cannot be read from '\.\.x'"),

@@ -82,12 +82,6 @@ def test_a_baseline_is_written_and_then_matched(ran, tmp_path):
     assert (tmp_path / "baseline.json").read_bytes() == written
 
 
-def test_the_plugin_is_also_found_under_the_name_of_the_package(ran):
-    code, printed = ran(greeting(), "--holdfast-update", plugin="holdfast.testing.plugin")
-    assert code == 0, printed
-    assert "wrote baseline.json" in printed
-
-
 def test_a_difference_is_shown_place_by_place_and_can_be_taken_over(ran, tmp_path):
     ran(greeting(), "--holdfast-update")
     changed = greeting("Good morning", 2) + "\n"

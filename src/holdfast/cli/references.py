@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.errors import NotFoundError, StateStoreError
+from holdfast.cli.console import fail
+from holdfast.errors import NotFoundError
 from holdfast.sessions.copying import locations
 from holdfast.sessions.exporting import exported
 from holdfast.sessions.manager import SnapshotManager, near
@@ -44,9 +45,9 @@ def existing_store(url: str | None) -> StateStore:
     parsed = StoreURL(url)
     path = {"sqlite": parsed.path[1:], "file": parsed.path}.get(parsed.scheme)
     if path is not None and not Path(path).exists():
-        raise StateStoreError(
-            f"there is no store {parsed} yet: {Path(path).absolute()} does not exist. Say which "
-            "store is meant with --store or $HOLDFAST_STORE"
+        fail(
+            f"there is no store {parsed}: {Path(path).absolute()} does not exist",
+            "name the store with --store or $HOLDFAST_STORE; holdfast demo makes one to play with",
         )
     return store
 
@@ -78,11 +79,12 @@ async def find_sessions(
     if found or (session_id is None and agent_id is None):
         return found
     catalog = SnapshotManager(store).catalog
-    if agent_id is not None and agent_id not in (agents := await catalog.agents(limit=MOST_NAMES)):
-        raise NotFoundError(f"there is no agent {agent_id!r}{nearest(agent_id, agents)}")
+    if agent_id is not None and await catalog.latest_session(agent_id) is None:
+        known = await catalog.agents(limit=MOST_NAMES)
+        raise NotFoundError(f"there is no agent {agent_id!r}{nearest(agent_id, known)}")
     owner = "" if agent_id is None else f" of the agent {agent_id}"
     name = str(session_id)
-    known = [each.session_id async for each in locations(store, agent_id, None)]
+    known = await catalog.session_ids(limit=MOST_NAMES)
     raise NotFoundError(f"there is no session {name!r}{owner}{nearest(name, known)}")
 
 
@@ -98,7 +100,7 @@ async def find(store: StateStore, name: str, agent_id: str | None = None) -> Mom
         return Moment(await find_session(store, session_id, agent_id), snapshot_id)
     manager = SnapshotManager(store)
     if UUID.fullmatch(name) and not await manager.catalog.locations(name):
-        async for location in locations(store, agent_id, None):
+        for location in await find_sessions(store, None, agent_id):
             if await manager.archive.load_info(location=location, snapshot_id=name):
                 return Moment(location, name)
         raise NotFoundError(f"there is no session and no snapshot {name}")

@@ -7,6 +7,7 @@ import sys
 from typing import Annotated
 
 import typer
+from rich.highlighter import JSONHighlighter
 
 from holdfast.cli.console import (
     AgentOption,
@@ -18,6 +19,7 @@ from holdfast.cli.console import (
     out,
     print_json,
     say,
+    visible,
 )
 from holdfast.cli.diff import print_difference, shortened
 from holdfast.cli.references import load
@@ -90,7 +92,7 @@ def walk(steps: list[Step]) -> None:
         if key in QUIT:
             return
         if key == "s":
-            out.print_json(json.dumps(state_json(steps[at].after)))
+            print_state(steps[at])
             continue
         wanted = at
         if key in NEXT:
@@ -108,6 +110,12 @@ def walk(steps: list[Step]) -> None:
         print_step(steps[at])
 
 
+def print_state(step: Step) -> None:
+    """The whole state after a step, as JSON with colours."""
+    text = json.dumps(state_json(step.after), indent=2, ensure_ascii=False)
+    out.print(JSONHighlighter()("\n".join(map(visible, text.split("\n")))))
+
+
 def pressed() -> str:
     """The next key, or q where there will be none."""
     try:
@@ -121,5 +129,6 @@ def asked_for(steps: list[Step], at: int) -> int:
     try:
         seq = typer.prompt("event", type=int)
     except typer.Abort:
+        out.print()
         return at
     return min(range(len(steps)), key=lambda number: abs(steps[number].event.seq - seq))

@@ -193,8 +193,7 @@ class Cleaner:
     def learn(self, value: Any) -> None:
         """Know the texts of a value that is named."""
         for text in texts_of(value):
-            if not MARK.fullmatch(text):
-                self.known.add(text, PATH, distinct=False)
+            self.known.add(text, PATH, distinct=False)
 
 
 def merged(found: Iterable[Found], text: str) -> list[Found]:

@@ -58,7 +58,7 @@ class SnapshotManager:
         """A session with its events: as it is now, or as it was at a snapshot.
 
         Without ``session_id`` it is the one that the agent started last. ``tags`` are added to the
-        snapshot's own. ``redact`` takes what must not leave out of it, as a `Redactor` does.
+        snapshot's own. ``redact`` takes out what must not leave, as `Redactor.redacted` does.
         """
         wanted = checked_tags(tags)
         location = await self.locate(agent_id, session_id, scope=scope)

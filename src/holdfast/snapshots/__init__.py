@@ -1,20 +1,27 @@
 """Durable snapshots: named positions in the log of a session.
 
-layout.py            where everything of a session is kept: the keys
-records.py           what is kept of a snapshot: a position, tags, counts
-manifest.py          what is known of all of them together
-sealed.py            how both notice damage
-session_state.py     what the state of a session looks like
-session_snapshot.py  SessionSnapshot
-document.py          its JSON form
-storage.py           the interface SnapshotStorage
-archive.py           SnapshotArchive: the interface over any StateStore
-history.py           the kept snapshots from the newest back
-catalog.py           agents and sessions
-founding.py          how a session begins and is deleted
-retention.py         which snapshots to keep
-pruning.py           giving back the space of the others
-verifying.py         checking all of it
+    layout.py            where everything of a session is kept: the keys
+    records.py           what is kept of a snapshot: a position, tags, counts
+    manifest.py          what is known of all of them together
+    sealed.py            how both notice damage
+    session_state.py     what the state of a session looks like
+    session_snapshot.py  SessionSnapshot
+    document.py          its JSON form
+    document_reading.py  reading that, with all its checks
+    document_files.py    as files
+    migrations.py        documents of older versions
+    comparing.py         what differs between two states
+    paths.py             places in a document, as a user names them
+    storage.py           the interface SnapshotStorage
+    archive.py           SnapshotArchive: the interface over any StateStore
+    history.py           the kept snapshots from the newest back
+    catalog.py           agents and sessions
+    founding.py          how a session begins and is deleted
+    retention.py         which snapshots to keep
+    pruning.py           giving back the space of the others
+    verifying.py         checking all of it
+
+A snapshot costs the same few hundred bytes for ten messages or a million.
 """
 
 from __future__ import annotations

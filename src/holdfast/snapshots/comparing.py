@@ -76,7 +76,8 @@ def patch(before: Any, after: Any, path: str = "") -> Iterator[dict[str, Any]]:
             yield {"op": "remove", "path": f"{path}/{number}"}
         for value in after[shared:]:
             yield {"op": "add", "path": f"{path}/-", "value": value}
-    elif type(before) is not type(after) or before != after:
+    elif type(before) is not type(after) or before != after or repr(before) != repr(after):
+        # The signs of two zeros differ, though they are equal.
         yield {"op": "replace", "path": path, "value": after}
 
 

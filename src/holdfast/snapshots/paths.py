@@ -65,7 +65,7 @@ def parse(text: str, roots: Sequence[str] = ROOTS) -> Path:
     if len(steps) > 1 and steps[0] == "state" and steps[1] in roots:
         steps = steps[1:]
     if steps[0] not in roots:
-        meant = f"; did you mean values.{text}?" if not text.startswith("/") else ""
+        meant = "" if text.startswith("/") else f" (did you mean values.{text}?)"
         raise refusal(text, f"it begins with one of {', '.join(roots)}{meant}")
     if steps[0] == MESSAGES and len(steps) > 1:
         if isinstance(steps[1], str) and not steps[1].isdecimal():
