@@ -34,6 +34,7 @@ class Database(Protocol):
 
     def rows(self, query: str, values: Record) -> list[Any]: ...
     def insert(self, query: str, records: Iterable[Record]) -> None: ...
+    def analyze(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -53,6 +54,9 @@ class OnSqlite:
         self.base.executemany(query, records)
         self.base.execute("COMMIT")
 
+    def analyze(self) -> None:
+        self.base.execute("ANALYZE")
+
     def close(self) -> None:
         self.base.close()
 
@@ -71,6 +75,9 @@ class OnPostgres:
     def insert(self, query: str, records: Iterable[Record]) -> None:
         with self.base.transaction(), self.base.cursor() as cursor:
             cursor.executemany(query.replace("?", "%s").encode(), records)
+
+    def analyze(self) -> None:
+        self.base.execute("ANALYZE")
 
     def close(self) -> None:
         self.base.close()

@@ -511,10 +511,8 @@ async def test_of_two_who_begin_one_session_in_one_moment_one_wins(document, oth
         else:
             await imported(there, other, agent_id="bot", session_id="ses")
 
-    settling = Interrupted(MemoryStateStore(), 0, None)
-    await SnapshotArchive(settling).settle(HERE)
     _, calls = await meanwhile(MemoryStateStore(), atomic, document, None, 0)
-    for at in range(settling.calls + 1, calls + 1):
+    for at in range(1, calls + 1):
         disk = MemoryStateStore()
         problem, _ = await meanwhile(disk, atomic, document, lambda disk=disk: begin(disk), at)
         if problem is not None:
@@ -530,10 +528,8 @@ async def test_of_two_who_begin_one_session_in_one_moment_one_wins(document, oth
 
 @in_loop
 async def test_who_takes_a_half_written_import_for_what_a_crash_left_does_no_harm():
-    settling = Interrupted(MemoryStateStore(), 0, None)
-    await SnapshotArchive(settling).settle(HERE)
     _, calls = await meanwhile(MemoryStateStore(), False, PRUNED, None, 0)
-    for at in range(settling.calls + 1, calls + 1):
+    for at in range(1, calls + 1):
         disk = MemoryStateStore()
         await meanwhile(disk, False, PRUNED, lambda disk=disk: opened(disk), at)
         await check_sound(disk, document=PRUNED)

@@ -225,6 +225,10 @@ async def lone_keyframe(state_store: StateStore, location: SnapshotLocation) -> 
     if await first_key(state_store, location.history, "") or await state_store.get(location.latest):
         frame = await timeline.keyframe(seqs[-1])
         return Position(frame.seq, frame.hash)
-    for seq in seqs if state_store.writable else ():
-        await state_store.delete(timeline.key(seq))
+    left = await etags(state_store, f"{location.place}keyframes/")
+    # Who imports at this moment writes the log after the keyframe: once more, it is not there.
+    if state_store.writable and await first_key(state_store, timeline.log.prefix, "") is None:
+        for key, etag in left.items():
+            with suppress(ConflictError):
+                await state_store.delete(key, if_match=etag)
     return None
