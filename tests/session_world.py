@@ -148,7 +148,8 @@ class World(RuleBasedStateMachine):
     def let_time_pass(self) -> None:
         """Nobody has written for days."""
         for writer in self.writers:
-            if self.run(self.disk.get(writer.place.location.manifest)):  # EXCLUDED 16
+            place = writer.place
+            if place.deleted or self.run(self.disk.get(place.location.manifest)):  # EXCLUDED 16
                 writer.session._writer.touched = 0.0
 
     def end(self, process: Process) -> None:

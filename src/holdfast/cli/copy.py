@@ -40,15 +40,17 @@ async def with_progress(
     source: StateStore, target: StateStore, agent: str | None, session: str | None
 ) -> Copied:
     """Copy, with a bar for whoever waits."""
+    total = len(await find_sessions(source, session, agent))
+    if not err.is_terminal:
+        return await copy_sessions(source, target, agent_id=agent, session_id=session)
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=err, disable=not err.is_terminal) as bar:
-        wanted = await find_sessions(source, session, agent)
-        task = bar.add_task("sessions", total=len(wanted))
+    with Progress(*columns, console=err) as bar:
+        task = bar.add_task("sessions", total=total)
 
         def step(location: SnapshotLocation, _written: int) -> None:
             bar.update(task, advance=1, description=visible(location.session_id[:40]))

@@ -188,4 +188,4 @@ class SnapshotManager:
 def near(name: str, known: list[str]) -> str:
     """The names that are nearest to one that is not there, for an error."""
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known[:3]
-    return f"; there are {', '.join(close)}" if close else "; it has none at all"
+    return f"; there are {', '.join(close)}" if close else "; there is none at all"

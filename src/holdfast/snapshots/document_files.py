@@ -21,6 +21,8 @@ from holdfast.errors import HoldfastError, InvalidDocumentError, StateStoreError
 
 CHUNK = 1 << 20
 MAX_BYTES = 1 << 30
+SURELY_FINE = 1 << 26
+HIGHEST_RATIO = 200
 SPACE = b" \t\r\n"
 BOM = b"\xef\xbb\xbf"
 
@@ -134,12 +136,18 @@ def bounded(reading: Any, source: Path, max_bytes: int) -> bytes:
     """All that is to be read, if it begins like a document and is not too much."""
     chunks: list[bytes] = []
     size = 0
+    packed = source.stat().st_size
     while chunk := reading.read(CHUNK):
         size += len(chunk)
         if size > max_bytes:
             raise InvalidDocumentError(
                 f"{source} has more than {max_bytes:,} bytes when it is unpacked: it is no "
                 "document, or it is read with a larger max_bytes"
+            )
+        if size > SURELY_FINE and size > HIGHEST_RATIO * packed:
+            raise InvalidDocumentError(
+                f"{source} has {packed:,} bytes and more than {size:,} when it is unpacked: no "
+                "document is packed so well, and it is not read"
             )
         chunks.append(chunk)
         if len(chunks) == 1 and not chunk.removeprefix(BOM).lstrip(SPACE).startswith((b"{", b"[")):
