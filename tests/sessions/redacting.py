@@ -63,7 +63,7 @@ def check(new, old):
         location = await manager.locate(result.agent_id, result.session_id)
         report = await manager.archive.verify(location=location)
         assert report.ok
-        assert report.events == len(new.events)
+        assert report.events == len(new.events) + 1
 
     done(imported())
 

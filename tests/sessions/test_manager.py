@@ -156,7 +156,7 @@ async def test_a_name_that_is_not_there_is_answered_with_the_nearest():
         await manager.export_session("research-bot", "ses_abd")
     with pytest.raises(NotFoundError, match="there are research-bot, writer"):
         await manager.export_session("%%%")
-    with pytest.raises(NotFoundError, match="there is no agent 'bot' in this store; it has none"):
+    with pytest.raises(NotFoundError, match="there is no agent 'bot' in this store; there is none"):
         await (await managed()).export_session("bot")
     for wrong in ("", 7):
         with pytest.raises((TypeError, ValueError), match="agent_id"):

@@ -109,7 +109,7 @@ async def found(state_store: StateStore, location: SnapshotLocation) -> There:
 
 
 def checked_events(document: SessionSnapshot) -> list[Event]:
-    """The events that the log of a new session will have: the document's, and one more if needed.
+    """The events that the log of a new session will have: the document's, and that it was imported.
 
     Where they lead elsewhere than to the document's state, as after an edit that was meant, what
     differs is in the last one.
@@ -121,10 +121,8 @@ def checked_events(document: SessionSnapshot) -> list[Event]:
         store.restore(document.base)
     fold(store, (event.changes for event in events))
     changes = document.snapshot.changes(store.snapshot())
-    if not events or changes["set"] or changes["delete"]:
-        end = Position(events[-1].seq, events[-1].hash) if events else Position()
-        events += linked([draft(IMPORTED, origin(document), changes=changes)], end.seq, end.hash)
-    return events
+    end = Position(events[-1].seq, events[-1].hash) if events else Position()
+    return events + linked([draft(IMPORTED, origin(document), changes=changes)], end.seq, end.hash)
 
 
 def check_place(events: Sequence[Event], base: Snapshot | None) -> None:
