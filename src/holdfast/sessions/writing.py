@@ -97,8 +97,9 @@ class Writer:
             if not self.recording.pending:
                 await self._write_rest(record)
                 return
-            # Those who meet again and again take turns.
-            await asyncio.sleep(random.uniform(0, 0.01 * attempt) if attempt else 0)  # noqa: S311
+            if attempt:
+                # Those who meet again and again take turns.
+                await asyncio.sleep(random.uniform(0, 0.01 * attempt))  # noqa: S311
             idle = time.time() - self.touched
             if not 0 <= idle < min(LOOK_AFTER, IDLE):
                 await self.check_there()

@@ -100,7 +100,8 @@ class SnapshotArchive:
     ) -> None:
         is_latest = key == location.latest
         for attempt in range(ATTEMPTS):
-            await asyncio.sleep(random.uniform(0, 0.01 * attempt))  # noqa: S311 - takes turns
+            if attempt:
+                await asyncio.sleep(random.uniform(0, 0.01 * attempt))  # noqa: S311 - takes turns
             if not is_latest and await self._is_kept(location, snapshot_id, snapshot):
                 return
             head = await self._head(location)
