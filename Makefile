@@ -6,8 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SOURCES := $(shell find src -name '*.py') setup.py pyproject.toml
-# Two at a time, a file at a time, as most of the time goes into waiting for disks and servers.
-PARALLEL := --numprocesses 2 --dist loadfile
+# A few at a time, a file at a time, as most of the time goes into waiting for disks and servers.
+PARALLEL := --numprocesses 3 --dist loadfile
 BENCHMARKS := $(patsubst benchmarks/%.py,bench-%,$(filter-out benchmarks/harness.py,$(wildcard benchmarks/*.py)))
 
 .PHONY: demo test lint test-compiled test-pure bench $(BENCHMARKS) docs clean

@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import io
 import os
-import runpy
 import subprocess
 import sys
 
@@ -27,10 +26,6 @@ def process(*arguments: str, **options) -> subprocess.CompletedProcess[bytes]:
         env=environment,
         **options,
     )
-
-
-def as_a_module() -> None:
-    runpy.run_module("holdfast", run_name="__main__")
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -128,11 +123,10 @@ def test_any_other_missing_module_is_not_hidden(monkeypatch):
         console_script.main()
 
 
-@pytest.mark.parametrize("start", [console_script.main, as_a_module])
-def test_the_script_and_the_module_run_the_command_line(monkeypatch, capsys, start):
+def test_the_script_runs_the_command_line(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["holdfast", "--version"])
     with pytest.raises(SystemExit) as ended:
-        start()
+        console_script.main()
     assert not ended.value.code
     assert capsys.readouterr().out == f"holdfast {holdfast.__version__}\n"
 
