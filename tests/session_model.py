@@ -68,19 +68,6 @@ def brings_back(steps: Iterable[Step], first: int) -> bool:
     return False
 
 
-def sets_what_waits_anew(steps: Iterable[Step], first: int) -> bool:
-    appended: Entries = {}
-    for step in steps:
-        if step.type == "message.appended":
-            appended.update(step.sets)
-        elif any(
-            is_new(pair, first) and pair in appended and not identical(value, appended[pair])
-            for pair, value in step.sets
-        ):
-            return True
-    return False
-
-
 def next_message(entries: Entries) -> int:
     return max((int(key) for space, key in entries if space == "messages"), default=-1) + 1
 

@@ -18,14 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
 from faults import WAYS, Fault
-from holdfast import (
-    ConflictError,
-    NotFoundError,
-    RetentionPolicy,
-    SessionSnapshot,
-    Snapshot,
-    Store,
-)
+from holdfast import ConflictError, NotFoundError, RetentionPolicy, SessionSnapshot, Snapshot, Store
 from holdfast.ids import new_id
 from holdfast.snapshots.layout import deleted_key, session_place
 from session_acts import Agent, acts, names, pairs, values
@@ -39,9 +32,7 @@ from session_model import (
     course,
     going_back,
     message_pair,
-    next_message,
     same,
-    sets_what_waits_anew,
     way,
 )
 from session_world import AGENT, FAILED, Process, Writer, entries_of, events_of, started
@@ -100,7 +91,6 @@ class SessionMachine(Agent):
     def commit(self, number: int, todo: list[Any], on_conflict: str, fault: Fault | None) -> None:
         writer = self.writer(number)
         self.do(writer, todo)
-        on_conflict = excluded(writer, on_conflict)
         self.write(writer, fault, on_conflict, writer.session.commit(on_conflict=on_conflict))
 
     @rule(number=numbers, todo=acts)
@@ -128,7 +118,6 @@ class SessionMachine(Agent):
         writer = self.writer(number)
         place = writer.place
         self.do(writer, todo)
-        on_conflict = excluded(writer, on_conflict)
         work = writer.session.save(tags=tags, on_conflict=on_conflict)
         if not writer.draft.pending and (place.deleted or writer.draft.known < place.floor):
             with pytest.raises(ConflictError):
@@ -191,8 +180,8 @@ class SessionMachine(Agent):
     def once(self, number: int, key: str, fault: Fault | None) -> None:
         writer = self.writer(number)
         place, pair = writer.place, ("once", key)
-        if place.deleted or excluded(writer, "rebase") == "raise":
-            return  # EXCLUDED 14
+        if place.deleted:
+            return
         calls: list[int] = []
 
         def effect() -> int:
@@ -371,11 +360,6 @@ class SessionMachine(Agent):
             if writer.place is place and not writer.draft.known:
                 writer.place = new
                 writer.draft = Draft(0, writer.draft.pending)
-
-
-def excluded(writer: Writer, on_conflict: str) -> str:  # EXCLUDED 15
-    first = next_message(writer.place.states[writer.draft.known])
-    return "raise" if sets_what_waits_anew(writer.draft.pending, first) else on_conflict
 
 
 def pick(kept: dict[str, Kept], number: int) -> tuple[str, Kept]:

@@ -60,12 +60,15 @@ def rebased(ours: Recording, theirs: Recording, their_changes: Iterable[Changes]
 
 def brings_back(ours: Recording, first: int) -> bool:
     """Whether an event sets messages behind the committed ones that it did not append."""
-    appended: set[str] = set()
+    appended: dict[str, object] = {}
     for event in ours.pending:
-        keys = {key for space, key, _ in event.changes["set"] if space == MESSAGES}
+        messages = {key: value for space, key, value in event.changes["set"] if space == MESSAGES}
         if event.type == APPENDED:
-            appended |= keys
-        elif any(is_behind(MESSAGES, key, first) for key in keys - appended):
+            appended |= messages
+        elif any(
+            is_behind(MESSAGES, key, first) and (key not in appended or appended[key] != value)
+            for key, value in messages.items()
+        ):
             return True
     return False
 

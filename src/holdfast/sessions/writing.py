@@ -155,11 +155,12 @@ class Writer:
         start = log.key(log.end.seq) if log.end.seq else ""
         async for _ in self.state_store.list(log.prefix, start_after=start, limit=1):
             return True
-        self.touched = time.time()
         return False
 
     async def catch_up(self) -> None:
         """Take in what other writers did since, and put one's own on top."""
+        if not 0 <= time.time() - self.touched < min(LOOK_AFTER, IDLE):
+            await self.check_there()
         while await self.is_behind():
             await self.meet_others("rebase")
 
@@ -185,7 +186,12 @@ class Writer:
         elif on_conflict == "raise":
             raise self.stale(f"another writer was first and is at event {found[-1].last}")
         else:
+            began = recording.end.seq == 0
             self._rebase(found)
+            if began:
+                # Whoever began it may not have come to the end of that.
+                manifest = await SnapshotArchive(self.state_store).settle(self.location)
+                self.started_at, self.is_founded = manifest.started_at, True
 
     async def _is_own_stub(self) -> bool:
         """Whether what is left of the pruned events are one's own."""
@@ -208,8 +214,6 @@ class Writer:
             on_top = rebased(self.recording, there, theirs)
         except ConflictError as error:
             raise self.stale(str(error), error.conflicts, ways_out=RELOAD) from error
-        if self.recording.end.seq == 0:
-            self.started_at, self.is_founded = found[0].events()[0].at, True
         self.recording = on_top
         self._follow(found)
 
@@ -229,7 +233,7 @@ class Writer:
         if self.recording.end.seq < manifest.floor.seq:
             problem = f"the events up to {manifest.floor.seq} were pruned"
             raise self.stale(problem, ways_out=RELOAD)
-        if self.recording.end.seq and manifest.started_at != self.started_at:
+        if self.is_founded and manifest.started_at != self.started_at:
             raise self.stale("it was deleted by somebody else", ways_out=RELOAD)
 
     def stale(
