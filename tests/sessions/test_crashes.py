@@ -153,7 +153,11 @@ def case(request, operation):
     return Case(operation, atomic=request.param)
 
 
-@pytest.fixture(params=WAYS, ids=lambda way: f"{way[0]} {'after' if way[1] else 'before'}")
+# What fails without being done looks the same however it fails: the machine tries all of them.
+TRIED = [way for way in WAYS if way not in (("unknown", False), ("cancelled", False))]
+
+
+@pytest.fixture(params=TRIED, ids=lambda way: f"{way[0]} {'after' if way[1] else 'before'}")
 def way(request):
     return request.param
 

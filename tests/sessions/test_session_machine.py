@@ -37,7 +37,7 @@ from session_model import (
 )
 from session_world import AGENT, FAILED, Process, Writer, entries_of, events_of, started
 
-EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", settings().max_examples // 8))
+EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", settings().max_examples // 5))
 LIMITS = {
     "few segments": {"MOST_SEGMENTS": 2, "LONGEST_CHAIN": 2, "SLACK": 1 << 16},
     "no slack": {"MOST_SEGMENTS": 256, "LONGEST_CHAIN": 3, "SLACK": 0},

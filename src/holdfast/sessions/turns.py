@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
+
+Answer: TypeAlias = tuple[str, str]
+"""The id of the call that it is for; without one, an empty id and the tool's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,48 +36,74 @@ class UnfinishedCall:
 
 
 class CallLedger:
-    """Which calls have results, brought up to date by what changed since the last look."""
+    """Which calls have results, brought up to date by what changed since the last look.
+
+    A look costs what changed, however long the conversation is.
+    """
 
     def __init__(self) -> None:
         self._seen = Store(max_history=0).snapshot()
-        self._calls: dict[str, list[UnfinishedCall]] = {}
-        self._results: dict[str, list[tuple[str, str]]] = {}
+        self._parts: dict[str, tuple[list[UnfinishedCall], list[Answer]]] = {}
+        """Calls and answers by the key of their message, of those that have any."""
+        self._calls: dict[Answer, dict[tuple[str, int], UnfinishedCall]] = {}
+        """The calls that one answer is for, by message and place in it."""
+        self._answers: Counter[Answer] = Counter()
+        self._open: set[Answer] = set()
+        """Answers that are still to come."""
 
     def unfinished(self, state: Snapshot) -> list[UnfinishedCall]:
         """The calls without a result in a state, in the order of their messages."""
         changes = state.changes(self._seen)
-        for space, key, message in changes["set"]:
-            if space == MESSAGES:
-                self._forget(key)
-                if is_plain(message):
-                    continue
-                if calls := [UnfinishedCall(key, *each) for each in calls_of(message)]:
-                    self._calls[key] = calls
-                if results := list(results_of(message)):
-                    self._results[key] = results
         for space, key in changes["delete"]:
             if space == MESSAGES:
                 self._forget(key)
+        for space, key, message in changes["set"]:
+            if space == MESSAGES:
+                self._forget(key)
+                self._note(key, message)
         self._seen = state
-        results = [each for key in sorted(self._results) for each in self._results[key]]
-        answered = set(results)
-        # Calls without an id are answered in turn, each by one result of their tool's name.
-        unnamed = Counter(each[1] for each in results if not each[0])
-        found = []
-        for key in sorted(self._calls):
-            for call in self._calls[key]:
-                if call.call_id:
-                    is_answered = (call.call_id, "") in answered
-                else:
-                    is_answered = unnamed[call.tool] > 0
-                    unnamed[call.tool] -= 1
-                if not is_answered:
-                    found.append(call)
-        return found
+        found: dict[tuple[str, int], UnfinishedCall] = {}
+        for answer in self._open:
+            calls = sorted(self._calls[answer].items())
+            # Calls without an id are answered in turn, each by one result of their tool's name.
+            found.update(calls if answer[0] else calls[self._answers[answer] :])
+        return [found[place] for place in sorted(found)]
+
+    def _note(self, key: str, message: Any) -> None:
+        """Take in a message."""
+        if is_plain(message):
+            return
+        calls = [UnfinishedCall(key, *each) for each in calls_of(message)]
+        answers = list(results_of(message))
+        if calls or answers:
+            self._parts[key] = calls, answers
+        for number, call in enumerate(calls):
+            self._calls.setdefault(awaited(call), {})[key, number] = call
+        self._answers.update(answers)
+        self._look_at({awaited(call) for call in calls} | set(answers))
 
     def _forget(self, key: str) -> None:
-        self._calls.pop(key, None)
-        self._results.pop(key, None)
+        """Take out a message."""
+        calls, answers = self._parts.pop(key, ([], []))
+        for number, call in enumerate(calls):
+            del self._calls[awaited(call)][key, number]
+        self._answers.subtract(answers)
+        self._look_at({awaited(call) for call in calls} | set(answers))
+
+    def _look_at(self, touched: set[Answer]) -> None:
+        """Say anew which of these answers are still to come."""
+        for answer in touched:
+            calls = len(self._calls.get(answer, ()))
+            is_open = calls > self._answers[answer] if not answer[0] else not self._answers[answer]
+            if calls and is_open:
+                self._open.add(answer)
+            else:
+                self._open.discard(answer)
+
+
+def awaited(call: UnfinishedCall) -> Answer:
+    """The answer that a call waits for."""
+    return (call.call_id, "") if call.call_id else ("", call.tool)
 
 
 def is_plain(message: Any) -> bool:
@@ -105,7 +134,7 @@ def calls_of(message: Any) -> Iterator[tuple[str, str]]:
             yield text(call.get("id")), text(named.get("name"))
 
 
-def results_of(message: Any) -> Iterator[tuple[str, str]]:
+def results_of(message: Any) -> Iterator[Answer]:
     """Ids of the calls that a message answers; of those without one, no id and the tool's name."""
     if isinstance(message, dict) and message.get("tool_call_id") is not None:
         yield text(message["tool_call_id"]), ""
