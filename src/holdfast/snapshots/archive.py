@@ -21,7 +21,7 @@ from holdfast.log.chain import linked
 from holdfast.log.event_log import Position
 from holdfast.log.events import draft
 from holdfast.log.timeline import Timeline
-from holdfast.snapshots import founding, manifest, records
+from holdfast.snapshots import founding, records
 from holdfast.snapshots.founding import delete_session, settle
 from holdfast.snapshots.history import newest, newest_first
 from holdfast.snapshots.layout import (
@@ -31,7 +31,7 @@ from holdfast.snapshots.layout import (
     checked_snapshot_id,
 )
 from holdfast.snapshots.manifest import SnapshotManifest
-from holdfast.snapshots.pruning import Pruned, prune
+from holdfast.snapshots.pruning import Pruned, prune, read_manifest
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.retention import RetentionPolicy
 from holdfast.snapshots.session_snapshot import SessionSnapshot, loaded, now
@@ -300,10 +300,7 @@ class SnapshotArchive:
 
     async def load_manifest(self, *, location: SnapshotLocation) -> SnapshotManifest:
         """What is known of them all together; an empty one where nothing was saved."""
-        entry = await self.state_store.get(location.manifest)
-        if entry is None:
-            return SnapshotManifest()
-        return manifest.decoded(location.manifest, entry.value)
+        return await read_manifest(self.state_store, location)
 
     async def save_manifest(
         self, *, location: SnapshotLocation, manifest: SnapshotManifest

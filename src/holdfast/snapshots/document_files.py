@@ -18,6 +18,7 @@ from typing import IO, Any
 import msgspec
 
 from holdfast.errors import HoldfastError, InvalidDocumentError, StateStoreError
+from holdfast.stores.local import sync, sync_folder
 
 CHUNK = 1 << 20
 MAX_BYTES = 1 << 30
@@ -56,7 +57,7 @@ def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Path:
                 for chunk in chunks:
                     out.write(chunk)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         temporary.replace(target)
         sync_folder(target.parent)
     except OSError as error:
@@ -66,15 +67,6 @@ def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return target
-
-
-def sync_folder(folder: Path) -> None:
-    """Have a folder's list of names on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
