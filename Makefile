@@ -11,12 +11,33 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := --numprocesses 3 --dist loadfile
 BENCHMARKS := $(patsubst benchmarks/%.py,bench-%,$(filter-out benchmarks/harness.py,$(wildcard benchmarks/*.py)))
 
-.PHONY: demo test coverage lint test-compiled test-pure bench $(BENCHMARKS) docs clean
+.PHONY: demo serve test coverage browser lint test-compiled test-pure bench $(BENCHMARKS) docs clean
 
 demo: $(VENV)/package
 	@$(BIN)/python examples/demo.py
 
-test: lint test-compiled test-pure docs
+# STORE=sqlite:///agents.db make serve looks at one's own; without it, at the demo's sessions.
+serve: $(VENV)/package
+ifdef STORE
+	@$(BIN)/holdfast serve --store '$(STORE)'
+else
+	@test -d build/demo || $(BIN)/holdfast demo --folder build/demo > /dev/null < /dev/null
+	@$(BIN)/holdfast serve --store sqlite:///build/demo/.holdfast/state.db
+endif
+
+test: lint browser test-compiled test-pure docs
+
+# The viewer is tested in a real browser, which comes with the system and not from PyPI.
+browser:
+	@if command -v chromium > /dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		echo "installing chromium for the viewer's tests"; \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+			apt-get install -qq -y --no-install-recommends chromium; } > /dev/null 2>&1 \
+			|| echo "chromium could not be installed: the viewer's tests are skipped"; \
+	else \
+		echo "there is no chromium, and only root can install it: the viewer's tests are skipped"; \
+	fi
 
 # The same tests, and which lines they reach. It takes more than twice as long.
 coverage: PYTEST := $(BIN)/coverage run -m pytest
@@ -67,7 +88,7 @@ $(VENV)/python: constraints.txt
 $(VENV)/package: $(VENV)/python $(SOURCES)
 	@find src -name '*.so' -delete
 	@echo "building holdfast"
-	@$(PIP) --no-build-isolation --editable '.[cli]'
+	@$(PIP) --no-build-isolation --editable '.[cli,server]'
 	@touch $@
 
 $(VENV)/tools: $(VENV)/package

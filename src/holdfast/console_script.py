@@ -20,4 +20,8 @@ def main(arguments: list[str] | None = None) -> None:
         if isinstance(stream, TextIOWrapper):
             # A character that the terminal does not have is spelled out, rather than an error.
             stream.reconfigure(errors="backslashreplace")
-    app(arguments, prog_name="holdfast")
+    try:
+        app(arguments, prog_name="holdfast")
+    except OSError as error:
+        # Help and completion are printed by the framework, to wherever the output goes.
+        sys.exit(f"error: the output cannot be written: {error.strerror or error}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -62,4 +63,36 @@ def test_a_backup_or_a_store_that_is_not_there_is_an_error(run, world):
     run("backup", "nowhere", "--verify").failed("there is no store", "nowhere")
     assert not Path("nowhere").exists()
     run("backup", "kept", "--store", "sqlite:///nowhere.db").failed("there is no store")
+    assert not Path("kept").exists()
+
+
+@pytest.mark.parametrize("part", ["/log/", "/snapshots/"])
+def test_a_damaged_backup_is_mended_when_asked_to(run, world, entries, part):
+    kept = "sqlite:///kept.db"
+    run("backup", kept)
+    asyncio.run(changed(kept, part, remove=False))
+    ran = run("backup", kept, "--verify")
+    assert ran.err.endswith(f"hint: holdfast backup --mend {kept} writes this anew\n")
+    assert json.loads(run("backup", kept, "--verify", "--format", "json").out)["ok"] is False
+    ran = run("backup", kept, "--mend")
+    assert ran.code == 0
+    assert ran.out.endswith(" bytes, 1 damaged ones mended\n")
+    assert entries(kept) == entries()
+    assert run("backup", kept, "--verify").out == WHOLE
+    ran = run("backup", kept, "--verify", "--format", "json")
+    assert json.loads(ran.out) == {"ok": True, "problems": []}
+
+
+@pytest.mark.parametrize("part", ["/log/", "/snapshots/"])
+def test_what_was_lost_in_a_backup_is_written_again_without_being_asked_to(
+    run, world, entries, part
+):
+    run("backup", "sqlite:///kept.db")
+    asyncio.run(changed("sqlite:///kept.db", part, remove=True))
+    assert run("backup", "sqlite:///kept.db").code == 0
+    assert entries("sqlite:///kept.db") == entries()
+
+
+def test_verifying_and_mending_at_once_is_wrong_usage(run, world):
+    run("backup", "kept", "--verify", "--mend").misused("--mend")
     assert not Path("kept").exists()

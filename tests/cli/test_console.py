@@ -116,3 +116,33 @@ def test_ctrl_c_ends_a_question_at_once(monkeypatch):
 def test_a_store_elsewhere_is_opened_without_a_look_at_this_machine():
     store = references.existing_store("redis://localhost:1/0")
     assert "redis" in repr(store)
+
+
+class Unbuffered(io.RawIOBase):
+    """Takes a little at a time, as a pipe may."""
+
+    def __init__(self):
+        super().__init__()
+        self.taken = b""
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        self.taken += bytes(data[:7])
+        return len(data[:7])
+
+
+def test_all_of_the_json_is_written_where_there_is_no_buffer(monkeypatch):
+    raw = Unbuffered()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, "utf-8", write_through=True))
+    print_json(list(range(100)))
+    assert json.loads(raw.taken) == list(range(100))
+
+
+def test_without_a_standard_input_nobody_can_be_asked(run, world, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(typer.Exit) as ended:
+        confirm("Really?", yes=False)
+    assert ended.value.exit_code == 1
+    assert "there is no terminal to ask at" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -90,3 +91,15 @@ def test_what_is_not_there_is_an_error(run, world, tmp_path):
     run("copy", "state.db", "file:new").failed("scheme")
     run("copy", STORE).misused("DST_URL")
     assert not (tmp_path / "new").exists()
+
+
+def test_json_says_what_was_copied_and_what_was_not(run, world):
+    ran = run("copy", STORE, "file:new", "--format", "json")
+    done = json.loads(ran.out)
+    assert (ran.code, done["sessions"], done["failed"]) == (0, 3, {})
+    assert done["entries"] > 3
+    asyncio.run(more("file:new"))
+    asyncio.run(more())
+    ran = run("copy", STORE, "file:new", "--format", "json", "--mend")
+    assert (ran.code, ran.err) == (1, "")
+    assert list(json.loads(ran.out)["failed"]) == ["research-bot/ses_1"]

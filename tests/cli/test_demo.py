@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.cli import demo as demo_module
 from holdfast.cli.console import out
+from holdfast.server import serving
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "demo.py"
 
@@ -47,11 +48,23 @@ def test_what_to_try_next_works(run, tmp_path, monkeypatch, program):
     told = run("demo", "--folder", "play").out.split("Try next")[1].splitlines()[2:]
     start = "  holdfast " if program else f"  {sys.executable} -m holdfast "
     monkeypatch.chdir(told.pop(0).split()[1])
+    assert told.pop(0).startswith(f"{start}serve  # ")
     lines = [part for line in told for part in line.replace(start, "").split(" && ")]
     assert len(lines) == 8
     for line in lines:
         arguments = line.removeprefix("holdfast ").removeprefix(f"{start.strip()} ").split()
         assert run(*arguments).code == 0, line
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_at_a_terminal_the_viewer_is_offered(run, monkeypatch, wanted):
+    served = []
+    monkeypatch.setattr(demo_module, "is_terminal", lambda: True)
+    monkeypatch.setattr(demo_module.typer, "confirm", lambda _: wanted)
+    monkeypatch.setattr(serving, "serve", lambda store, **_: served.append(repr(store)))
+    assert run("demo", "--folder", "play").code == 0
+    assert len(served) == wanted
+    assert all("state.db" in each for each in served)
 
 
 def test_a_terminal_sees_colours(run, monkeypatch):

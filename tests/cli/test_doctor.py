@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 
@@ -81,3 +82,14 @@ def test_every_extra_is_looked_for_by_what_it_brings():
     for extra, packages in project["optional-dependencies"].items():
         if extra != "all":
             assert any(package.startswith(EXTRAS[extra]) for package in packages), extra
+
+
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_json_says_what_each_look_found(run, tmp_path, is_sound):
+    if not is_sound:
+        (tmp_path / "x.db").write_bytes(b"no database" * 500)
+    ran = run("doctor", "--store", "sqlite:///x.db", "--format", "json")
+    found = json.loads(ran.out)
+    assert (ran.code, found["ok"]) == ((0, True) if is_sound else (1, False))
+    assert [look["name"] for look in found["looks"]] == ["reading", "writing", "abilities"]
+    assert found["version"] == holdfast.__version__

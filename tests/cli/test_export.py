@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -94,3 +98,48 @@ def test_a_missing_store_is_an_error_and_is_not_made(run, tmp_path):
     ran = run("state", "export", "a", "-o", "x.json", "--store", "sqlite:///no/where.db")
     ran.failed("there is no store", "where.db", "--store")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipe_is_written_to_and_not_replaced_by_a_file(run, world, tmp_path):
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as reader:
+        text = reader.submit(pipe.read_bytes)
+        assert run("state", "export", "research-bot", "-o", "pipe.json").code == 0
+        assert json.loads(text.result(10))["agent_id"] == "research-bot"
+    assert pipe.is_fifo()
+    assert [each.name for each in tmp_path.iterdir() if "tmp" in each.name] == []
+
+
+def test_what_is_open_already_is_written_to(world, tmp_path):
+    with (tmp_path / "x").open("wb") as file:
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "holdfast",
+                "state",
+                "export",
+                "research-bot",
+                "-o",
+                "/dev/fd/1",
+            ],
+            stdout=file,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "x").read_bytes())["agent_id"] == "research-bot"
+
+
+def test_devices_are_written_to_and_files_and_folders_are_not(tmp_path):
+    for name in ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/proc/self/fd/1"):
+        assert export_module.is_stream(name), name
+    (tmp_path / "there.json").touch()
+    for name in ("there.json", "new.json", str(tmp_path), "/dev/shm/new.json", "dev/stdout"):
+        assert not export_module.is_stream(name), name
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc takes no files of anybody's")
+def test_a_place_that_takes_no_files_is_said_before_the_export(run, tmp_path):
+    run("state", "export", "nobody", "-o", "/proc/x.json").failed("cannot be written", "--output")

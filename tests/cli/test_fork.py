@@ -49,3 +49,13 @@ def test_a_session_of_several_agents_is_forked_as_one(run, world):
     assert run("state", "fork", "ses_team", "ses_x").out == "ses_x: 1 messages, pending\n"
     ran = run("state", "show", "ses_x", "--format", "json")
     assert json.loads(ran.out)["scope"] == "multi_agent"
+
+
+def test_json_is_the_new_session(run, world):
+    ran = run("state", "fork", "ses_1", "ses_x", "--format", "json")
+    assert json.loads(ran.out) == {
+        "agent_id": "research-bot",
+        "session_id": "ses_x",
+        "messages": 2,
+        "status": "running",
+    }

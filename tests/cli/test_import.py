@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
+
+from holdfast.cli.console import typed
 
 TARGETS = ["sqlite:///new.db", "file:new"]
 
@@ -34,7 +37,7 @@ def test_it_is_imported_under_other_names(run, document):
     assert ran.out.splitlines()[0].endswith("a new session: [b]other/ses two")
     again = run("state", "import", "incident.json", *names)
     assert "0 events became the state of a session that is there" in again.out
-    assert "to undo it: holdfast state restore 'ses two' " in again.out
+    assert "to undo it: holdfast state restore --agent '[b]other' 'ses two' " in again.out
     assert "--agent '[b]other'" in again.out
 
 
@@ -63,3 +66,27 @@ def test_an_edited_document_is_taken_where_that_is_meant(run, document):
 def test_a_read_only_store_is_an_error(run, document):
     ran = run("state", "import", "incident.json", "--store", "sqlite:///state.db?read_only=true")
     ran.failed("takes no writes")
+
+
+def test_the_command_that_undoes_it_can_be_typed_as_it_is_printed(run, document):
+    names = ["--agent", "-o", "--session", "--all of it", "--store", "file:else where"]
+    assert run("state", "import", "incident.json", *names).code == 0
+    assert run("state", "restore", "x", "y", "--store", "file:else where").code == 1
+    ran = run("state", "import", "incident.json", *names)
+    command = shlex.split(ran.out.partition("to undo it: ")[2])
+    assert command[0] == "holdfast"
+    ran = run(*command[1:])
+    assert (ran.code, ran.out) == (0, "nothing to change\n")
+
+
+def test_a_password_is_not_printed_with_a_command():
+    said = typed("holdfast state list", "bot", store="postgresql://ada:secret@host/db")
+    assert said == "holdfast state list --store 'postgresql://ada:***@host/db' bot"
+
+
+@pytest.mark.parametrize(("name", "word"), [("none.json", "no file none.json"), (".", "folder")])
+def test_what_is_no_file_is_not_taken_for_a_damaged_document(run, tmp_path, name, word):
+    ran = run("state", "import", name)
+    ran.failed(word)
+    assert "--allow-modified" not in ran.err
+    assert list(tmp_path.iterdir()) == []

@@ -86,3 +86,18 @@ def test_columns_line_up_under_wide_characters(run, capsys):
 
     print_table(["name", "n"], [["東京", 1], ["ab", 2]], "")
     assert capsys.readouterr().out == "name  n\n東京  1\nab    2\n"
+
+
+def test_an_empty_agent_is_none_and_two_are_too_many(run, world):
+    run("state", "list", "").failed("agent_id has 1 to 256")
+    run("state", "list", "ann", "--agent", "bob").misused("--agent")
+    assert run("state", "list", "ann", "--agent", "ann").code == 0
+
+
+def test_how_to_go_on_can_be_typed_as_it_is_printed(run, world):
+    for agent in ("a b", "a c"):
+        assert run("state", "fork", "ses_1", f"of {agent}").code == 0
+        assert run("state", "export", "research-bot", "-o", "x.json").code == 0
+        assert run("state", "import", "x.json", "--agent", agent, "--session", "s").code == 0
+    ran = run("state", "list", "--limit", "1")
+    assert ran.out.endswith("more: --after 'a b'\n")

@@ -137,3 +137,34 @@ def test_a_stream_of_another_kind_is_left_as_it_is(monkeypatch):
     with pytest.raises(SystemExit):
         console_script.main(["--version"])
     assert stream.getvalue().startswith("holdfast ")
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("holdfast st", ["state"]),
+        ("holdfast state ex", ["export"]),
+        ("holdfast state list --format ", ["table", "json"]),
+        ("holdfast copy --me", ["--mend"]),
+    ],
+)
+def test_the_shell_completes_commands_options_and_choices(line, offered):
+    words = line.split(" ")
+    asked = {
+        "_HOLDFAST_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    # The name of the program is what the completion is known by.
+    run = "import holdfast.console_script as c; c.main([])"
+    done = subprocess.run(
+        [sys.executable, "-c", run], capture_output=True, check=False, env={**os.environ, **asked}
+    )
+    assert done.stdout.decode().split() == offered, done.stderr
+
+
+@pytest.mark.parametrize("terminal", [{"TERM": "dumb"}, {"COLUMNS": "1"}, {"NO_COLOR": "1"}])
+def test_odd_terminals_get_the_same_words(world, tmp_path, terminal):
+    usual = process("state", "verify", cwd=tmp_path)
+    done = process("state", "verify", cwd=tmp_path, env=terminal)
+    assert (done.returncode, done.stdout, done.stderr) == (0, usual.stdout, b"")

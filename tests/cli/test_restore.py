@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import holdfast
 from holdfast.ids import new_id
@@ -72,3 +73,15 @@ def test_what_is_not_there_is_an_error(run, world):
     run("state", "restore", "ses_shared", world.first, "--yes").failed("--agent")
     ran = run("state", "restore", "ses_shared", world.first, "--agent", "ann", "--yes")
     ran.failed("has no snapshot")
+
+
+def test_json_says_what_changed_and_whether_it_was_done(run, world):
+    def restored(*options):
+        ran = run("state", "restore", "ses_1", world.first, "--format", "json", *options)
+        return json.loads(ran.out)
+
+    planned = restored("--dry-run")
+    assert planned["restored"] is False
+    assert {"namespace": "state", "key": "old", "kind": "added"} in planned["changed"]
+    assert restored("--yes") == {**planned, "restored": True}
+    assert restored("--yes") == {**planned, "restored": False, "changed": []}

@@ -106,3 +106,22 @@ def test_the_store_of_the_working_folder_must_be_there(run, tmp_path):
 
 def test_another_format_is_wrong_usage(run, world):
     run("state", "show", "ses_1", "--format", "xml").misused("--format")
+
+
+def test_a_session_whose_id_looks_like_a_snapshot_of_one_is_found(run, world):
+    for session in (f"ses_1@{world.first}", f"x@{new_id()}", "--format", "a/../b c", "日本\u202e"):
+        assert run("state", "fork", "ses_1", "--at", world.first, "--", session).code == 0
+        ran = run("state", "show", "--format", "json", "--", session)
+        assert json.loads(ran.out)["session_id"] == session
+
+
+def test_a_folder_is_no_database(run, world, tmp_path):
+    (tmp_path / "folder").mkdir()
+    run("state", "show", "x", "--store", "sqlite:///folder").failed("is a folder", "file:folder")
+
+
+def test_an_empty_name_of_a_store_means_none_and_not_the_usual_one(run, world):
+    run("state", "show", "ses_1", "--store", "").misused("--store")
+    run("copy", "", "file:x").misused("SRC_URL")
+    run("copy", "sqlite:///state.db", "").misused("DST_URL")
+    run("backup", "").misused("FOLDER")

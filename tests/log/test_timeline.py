@@ -265,3 +265,28 @@ def test_any_history_loads_at_any_moment(steps):
 
 def test_a_position_begins_before_the_first_event():
     assert Position() == Position(0, "")
+
+
+@in_loop
+async def test_events_are_read_from_the_keyframe_before_them(often):
+    recorder = await grown(40)
+    await recorder.commit(events=5)
+    everything = [event async for event in recorder.timeline.log.read()]
+    assert [event async for event in recorder.timeline.events(1)] == everything
+    recorder.state_store.reads.clear()
+    assert [event async for event in recorder.timeline.events(37, 43)] == everything[36:43]
+    assert [event async for event in recorder.timeline.events(44, 50)] == everything[43:]
+    assert [event async for event in recorder.timeline.events(60)] == []
+    assert not any("/log/000000000001" in key for key in recorder.state_store.reads)
+
+
+@in_loop
+async def test_the_head_changes_with_every_commit_and_costs_no_reading(often):
+    recorder = Recorder(Counting())
+    seen = {await recorder.timeline.head()}
+    for number in range(20):
+        await recorder.commit([("messages", f"{number:06}", "x" * 50)])
+        recorder.state_store.reads.clear()
+        seen.add(await recorder.timeline.head())
+        assert recorder.state_store.reads == []
+    assert len(seen) == 21

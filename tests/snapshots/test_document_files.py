@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
 import os
 import sys
+import threading
 
 import pytest
 import zstandard
@@ -176,3 +178,32 @@ def test_where_zstandard_is_not_installed_it_is_said_before_any_work(tmp_path, m
     for asked in (document_files.check_writable, document_files.read):
         with pytest.raises(StateStoreError, match=r"holdfast\[compression\].*\.json\.gz"):
             asked(target)
+
+
+def test_a_pipe_is_read_and_never_replaced(tmp_path):
+    pipe = tmp_path / "a.json"
+    os.mkfifo(pipe)
+
+    def write(data: bytes) -> None:
+        with pipe.open("wb") as stream, contextlib.suppress(BrokenPipeError):
+            stream.write(data)
+
+    for data in (b'{"a": 1}', gzip.compress(b'{"a": 1}')):
+        writer = threading.Thread(target=write, args=(data,))
+        writer.start()
+        assert document_files.read(pipe) == {"a": 1}
+        writer.join()
+    writer = threading.Thread(target=write, args=(b'{"a": "' + b"x" * 100_000,))
+    writer.start()
+    with pytest.raises(InvalidDocumentError, match="more than 1,000 bytes"):
+        document_files.read(pipe, max_bytes=1000)
+    writer.join()
+    with pytest.raises(StateStoreError, match="a device or a pipe"):
+        document_files.write(pipe, [b"{}"])
+    assert pipe.is_fifo()
+
+
+def test_a_name_may_be_as_long_as_names_can_be(tmp_path):
+    target = tmp_path / ("x" * 250 + ".json")
+    document_files.write(target, [b"{}"])
+    assert document_files.read(target) == {}

@@ -8,6 +8,7 @@ import pytest
 
 from faults import Crash, Fault, FaultyStateStore
 from holdfast import IntegrityError
+from holdfast.log.timeline import Timeline
 from holdfast.snapshots import (
     Catalog,
     RetentionPolicy,
@@ -387,3 +388,34 @@ async def test_keys_of_somebody_else_inside_a_session_go_with_it():
 async def test_an_id_that_is_none_is_refused():
     with pytest.raises(ValueError, match="session_id"):
         await SnapshotArchive(Watched()).delete_session(session_id="")
+
+
+@in_loop
+async def test_who_settles_does_not_undo_what_was_founded_meanwhile():
+    # As while somebody copies a session: its keyframe and a snapshot first, then all the rest.
+    source = Watched()
+    await filled(source)
+    pieces = {
+        key: entry.value for key, entry in source._entries.items() if key.startswith(HERE.place)
+    }
+    known = await SnapshotArchive(source).load_manifest(location=HERE)
+    timeline = Timeline(source, HERE.place)
+    opened = await timeline.open()
+    await timeline.write_keyframe(opened.store.snapshot())
+    (seq,) = await timeline.keyframe_seqs()
+    frame = await source.get(timeline.key(seq))
+    target = Watched()
+    await target.put(timeline.key(seq), frame.value)
+    (first, *_) = [key for key in pieces if key.startswith(HERE.history)]
+    await target.put(first, pieces[first])
+    put_many = target.put_many
+
+    async def after_the_copy(puts):
+        target.put_many = put_many
+        for key, value in pieces.items():
+            await target.put(key, value)
+        await put_many(puts)
+
+    target.put_many = after_the_copy
+    assert (await founding.settle(target, HERE)).floor == known.floor
+    assert await SnapshotArchive(target).load_manifest(location=HERE) == known

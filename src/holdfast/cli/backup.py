@@ -7,8 +7,19 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.console import FAILED, StoreOption, command, err, say
-from holdfast.cli.copy import report, with_progress
+from holdfast.cli.console import (
+    FAILED,
+    Format,
+    FormatOption,
+    StoreOption,
+    command,
+    err,
+    named_url,
+    print_json,
+    say,
+    typed,
+)
+from holdfast.cli.copy import MendOption, report, with_progress
 from holdfast.cli.references import existing_store
 from holdfast.sessions.copying import compare_stores
 from holdfast.stores.opening import open_state_store
@@ -23,10 +34,14 @@ def target_url(target: str) -> str:
 
 @command
 async def backup(
-    target: Annotated[str, typer.Argument(metavar="FOLDER|URL", help="Where the backup is.")],
+    target: Annotated[
+        str, typer.Argument(metavar="FOLDER|URL", help="Where the backup is.", callback=named_url)
+    ],
     verify: Annotated[
         bool, typer.Option("--verify", help="Check a backup against the store, and write nothing.")
     ] = False,
+    mend: MendOption = False,
+    format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
     """Write every session of a store to a folder or another store. Only what is new is written.
@@ -34,14 +49,22 @@ async def backup(
     Restore it with holdfast copy, the other way round.
     Example: holdfast backup /var/backups/agents && holdfast backup /var/backups/agents --verify
     """
+    if verify and mend:
+        raise typer.BadParameter("--verify writes nothing: say one of the two", param_hint="--mend")
     open_target = existing_store if verify else open_state_store
     async with existing_store(store) as source, open_target(target_url(target)) as kept:
         if not verify:
-            report(await with_progress(source, kept, None, None))
+            report(await with_progress(source, kept, None, None, mend=mend), format)
             return
         problems = await compare_stores(source, kept)
-    for problem in problems:
-        say((problem, "red"), to=err)
+    if format is Format.json:
+        print_json({"ok": not problems, "problems": problems})
+    elif not problems:
+        say("the backup has every committed event and every snapshot, and all of it is whole")
+    else:
+        for problem in problems:
+            say((problem, "red"), to=err)
+        again = typed("holdfast backup --mend", target, store=store)
+        say((f"hint: {again} writes this anew", "dim"), to=err)
     if problems:
         raise typer.Exit(FAILED)
-    say("the backup has every committed event and every snapshot, and all of it is whole")

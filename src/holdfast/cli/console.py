@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from shlex import quote
 from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import typer
@@ -33,6 +34,7 @@ from holdfast.errors import (
     StateStoreError,
     UnsupportedValueError,
 )
+from holdfast.stores.urls import StoreURL
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,6 +69,13 @@ class Format(StrEnum):
     json = "json"
 
 
+def named_url(text: str | None) -> str | None:
+    """A URL as it was typed. An empty one, as of a variable that is not set, means no store."""
+    if text == "":
+        raise typer.BadParameter("it is empty, and names no store")
+    return text
+
+
 StoreOption = Annotated[
     str | None,
     typer.Option(
@@ -74,6 +83,7 @@ StoreOption = Annotated[
         metavar="URL",
         help="The state store; $HOLDFAST_STORE without it, and .holdfast/state.db without that.",
         show_default=False,
+        callback=named_url,
     ),
 ]
 FormatOption = Annotated[
@@ -146,6 +156,16 @@ def say(*parts: str | tuple[str, str], to: Console = out) -> None:
     to.print(line)
 
 
+def typed(command_: str, *words: str, store: str | None = None, **options: str) -> str:
+    """A command as it is typed, with the store that this one was told; a password is left out."""
+    if store is not None:
+        options["store"] = str(StoreURL(store))
+    parts = [command_, *(f"--{name} {quote(value)}" for name, value in options.items())]
+    if any(word.startswith("-") for word in words):
+        parts.append("--")
+    return " ".join([*parts, *map(quote, words)])
+
+
 def print_json(data: object) -> None:
     """JSON for a program: UTF-8, whatever the terminal has."""
     text = json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"
@@ -156,7 +176,10 @@ def write_bytes(chunks: Iterable[bytes]) -> None:
     """Bytes to the standard output, after what was printed before."""
     sys.stdout.flush()
     for chunk in chunks:
-        sys.stdout.buffer.write(chunk)
+        left = memoryview(chunk)
+        while left:
+            # Without a buffer, as with PYTHONUNBUFFERED, less may be written than was asked for.
+            left = left[sys.stdout.buffer.write(left) :]
     sys.stdout.buffer.flush()
 
 
@@ -201,13 +224,18 @@ def confirm(question: str, *, yes: bool) -> None:
     """Go on if a person agrees, or said so in advance. Without a terminal nobody can."""
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not has_person():
         fail("this needs to be confirmed, and there is no terminal to ask at", "add --yes")
     with interruptible():
         agreed = typer.confirm(visible(question))
     if not agreed:
         say("nothing was changed", to=err)
         raise typer.Exit(FAILED)
+
+
+def has_person() -> bool:
+    """Whether somebody sits at the standard input. It is None where it was closed."""
+    return bool(sys.stdin and sys.stdin.isatty())
 
 
 @contextmanager

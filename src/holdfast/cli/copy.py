@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from holdfast.cli.console import FAILED, command, err, say, visible
+from holdfast.cli.console import (
+    FAILED,
+    Format,
+    FormatOption,
+    command,
+    err,
+    named_url,
+    print_json,
+    say,
+    visible,
+)
 from holdfast.cli.references import existing_store, find_sessions
 from holdfast.sessions.copying import Copied, copy_sessions
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.stores.contract import StateStore
 from holdfast.stores.opening import open_state_store
 
+MendOption = Annotated[
+    bool, typer.Option("--mend", help="Look for damage in the target, and write that anew.")
+]
+
 
 @command
 async def copy(
-    source: Annotated[str, typer.Argument(metavar="SRC_URL", help="The store to read.")],
-    target: Annotated[str, typer.Argument(metavar="DST_URL", help="The store to write.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SRC_URL", help="The store to read.", callback=named_url)
+    ],
+    target: Annotated[
+        str, typer.Argument(metavar="DST_URL", help="The store to write.", callback=named_url)
+    ],
     agent: Annotated[
         str | None,
         typer.Option("--agent", metavar="AGENT", help="Only this agent's sessions."),
@@ -26,23 +45,25 @@ async def copy(
     session: Annotated[
         str | None, typer.Option("--session", metavar="SESSION", help="Only this session.")
     ] = None,
+    mend: MendOption = False,
+    format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Copy sessions between stores. Only what is missing is written; cut short, begin it again.
 
     Example: holdfast copy sqlite:///dev.db postgresql://staging/agents --agent research-bot
     """
     async with existing_store(source) as first, open_state_store(target) as second:
-        done = await with_progress(first, second, agent, session)
-    report(done)
+        done = await with_progress(first, second, agent, session, mend=mend)
+    report(done, format)
 
 
 async def with_progress(
-    source: StateStore, target: StateStore, agent: str | None, session: str | None
+    source: StateStore, target: StateStore, agent: str | None, session: str | None, *, mend: bool
 ) -> Copied:
     """Copy, with a bar for whoever waits."""
     total = len(await find_sessions(source, session, agent))
     if not err.is_terminal:
-        return await copy_sessions(source, target, agent_id=agent, session_id=session)
+        return await copy_sessions(source, target, agent_id=agent, session_id=session, mend=mend)
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -56,14 +77,18 @@ async def with_progress(
             bar.update(task, advance=1, description=visible(location.session_id[:40]))
 
         return await copy_sessions(
-            source, target, agent_id=agent, session_id=session, progress=step
+            source, target, agent_id=agent, session_id=session, mend=mend, progress=step
         )
 
 
-def report(done: Copied) -> None:
+def report(done: Copied, format_: Format) -> None:
     """What was copied, and what was not."""
-    say(f"{done.sessions} sessions, {done.entries} new entries, {done.size:,} bytes")
-    for name, problem in done.failed.items():
-        say(("not copied:", "red"), f" {name}: {problem}", to=err)
+    if format_ is Format.json:
+        print_json(asdict(done))
+    else:
+        mended = f", {done.mended} damaged ones mended" if done.mended else ""
+        say(f"{done.sessions} sessions, {done.entries} new entries, {done.size:,} bytes{mended}")
+        for name, problem in done.failed.items():
+            say(("not copied:", "red"), f" {name}: {problem}", to=err)
     if done.failed:
         raise typer.Exit(FAILED)

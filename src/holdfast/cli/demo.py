@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -56,6 +57,7 @@ def demo(
         place = prepared(folder)
         with chdir(place), variables({ENVIRONMENT: "production", "HOLDFAST_STORE": None}):
             tell(context, place)
+            offer_viewer(context)
 
 
 def prepared(folder: Path | None) -> Path:
@@ -152,6 +154,7 @@ def tell(context: typer.Context, place: Path) -> None:
     title("Try next")
     for line in (
         f"cd {shlex.quote(str(place))}",
+        "holdfast serve  # in a browser: every step, forwards and backwards",
         f"holdfast replay {FILE} --step",
         f"holdfast state show {FILE} --format json",
         f"holdfast state list {AGENT}",
@@ -161,6 +164,20 @@ def tell(context: typer.Context, place: Path) -> None:
         f"holdfast copy {DEFAULT_URL} {STAGING} --session {FORK}",
     ):
         say(("  " + line.replace("holdfast ", f"{program()} "), "green"))
+
+
+def offer_viewer(context: typer.Context) -> None:
+    """Serve the sessions of the story to a browser, if somebody is there who wants that."""
+    if not is_terminal() or find_spec("fastapi") is None:
+        return
+    out.print()
+    if typer.confirm("Open the viewer on them now?"):
+        run(context, "serve")
+
+
+def is_terminal() -> bool:
+    """Whether a person can be asked."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def program() -> str:

@@ -21,6 +21,7 @@ from holdfast.snapshots.comparing import Difference, differences, state_patch
 from holdfast.values import to_json
 
 COLOURS = {"added": ("green", "+"), "removed": ("red", "-"), "changed": ("yellow", "~")}
+KINDS = {"add": "added", "remove": "removed", "replace": "changed"}
 LONGEST = 200
 
 
@@ -63,7 +64,7 @@ def print_difference(each: Difference) -> None:
         return
     before = to_json(each.before)
     for field in each.fields:
-        sign = {"add": "+", "remove": "-", "replace": "~"}[field["op"]]
+        colour, sign = COLOURS[KINDS[field["op"]]]
         old = shortened(at(before, field["path"])) if field["op"] != "add" else ""
         new = shortened(field["value"]) if field["op"] != "remove" else ""
         arrow = " → " if old and new else ""

@@ -6,12 +6,21 @@ import platform
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
 from importlib import metadata
 
 import typer
 
 import holdfast
-from holdfast.cli.console import FAILED, StoreOption, command, say
+from holdfast.cli.console import (
+    FAILED,
+    Format,
+    FormatOption,
+    StoreOption,
+    command,
+    print_json,
+    say,
+)
 from holdfast.errors import ConflictError, HoldfastError
 from holdfast.snapshots.catalog import Catalog
 from holdfast.stores.contract import StateStore
@@ -37,35 +46,77 @@ EXTRAS = {
 
 
 @command
-async def doctor(store: StoreOption = None) -> None:
+async def doctor(
+    format: FormatOption = Format.table,  # noqa: A002
+    store: StoreOption = None,
+) -> None:
     """Look at the store and the installation, and say what is wrong with them.
 
     One entry is written, read and removed.
 
     Example: holdfast doctor --store postgresql://localhost/agents
     """
-    say(
-        f"holdfast {holdfast.__version__}, "
-        f"{'compiled' if holdfast.compiled else 'interpreted (a C compiler makes it faster)'}, "
-        f"Python {platform.python_version()}"
-    )
     there = [extra for extra, package in EXTRAS.items() if is_installed(package)]
-    say(f"extras: {', '.join(there) or 'none'}")
-    ok = True
+    is_table = format is Format.table
+    if is_table:
+        say(
+            f"holdfast {holdfast.__version__}, "
+            f"{'compiled' if holdfast.compiled else 'interpreted (a C compiler makes it faster)'}, "
+            f"Python {platform.python_version()}"
+        )
+        say(f"extras: {', '.join(there) or 'none'}")
+    looks = []
     async with open_state_store(store) as state_store:
-        say(f"store: {state_store!r}")
-        for name, look in LOOKS.items():
-            started = time.perf_counter()
-            try:
-                said = await look(state_store)
-            except HoldfastError as error:
-                ok = False
-                say(("✗", "red"), f" {name}: {error}")
-                continue
-            took = (time.perf_counter() - started) * 1000
-            say(("✓", "green"), f" {name}: {said} ({took:.1f} ms)")
+        shown = repr(state_store)
+        if is_table:
+            say(f"store: {shown}")
+        for name in LOOKS:
+            looks.append(await looked(state_store, name))
+            if is_table:
+                print_look(looks[-1])
+    ok = all(look.ok for look in looks)
+    if not is_table:
+        print_json(
+            {
+                "ok": ok,
+                "version": holdfast.__version__,
+                "compiled": holdfast.compiled,
+                "python": platform.python_version(),
+                "extras": there,
+                "store": shown,
+                "looks": [asdict(look) for look in looks],
+            }
+        )
     if not ok:
         raise typer.Exit(FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at the store found."""
+
+    name: str
+    ok: bool
+    said: str
+    milliseconds: float
+
+
+async def looked(store: StateStore, name: str) -> Look:
+    """Look at the store; that it fails is what is looked for."""
+    started = time.perf_counter()
+    try:
+        ok, said = True, await LOOKS[name](store)
+    except HoldfastError as error:
+        ok, said = False, str(error)
+    return Look(name, ok, said, round((time.perf_counter() - started) * 1000, 1))
+
+
+def print_look(look: Look) -> None:
+    """One line of it."""
+    if look.ok:
+        say(("✓", "green"), f" {look.name}: {look.said} ({look.milliseconds} ms)")
+    else:
+        say(("✗", "red"), f" {look.name}: {look.said}")
 
 
 def is_installed(package: str) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +13,9 @@ from holdfast.cli.console import StoreOption, command, err, fail, read_tags, say
 from holdfast.cli.references import existing_store
 from holdfast.errors import StateStoreError
 from holdfast.sessions.manager import Redaction, SnapshotManager
-from holdfast.snapshots import document, document_files
+from holdfast.snapshots import document_files
+
+OPEN_ALREADY = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
 
 
 @command
@@ -58,9 +63,12 @@ async def export(
             agent, session, snapshot_id=snapshot, tags=tags, redact=redaction
         )
     if output == "-":
-        write_bytes(document.chunks(found.to_dict()))
+        write_bytes(found.chunks())
         return
-    manager.to_file(found, output)
+    if is_stream(output):
+        write_stream(output, found.chunks())
+    else:
+        manager.to_file(found, output)
     taken = sum(each["count"] for each in found.extra["redactions"]) if redaction else 0
     say(
         f"{output}: {found.snapshot.count('messages')} messages, {found.event_log_count} events of "
@@ -71,12 +79,33 @@ async def export(
 
 def check_output(output: str) -> None:
     """Refuse what cannot be written before any work is done for it."""
-    if output == "-":
+    if output == "-" or is_stream(output):
         return
+    hint = "choose another --output, or - for the standard output"
     try:
-        document_files.check_writable(output)
+        target = document_files.check_writable(output)
+        # Rights are not all: a file system may be read-only, full, or take no files of ours.
+        with tempfile.TemporaryFile(dir=target.parent):
+            pass
     except StateStoreError as error:
-        fail(str(error), "choose another --output, or - for the standard output")
+        fail(str(error), hint)
+    except OSError as error:
+        fail(f"{output} cannot be written: {error.strerror or error}", hint)
+
+
+def is_stream(output: str) -> bool:
+    """Whether an output is a device or a pipe: that is written to, and never replaced by a file."""
+    path = Path(output)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        return True
+    # These lead to what is open already, which may be a file.
+    return str(path.absolute()).startswith(OPEN_ALREADY)
+
+
+def write_stream(output: str, chunks: Iterable[bytes]) -> None:
+    """Write to a device or a pipe."""
+    with Path(output).open("wb") as stream:
+        stream.writelines(chunks)
 
 
 def redactor(*, patterns: bool, paths: list[str]) -> Redaction | None:

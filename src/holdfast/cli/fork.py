@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from shlex import quote
 from typing import Annotated
 
 import typer
 
-from holdfast.cli.console import AgentOption, SessionArgument, StoreOption, command, fail, say
+from holdfast.cli.console import (
+    AgentOption,
+    Format,
+    FormatOption,
+    SessionArgument,
+    StoreOption,
+    command,
+    fail,
+    print_json,
+    say,
+    typed,
+)
 from holdfast.cli.references import existing_store, find_session
 from holdfast.errors import ConflictError
 from holdfast.sessions.session import Session
@@ -21,6 +31,7 @@ async def fork(
         str | None, typer.Option("--at", metavar="SNAPSHOT", help="A snapshot; now without it.")
     ] = None,
     agent: AgentOption = None,
+    format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
     """Make a new session with the state of another, now or at a snapshot.
@@ -38,7 +49,15 @@ async def fork(
         try:
             other = await live.fork(new, at=at)
         except ConflictError as error:
-            fail(
-                str(error), f"holdfast state list {quote(location.scope_id)} shows which there are"
-            )
-        say(f"{other.session_id}: {other.message_count} messages, {other.status}")
+            listing = typed("holdfast state list", location.scope_id, store=store)
+            fail(str(error), f"{listing} shows which there are")
+        said = {
+            "agent_id": location.scope_id,
+            "session_id": other.session_id,
+            "messages": other.message_count,
+            "status": other.status,
+        }
+    if format is Format.json:
+        print_json(said)
+    else:
+        say(f"{said['session_id']}: {said['messages']} messages, {said['status']}")

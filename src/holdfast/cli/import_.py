@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from shlex import quote
 from typing import Annotated
 
 import typer
@@ -16,7 +15,9 @@ from holdfast.cli.console import (
     command,
     print_json,
     say,
+    typed,
 )
+from holdfast.cli.references import check_file
 from holdfast.sessions.importing import ImportResult
 from holdfast.sessions.manager import SnapshotManager
 from holdfast.stores.opening import open_state_store
@@ -44,6 +45,7 @@ async def import_(
 
     Example: holdfast state import incident.json --dry-run
     """
+    check_file(file)
     async with open_state_store(store) as state_store:
         manager = SnapshotManager(state_store)
         # The store is touched only after this has found the whole document in order.
@@ -54,10 +56,10 @@ async def import_(
     if format is Format.json:
         print_json(asdict(result))
     else:
-        report(result)
+        report(result, store)
 
 
-def report(result: ImportResult) -> None:
+def report(result: ImportResult, store: str | None) -> None:
     """The result in a sentence or two."""
     verb = "would become" if result.dry_run else "became"
     place = f"{result.agent_id}/{result.session_id}"
@@ -72,7 +74,6 @@ def report(result: ImportResult) -> None:
         f"{len(diff['changed'])} changed"
     )
     if result.undo_id is not None:
-        say(
-            f"to undo it: holdfast state restore {quote(result.session_id)} {result.undo_id} "
-            f"--agent {quote(result.agent_id)}"
-        )
+        names = (result.session_id, result.undo_id)
+        undo = typed("holdfast state restore", *names, agent=result.agent_id, store=store)
+        say(f"to undo it: {undo}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -51,12 +52,15 @@ async def list_(
 
     Example: holdfast state list research-bot
     """
+    if None not in (name, agent) and name != agent:
+        raise typer.BadParameter(f"{name!r} was named already", param_hint="--agent")
+    wanted = agent if name is None else name
     async with existing_store(store) as state_store:
         manager = SnapshotManager(state_store)
         if session is not None:
-            location = await find_session(state_store, session, agent or name)
+            location = await find_session(state_store, session, wanted)
             rows, token = await snapshots(manager, location, limit, after)
-        elif (wanted := name or agent) is not None:
+        elif wanted is not None:
             rows, token = await sessions(manager, wanted, limit, after)
         else:
             rows, token = await agents(manager, limit, after)
@@ -126,4 +130,4 @@ def show(rows: Rows, token: str | None, format_: Format) -> None:
     ]
     print_table(list(rows[0]) if rows else [], shown, "nothing here yet")
     if token is not None:
-        say(f"more: --after {token}")
+        say(f"more: --after {quote(token)}")

@@ -21,6 +21,7 @@ from holdfast.cli.list_ import list_
 from holdfast.cli.prune import prune
 from holdfast.cli.replay import replay
 from holdfast.cli.restore import restore
+from holdfast.cli.serve import serve
 from holdfast.cli.show import show
 from holdfast.cli.verify import verify
 
@@ -52,6 +53,7 @@ VERBS: dict[str, Verb] = {
     "replay": replay,
     "copy": copy,
     "backup": backup,
+    "serve": serve,
     "doctor": doctor,
     "demo": demo,
 }

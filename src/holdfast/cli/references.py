@@ -40,7 +40,8 @@ def existing_store(url: str | None) -> StateStore:
 
     A wrong path would look like an empty store otherwise, and be made by the first write.
     """
-    url = url or os.environ.get("HOLDFAST_STORE") or DEFAULT_URL
+    if url is None:
+        url = os.environ.get("HOLDFAST_STORE") or DEFAULT_URL
     store = open_state_store(url)
     parsed = StoreURL(url)
     path = {"sqlite": parsed.path[1:], "file": parsed.path}.get(parsed.scheme)
@@ -48,6 +49,11 @@ def existing_store(url: str | None) -> StateStore:
         fail(
             f"there is no store {parsed}: {Path(path).absolute()} does not exist",
             "name the store with --store or $HOLDFAST_STORE; holdfast demo makes one to play with",
+        )
+    if parsed.scheme == "sqlite" and Path(str(path)).is_dir():
+        fail(
+            f"{parsed} is no database: {Path(str(path)).absolute()} is a folder",
+            f"name the file in it, or the folder as file:{path} if it is a store of files",
         )
     return store
 
@@ -94,17 +100,21 @@ def nearest(name: str, known: list[str]) -> str:
 
 
 async def find(store: StateStore, name: str, agent_id: str | None = None) -> Moment:
-    """A session by its id, ``SESSION@SNAPSHOT``, or a snapshot by its own id."""
-    session_id, at, snapshot_id = name.rpartition("@")
-    if at and session_id and UUID.fullmatch(snapshot_id):
-        return Moment(await find_session(store, session_id, agent_id), snapshot_id)
+    """A session by its id, ``SESSION@SNAPSHOT``, or a snapshot by its own id.
+
+    An id may have any characters: a session that has just this one is meant before all others.
+    """
     manager = SnapshotManager(store)
-    if UUID.fullmatch(name) and not await manager.catalog.locations(name):
+    session_id, _, snapshot_id = name.rpartition("@")
+    if not UUID.fullmatch(snapshot_id) or await manager.catalog.locations(name):
+        return Moment(await find_session(store, name, agent_id))
+    if session_id:
+        return Moment(await find_session(store, session_id, agent_id), snapshot_id)
+    if UUID.fullmatch(name):
         for location in await find_sessions(store, None, agent_id):
             if await manager.archive.load_info(location=location, snapshot_id=name):
                 return Moment(location, name)
-        raise NotFoundError(f"there is no session and no snapshot {name}")
-    return Moment(await find_session(store, name, agent_id))
+    raise NotFoundError(f"there is no session and no snapshot {name}")
 
 
 # ----------------------------------------------------------------------------------- documents
@@ -129,8 +139,17 @@ async def load(url: str | None, *names: str, agent_id: str | None = None) -> lis
         ]
 
 
+def check_file(name: str) -> None:
+    """Refuse what is no file, before it is taken for a document that is damaged."""
+    if not Path(name).exists():
+        fail(f"there is no file {name}", "see the path; what is in a store is named by its id")
+    if Path(name).is_dir():
+        fail(f"{name} is a folder, not a document", "name a file in it")
+
+
 def from_file(name: str) -> SessionSnapshot:
     """The document of a file, checked."""
+    check_file(name)
     return SessionSnapshot.from_dict(document_files.read(name))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Annotated
 
 import typer
@@ -15,6 +14,7 @@ from holdfast.cli.console import (
     FormatOption,
     StoreOption,
     command,
+    has_person,
     interruptible,
     out,
     print_json,
@@ -61,7 +61,7 @@ async def replay(
         print_json([event_json(each.event) for each in steps])
     elif not steps:
         say("nothing happened in this range")
-    elif step and sys.stdin.isatty():
+    elif step and has_person():
         with interruptible():
             walk(steps)
     else:

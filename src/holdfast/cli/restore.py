@@ -9,12 +9,16 @@ import typer
 from holdfast.cli.console import (
     AgentOption,
     DryRunOption,
+    Format,
+    FormatOption,
     SessionArgument,
     StoreOption,
     YesOption,
     command,
     confirm,
+    print_json,
     say,
+    typed,
 )
 from holdfast.cli.diff import print_difference
 from holdfast.cli.references import existing_store, find_session
@@ -32,6 +36,7 @@ async def restore(
     agent: AgentOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
+    format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
     """Make a session's state what it was at a snapshot. The log is not shortened.
@@ -44,10 +49,8 @@ async def restore(
             location=location, snapshot_id=snapshot
         )
         if found is None:
-            raise NotFoundError(
-                f"the session {session} has no snapshot {snapshot}: see holdfast state list "
-                f"--session {session}"
-            )
+            listing = typed("holdfast state list", session=session, store=store)
+            raise NotFoundError(f"the session {session} has no snapshot {snapshot}: see {listing}")
         live = await Session.open(
             state_store,
             agent_id=location.scope_id,
@@ -60,11 +63,19 @@ async def restore(
             for each in differences(found.snapshot, live.snapshot())
             if each.namespace != ONCE or each.kind == "added"
         ]
-        for each in changed:
-            print_difference(each)
-        if dry_run or not changed:
-            say(f"{len(changed)} entries would change" if changed else "nothing to change")
-            return
-        confirm(f"Change these {len(changed)} entries of {session}?", yes=yes)
-        await live.restore(found)
+        is_done = bool(changed) and not dry_run
+        if format is Format.table:
+            for each in changed:
+                print_difference(each)
+        if is_done:
+            confirm(f"Change these {len(changed)} entries of {session}?", yes=yes)
+            await live.restore(found)
+    if format is Format.json:
+        entries = [
+            {"namespace": each.namespace, "key": each.key, "kind": each.kind} for each in changed
+        ]
+        print_json({"session_id": session, "restored": is_done, "changed": entries})
+    elif is_done:
         say(f"{session} is as it was at {snapshot}")
+    else:
+        say(f"{len(changed)} entries would change" if changed else "nothing to change")

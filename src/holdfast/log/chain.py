@@ -12,50 +12,54 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
+from holdfast.log.changes import array_of, canonical_changes
 from holdfast.log.events import Draft, Event, time_text
-from holdfast.values.binary import canonical, encode
+from holdfast.values.binary import encode
+from holdfast.values.json_form import canonical_form
+
+__all__ = ["GENESIS", "array_of", "hashed", "link", "linked", "said"]
 
 GENESIS = ""
 
-# Keys in order, as canonical bytes have them, and what maps and arrays of msgpack begin with.
+# Keys in order, as canonical bytes have them; the first with what a map of six begins with.
 AT, CHANGES, DATA, ID, SEQ, TYPE = map(encode, ("at", "changes", "data", "id", "seq", "type"))
-DELETE, SET = map(encode, ("delete", "set"))
-MAP_OF_2, MAP_OF_6, ARRAY_OF_2, ARRAY_OF_3 = b"\x82", b"\x86", b"\x92", b"\x93"
+AT = b"\x86" + AT
 
 
 def link(event: Draft, seq: int, prev: str) -> Event:
     """An event at its place in the log."""
-    digest = hashlib.sha256(prev.encode() + said(event, seq)).hexdigest()
+    found = hashed(event, seq, prev)
     return Event(
-        seq, event.id, event.type, event.at, event.data, event.changes, prev, digest, event.extra
+        seq, event.id, event.type, event.at, event.data, event.changes, prev, found, event.extra
     )
 
 
-def said(event: Draft, seq: int) -> bytes:
+def hashed(event: Draft | Event, seq: int, prev: str) -> str:
+    """The hash that an event has at a place in the log."""
+    return hashlib.sha256(prev.encode() + said(event, seq)).hexdigest()
+
+
+def said(event: Draft | Event, seq: int) -> bytes:
     """The canonical bytes of an event: those of a dict of its fields, put together piece by piece.
 
     So each value has its own bound of nesting, and not what the event around it leaves of one.
     """
-    changes = event.changes
-    parts = [MAP_OF_6, AT, encode(time_text(event.at)), CHANGES, MAP_OF_2, DELETE]
-    parts.append(array_of(len(changes["delete"])))
-    for space, key in changes["delete"]:
-        parts += (ARRAY_OF_2, encode(space), encode(key))
-    parts += (SET, array_of(len(changes["set"])))
-    for space, key, value in changes["set"]:
-        parts += (ARRAY_OF_3, encode(space), encode(key), canonical(encode(value)))
-    parts += (DATA, canonical(encode(event.data)), ID, encode(event.id))
-    parts += (SEQ, encode(seq), TYPE, encode(event.type))
-    return b"".join(parts)
-
-
-def array_of(count: int) -> bytes:
-    """What an array of so many items begins with in msgpack."""
-    if count < 16:
-        return bytes([0x90 | count])
-    if count < 1 << 16:
-        return b"\xdc" + count.to_bytes(2)
-    return b"\xdd" + count.to_bytes(4)
+    return b"".join(
+        (
+            AT,
+            encode(time_text(event.at)),
+            CHANGES,
+            canonical_changes(event.changes),
+            DATA,
+            canonical_form(event.data),
+            ID,
+            encode(event.id),
+            SEQ,
+            encode(seq),
+            TYPE,
+            encode(event.type),
+        )
+    )
 
 
 def linked(drafts: Iterable[Draft], seq: int, prev: str) -> list[Event]:

@@ -1,4 +1,4 @@
-"""What events set and delete: folding it, and its JSON form.
+"""What events set and delete: folding it, its JSON form, and its canonical bytes.
 
 Folding is applying changes in order, with no rule for any one type of event.
 """
@@ -6,14 +6,21 @@ Folding is applying changes in order, with no rule for any one type of event.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from holdfast.errors import InvalidDocumentError, shown
 from holdfast.state.diff import Changes, Pair
 from holdfast.state.store import Store
-from holdfast.values.json_form import from_json, to_json
+from holdfast.values.binary import encode
+from holdfast.values.json_form import canonical_form, from_json, to_json
 
 GONE = object()
+
+# Keys in order, as canonical bytes have them, and what maps and arrays of msgpack begin with.
+DELETE: Final = b"\x82" + encode("delete")
+SET: Final = encode("set")
+ARRAY_OF_2: Final = b"\x92"
+ARRAY_OF_3: Final = b"\x93"
 
 
 def fold(store: Store, changes: Iterable[Changes]) -> None:
@@ -39,6 +46,30 @@ def changes_json(changes: Changes) -> dict[str, Any]:
         "set": [[space, key, to_json(value)] for space, key, value in changes["set"]],
         "delete": [[space, key] for space, key in changes["delete"]],
     }
+
+
+def canonical_changes(changes: Changes) -> bytes:
+    """Canonical bytes, put together piece by piece.
+
+    So each value has its own bound of nesting, and not what stands around it leaves of one.
+    """
+    deletes, sets = changes["delete"], changes["set"]
+    parts = [DELETE, array_of(len(deletes))]
+    for space, key in deletes:
+        parts += (ARRAY_OF_2, encode(space), encode(key))
+    parts += (SET, array_of(len(sets)))
+    for space, key, value in sets:
+        parts += (ARRAY_OF_3, encode(space), encode(key), canonical_form(value))
+    return b"".join(parts)
+
+
+def array_of(count: int) -> bytes:
+    """What an array of so many items begins with in msgpack."""
+    if count < 16:
+        return bytes([0x90 | count])
+    if count < 1 << 16:
+        return b"\xdc" + count.to_bytes(2, "big")
+    return b"\xdd" + count.to_bytes(4, "big")
 
 
 def read_changes(tree: Any) -> Changes:

@@ -71,6 +71,9 @@ def time_text(moment: dt.datetime) -> str:
     """A time as the log writes it: UTC, to the microsecond, always of one length."""
     if moment.tzinfo is not dt.UTC:
         moment = moment.astimezone(dt.UTC)
+    if moment.microsecond:
+        # The same text in a tenth of the time; a second without a fraction it writes shorter.
+        return str(msgspec.to_builtins(moment))
     return moment.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
@@ -82,6 +85,8 @@ def read_time(text: object) -> dt.datetime:
         raise InvalidDocumentError(
             f"{shown(text)} is no time as in 2026-11-15T09:30:00.000000Z"
         ) from error
+    if moment.tzinfo is dt.UTC:
+        return moment
     if moment.tzinfo is None:
         raise InvalidDocumentError(f"the time {shown(text)} has no zone: end it with Z")
     try:
@@ -107,7 +112,11 @@ def short_content(event: Draft | Event) -> dict[str, Any]:
     tree: dict[str, Any] = {"id": event.id, "type": event.type, "at": time_text(event.at)}
     if event.data is not None:
         tree["data"] = to_json(event.data)
-    tree.update((name, items) for name, items in changes_json(event.changes).items() if items)
+    changes = changes_json(event.changes)
+    if changes["set"]:
+        tree["set"] = changes["set"]
+    if changes["delete"]:
+        tree["delete"] = changes["delete"]
     tree.update(event.extra)
     return tree
 
@@ -130,7 +139,9 @@ def read_content(tree: object) -> Draft:
             read_time(tree["at"]),
             from_json(tree.get("data")),
             read_changes(tree.get("changes", tree)),
-            {name: value for name, value in tree.items() if name not in FIELDS},
+            {}
+            if tree.keys() <= FIELDS
+            else {name: value for name, value in tree.items() if name not in FIELDS},
         )
     except KeyError as error:
         raise InvalidDocumentError(f"an event lacks {error}: {shown(tree)}") from error

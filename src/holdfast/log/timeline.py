@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError, StateStoreError
 from holdfast.log import keyframes
 from holdfast.log.changes import fold
 from holdfast.log.event_log import EventLog, Position, Sealed
+from holdfast.log.events import Event
 from holdfast.log.segments import Segment
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
@@ -123,6 +124,26 @@ class Timeline:
         if last is not None and loaded.end.seq < last:
             raise log.missing(loaded.end.seq + 1)
         return loaded
+
+    async def events(self, first: int, last: int | None = None) -> AsyncIterator[Event]:
+        """The events from one seq to another, both included, without reading all before them."""
+        seq = await self._keyframe_before(first - 1) if first > 1 else 0
+        after = Position()
+        if seq:
+            frame = await self.keyframe(seq)
+            after = Position(frame.seq, frame.hash)
+        async for event in self.log.read(first, last, after=after):
+            yield event
+
+    async def head(self) -> tuple[str, int]:
+        """What changes with every commit: the key of the last segment, and what is before it.
+
+        It is found by names alone, without reading what they hold.
+        """
+        seq = await self._keyframe_before(None)
+        start = self.log.key(seq) if seq else ""
+        keys = [key async for key in self.state_store.list(self.log.prefix, start_after=start)]
+        return (keys[-1] if keys else ""), seq
 
     async def open(self) -> Loaded:
         """The state as it is now; what is committed next follows it."""

@@ -2,23 +2,27 @@
 
 What is copied is what is stored, byte for byte: the log, the keyframes, the records of snapshots.
 It is incremental, as segments never change, and can be cut short at any point and begun again: the
-parts of a session arrive in an order in which every one finds what it needs.
+parts of a session arrive in an order in which every one finds what it needs. What the target lacks
+is seen by its keys and copied again; damage is looked for where it is asked for (``mending``).
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from holdfast.errors import ConflictError, IntegrityError, InvalidDocumentError
 from holdfast.log import segments
 from holdfast.log.event_log import EventLog
 from holdfast.log.timeline import Timeline
-from holdfast.snapshots import manifest
+from holdfast.sessions import mending
+from holdfast.sessions.mending import Mended, another_way, keys_below
+from holdfast.snapshots import manifest, records
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog import Catalog
-from holdfast.snapshots.founding import microseconds
-from holdfast.snapshots.layout import SnapshotLocation, deleted_key, index_key
+from holdfast.snapshots.founding import first_key, microseconds
+from holdfast.snapshots.layout import SnapshotLocation, deleted_key, index_key, session_place
 from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Entry, Put
@@ -38,6 +42,8 @@ class Copied:
     """How many entries were written; those that were there already are not counted."""
     size: int = 0
     """Their bytes."""
+    mended: int = 0
+    """How many were damaged in the target and are not any more, where it was to be mended."""
     failed: dict[str, str] = field(default_factory=dict)
     """Sessions that could not be copied, and why."""
 
@@ -48,24 +54,28 @@ async def copy_sessions(
     *,
     agent_id: str | None = None,
     session_id: str | None = None,
+    mend: bool = False,
     progress: Progress | None = None,
 ) -> Copied:
     """Copy all sessions, those of an agent, or one.
 
     A session that is damaged, or that went another way in the target, does not keep the others.
+    With ``mend`` all of the target is read, and what is damaged there and whole here is written
+    anew.
     """
     result = Copied()
     async for location in locations(source, agent_id, session_id):
         try:
-            written, size = await copy_session(source, target, location)
+            done = await copy_session(source, target, location, mend=mend)
         except (ConflictError, IntegrityError, InvalidDocumentError) as error:
             result.failed[f"{location.scope_id}/{location.session_id}"] = str(error)
             continue
         result.sessions += 1
-        result.entries += written
-        result.size += size
+        result.entries += done.entries
+        result.size += done.size
+        result.mended += done.mended
         if progress is not None:
-            progress(location, written)
+            progress(location, done.entries)
     return result
 
 
@@ -91,20 +101,27 @@ async def locations(
 
 
 async def copy_session(
-    source: StateStore, target: StateStore, location: SnapshotLocation
-) -> tuple[int, int]:
-    """Copy what the target does not have of a session; gives the number of entries and bytes.
+    source: StateStore, target: StateStore, location: SnapshotLocation, *, mend: bool = False
+) -> Copied:
+    """Copy what the target does not have of a session, and say how much it was.
 
     ``ConflictError`` where the target's session went another way.
     """
     if await source.get(deleted_key(location.session_id)) is not None:
-        return 0, 0  # it is being deleted there
-    there = await SnapshotArchive(target).settle(location)
+        return Copied()  # it is being deleted there
     known = await source.get(location.manifest)
     here = decoded_manifest(location, known)
-    await check_same_way(source, target, location, here, there)
+    mended = Mended()
+    if mend:
+        mended = await mending.mend(source, target, location, floor=here.floor.seq)
+    with in_the_target(mended=mend):
+        there = SnapshotManifest()
+        # Where nothing is, nothing is to be settled; somebody may begin to copy in this moment.
+        if await first_key(target, session_place(location.session_id), "") is not None:
+            there = await SnapshotArchive(target).settle(location)
+        await check_same_way(source, target, location, here, there)
     # Listed before the log, which they point into: whoever writes meanwhile makes that longer.
-    records = await keys_below(source, location.history)
+    recorded = await keys_below(source, location.history)
     latest = await source.get(location.latest)
     frames = await keys_below(source, f"{location.place}keyframes/")
     floor = Timeline(source, location.place).key(here.floor.seq)
@@ -117,12 +134,30 @@ async def copy_session(
     await work.missing(log, floor=here.floor.seq)
     await work.missing(key for key in frames if key > floor)
     await work.manifest(location, known)
-    await work.missing(records)
+    await work.missing(recorded)
     if latest is not None:
-        await work.put_changed(Put(location.latest, latest.value))
+        await work.latest(location, latest.value)
     if here.started_at is None:
         await SnapshotArchive(target).settle(location)
-    return work.written, work.size
+    if problems := [*mended.left, *work.left]:
+        raise IntegrityError(f"all else was copied, but {'; '.join(problems)}")
+    return Copied(
+        sessions=1,
+        entries=work.written + mended.entries,
+        size=work.size + mended.size,
+        mended=mended.entries + mended.dropped,
+    )
+
+
+@contextmanager
+def in_the_target(*, mended: bool) -> Iterator[None]:
+    """Say of damage that it is in the target, and what helps."""
+    try:
+        yield
+    except IntegrityError as error:
+        if mended:
+            raise
+        raise IntegrityError(f"in the target {error}, or copy again with mend") from error
 
 
 def decoded_manifest(location: SnapshotLocation, entry: Entry | None) -> SnapshotManifest:
@@ -130,11 +165,6 @@ def decoded_manifest(location: SnapshotLocation, entry: Entry | None) -> Snapsho
     if entry is None:
         return SnapshotManifest()
     return manifest.decoded(location.manifest, entry.value)
-
-
-async def keys_below(store: StateStore, prefix: str) -> list[str]:
-    """All keys below a prefix, in order."""
-    return [key async for key in store.list(prefix)]
 
 
 async def check_same_way(
@@ -162,11 +192,7 @@ async def check_same_way(
         reached = max(end.last, there.floor.seq) >= here.floor.seq
         if reached and segments.decoded(last, found.value).hash == end.hash:
             return
-    raise ConflictError(
-        f"{name} went another way in the target, or was pruned beyond it in the source: delete it "
-        "there and copy again, or export and import it as a document",
-        key=last,
-    )
+    raise another_way(location, last)
 
 
 class Copying:
@@ -177,6 +203,8 @@ class Copying:
         self.target = target
         self.written = 0
         self.size = 0
+        self.left: list[str] = []
+        """What was not copied, as it is damaged in the source and whole in the target."""
 
     async def missing(self, keys: Iterable[str], *, floor: int | None = None) -> None:
         """Copy those of some entries that the target does not have, in order.
@@ -198,7 +226,7 @@ class Copying:
                     raise ConflictError(
                         f"{key} was removed from the source in this moment: copy again", key=key
                     )
-            await self.put([Put(key, found[key].value, if_absent=True) for key in some])
+            await self.put_absent([Put(key, found[key].value, if_absent=True) for key in some])
 
     async def manifest(self, location: SnapshotLocation, entry: Entry | None) -> None:
         """See that the target knows of the session what the source knows."""
@@ -211,18 +239,46 @@ class Copying:
         if known is not None and there.floor != here.floor:
             # The copy has more than the source has now, and goes on from its own beginning.
             data = replace(here, floor=there.floor, pruning=there.pruning).encoded()
-        if here.started_at is not None and here.started_at != there.started_at:
-            await self.put([Put(index_key(location, microseconds(here.started_at)), b"{}")])
+        if here.started_at is not None:
+            await self.put_changed(Put(index_key(location, microseconds(here.started_at)), b"{}"))
         await self.put_changed(Put(location.manifest, data))
         if there.started_at is not None and here.started_at != there.started_at:
             # Who opened a copy that was cut short took its first event for its beginning.
             await self.target.delete(index_key(location, microseconds(there.started_at)))
+
+    async def latest(self, location: SnapshotLocation, data: bytes) -> None:
+        """See that the target has the source's latest snapshot, unless that one is damaged."""
+        key = location.latest
+        known = await self.target.get(key)
+        try:
+            records.decoded(key, data, location)
+        except IntegrityError:
+            if known is not None and known.value != data:
+                self.left.append(
+                    f"{key} is damaged in the source, and stays as it is in the target"
+                )
+                return
+        await self.put_changed(Put(key, data))
 
     async def put_changed(self, put: Put) -> None:
         """Write an entry if the target has another there, or none."""
         known = await self.target.get(put.key)
         if known is None or known.value != put.value:
             await self.put([put])
+
+    async def put_absent(self, puts: list[Put]) -> None:
+        """Write entries that were not there. Who copies the same meanwhile writes the same."""
+        try:
+            await self.put(puts)
+        except ConflictError:
+            there = await self.target.get_many([put.key for put in puts])
+            left = [put for put in puts if put.key not in there]
+            if len(left) == len(puts) or any(
+                there[put.key].value != put.value for put in puts if put.key in there
+            ):
+                raise
+            if left:
+                await self.put_absent(left)
 
     async def put(self, puts: list[Put]) -> None:
         """Write entries, and count them."""

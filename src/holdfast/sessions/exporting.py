@@ -7,13 +7,15 @@ from dataclasses import replace
 
 from holdfast.errors import IntegrityError, NotFoundError
 from holdfast.ids import new_id
-from holdfast.log.event_log import Position
+from holdfast.log.changes import fold
+from holdfast.log.event_log import EventLog, Position
 from holdfast.log.events import Event
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot, now
 from holdfast.state.snapshot import Snapshot
+from holdfast.state.store import Store
 
 ENVIRONMENT = "HOLDFAST_ENVIRONMENT"
 
@@ -32,13 +34,11 @@ async def exported(
         kept = await archive.load_snapshot(location=location, snapshot_id=snapshot_id)
         if kept is None:
             raise NotFoundError(f"there is no snapshot {snapshot_id} in {location.place}")
-        found = kept
-    events, base = await led_there(archive, location, found.position)
+        events, base = await led_there(archive, location, kept.position or Position())
+        found = replace(kept, events=events, base=base)
     return replace(
         found,
-        events=events,
-        base=base,
-        event_log_count=len(events),
+        event_log_count=len(found.events),
         exported_at=now(),
         source_environment=os.environ.get(ENVIRONMENT),
         tags={**found.tags, **(tags or {})},
@@ -46,18 +46,20 @@ async def exported(
 
 
 async def led_there(
-    archive: SnapshotArchive, location: SnapshotLocation, position: Position | None
+    archive: SnapshotArchive, location: SnapshotLocation, position: Position | None = None
 ) -> tuple[tuple[Event, ...], Snapshot | None]:
-    """The events up to a position that are still there, and the state before the first of them."""
+    """The events up to a position that are still there, and the state before the first of them.
+
+    Without a position they are those up to the last.
+    """
     manifest = await archive.load_manifest(location=location)
-    while position is not None and position.seq > manifest.floor.seq:
+    while position is None or position.seq > manifest.floor.seq:
         floor = manifest.floor
         timeline = Timeline(archive.state_store, location.place)
         try:
-            reading = timeline.log.read(floor.seq + 1, position.seq, after=floor)
-            events = tuple([event async for event in reading])
-            if not events or events[-1].hash != position.hash:
-                raise timeline.log.missing(events[-1].seq + 1 if events else floor.seq + 1)
+            events = await read(timeline.log, floor, position)
+            if not events:
+                break
             if not floor.seq:
                 return events, None
             return events, (await timeline.load(floor.seq)).store.snapshot()
@@ -69,22 +71,46 @@ async def led_there(
     return (), None
 
 
+async def read(log: EventLog, floor: Position, position: Position | None) -> tuple[Event, ...]:
+    """The events from one place of the log to another, which has to be there, or to the end."""
+    last = None if position is None else position.seq
+    events: list[Event] = []
+    async for segment in log.segments(floor, last):
+        events += segment.events()
+    if position is not None:
+        del events[position.seq - floor.seq :]
+        if not events or events[-1].hash != position.hash:
+            raise log.missing(events[-1].seq + 1 if events else floor.seq + 1)
+    return tuple(events)
+
+
 async def current(archive: SnapshotArchive, location: SnapshotLocation) -> SessionSnapshot:
     """A session as it is committed now, with an id of its own."""
-    there = await Timeline(archive.state_store, location.place).load()
-    if there.end.seq == 0:
+    latest = await archive.load_info(location=location)
+    events, base = await led_there(archive, location)
+    if events:
+        # They are all here: to fold them takes less than to read a keyframe.
+        store = Store(max_history=0)
+        if base is not None:
+            store.restore(base)
+        fold(store, (event.changes for event in events))
+        end = Position(events[-1].seq, events[-1].hash)
+    else:
+        there = await Timeline(archive.state_store, location.place).load()
+        store, end = there.store, there.end
+    if end.seq == 0:
         raise NotFoundError(
             f"the agent {location.scope_id} has no session {location.session_id} in this store: "
             "see holdfast.Catalog(state_store).sessions(agent_id)"
         )
-    latest = await archive.load_info(location=location)
     return SessionSnapshot(
-        snapshot=there.store.snapshot(),
+        snapshot=store.snapshot(),
         agent_id=location.scope_id,
         session_id=location.session_id,
         scope=location.scope,
         snapshot_id=new_id(),
         parent_id=None if latest is None else latest.snapshot_id,
-        event_log_count=there.end.seq,
-        position=there.end,
+        position=end,
+        events=events,
+        base=base,
     )

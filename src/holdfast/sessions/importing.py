@@ -8,13 +8,15 @@ rest, which whoever opens it next can write as well.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from holdfast.errors import ConflictError, InvalidDocumentError
+from holdfast.errors import ConflictError, InvalidDocumentError, StateStoreError
 from holdfast.log import keyframes, segments
-from holdfast.log.chain import GENESIS, linked
+from holdfast.log.chain import GENESIS, hashed, linked
 from holdfast.log.changes import fold
 from holdfast.log.event_log import EventLog, Position
 from holdfast.log.events import Event, draft, time_text
@@ -31,6 +33,8 @@ from holdfast.state.store import Store
 from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Put
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
+
+logger = logging.getLogger(__name__)
 
 IMPORTED = "session.imported"
 EVENTS_A_SEGMENT = 256
@@ -130,7 +134,7 @@ def check_place(events: Sequence[Event], base: Snapshot | None) -> None:
     if not events:
         return
     first = events[0]
-    if linked(events, first.seq - 1, first.prev) != events:  # type: ignore[arg-type]
+    if not is_chain(events):
         raise InvalidDocumentError(
             "the document's events are no chain: each follows the one before it by seq and hash. "
             "Export it anew, or read it with allow_modified, which makes the chain anew"
@@ -149,6 +153,16 @@ def check_place(events: Sequence[Event], base: Snapshot | None) -> None:
         raise InvalidDocumentError(
             f"the document's events have numbers from 1 to {LAST_SEQ - 1}, not to {events[-1].seq}"
         )
+
+
+def is_chain(events: Sequence[Event]) -> bool:
+    """Whether each has the seq and the hash that follow from the one before it."""
+    seq, prev = events[0].seq, events[0].prev
+    for event in events:
+        if (event.seq, event.prev, event.hash) != (seq, prev, hashed(event, seq, prev)):
+            return False
+        seq, prev = seq + 1, event.hash
+    return True
 
 
 def origin(document: SessionSnapshot) -> dict[str, str]:
@@ -182,6 +196,21 @@ class New:
 
     async def write(self, manifest: SnapshotManifest) -> None:
         """Write it; ``ConflictError`` where somebody else was first."""
+        state = self.document.snapshot
+        self.timeline.size = state.size_bytes * 4
+        if not self.timeline.is_keyframe_due(state):
+            await self.write_log(manifest)
+            return
+        # With it the first load need not fold it all. It is packed while the log is written.
+        keyframe = asyncio.get_running_loop().run_in_executor(None, self.keyframe)
+        try:
+            await self.write_log(manifest)
+            await self.keep(await keyframe)
+        finally:
+            keyframe.cancel()
+
+    async def write_log(self, manifest: SnapshotManifest) -> None:
+        """Write all but the keyframe at the end."""
         started = manifest.started_at or now()
         rest = founding(self.location, started, self.floor, manifest.extra)
         is_atomic = self.state_store.atomic_put_many
@@ -199,7 +228,6 @@ class New:
                 "somebody else in this moment: import again, and it becomes that session's state",
                 key=error.key,
             ) from error
-        await self.keep_keyframe()
 
     async def write_one_by_one(self, segment: Put, rest: Sequence[Put]) -> None:
         """Write a log that does not begin at 1, in an order in which a crash does no harm."""
@@ -243,12 +271,23 @@ class New:
         data = segments.stub(segments.Segment(key, form), now())
         return Put(key, data, if_absent=True)
 
-    async def keep_keyframe(self) -> None:
-        """Write a keyframe at the end, so that the first load need not fold it all."""
-        state = self.document.snapshot
-        self.timeline.log.end = Position(self.events[-1].seq, self.events[-1].hash)
-        self.timeline.size = state.size_bytes * 4
-        await self.timeline.keep_keyframes(state)
+    def keyframe(self) -> Put:
+        """The state at the end, as a keyframe."""
+        end = self.events[-1]
+        changes = self.document.snapshot.changes(Store(max_history=0).snapshot())
+        data, _ = keyframes.encoded(end.seq, end.hash, (), changes)
+        return Put(self.timeline.key(end.seq), data, if_absent=True)
+
+    async def keep(self, keyframe: Put) -> None:
+        """Write the keyframe at the end. What was imported stands, whatever becomes of it."""
+        try:
+            await self.state_store.put_many([keyframe])
+        except ConflictError:
+            return  # the same place in the same log, and so the same state
+        except StateStoreError as error:
+            logger.warning(
+                "a keyframe in %s was put off to the next commit: %s", self.location.place, error
+            )
 
 
 # ------------------------------------------------------------------------- a session that is there

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from holdfast.errors import InvalidDocumentError, NotFoundError, shown
 from holdfast.sessions.exporting import exported
 from holdfast.sessions.importing import ImportResult, imported
-from holdfast.snapshots import document, document_files
+from holdfast.snapshots import document_files
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog import Catalog
 from holdfast.snapshots.layout import SCOPES, SnapshotLocation, checked_id
@@ -88,9 +88,9 @@ class SnapshotManager:
                 f"{shown(snapshot)}"
             )
         location = SnapshotLocation(
-            snapshot.session_id if session_id is None else session_id,
+            snapshot.session_id if session_id is None else checked_id(session_id, "session_id"),
             snapshot.scope,
-            snapshot.agent_id if agent_id is None else agent_id,
+            snapshot.agent_id if agent_id is None else checked_id(agent_id, "agent_id"),
         )
         return await imported(self.state_store, snapshot, location, dry_run=dry_run)
 
@@ -141,7 +141,7 @@ class SnapshotManager:
 
     def to_file(self, snapshot: SessionSnapshot, path: str | os.PathLike[str]) -> None:
         """Write a document: ``.json``, ``.json.gz`` or ``.json.zst``, all of it or nothing."""
-        document_files.write(path, document.chunks(snapshot.to_dict()))
+        document_files.write(path, snapshot.chunks())
 
     def from_file(
         self,

@@ -6,8 +6,8 @@ have the form of docs/spec/values.md. Fields that this version does not know are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -26,9 +26,13 @@ from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.values import to_json
 
+Listing: TypeAlias = Callable[[Iterator[Any]], Any]
+
 BASE = "base"
 
-encode = msgspec.json.Encoder().encode
+CHUNK = 1 << 16
+
+encode_into = msgspec.json.Encoder().encode_into
 
 
 def written(
@@ -36,14 +40,18 @@ def written(
     base: Snapshot | None,
     extra: Mapping[str, Any],
     state_extra: Mapping[str, Any],
+    listed: Listing = list,
 ) -> dict[str, Any]:
-    """The document of a snapshot's fields, with those that this version does not know."""
+    """The document of a snapshot's fields, with those that this version does not know.
+
+    ``listed`` makes a list of the messages and of the events, which are by far the most of it.
+    """
     tree = {
         **fields,
         "created_at": time_text(fields["created_at"]),
         "exported_at": fields["exported_at"] and time_text(fields["exported_at"]),
-        "state": {**state_json(fields["state"]), **state_extra},
-        "events": [event_json(event) for event in fields["events"]],
+        "state": {**state_json(fields["state"], listed=listed), **state_extra},
+        "events": listed(map(event_json, fields["events"])),
     }
     if base is not None:
         tree[BASE] = changes_json(base.changes(Store().snapshot()))
@@ -55,9 +63,16 @@ def event_json(event: Event) -> dict[str, Any]:
     return {"seq": event.seq, **content(event), "prev": event.prev, "hash": event.hash}
 
 
-def state_json(state: Snapshot) -> dict[str, Any]:
-    """A state as JSON data."""
-    messages = list(state.items(MESSAGES))
+def state_json(
+    state: Snapshot, keys: Sequence[str] | None = None, listed: Listing = list
+) -> dict[str, Any]:
+    """A state as JSON data; with the messages of these keys only, where some are given."""
+    if keys is None:
+        names = [key for space, key in state.keys if space == MESSAGES]
+        messages = (message for _, _, message in state.items(MESSAGES))
+    else:
+        names = list(keys)
+        messages = (state.get(MESSAGES, key) for key in keys)
     own = {key: to_json(value) for _, key, value in state.items(SESSION)}
     status = own.pop(STATUS, None)
     if not isinstance(status, str):
@@ -65,12 +80,11 @@ def state_json(state: Snapshot) -> dict[str, Any]:
         own[STATUS] = [status] if state.contains(SESSION, STATUS) else None
     tree: dict[str, Any] = {
         "status": status if isinstance(status, str) else PENDING,
-        "messages": [to_json(message) for _, _, message in messages],
+        "messages": listed(map(to_json, messages)),
         "values": {key: to_json(value) for _, key, value in state.items(STATE)},
     }
-    keys = [key for _, key, _ in messages]
-    if keys != [message_key(number) for number in range(len(keys))]:
-        tree["message_keys"] = keys
+    if names != [message_key(number) for number in range(len(names))]:
+        tree["message_keys"] = names
     if own:
         tree["session"] = own
     others = [space for space in state.namespaces() if space not in OWN]
@@ -82,24 +96,41 @@ def state_json(state: Snapshot) -> dict[str, Any]:
 
 
 def chunks(tree: Mapping[str, Any]) -> Iterator[bytes]:
-    """The text of a document in pieces, a line for each message, value and event."""
-    yield b"{"
+    """The text of a document in pieces, a line for each message, value and event.
+
+    What would be a list may be an iterator, so that it never is there as a whole.
+    """
+    text = bytearray()
+    for _ in lines(tree, text):
+        if len(text) >= CHUNK:
+            yield bytes(text)
+            text.clear()
+    yield bytes(text)
+
+
+def lines(tree: Mapping[str, Any], text: bytearray) -> Iterator[None]:
+    """Write the text of a document to the end of another, with a stop after each line."""
+    text += b"{"
     for number, (name, value) in enumerate(tree.items()):
-        yield (b",\n " if number else b"\n ") + encode(name) + b": "
-        yield from pieces(value, 2 if name == "state" else 1)
-    yield b"\n}\n"
+        text += b",\n " if number else b"\n "
+        encode_into(name, text, -1)
+        text += b": "
+        yield from items(value, text, 2 if name == "state" else 1)
+    text += b"\n}\n"
 
 
-def pieces(value: Any, levels: int) -> Iterator[bytes]:
-    """The text of a value, with a line for each of its items on so many levels."""
-    if levels == 0 or not isinstance(value, dict | list) or not value:
-        yield encode(value)
+def items(value: Any, text: bytearray, levels: int) -> Iterator[None]:
+    """Write the text of a value, with a line for each of its items on so many levels."""
+    if levels == 0 or not isinstance(value, dict | list | Iterator):
+        encode_into(value, text, -1)
+        yield
         return
-    named = value.items() if isinstance(value, dict) else ((None, item) for item in value)
-    yield b"{" if isinstance(value, dict) else b"["
-    for number, (name, item) in enumerate(named):
-        yield b",\n  " if number else b"\n  "
-        if name is not None:
-            yield encode(name) + b": "
-        yield from pieces(item, levels - 1)
-    yield b"}" if isinstance(value, dict) else b"]"
+    names = iter(value) if isinstance(value, dict) else None
+    text += b"[" if names is None else b"{"
+    for number, item in enumerate(value.values() if isinstance(value, dict) else value):
+        text += b",\n  " if number else b"\n  "
+        if names is not None:
+            encode_into(next(names), text, -1)
+            text += b": "
+        yield from items(item, text, levels - 1)
+    text += b"]" if names is None else b"}"

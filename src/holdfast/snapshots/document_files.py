@@ -9,6 +9,8 @@ from __future__ import annotations
 import gzip
 import os
 import secrets
+import shutil
+import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -33,6 +35,8 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
     target = Path(path)
     if target.is_dir():
         raise StateStoreError(f"{target} is a folder: name a file in it, as in {target}/state.json")
+    if target.exists() and not target.is_file():
+        raise StateStoreError(f"{target} is a device or a pipe, which is not replaced by a file")
     if not target.parent.is_dir():
         raise StateStoreError(f"{target} cannot be written: there is no folder {target.parent}")
     if not os.access(target.parent, os.W_OK) or (
@@ -50,7 +54,8 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
 def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Path:
     """Write a document, all of it or nothing; packed as its name says."""
     target = check_writable(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    # Not longer than the name itself, which may be as long as a name can be.
+    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:
             with packing(target, file) as out:
@@ -89,24 +94,52 @@ def read(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Any:
     """The JSON data of a document's file."""
     source = Path(path)
     try:
-        with source.open("rb") as file, unpacking(source, file) as reading:
-            return parsed(bounded(reading, source, max_bytes), str(source))
+        with source.open("rb") as file:
+            if file.seekable():
+                return read_from(file, str(source), max_bytes=max_bytes)
+            # A pipe is read once, and its first bytes are looked at twice.
+            with tempfile.TemporaryFile() as kept:
+                shutil.copyfileobj(Bounded(file, max_bytes), kept)
+                return read_from(kept, str(source), max_bytes=max_bytes)
     except FileNotFoundError:
         raise InvalidDocumentError(f"there is no file {source}") from None
     except IsADirectoryError:
         raise InvalidDocumentError(f"{source} is a folder, not a document") from None
     except HoldfastError:
         raise
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InvalidDocumentError(
-            f"{source} is not packed as its name says, or is cut short: {error}"
-        ) from error
     except OSError as error:
         raise InvalidDocumentError(f"{source} cannot be read: {error.strerror or error}") from error
 
 
+class Bounded:
+    """A stream that ends a little after so many bytes, whatever it has."""
+
+    def __init__(self, stream: IO[bytes], most: int) -> None:
+        self._stream = stream
+        self._left = most + 1
+
+    def read(self, size: int = CHUNK, /) -> bytes:
+        """The next bytes."""
+        data = self._stream.read(min(size, self._left))
+        self._left -= len(data)
+        return data
+
+
+def read_from(file: IO[bytes], name: str, *, max_bytes: int = MAX_BYTES) -> Any:
+    """The JSON data of an open file, which errors call by this name."""
+    packed = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    try:
+        with unpacking(name, file) as reading:
+            return parsed(bounded(reading, name, packed, max_bytes), name)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InvalidDocumentError(
+            f"{name} is not packed as its first bytes say, or is cut short: {error}"
+        ) from error
+
+
 @contextmanager
-def unpacking(source: Path, file: IO[bytes]) -> Iterator[Any]:
+def unpacking(source: str, file: IO[bytes]) -> Iterator[Any]:
     """What to read from, so that a packed file is unpacked. The first bytes tell, not the name."""
     start = file.read(4)
     file.seek(0)
@@ -124,13 +157,11 @@ def unpacking(source: Path, file: IO[bytes]) -> Iterator[Any]:
             yield file
 
 
-def bounded(reading: Any, source: Path, max_bytes: int) -> bytes:
+def bounded(reading: Any, source: str, packed: int, max_bytes: int) -> bytearray:
     """All that is to be read, if it begins like a document and is not too much."""
-    chunks: list[bytes] = []
-    size = 0
-    packed = source.stat().st_size
+    data = bytearray()
     while chunk := reading.read(CHUNK):
-        size += len(chunk)
+        size = len(data) + len(chunk)
         if size > max_bytes:
             raise InvalidDocumentError(
                 f"{source} has more than {max_bytes:,} bytes when it is unpacked: it is no "
@@ -141,23 +172,23 @@ def bounded(reading: Any, source: Path, max_bytes: int) -> bytes:
                 f"{source} has {packed:,} bytes and more than {size:,} when it is unpacked: no "
                 "document is packed so well, and it is not read"
             )
-        chunks.append(chunk)
-        if len(chunks) == 1 and not chunk.removeprefix(BOM).lstrip(SPACE).startswith((b"{", b"[")):
+        if not data and not chunk.removeprefix(BOM).lstrip(SPACE).startswith((b"{", b"[")):
             raise InvalidDocumentError(f"{source} is not JSON: it does not begin with {{")
-    return b"".join(chunks)
+        data += chunk
+    return data
 
 
-def parsed(data: bytes, source: str) -> Any:
+def parsed(data: bytes | bytearray, source: str) -> Any:
     """The JSON data of a text."""
     try:
-        return msgspec.json.decode(data.removeprefix(BOM))
+        return msgspec.json.decode(data.removeprefix(BOM) if data.startswith(BOM) else data)
     except RecursionError:
         raise InvalidDocumentError(f"{source} is nested too deep to be a document") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidDocumentError(f"{source} is not JSON, or is cut short: {error}") from error
 
 
-def zstd_of(path: Path) -> Any:
+def zstd_of(path: Path | str) -> Any:
     """The module that packs with zstd, or an error that says how to get it."""
     try:
         import zstandard  # noqa: PLC0415 - an extra

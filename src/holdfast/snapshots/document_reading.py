@@ -16,7 +16,7 @@ from holdfast.errors import (
     UnsupportedValueError,
     shown,
 )
-from holdfast.log.chain import GENESIS, linked
+from holdfast.log.chain import GENESIS, link
 from holdfast.log.changes import read_changes
 from holdfast.log.events import Event, read_content, read_time
 from holdfast.snapshots.document import BASE
@@ -142,7 +142,12 @@ def read_state(fields: Mapping[str, Any]) -> Snapshot:
     messages = as_list(fields.get("messages", []), "state.messages")
     keys = read_keys(fields.get("message_keys"), len(messages))
     for number, (key, message) in enumerate(zip(keys, messages, strict=True)):
-        put(store, MESSAGES, key, message, f"state.messages[{number}]")
+        try:
+            store.set(MESSAGES, key, from_json(message))
+        except MALFORMED:
+            # Only now: for most messages, saying where they are takes longer than reading them.
+            with part(f"state.messages[{number}]"):
+                raise
     for key, value in as_object(fields.get("values", {}), "state.values").items():
         put(store, STATE, key, value, f"state.values.{key}")
     own = as_object(fields.get("session", {}), "state.session")
@@ -210,8 +215,11 @@ def read_events(trees: object, *, allow_modified: bool) -> list[Event]:
     """
     found: list[Event] = []
     for tree in [] if trees is None else as_list(trees, "events"):
-        with part(f"events[{len(found)}] (an event)"):
+        try:
             found.append(read_event(as_object(tree, "event"), found[-1] if found else None))
+        except MALFORMED:
+            with part(f"events[{len(found)}] (an event)"):
+                raise
         if not allow_modified:
             check_place(found[-1], tree)
     return found
@@ -229,14 +237,13 @@ def read_event(fields: Mapping[str, Any], before: Event | None) -> Event:
     if not isinstance(prev, str):
         raise TypeError(f"prev is a text, not {shown(prev)}")
     prev = prev if before is None else before.hash
-    (event,) = linked([read_content(fields)], seq - 1, prev)
-    return event
+    return link(read_content(fields), seq, prev)
 
 
 def check_place(event: Event, fields: Mapping[str, Any]) -> None:
     """Refuse an event that the chain does not lead to."""
     for name, value in (("prev", event.prev), ("hash", event.hash)):
-        if name in fields and fields[name] != value:
+        if fields.get(name, value) != value:
             raise InvalidDocumentError(
                 f"the event {event.seq} of the document breaks the chain: its {name} is "
                 f"{shown(fields[name])} and should be {shown(value)}. It was changed or damaged "

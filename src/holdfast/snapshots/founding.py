@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import ConflictError, IntegrityError
@@ -183,7 +184,14 @@ async def settle(state_store: StateStore, location: SnapshotLocation) -> manifes
             moment = moment_of(entry[1])
     puts = founding(location, moment, floor, known.extra)
     if state_store.writable:
-        await state_store.put_many(puts)
+        there = found.get(location.manifest)
+        etag = None if there is None else there.etag
+        last = replace(puts[-1], if_absent=there is None, if_match=etag)
+        try:
+            await state_store.put_many([*puts[:-1], last])
+        except ConflictError:
+            # Somebody else founded it meanwhile, by what was not all there when this one looked.
+            return await settle(state_store, location)
     return manifest.decoded(location.manifest, puts[-1].value)
 
 

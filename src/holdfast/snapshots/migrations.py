@@ -40,8 +40,8 @@ def up_to_date(tree: Mapping[str, Any], newest: int = SCHEMA_VERSION) -> Tree:
         )
     if version > newest:
         raise InvalidDocumentError(
-            f"the document has schema version {version}, and this Holdfast knows up to {newest}: "
-            "upgrade it"
+            f"the document has schema version {shown(version)}, and this Holdfast knows up to "
+            f"{newest}: upgrade it"
         )
     found = dict(tree)
     for number in range(version, newest):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -114,6 +114,13 @@ class SessionSnapshot:
 
     def to_dict(self) -> dict[str, Any]:
         """The document, as JSON data."""
+        return self._written(list)
+
+    def chunks(self) -> Iterator[bytes]:
+        """The text of the document in pieces, without all of its JSON data in memory at once."""
+        return document.chunks(self._written(iter))
+
+    def _written(self, listed: document.Listing) -> dict[str, Any]:
         return document.written(
             {
                 "schema_version": self.schema_version,
@@ -134,6 +141,7 @@ class SessionSnapshot:
             self.base,
             self.extra,
             self.state_extra,
+            listed,
         )
 
     @classmethod

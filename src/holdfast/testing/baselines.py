@@ -16,7 +16,7 @@ from holdfast.errors import InvalidDocumentError, shown
 from holdfast.pytest_plugin import UPDATE, beside_test, is_updating, report_written
 from holdfast.sessions.blocking import BlockingSession
 from holdfast.sessions.session import Session
-from holdfast.snapshots import document, document_files
+from holdfast.snapshots import document_files
 from holdfast.snapshots.comparing import Difference, differences
 from holdfast.snapshots.paths import Places, parsed, without, written
 from holdfast.snapshots.session_snapshot import SessionSnapshot
@@ -97,7 +97,7 @@ def write(actual: Comparable, target: Path, what: str) -> None:
             scope=session.scope if session else "agent",
         )
     target.parent.mkdir(parents=True, exist_ok=True)
-    document_files.write(target, document.chunks(actual.to_dict()))
+    document_files.write(target, actual.chunks())
     report_written(target, what)
 
 

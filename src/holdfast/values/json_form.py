@@ -6,16 +6,19 @@ import base64
 import math
 from typing import Any, Final, cast
 
+import msgspec
 from msgspec.msgpack import Ext
 
 from holdfast.errors import HoldfastError, InvalidDocumentError
-from holdfast.values.binary import build, unpack_raw
+from holdfast.values.binary import build, canonical, encode, unpack_raw
 from holdfast.values.extensions import CODES, FIRST_CONTAINER, MAP, MAX_DEPTH, TAGS
 from holdfast.values.lowering import Refusal, checked_text, lowered
 from holdfast.values.scalars import read_scalar
 
 # Readers that keep numbers as doubles are exact up to here; larger integers are tagged.
 _JSON_INT: Final = 2**53
+
+_pack_sorted: Final = msgspec.msgpack.Encoder(order="sorted").encode
 
 
 def to_json(value: object) -> Any:
@@ -29,6 +32,15 @@ def to_json(value: object) -> Any:
         return _tagged(lowered(value, MAX_DEPTH))
     except Refusal as refusal:
         raise refusal.error() from None
+
+
+def canonical_form(value: object) -> bytes:
+    """The canonical bytes of a value, packed once where JSON says it as it is."""
+    try:
+        is_json = _is_json(value, MAX_DEPTH)
+    except Refusal:
+        is_json = False  # The longer way says what is wrong, and where.
+    return _pack_sorted(value) if is_json else canonical(encode(value))
 
 
 def from_json(tree: object) -> Any:

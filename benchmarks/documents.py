@@ -1,0 +1,220 @@
+"""What it costs to carry a whole session away as a file, and to make a session of that file again.
+
+A session of 10,000 messages, committed turn by turn to SQLite; its document has about 30 MB, as it
+holds each message in the state and in the event that added it. An export reads the log, checks it
+and writes the document; an import reads it, checks its digest and its chain and writes a new store.
+The peer is the least that anybody could do: `orjson.dumps` of a tree that is there already and the
+same durable write, or the read and `orjson.loads`. Rounds alternate, and the best counts. Memory is
+what a fresh process has at its peak beyond what it had before, which for the peer's export is the
+tree; it is measured on Linux. `--smoke` runs a small session. Run: make bench-documents
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+import holdfast
+from harness import Row, in_fresh_process, keep, progress, shuffled, table
+from holdfast.stores.local import sync, sync_folder
+from peers.holdfast_session import AGENT, SESSION
+from peers.workload import conversation
+
+PEER, OURS = "orjson", "holdfast"
+MILLI, MEGA = 1e3, 1e6
+LONGEST, MOST_MEMORY = 1 / 2, 3
+"""From BENCHMARKS: orjson's time over ours, and documents that fit into the peak of memory."""
+
+# The peak that getrusage tells is no less than that of the process that started this one.
+MEMORY = """
+import asyncio, re, sys
+sys.path.insert(0, sys.argv[1])
+import documents
+def memory(what):
+    with open("/proc/self/status") as file:
+        return int(re.search(what + r":\\s*(\\d+) kB", file.read())[1]) * 1024
+work = documents.Work(documents.Path(sys.argv[2]))
+if sys.argv[3] == "orjson_export":
+    work.read_tree()
+with open("/proc/self/clear_refs", "w") as file:
+    file.write("5")  # The peak is what it is now.
+before = memory("VmRSS")
+asyncio.run(getattr(work, sys.argv[3])())
+print(memory("VmHWM") - before)
+"""
+
+
+@dataclass(slots=True)
+class Work:
+    """The four things that are done, in a folder that holds the session and its document."""
+
+    folder: Path
+    number: int = 0
+    tree: Any = None
+    parts: dict[str, float] = field(default_factory=dict)
+    """Seconds of the parts of what was done last."""
+
+    @property
+    def document(self) -> Path:
+        """The file that is read."""
+        return self.folder / "session.json"
+
+    def store(self, name: str) -> holdfast.StateStore:
+        """A database in the folder."""
+        return holdfast.open_state_store(f"sqlite:///{self.folder}/{name}.db")
+
+    def read_tree(self) -> None:
+        """Have the document in memory, for the peer to write."""
+        self.tree = orjson.loads(self.document.read_bytes())
+
+    async def build(self, messages: int) -> None:
+        """A session of so many messages, and its document."""
+        async with (
+            self.store("source") as state_store,
+            holdfast.Session.open(state_store, agent_id=AGENT, session_id=SESSION) as session,
+        ):
+            said = 0
+            for turn in conversation(-(-messages // 3)):
+                for message in turn.messages[: messages - said]:
+                    session.add_message(**message)
+                    said += 1
+                session.set("plan", turn.plan)
+                await session.commit()
+                progress(f"building: message {said:,} of {messages:,}")
+        await self.export(self.document)
+
+    async def holdfast_export(self) -> None:
+        """Ours: from the store to a file."""
+        await self.export(self.fresh("json"))
+
+    async def export(self, path: Path) -> None:
+        """Write the document of the session."""
+        async with self.store("source") as state_store:
+            manager = holdfast.SnapshotManager(state_store)
+            start = time.perf_counter()
+            exported = await manager.export_session(AGENT, SESSION)
+            middle = time.perf_counter()
+            manager.to_file(exported, path)
+            end = time.perf_counter()
+        self.parts = {"export_session": middle - start, "to_file": end - middle}
+
+    async def orjson_export(self) -> None:
+        """The peer's: from a tree to a file that is there after a power cut."""
+        path = self.fresh("json")
+        start = time.perf_counter()
+        with path.open("wb") as file:
+            file.write(orjson.dumps(self.tree))
+            file.flush()
+            sync(file.fileno())
+        sync_folder(path.parent)
+        self.parts = {"": time.perf_counter() - start}
+
+    async def holdfast_import(self) -> None:
+        """Ours: from a file to a session in a new store."""
+        path = self.fresh("db")
+        async with self.store(path.stem) as state_store:
+            await state_store.get("nothing")  # The database is made, and its thread runs.
+            manager = holdfast.SnapshotManager(state_store)
+            start = time.perf_counter()
+            found = manager.from_file(self.document)
+            middle = time.perf_counter()
+            await manager.import_session(found)
+            end = time.perf_counter()
+        self.parts = {"from_file": middle - start, "import_session": end - middle}
+
+    async def orjson_import(self) -> None:
+        """The peer's: from a file to a tree."""
+        start = time.perf_counter()
+        tree = orjson.loads(self.document.read_bytes())
+        self.parts = {"": time.perf_counter() - start}
+        del tree
+
+    def fresh(self, suffix: str) -> Path:
+        """A path that nobody has written to; what was written before is taken away."""
+        for path in self.folder.glob("out-*"):
+            path.unlink()
+        self.number += 1
+        return self.folder / f"out-{self.number}.{suffix}"
+
+
+async def race(work: Work, rounds: int) -> list[Row]:
+    """Both sides in turns."""
+    rng = random.Random("documents")
+    work.read_tree()
+    rows = {}
+    for what in ("export", "import"):
+        total = Row(f"{what}: all of it", "ms", target=LONGEST)
+        rows[what] = total
+        for number in range(rounds):
+            progress(f"{what}: round {number + 1} of {rounds}")
+            for who in shuffled([PEER, OURS], rng):
+                call: Callable[[], Awaitable[None]] = getattr(work, f"{who}_{what}")
+                gc.collect()
+                os.sync()  # What others have left to write is not this one's cost.
+                await call()
+                total.offer(who, sum(work.parts.values()) * MILLI)
+                for part, seconds in work.parts.items():
+                    if part:
+                        row = rows.setdefault(part, Row(f"{what}: {part} alone", "ms"))
+                        row.offer(OURS, seconds * MILLI)
+    return list(rows.values())
+
+
+def remembered(work: Work, size: int) -> list[Row]:
+    """What each side has in memory at its peak, beside three times the document."""
+    rows = []
+    for what in ("export", "import"):
+        row = Row(f"{what}: memory at its peak", "MB", target=1)
+        row.times[limit()] = MOST_MEMORY * size / MEGA
+        for who in (OURS, PEER):
+            progress(f"{row.question}: {who}")
+            folder = str(Path(__file__).parent)
+            used = in_fresh_process(MEMORY, folder, str(work.folder), f"{who}_{what}")
+            row.offer(who, used / MEGA)
+        rows.append(row)
+    return rows
+
+
+def limit() -> str:
+    """How the most memory that is wanted is called."""
+    return f"{MOST_MEMORY} documents"
+
+
+async def main() -> None:
+    """Build, race, weigh, print, keep."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--smoke", action="store_true", help="a small run that keeps nothing")
+    parser.add_argument("--messages", type=int, help="how many, instead of 10,000; keeps nothing")
+    options = parser.parse_args()
+    messages = options.messages or (30 if options.smoke else 10_000)
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        work = Work(Path(folder))
+        await work.build(messages)
+        size = work.document.stat().st_size
+        rows = await race(work, 1 if options.smoke else 7)
+        work.tree = None
+        memory = remembered(work, size)
+    print("holdfast is", "compiled" if holdfast.compiled else "interpreted")
+    print(f"{messages:,} messages, a document of {size / MEGA:.1f} MB\n")
+    print(table("a session as a file", rows, PEER, [OURS]), end="\n\n")
+    print(table("beyond what the process had before", memory, limit(), [OURS, PEER]))
+    print(f"load of the machine: {os.getloadavg()[1]:.1f}", file=sys.stdout)
+    if not options.smoke and not options.messages:
+        figures = {"document_bytes": size, "load": os.getloadavg()}
+        print(f"kept in {keep('documents', [*rows, *memory], **figures)}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,135 @@
+"""Moments of a session as a request names them, and what the session was then.
+
+A moment is the number of an event, the id of a snapshot, or ``now``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import IntegrityError, NotFoundError, shown
+from holdfast.log.event_log import Position
+from holdfast.log.events import time_text
+from holdfast.log.timeline import Loaded, Timeline
+from holdfast.server.problems import Problem, refusing
+from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.state.snapshot import Snapshot
+from holdfast.state.store import Store
+
+NOW = "now"
+LARGEST = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a session was at one moment."""
+
+    location: SnapshotLocation
+    state: Snapshot
+    position: Position
+    snapshot_id: str | None = None
+    at: str | None = None
+    """When the event happened that led there, where that was read with it."""
+
+    def named(self) -> dict[str, Any]:
+        """Which moment it is, for an answer."""
+        return {
+            "agent_id": self.location.scope_id,
+            "session_id": self.location.session_id,
+            "scope": self.location.scope,
+            "seq": self.position.seq,
+            "snapshot_id": self.snapshot_id,
+        }
+
+
+def seq_of(text: str) -> int | None:
+    """The number of an event that a text stands for; None where it means something else."""
+    if not (text.isascii() and text.isdecimal()):
+        return None
+    seq = int(text) if len(text) < 20 else LARGEST
+    if seq >= LARGEST:
+        raise Problem(422, f"no event has the number {shown(text)}", hint="they count from 1")
+    return seq
+
+
+async def moment(archive: SnapshotArchive, location: SnapshotLocation, text: str) -> Moment:
+    """What a session was at a moment; ``NotFoundError`` where it never came to it."""
+    if text == NOW:
+        return loaded(location, await Timeline(archive.state_store, location.place).load())
+    seq = seq_of(text)
+    if seq is None:
+        return await at_snapshot(archive, location, text)
+    if seq == 0:
+        await check_beginning(archive, location)
+        return Moment(location, Store(max_history=0).snapshot(), Position())
+    return await at_event(archive, location, seq)
+
+
+async def at_event(archive: SnapshotArchive, location: SnapshotLocation, seq: int) -> Moment:
+    """The state after an event."""
+    timeline = Timeline(archive.state_store, location.place)
+    try:
+        there = await timeline.load(seq)
+    except IntegrityError:
+        # It may be damaged, or it may not have happened yet.
+        if seq > (await timeline.load()).end.seq:
+            raise no_event(location, seq) from None
+        raise
+    return loaded(location, there)
+
+
+def loaded(location: SnapshotLocation, there: Loaded) -> Moment:
+    """The moment that a load led to."""
+    at = None
+    if there.segments:
+        segment = there.segments[-1]
+        at = time_text(segment.events()[there.end.seq - segment.first].at)
+    return Moment(location, there.store.snapshot(), there.end, at=at)
+
+
+async def at_snapshot(
+    archive: SnapshotArchive, location: SnapshotLocation, snapshot_id: str
+) -> Moment:
+    """The state at a snapshot."""
+    with refusing():
+        found = await archive.load_snapshot(location=location, snapshot_id=snapshot_id)
+    if found is None:
+        raise no_snapshot(location, snapshot_id)
+    return Moment(location, found.snapshot, found.position or Position(), found.snapshot_id)
+
+
+async def check_beginning(archive: SnapshotArchive, location: SnapshotLocation) -> None:
+    """Refuse the state before the first event where events were pruned: it is not known."""
+    floor = (await archive.load_manifest(location=location)).floor
+    if floor.seq:
+        raise NotFoundError(
+            f"the events up to {floor.seq} of the session {location.session_id} were pruned: ask "
+            "for later ones, or for the state at a snapshot that was kept"
+        )
+
+
+async def time_of(timeline: Timeline, seq: int) -> str | None:
+    """When an event happened; None where it was pruned."""
+    try:
+        async for event in timeline.events(seq, seq):
+            return time_text(event.at)
+    except NotFoundError:
+        return None
+    return None
+
+
+def no_event(location: SnapshotLocation, seq: int) -> NotFoundError:
+    """The error for an event that has not happened yet."""
+    return NotFoundError(
+        f"the session {location.session_id} of {location.scope_id} has no event {seq} yet"
+    )
+
+
+def no_snapshot(location: SnapshotLocation, snapshot_id: str) -> NotFoundError:
+    """The error for a snapshot that is not there."""
+    return NotFoundError(
+        f"the session {location.session_id} of {location.scope_id} has no snapshot "
+        f"{shown(snapshot_id)}"
+    )

@@ -1,0 +1,301 @@
+"""Routes that look: agents, sessions, snapshots, events, states, differences."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdfast.log.events import time_text
+from holdfast.log.timeline import Timeline
+from holdfast.server import shapes
+from holdfast.server.access import authority_of
+from holdfast.server.answers import (
+    brief_event,
+    compared,
+    growth,
+    info_json,
+    messages_window,
+    summary,
+)
+from holdfast.server.desk import (
+    AgentId,
+    AtDesk,
+    Place,
+    SnapshotId,
+    answer,
+    bad_cursor,
+    etag,
+    from_cursor,
+    is_known,
+    tagged,
+    to_cursor,
+    unchanged,
+)
+from holdfast.server.moments import NOW, moment, no_event, no_snapshot, time_of
+from holdfast.server.problems import refusing
+from holdfast.snapshots.document import event_json
+from holdfast.snapshots.layout import LONGEST_ID
+
+router = APIRouter(tags=["look"])
+
+MOST = 1000
+SEARCHED = 1000
+"""How many names one request looks through."""
+
+Limit = Annotated[int, Query(ge=1, le=MOST, description="At most so many.")]
+Cursor = Annotated[
+    str | None, Query(max_length=2000, description="next_cursor of the answer before.")
+]
+Search = Annotated[str, Query(max_length=LONGEST_ID, description="A part of the id, in any case.")]
+MomentQuery = Annotated[
+    str, Query(pattern=shapes.MOMENT, description=shapes.MOMENT_MEANS, examples=["17"])
+]
+AgentQuery = Annotated[str, Query(min_length=1, max_length=LONGEST_ID, examples=["research-bot"])]
+SessionQuery = Annotated[str, Query(min_length=1, max_length=LONGEST_ID, examples=["ses_abc123"])]
+
+SESSION = "/agents/{agent_id}/sessions/{session_id}"
+
+
+@router.get("/agents", response_model=shapes.AgentPage, operation_id="list_agents")
+async def agents(
+    request: Request, desk: AtDesk, limit: Limit = 100, cursor: Cursor = None, search: Search = ""
+) -> Response:
+    """The agents that have sessions."""
+    authority = authority_of(request)
+    start = from_cursor(cursor) or ""
+    wanted = search.casefold()
+    if authority.agents is not None:
+        named = sorted(authority.agents)
+        known = [each for each in named if await desk.catalog.latest_session(each)]
+        found, token = [each for each in known if each > start], None
+    else:
+        most = SEARCHED if wanted else limit
+        with refusing():
+            found = await desk.catalog.agents(limit=most, start_after=start)
+        token = found[-1] if len(found) == most else None
+    matching = [each for each in found if wanted in each.casefold()]
+    if len(matching) > limit:
+        matching = matching[:limit]
+        token = matching[-1]
+    rows = [{"agent_id": each} for each in matching]
+    return answer({"agents": rows, "next_cursor": to_cursor(token)})
+
+
+@router.get(
+    "/agents/{agent_id}/sessions",
+    response_model=shapes.SessionItems,
+    operation_id="list_sessions",
+)
+async def sessions(
+    request: Request,
+    desk: AtDesk,
+    agent_id: AgentId,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    search: Search = "",
+) -> Response:
+    """An agent's sessions, the one that was started last first."""
+    authority_of(request).check(agent_id)
+    token = from_cursor(cursor)
+    if cursor is None:
+        await desk.manager.locate(agent_id)
+    wanted = search.casefold()
+    try:
+        page = await desk.catalog.sessions(
+            agent_id, limit=SEARCHED if wanted else limit, next_token=token
+        )
+    except ValueError:
+        raise bad_cursor(cursor) from None
+    rows: list[dict[str, Any]] = []
+    for each in page.sessions:
+        if wanted not in each.session_id.casefold():
+            continue
+        rows.append(
+            {
+                "agent_id": each.agent_id,
+                "session_id": each.session_id,
+                "scope": each.scope,
+                "started_at": time_text(each.started_at),
+            }
+        )
+    return answer({"sessions": rows, "next_cursor": to_cursor(page.next_token)})
+
+
+@router.get(SESSION, response_model=shapes.Summary, operation_id="get_session")
+async def session(request: Request, desk: AtDesk, place: Place) -> Response:
+    """A session as it is now. Its tag changes with every commit and every snapshot."""
+    timeline = Timeline(desk.state_store, place.place)
+    manifest = await desk.archive.load_manifest(location=place)
+    latest = await desk.archive.load_info(location=place)
+    tag = etag(await timeline.head(), manifest.started_at, latest and latest.encoded(place))
+    if is_known(request, tag):
+        return unchanged(tag)
+    return answer(await summary(desk, place, manifest, latest), tag=tag)
+
+
+# ---------------------------------------------------------------------------------------- events
+
+
+@router.get(f"{SESSION}/events", response_model=shapes.Events, operation_id="list_events")
+async def events(
+    desk: AtDesk,
+    place: Place,
+    first: Annotated[int, Query(ge=1, lt=10**12, description="From this one.")] = 1,
+    last: Annotated[int | None, Query(ge=1, lt=10**12, description="To this one.")] = None,
+    limit: Limit = 100,
+    brief: Annotated[bool, Query(description="Without values and data.")] = False,
+) -> Response:
+    """The events from one number to another, both included; what was pruned is left out."""
+    floor = (await desk.archive.load_manifest(location=place)).floor.seq
+    first = max(first, floor + 1)
+    end = first + limit - 1
+    asked = end + 1 if last is None else min(last, end + 1)
+    timeline = Timeline(desk.state_store, place.place)
+    found = [event async for event in timeline.events(first, asked)]
+    following = end + 1 if found and found[-1].seq > end else None
+    shape = brief_event if brief else event_json
+    rows = [shape(event) for event in found if event.seq <= end]
+    return answer({"events": rows, "next": following})
+
+
+@router.get(f"{SESSION}/events/{{seq}}", response_model=shapes.EventShape, operation_id="get_event")
+async def event(request: Request, desk: AtDesk, place: Place, seq: int) -> Response:
+    """One event. It never changes."""
+    if not 0 < seq < 10**12:
+        raise no_event(place, seq)
+    timeline = Timeline(desk.state_store, place.place)
+    async for found in timeline.events(seq, seq):
+        return tagged(request, event_json(found), etag(found.hash))
+    raise no_event(place, seq)
+
+
+@router.get(f"{SESSION}/growth", response_model=shapes.Growth, operation_id="get_growth")
+async def growth_of(
+    request: Request,
+    desk: AtDesk,
+    place: Place,
+    points: Annotated[int, Query(ge=2, le=2000, description="At most so many.")] = 300,
+) -> Response:
+    """How the session grew: messages and bytes, evenly over its events."""
+    tag = etag(await Timeline(desk.state_store, place.place).head(), place, points)
+    if is_known(request, tag):
+        return unchanged(tag)
+    return answer(await growth(desk, place, points), tag=tag)
+
+
+# ---------------------------------------------------------------------------------------- states
+
+
+@router.get(
+    f"{SESSION}/state",
+    response_model=shapes.StateAt,
+    response_model_exclude_unset=True,
+    operation_id="get_state",
+)
+async def state(
+    request: Request,
+    desk: AtDesk,
+    place: Place,
+    at: MomentQuery = NOW,
+    message_offset: Annotated[
+        int,
+        Query(
+            ge=-(10**12), le=10**12, description="The first message; counted from the end below 0."
+        ),
+    ] = 0,
+    message_limit: Annotated[
+        int | None, Query(ge=0, le=10**12, description="At most so many messages.")
+    ] = None,
+) -> Response:
+    """The state at any step, with all of its messages or some."""
+    found = await moment(desk.archive, place, at)
+    tag = etag(found.position, found.snapshot_id, message_offset, message_limit)
+    if is_known(request, tag):
+        return unchanged(tag)
+    window = await asyncio.to_thread(messages_window, found.state, message_offset, message_limit)
+    timeline = Timeline(desk.state_store, place.place)
+    seq = found.position.seq
+    tree = {
+        "seq": seq,
+        "hash": found.position.hash,
+        "at": found.at or (await time_of(timeline, seq) if seq else None),
+        "snapshot_id": found.snapshot_id,
+        **window,
+    }
+    return answer(tree, tag=tag)
+
+
+@router.get(f"{SESSION}/diff", response_model=shapes.DiffShape, operation_id="diff_moments")
+async def diff(
+    desk: AtDesk,
+    place: Place,
+    from_: Annotated[str, Query(alias="from", pattern=shapes.MOMENT)],
+    to: MomentQuery = NOW,
+    limit: Limit = MOST,
+    patch: Annotated[bool, Query(description="With a JSON Patch.")] = True,
+) -> Response:
+    """What differs between two moments of a session."""
+    before = await moment(desk.archive, place, from_)
+    after = await moment(desk.archive, place, to)
+    return answer(await asyncio.to_thread(compared, before, after, limit, with_patch=patch))
+
+
+@router.get("/diff", response_model=shapes.DiffShape, operation_id="diff_sessions")
+async def diff_of_two(
+    request: Request,
+    desk: AtDesk,
+    from_agent: AgentQuery,
+    from_session: SessionQuery,
+    to_agent: AgentQuery,
+    to_session: SessionQuery,
+    from_: Annotated[str, Query(alias="from", pattern=shapes.MOMENT)] = NOW,
+    to: MomentQuery = NOW,
+    limit: Limit = MOST,
+    patch: Annotated[bool, Query(description="With a JSON Patch.")] = True,
+) -> Response:
+    """What differs between a moment of one session and a moment of another."""
+    authority_of(request).check(from_agent, to_agent)
+    with refusing():
+        first = await desk.manager.locate(from_agent, from_session)
+        second = await desk.manager.locate(to_agent, to_session)
+    before = await moment(desk.archive, first, from_)
+    after = await moment(desk.archive, second, to)
+    return answer(await asyncio.to_thread(compared, before, after, limit, with_patch=patch))
+
+
+# ------------------------------------------------------------------------------------- snapshots
+
+
+@router.get(
+    f"{SESSION}/snapshots", response_model=shapes.SnapshotItems, operation_id="list_snapshots"
+)
+async def snapshots(
+    desk: AtDesk, place: Place, limit: Limit = 100, cursor: Cursor = None
+) -> Response:
+    """The snapshots in the session's history, the oldest first."""
+    token = from_cursor(cursor)
+    try:
+        page = await desk.archive.list_snapshots(location=place, limit=limit, next_token=token)
+    except ValueError:
+        raise bad_cursor(cursor) from None
+    rows = [info_json(info) for info in page.snapshots]
+    return answer({"snapshots": rows, "next_cursor": to_cursor(page.next_token)})
+
+
+@router.get(
+    f"{SESSION}/snapshots/{{snapshot_id}}",
+    response_model=shapes.SnapshotShape,
+    operation_id="get_snapshot",
+)
+async def snapshot(
+    request: Request, desk: AtDesk, place: Place, snapshot_id: SnapshotId
+) -> Response:
+    """What is known of one snapshot. It never changes."""
+    info = await desk.archive.load_info(location=place, snapshot_id=snapshot_id)
+    if info is None:
+        raise no_snapshot(place, snapshot_id)
+    return tagged(request, info_json(info), etag(info.encoded(place)))

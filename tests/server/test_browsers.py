@@ -1,0 +1,238 @@
+"""Pages of others: they may neither read nor write, whatever name they have for this machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.server import create_app
+from holdfast.server.access import is_loopback
+from loops import in_loop
+from server.world import READER, TOKENS, WRITER, S, bearer, client, entries, filled, good, problem
+
+EVIL = "https://evil.example"
+FRIEND = "https://agents.example.com"
+
+
+# ------------------------------------------------------------------------- without tokens: here
+
+
+@pytest.mark.parametrize(
+    "address", ["203.0.113.7", "10.0.0.1", "192.168.1.2", "2001:db8::1", "0.0.0.0", "::", "x", ""]
+)
+@in_loop
+async def test_without_tokens_no_other_machine_is_answered(store, address):
+    await filled(store)
+    api = client(store, address=(address, 1234))
+    for path in ("/agents", S, "/metrics"):
+        tree = problem(await api.get(path), 401, "its own machine", kind="unauthorized")
+        assert "--token" in tree["hint"]
+    problem(await api.delete(S), 401)
+    good(await api.get("/health/live"))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1"])
+@in_loop
+async def test_without_tokens_this_machine_is_answered(store, address):
+    api = client(store, address=(address, 1234))
+    for host in ("127.0.0.1:8000", "localhost", "LocalHost:80", "[::1]:8000", "[::1]", "127.0.0.2"):
+        good(await api.get("/agents", headers={"Host": host}))
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:8000",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example:80",
+        "evil.example:127.0.0.1",
+        "127.0.0.1@evil.example",
+        "",
+        ":",
+        ":80",
+        "[",
+        "[::1",
+        "::1",
+        "0.0.0.0",
+        "10.0.0.1",
+        "localhost/evil",
+        "localhost, evil.example",
+        "\xff",
+    ],
+)
+@in_loop
+async def test_a_name_of_somebody_else_for_this_machine_is_not_answered(store, host):
+    """A page of evil.example whose name leads here (DNS rebinding) has its own name as the host."""
+    await filled(store)
+    api = client(store)
+    headers = {"Host": host.encode("latin-1")}
+    problem(await api.get("/agents", headers=headers), 401)
+    problem(await api.post(f"{S}/snapshots", headers=headers), 401)
+    assert (await api.get("/viewer/nothing", headers=headers)).status_code == 404
+
+
+@in_loop
+async def test_what_a_proxy_hands_on_for_others_is_not_from_here(store, api):
+    for headers in (
+        {"X-Forwarded-For": "203.0.113.7"},
+        {"X-Forwarded-For": "127.0.0.1, 203.0.113.7"},
+        {"Forwarded": "for=203.0.113.7"},
+        {"X-Forwarded-For": "unknown"},
+    ):
+        problem(await api.get("/agents", headers=headers), 401)
+    good(await api.get("/agents", headers={"X-Forwarded-For": "127.0.0.1"}))
+
+
+def test_names_of_this_machine():
+    for host in ("localhost", "LOCALHOST", "127.0.0.1", "127.255.0.1", "::1", "[::1]"):
+        assert is_loopback(host)
+    for host in ("", "0.0.0.0", "::", "128.0.0.1", "example.com", "127.1", "localhost.", "1"):
+        assert not is_loopback(host)
+
+
+# ----------------------------------------------------------------------- writes of other pages
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        EVIL,
+        "null",
+        "",
+        "http://127.0.0.1:9999",
+        "http://127.0.0.1.evil.example",
+        "http://evil.example/127.0.0.1",
+        "http://127.0.0.1@evil.example",
+        "http://[",
+        "127.0.0.1",
+        "\xff",
+    ],
+)
+@in_loop
+async def test_a_page_of_another_origin_writes_nothing(store, origin):
+    await filled(store)
+    before = await entries(store)
+    api = client(store)
+    headers = {"Origin": origin.encode("latin-1"), "Content-Type": "text/plain"}
+    document = (await api.get(f"{S}/document")).content
+    for method, path, body in (
+        ("POST", f"{S}/snapshots", b""),
+        ("POST", f"{S}/fork", b""),
+        ("POST", "/agents/snapshot/restore?session_id=new", document),
+        ("DELETE", S, b""),
+    ):
+        answered = await api.request(method, path, content=body, headers=headers)
+        problem(answered, 403, "page", kind="forbidden")
+        assert "access-control-allow-origin" not in answered.headers
+    assert await entries(store) == before
+
+
+@in_loop
+async def test_the_viewer_itself_writes(store, api):
+    await filled(store)
+    for host in ("127.0.0.1:8000", "localhost:8000", "[::1]:8000"):
+        headers = {"Host": host, "Origin": f"http://{host}"}
+        good(await api.post(f"{S}/snapshots", headers=headers), 201)
+
+
+# ------------------------------------------------------------------------------------------- CORS
+
+
+@in_loop
+async def test_no_page_of_others_may_read_unless_it_was_asked_for(store, api):
+    await filled(store)
+    for path in ("/agents", S, "/nothing", "/", "/openapi.json"):
+        answered = await api.get(path, headers={"Origin": EVIL})
+        assert not [name for name in answered.headers if name.startswith("access-control")]
+    asking = {"Origin": EVIL, "Access-Control-Request-Method": "POST"}
+    answered = await api.options(f"{S}/fork", headers=asking)
+    problem(answered, 405)
+    assert not [name for name in answered.headers if name.startswith("access-control")]
+
+
+@in_loop
+async def test_a_page_that_was_named_may_read_and_write_with_a_token(store):
+    await filled(store)
+    api = client(store, tokens=TOKENS, cors_origins=[FRIEND])
+    asking = {
+        "Origin": FRIEND,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type",
+    }
+    answered = await api.options(f"{S}/fork", headers=asking)
+    assert answered.status_code == 200
+    assert answered.headers["access-control-allow-origin"] == FRIEND
+    friend = {"Origin": FRIEND}
+    problem(await api.get("/agents", headers=friend), 401)
+    answered = await api.get("/agents", headers={**friend, **bearer(READER)})
+    assert answered.headers["access-control-allow-origin"] == FRIEND
+    assert "access-control-allow-credentials" not in answered.headers
+    good(await api.post(f"{S}/fork", headers={**friend, **bearer(WRITER)}), 201)
+    answered = await api.get("/agents", headers={"Origin": EVIL, **bearer(READER)})
+    assert "access-control-allow-origin" not in answered.headers
+    problem(await api.post(f"{S}/fork", headers={"Origin": EVIL, **bearer(WRITER)}), 403)
+    answered = await api.options(f"{S}/fork", headers={**asking, "Origin": EVIL})
+    assert answered.headers.get("access-control-allow-origin") != EVIL
+
+
+@in_loop
+async def test_an_option_request_tells_nothing_without_a_token(store):
+    await filled(store)
+    for origins in ([], [FRIEND]):
+        api = client(store, tokens=TOKENS, cors_origins=origins)
+        answered = await api.options(f"{S}/state")
+        assert answered.status_code in (401, 405)
+        assert "Compare" not in answered.text
+
+
+@pytest.mark.parametrize(
+    "origin", ["*", "null", "agents.example.com", "https://a.example/", "ftp://x"]
+)
+def test_what_is_no_origin_is_refused(store, origin):
+    with pytest.raises(ValueError, match="origin"):
+        create_app(store, cors_origins=[origin])
+
+
+def test_origins_are_a_list(store):
+    with pytest.raises(TypeError, match="list of origins"):
+        create_app(store, cors_origins=FRIEND)
+
+
+# ------------------------------------------------------------------------------------------ pages
+
+
+@in_loop
+async def test_the_pages_run_no_script_of_others_and_none_of_their_own_text(api):
+    for path in ("/",):
+        answered = await api.get(path)
+        assert answered.headers["content-type"] == "text/html; charset=utf-8"
+        page = answered.text
+        assert "http://" not in page.replace("http://www.w3.org", "")
+        assert "https://" not in page
+        assert "onclick" not in page
+        assert "<script>" not in page
+        assert "style=" not in page
+        tag = answered.headers["etag"]
+        again = await api.get(path, headers={"If-None-Match": tag})
+        assert (again.status_code, again.content) == (304, b"")
+    answered = await api.get("/viewer/app.js")
+    assert answered.headers["content-type"] == "text/javascript; charset=utf-8"
+
+
+@in_loop
+async def test_what_agents_said_is_never_sent_as_a_page(store, api):
+    from holdfast import Session
+
+    hostile = "<script>alert(1)</script>"
+    async with Session.open(store, agent_id=hostile, session_id=hostile) as session:
+        session.add_message("user", hostile)
+    path = "%3Cscript%3Ealert(1)%3C%2Fscript%3E"
+    for url in (
+        "/agents",
+        f"/agents/{path}/sessions/{path}/state",
+        f"/agents/{path}/sessions/{path}/document",
+        f"/agents/x{path}/sessions",
+    ):
+        answered = await api.get(url)
+        assert "script" in answered.text
+        assert answered.headers["content-type"] in ("application/json", "application/problem+json")

@@ -1,0 +1,193 @@
+"""``holdfast serve`` as it is typed: how it starts, what it answers, how it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from holdfast import BlockingSession
+from holdfast.server.serving import listening
+from server.running import until
+from server.world import ANNS, READER, WRITER, bearer
+
+PROGRAM = Path(sys.executable).with_name("holdfast")
+ADDRESS = re.compile(r"http://\S+:\d+")
+
+pytestmark = pytest.mark.skipif(
+    not PROGRAM.exists(),
+    reason="holdfast runs here from its source: pip install it to have the program",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a store in it, where a program is started."""
+    found = tmp_path_factory.mktemp("serve")
+    url = f"sqlite:///{found}/state.db"
+    for agent in ("ann", "bob"):
+        with BlockingSession.open(url, agent_id=agent, session_id="ses") as session:
+            session.add_message("user", "hello")
+    return found
+
+
+def environment(**more):
+    """What the program finds around it."""
+    names = ("HOLDFAST_STORE", "HOLDFAST_TOKEN")
+    kept = {name: value for name, value in os.environ.items() if name not in names}
+    return {**kept, "HOLDFAST_STORE": "sqlite:///state.db", "NO_COLOR": "1", **more}
+
+
+class Program:
+    """The program while it runs."""
+
+    def __init__(self, process):
+        self.process = process
+        self.said = ""
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        until(lambda: ADDRESS.search(self.said) or process.poll() is not None, 30)
+        assert process.poll() is None, self.said
+        self.url = ADDRESS.search(self.said)[0]
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.said += line
+
+    def end(self, number):
+        """Ask it to end, and give its exit code."""
+        self.process.send_signal(number)
+        code = self.process.wait(20)
+        self._reader.join(10)
+        return code
+
+
+@contextmanager
+def started(folder, *options, **more):
+    """The program, serving."""
+    with subprocess.Popen(
+        [str(PROGRAM), "serve", "--port", "0", *options],
+        cwd=folder,
+        env=environment(**more),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        program = None
+        try:
+            program = Program(process)
+            yield program
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def refused(folder, *options, **more):
+    """The program, which does not start: its exit code and what it says."""
+    ran = subprocess.run(
+        [str(PROGRAM), "serve", *options],
+        cwd=folder,
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "Traceback" not in ran.stderr
+    return ran.returncode, " ".join(ran.stderr.replace("\u2502", " ").split())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_where_it_is_answers_and_ends_well(folder, number):
+    with started(folder) as program:
+        assert program.url.startswith("http://127.0.0.1:")
+        answered = httpx.get(f"{program.url}/agents?search=ann")
+        assert answered.json()["agents"] == [{"agent_id": "ann"}]
+        assert "server" not in answered.headers
+        assert httpx.get(program.url).status_code == 200
+        assert program.end(number) == 0
+        assert "Traceback" not in program.said
+        assert "GET /agents 200" in program.said
+        assert "search" not in program.said
+
+
+def test_it_ends_in_the_middle_of_a_request(folder):
+    with started(folder) as program, httpx.Client(base_url=program.url) as http:
+        assert http.get("/agents").status_code == 200  # and the connection stays open
+        assert program.end(signal.SIGTERM) == 0
+        assert "Traceback" not in program.said
+
+
+def test_tokens_come_from_options_a_file_and_the_environment(folder):
+    tokens = folder / "tokens.toml"
+    tokens.write_text(f'[[token]]\nsecret = "{ANNS}"\nagents = ["ann"]\nname = "anns"\n')
+    options = ["--token", f"read:{READER}", "--token", WRITER, "--tokens", str(tokens)]
+    with started(folder, *options) as program, httpx.Client(base_url=program.url) as http:
+        assert http.get("/agents").status_code == 401
+        for secret, scope, agents in (
+            (READER, "read", None),
+            (WRITER, "write", None),
+            (ANNS, "write", ["ann"]),
+        ):
+            tree = http.get("/access", headers=bearer(secret)).json()
+            assert (tree["scope"], tree["agents"]) == (scope, agents)
+        assert http.get("/agents", headers=bearer(ANNS)).json()["agents"] == [{"agent_id": "ann"}]
+        assert program.end(signal.SIGINT) == 0
+        for secret in (READER, WRITER, ANNS):
+            assert secret not in program.said
+    with started(folder, "--host", "0.0.0.0", HOLDFAST_TOKEN=WRITER) as program:
+        url = program.url.replace("0.0.0.0", "127.0.0.1")
+        assert httpx.get(f"{url}/agents").status_code == 401
+        assert httpx.get(f"{url}/agents", headers=bearer(WRITER)).status_code == 200
+        assert program.end(signal.SIGTERM) == 0
+
+
+def test_what_would_be_open_to_other_machines_needs_a_token(folder):
+    for host in ("0.0.0.0", "::", "192.0.2.1"):
+        code, said = refused(folder, "--host", host)
+        assert code == 2
+        assert "token is needed" in said
+
+
+def test_a_port_in_use_is_said_in_one_line(folder):
+    with listening("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        code, said = refused(folder, "--port", str(port))
+    assert code == 1
+    assert said.startswith(f"error: cannot listen on 127.0.0.1 port {port}")
+    assert "hint:" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (["--token", "short"], 2, "16 characters"),
+        (["--token", "read:short"], 2, "16 characters"),
+        (["--token", ""], 2, "16 characters"),
+        (["--tokens", "nothing.toml"], 1, "nothing.toml"),
+        (["--cors", "*"], 2, "origin"),
+        (["--timeout", "nan"], 2, "limit"),
+        (["--port", "99999"], 2, "99999"),
+        (["--host", "a..b", "--token", WRITER], 1, "a..b"),
+        (["--host", "no-such-host.invalid", "--token", WRITER], 1, "no-such-host.invalid"),
+        (["--store", "sqlite:///nothing.db"], 1, "nothing.db"),
+        (["--token", WRITER, "--token", f"read:{WRITER}"], 1, "same secret"),
+    ],
+    ids=lambda value: " ".join(value)[:30] if isinstance(value, list) else "",
+)
+def test_wrong_options_are_refused_without_a_traceback_and_without_secrets(
+    folder, options, code, words
+):
+    ended, said = refused(folder, *options)
+    assert ended == code, said
+    assert words in said
+    assert WRITER not in said
