@@ -1,11 +1,13 @@
-"""An empty store in memory, and somebody who asks the app on it."""
+"""Stores in memory, and those who ask the app on them."""
 
 from __future__ import annotations
 
 import pytest
 
 import holdfast
-from server.world import TOKENS, client
+from holdfast.server import create_app
+from loops import done
+from server.world import TOKENS, client, client_of, entries, filled
 
 
 @pytest.fixture
@@ -24,3 +26,19 @@ def api(store):
 def guarded(store):
     """Asks an app with tokens, from elsewhere and without one."""
     return client(store, address=("203.0.113.7", 1234), tokens=TOKENS)
+
+
+@pytest.fixture(scope="session")
+def unchanging():
+    """A store with sessions that no test changes, the app on it, and all that is in it."""
+    found = holdfast.open_state_store("memory://")
+    done(filled(found))
+    return found, create_app(found), done(entries(found))
+
+
+@pytest.fixture
+def looking(unchanging):
+    """Makes somebody who asks that app; whatever it is, nothing may change."""
+    store, app, before = unchanging
+    yield lambda **options: client_of(app, **options)
+    assert done(entries(store)) == before

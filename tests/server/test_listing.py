@@ -8,22 +8,7 @@ import pytest
 
 from holdfast import Session
 from loops import in_loop
-from server.world import ODD, ODD_PATH, READER, S, client, filled, good, problem
-
-
-async def pages(api, path, name, **query):
-    """All rows of a listing, page after page, and how many each page had."""
-    rows, sizes, cursor = [], [], None
-    while True:
-        wanted = query if cursor is None else {**query, "cursor": cursor}
-        page = good(await api.get(path, params=wanted))
-        assert set(page) == {name, "next_cursor"}
-        rows += page[name]
-        sizes.append(len(page[name]))
-        cursor = page["next_cursor"]
-        if cursor is None:
-            return rows, sizes
-        assert len(sizes) < 100
+from server.world import ODD, ODD_PATH, READER, S, client, filled, good, pages, problem
 
 
 async def many(store, count=7):
@@ -148,10 +133,9 @@ async def test_an_unknown_agent_has_no_sessions_and_those_like_it_are_named(stor
 )
 @pytest.mark.parametrize("path", ["/agents/research-bot/sessions", f"{S}/snapshots"])
 @in_loop
-async def test_what_is_no_cursor_of_a_listing_is_refused(store, api, path, cursor):
-    await filled(store)
+async def test_what_is_no_cursor_of_a_listing_is_refused(looking, path, cursor):
     status = 422 if len(cursor) > 2000 else 400
-    problem(await api.get(path, params={"cursor": cursor}), status, "cursor")
+    problem(await looking().get(path, params={"cursor": cursor}), status, "cursor")
 
 
 @in_loop

@@ -135,19 +135,17 @@ async def test_values_beyond_json_have_their_tagged_form(store, api):
     ],
 )
 @in_loop
-async def test_events_from_one_number_to_another(store, api, query, seqs, following):
-    await filled(store)
+async def test_events_from_one_number_to_another(looking, query, seqs, following):
     for more in ("", "&brief=true"):
-        tree = good(await api.get(f"{S}/events?{query}{more}"))
+        tree = good(await looking().get(f"{S}/events?{query}{more}"))
         assert [row["seq"] for row in tree["events"]] == seqs
         assert tree["next"] == following
 
 
 @pytest.mark.parametrize("seq", ["0", "11", "-1", "999999999999", "9" * 30])
 @in_loop
-async def test_an_event_that_never_happened_is_not_there(store, api, seq):
-    await filled(store)
-    problem(await api.get(f"{S}/events/{seq}"), 404, "no event", kind="not-found")
+async def test_an_event_that_never_happened_is_not_there(looking, seq):
+    problem(await looking().get(f"{S}/events/{seq}"), 404, "no event", kind="not-found")
 
 
 # ---------------------------------------------------------------------------------------- states
@@ -180,9 +178,12 @@ async def test_the_state_at_every_step_is_what_the_events_up_to_it_add_up_to(sto
     assert good(await api.get(f"{S}/state?at=now"))["seq"] == len(events)
 
 
-@pytest.mark.parametrize(
-    ("query", "expected", "offset"),
-    [
+@in_loop
+async def test_a_window_of_the_messages(store, api):
+    async with Session.open(store, agent_id="bot", session_id="ses") as session:
+        for text in "abcde":
+            session.add_message("user", text)
+    for query, expected, offset in (
         ("", "abcde", 0),
         ("message_limit=0", "", 0),
         ("message_limit=2", "ab", 0),
@@ -193,24 +194,17 @@ async def test_the_state_at_every_step_is_what_the_events_up_to_it_add_up_to(sto
         ("message_offset=-99", "abcde", 0),
         ("message_offset=99", "", 5),
         ("message_limit=1000000000000", "abcde", 0),
-    ],
-)
-@in_loop
-async def test_a_window_of_the_messages(store, api, query, expected, offset):
-    async with Session.open(store, agent_id="bot", session_id="ses") as session:
-        for text in "abcde":
-            session.add_message("user", text)
-    tree = good(await api.get(f"/agents/bot/sessions/ses/state?{query}"))
-    assert [message["content"] for message in tree["state"]["messages"]] == list(expected)
-    assert (tree["message_count"], tree["message_offset"]) == (5, offset)
+    ):
+        tree = good(await api.get(f"/agents/bot/sessions/ses/state?{query}"))
+        assert [message["content"] for message in tree["state"]["messages"]] == list(expected)
+        assert (tree["message_count"], tree["message_offset"]) == (5, offset)
 
 
 @pytest.mark.parametrize("at", ["11", "999999999999", "nothing", "019a8b5e", "0" * 128])
 @in_loop
-async def test_a_moment_that_never_was_is_not_there(store, api, at):
-    await filled(store)
+async def test_a_moment_that_never_was_is_not_there(looking, at):
     for path in (f"{S}/state?at={at}", f"{S}/diff?from={at}", f"{S}/diff?from=1&to={at}"):
-        answered = await api.get(path)
+        answered = await looking().get(path)
         if at.startswith("000"):
             assert answered.status_code in (404, 422)
         else:

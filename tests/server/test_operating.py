@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
 from faults import Fault, FaultyStateStore
-from holdfast import Session, StateStoreError
+from holdfast import ConflictError, Session, StateStoreError, UnsupportedValueError
 from holdfast.server import create_app
 from holdfast.stores.memory import MemoryStateStore
 from loops import in_loop
@@ -143,6 +143,17 @@ async def test_a_write_that_fails_is_told_and_leaves_a_sound_session(act, kind, 
     store.plan(None)
     assert (await (await opened(inner)).verify()).damage == []
     good(await api.get(S))
+
+
+@in_loop
+async def test_what_two_writers_changed_is_listed_and_other_refusals_are_told():
+    store = Down()
+    api = client(store)
+    store.error = ConflictError("both changed it", [("state", "plan"), ("state", "\ud800")])
+    tree = problem(await api.get("/agents"), 409, "both changed it", kind="conflict")
+    assert tree["conflicts"] == [["state", "plan"], ["state", "\\ud800"]]
+    store.error = UnsupportedValueError("no such type")
+    problem(await api.get("/agents"), 422, "no such type", kind="invalid")
 
 
 @in_loop
@@ -285,6 +296,32 @@ async def test_everything_works_below_a_prefix_of_another_app(store, outside):
     problem(await api.get(f"{place}/nothing", headers=writer), 404)
     found = (await api.get(f"{below}/metrics", headers=writer)).text
     assert 'route="/agents/{agent_id}/sessions/{session_id}"' in found
+
+
+@in_loop
+async def test_a_path_that_somebody_in_between_gave_is_the_one_that_counts(store):
+    """Servers differ in what they say of a path, and what hands requests on may shorten it."""
+    await filled(store)
+    inside = create_app(store)
+
+    def given(**changes):
+        async def app(scope, receive, send):
+            await inside({**scope, **changes}, receive, send)
+
+        return client_of(app)
+
+    path = "/agents/research-bot/sessions"
+    for api in (
+        given(path=path, raw_path=None),
+        given(path=path, raw_path=b"/elsewhere/agents"),
+        given(path=path, raw_path=b"/agents/research%2Dbot/sessions".replace(b"%2D", b"-")),
+        given(path=path, raw_path=path.encode(), root_path="/proxied"),
+        given(path=f"/proxied{path}", raw_path=f"/proxied{path}".encode(), root_path="/proxied"),
+    ):
+        assert len(good(await api.get("/"))["sessions"]) == 1
+    for odd in ("\udcff", "\u00e9", "a b", "%"):
+        api = given(path=f"/agents/{odd}/sessions", raw_path=None)
+        assert (await api.get("/")).status_code == 404
 
 
 @in_loop

@@ -13,13 +13,16 @@ from pathlib import Path
 
 import httpx
 import pytest
+import typer
 
 from holdfast import BlockingSession
+from holdfast.cli.main import app
 from holdfast.server.serving import listening
 from server.running import until
 from server.world import ANNS, READER, WRITER, bearer
 
 PROGRAM = Path(sys.executable).with_name("holdfast")
+COMMAND = typer.main.get_command(app)
 ADDRESS = re.compile(r"http://\S+:\d+")
 
 pytestmark = pytest.mark.skipif(
@@ -106,25 +109,64 @@ def refused(folder, *options, **more):
     return ran.returncode, " ".join(ran.stderr.replace("\u2502", " ").split())
 
 
+@pytest.fixture
+def misused(folder, monkeypatch, capsys):
+    """Runs the command in this process, where it does not come to serve."""
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("HOLDFAST_TOKEN", raising=False)
+    monkeypatch.setenv("HOLDFAST_STORE", "sqlite:///state.db")
+
+    def run(*options):
+        with pytest.raises(SystemExit) as ended:
+            COMMAND.main(["serve", *options], prog_name="holdfast")
+        said = " ".join(capsys.readouterr().err.split())
+        assert "Traceback" not in said
+        return ended.value.code, said
+
+    return run
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_says_where_it_is_answers_and_ends_well(folder, number):
-    with started(folder) as program:
+    with started(folder) as program, httpx.Client(base_url=program.url) as http:
         assert program.url.startswith("http://127.0.0.1:")
-        answered = httpx.get(f"{program.url}/agents?search=ann")
+        answered = http.get("/agents?search=ann")
         assert answered.json()["agents"] == [{"agent_id": "ann"}]
         assert "server" not in answered.headers
-        assert httpx.get(program.url).status_code == 200
+        assert http.get("/").status_code == 200  # and the connection stays open
         assert program.end(number) == 0
         assert "Traceback" not in program.said
         assert "GET /agents 200" in program.said
         assert "search" not in program.said
 
 
-def test_it_ends_in_the_middle_of_a_request(folder):
-    with started(folder) as program, httpx.Client(base_url=program.url) as http:
-        assert http.get("/agents").status_code == 200  # and the connection stays open
-        assert program.end(signal.SIGTERM) == 0
-        assert "Traceback" not in program.said
+SLOW = """
+import asyncio, os, signal, threading, httpx
+from holdfast.server import serving
+from holdfast.stores.memory import MemoryStateStore
+
+class Slow(MemoryStateStore):
+    async def _page(self, span, count):
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        await asyncio.sleep(60)
+
+def ready(url):
+    asking = threading.Thread(target=httpx.get, args=(url + "/agents",), kwargs={"timeout": 20})
+    asking.start()
+
+serving.GRACE_SECONDS = 0.2
+serving.serve(Slow(), port=0, ready=ready)
+"""
+
+
+def test_a_request_that_does_not_end_is_cut_off_when_the_server_ends(folder):
+    ran = subprocess.run(
+        [sys.executable, "-c", SLOW], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ran.returncode == 0
+    assert "Traceback" not in ran.stderr
+    assert "Cancel 1 running task(s)" in ran.stderr
+    assert "GET /agents 499" in ran.stderr
 
 
 def test_tokens_come_from_options_a_file_and_the_environment(folder):
@@ -151,9 +193,13 @@ def test_tokens_come_from_options_a_file_and_the_environment(folder):
         assert program.end(signal.SIGTERM) == 0
 
 
-def test_what_would_be_open_to_other_machines_needs_a_token(folder):
-    for host in ("0.0.0.0", "::", "192.0.2.1"):
-        code, said = refused(folder, "--host", host)
+def test_what_would_be_open_to_other_machines_needs_a_token(folder, misused):
+    for code, said in (
+        refused(folder, "--host", "0.0.0.0"),
+        misused("--host", "::"),
+        misused("--host", "192.0.2.1"),
+        misused("--host", "example.com"),
+    ):
         assert code == 2
         assert "token is needed" in said
 
@@ -175,8 +221,8 @@ def test_a_port_in_use_is_said_in_one_line(folder):
         (["--token", ""], 2, "16 characters"),
         (["--tokens", "nothing.toml"], 1, "nothing.toml"),
         (["--cors", "*"], 2, "origin"),
-        (["--timeout", "nan"], 2, "limit"),
-        (["--port", "99999"], 2, "99999"),
+        (["--timeout", "nan"], 2, "--timeout"),
+        (["--port", "99999"], 2, "--port"),
         (["--host", "a..b", "--token", WRITER], 1, "a..b"),
         (["--host", "no-such-host.invalid", "--token", WRITER], 1, "no-such-host.invalid"),
         (["--store", "sqlite:///nothing.db"], 1, "nothing.db"),
@@ -185,9 +231,9 @@ def test_a_port_in_use_is_said_in_one_line(folder):
     ids=lambda value: " ".join(value)[:30] if isinstance(value, list) else "",
 )
 def test_wrong_options_are_refused_without_a_traceback_and_without_secrets(
-    folder, options, code, words
+    misused, options, code, words
 ):
-    ended, said = refused(folder, *options)
+    ended, said = misused(*options)
     assert ended == code, said
     assert words in said
     assert WRITER not in said

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from loops import done, in_loop
-from server.world import S, client, entries, filled, good, problem, raw
+from loops import in_loop
+from server.world import S, good, problem, raw
 
 JSON = {"Content-Type": "application/json"}
 GETS = [
@@ -29,20 +28,10 @@ GETS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def world():
-    """A store with sessions that no test here changes, and somebody who asks the app on it."""
-    store = holdfast.open_state_store("memory://")
-    done(filled(store))
-    return store, client(store), done(entries(store))
-
-
 @pytest.fixture
-def api(world):
+def api(looking):
     """Asks the app, which changes nothing."""
-    store, asking, before = world
-    yield asking
-    assert done(entries(store)) == before
+    return looking()
 
 
 # ------------------------------------------------------------------------------------------ paths
@@ -342,11 +331,11 @@ async def test_tags_that_cannot_be_kept_are_refused(api):
 
 
 @in_loop
-async def test_the_details_of_a_problem_are_the_words_of_the_library(api, world):
+async def test_the_details_of_a_problem_are_the_words_of_the_library(api, unchanging):
     from holdfast import NotFoundError, SnapshotManager
 
     with pytest.raises(NotFoundError) as said:
-        await SnapshotManager(world[0]).locate("research-bot", "ses_9")
+        await SnapshotManager(unchanging[0]).locate("research-bot", "ses_9")
     tree = problem(await api.get("/agents/research-bot/sessions/ses_9"), 404, kind="not-found")
     assert tree["detail"] == str(said.value)
     assert set(tree) == {"type", "title", "status", "detail", "hint", "instance"}

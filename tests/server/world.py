@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from urllib.parse import unquote
 
 import httpx
 
@@ -109,7 +110,7 @@ async def raw(api, method, path, query=b"", headers=(), body=b"", on_send=None):
         "http_version": "1.1",
         "method": method,
         "scheme": "http",
-        "path": path.decode("utf-8", "replace"),
+        "path": unquote(path.decode("utf-8", "replace")),
         "raw_path": path,
         "query_string": query,
         "headers": [(b"host", b"127.0.0.1"), *headers],
@@ -171,3 +172,18 @@ async def opened(store, agent_id="research-bot", session_id="ses_1", **options):
     return await Session.open(
         store, agent_id=agent_id, session_id=session_id, must_exist=True, **options
     )
+
+
+async def pages(api, path, name, **query):
+    """All rows of a listing, page after page, and how many each page had."""
+    rows, sizes, cursor = [], [], None
+    while True:
+        wanted = query if cursor is None else {**query, "cursor": cursor}
+        page = good(await api.get(path, params=wanted))
+        assert set(page) == {name, "next_cursor"}
+        rows += page[name]
+        sizes.append(len(page[name]))
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return rows, sizes
+        assert len(sizes) < 100

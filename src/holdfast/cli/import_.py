@@ -1,4 +1,4 @@
-"""``holdfast state import``: a document becomes a session here."""
+"""``holdfast state import``: a document becomes a session here, Holdfast's own or of others."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from holdfast.cli.console import (
     typed,
 )
 from holdfast.cli.references import check_file
+from holdfast.foreign.registry import read_source
+from holdfast.foreign.source import URL, open_source
 from holdfast.sessions.importing import ImportResult
 from holdfast.sessions.manager import SnapshotManager
 from holdfast.stores.opening import open_state_store
@@ -25,7 +27,12 @@ from holdfast.stores.opening import open_state_store
 
 @command
 async def import_(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The document.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|URL", help="The document, or a database with threads of LangGraph."
+        ),
+    ],
     dry_run: DryRunOption = False,
     agent: Annotated[
         str | None, typer.Option("--agent", metavar="AGENT", help="Under this agent instead.")
@@ -33,6 +40,14 @@ async def import_(
     session: Annotated[
         str | None,
         typer.Option("--session", metavar="SESSION", help="Under this session id instead."),
+    ] = None,
+    thread: Annotated[
+        str | None,
+        typer.Option("--thread", metavar="THREAD", help="Only this thread of a database."),
+    ] = None,
+    as_: Annotated[
+        str | None,
+        typer.Option("--as", metavar="FORMAT", help="Read it as this, whatever it looks like."),
     ] = None,
     allow_modified: Annotated[
         bool,
@@ -45,18 +60,25 @@ async def import_(
 
     Example: holdfast state import incident.json --dry-run
     """
-    check_file(file)
+    if not URL.match(file):
+        check_file(file)
+    # The store is touched only after all documents were found to be in order.
+    with open_source(
+        file, thread=thread, agent_id=agent, session_id=session, allow_modified=allow_modified
+    ) as source:
+        found = read_source(source, as_)
+    results = []
     async with open_state_store(store) as state_store:
         manager = SnapshotManager(state_store)
-        # The store is touched only after this has found the whole document in order.
-        found = manager.from_file(file, allow_modified=allow_modified)
-        result = await manager.import_session(
-            found, dry_run=dry_run, agent_id=agent, session_id=session
-        )
+        for document in found.documents:
+            result = await manager.import_session(
+                document, dry_run=dry_run, agent_id=agent, session_id=session
+            )
+            results.append(result)
+            if format is Format.table:
+                report(result, store)
     if format is Format.json:
-        print_json(asdict(result))
-    else:
-        report(result, store)
+        print_json([asdict(each) for each in results] if found.is_list else asdict(results[0]))
 
 
 def report(result: ImportResult, store: str | None) -> None:

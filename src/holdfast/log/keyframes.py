@@ -33,7 +33,14 @@ from holdfast.log.events import ChangesForm
 from holdfast.state.diff import Changes
 
 FORMAT = 1
-MALFORMED = (msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError)
+MALFORMED = (
+    msgspec.DecodeError,
+    AttributeError,
+    KeyError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 class KeyframeForm(msgspec.Struct):

@@ -179,7 +179,7 @@ def decoded(key: str, data: bytes) -> Segment:
     """A segment from its bytes. ``IntegrityError`` names the key of one that is damaged."""
     try:
         form = msgspec.json.decode(data, type=SegmentForm)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise damaged(key, str(error)) from error
     if form.format > FORMAT:
         raise InvalidDocumentError(

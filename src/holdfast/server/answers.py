@@ -63,13 +63,13 @@ async def summary(
     place: SnapshotLocation,
     manifest: SnapshotManifest,
     latest: SnapshotInfo | None,
+    kept: int,
 ) -> dict[str, Any]:
     """A session as it is now."""
     timeline = Timeline(desk.state_store, place.place)
     there = loaded(place, await timeline.load())
     state, seq = there.state, there.position.seq
     unfinished = await asyncio.to_thread(CallLedger().unfinished, state)
-    ids = await desk.archive.list_snapshot_ids(location=place, limit=MOST_COUNTED + 1)
     return {
         "agent_id": place.scope_id,
         "session_id": place.session_id,
@@ -87,7 +87,7 @@ async def summary(
             {"id": call.call_id, "name": call.tool, "message": call.message} for call in unfinished
         ],
         "latest_snapshot": None if latest is None else info_json(latest),
-        "snapshot_count": len(ids) if len(ids) <= MOST_COUNTED else None,
+        "snapshot_count": kept if kept <= MOST_COUNTED else None,
     }
 
 

@@ -66,6 +66,23 @@ async def desk_of(request: Request) -> Desk:
 
 AtDesk = Annotated[Desk, Depends(desk_of)]
 
+
+async def known_parameters(request: Request) -> None:
+    """Refuse a parameter that the route does not know: a misspelled dry_run would be none."""
+    described = request.app.openapi()["paths"][request.scope["route"].path]
+    operation = described[request.method.lower()]
+    known = {each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"}
+    unknown = sorted(set(request.query_params) - known)
+    if unknown:
+        raise Problem(
+            422,
+            f"there is no parameter {shown(unknown[0])} here; there are {', '.join(sorted(known))}"
+            if known
+            else f"there is no parameter {shown(unknown[0])} here, nor any other",
+            hint="see /docs for what is taken",
+        )
+
+
 # --------------------------------------------------------------------------------- ids in paths
 
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from typing import IO, Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from pydantic import StringConstraints
 from starlette.concurrency import iterate_in_threadpool
 from starlette.requests import Request
@@ -17,11 +17,19 @@ from starlette.responses import Response, StreamingResponse
 from holdfast.errors import NotFoundError, shown
 from holdfast.server import shapes
 from holdfast.server.access import authority_of
-from holdfast.server.desk import JSON, AtDesk, Desk, Place, SessionId, answer
+from holdfast.server.desk import (
+    JSON,
+    AtDesk,
+    Desk,
+    Place,
+    SessionId,
+    answer,
+    known_parameters,
+)
 from holdfast.server.moments import NOW
 from holdfast.server.problems import Problem, refusing
 from holdfast.server.reading import SESSION
-from holdfast.server.writing import DryRun
+from holdfast.server.writing import DryRun, IfMatch, check_head_of, check_parts
 from holdfast.sessions.exporting import exported
 from holdfast.sessions.importing import ImportResult
 from holdfast.sessions.manager import Redaction
@@ -29,7 +37,7 @@ from holdfast.snapshots import document_files
 from holdfast.snapshots.layout import LONGEST_ID, SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 
-router = APIRouter(tags=["documents"])
+router = APIRouter(tags=["documents"], dependencies=[Depends(known_parameters)])
 
 IN_MEMORY = 1 << 20
 UNPACKED = 4
@@ -89,6 +97,7 @@ async def snapshot(
             409,
             f"the session {session_id} has several agents: {agents}",
             hint="say which with ?agent_id=",
+            more={"title": "It is not clear which is meant"},
         )
     return await sent(desk, found[0], snapshot_id, tag, redact=redact)
 
@@ -162,6 +171,7 @@ async def import_(
     allow_modified: Annotated[
         bool, Query(description="Take a document that was edited on purpose.")
     ] = False,
+    if_match: IfMatch = None,
 ) -> Response:
     """Make a document a session here, under its own ids or others.
 
@@ -177,7 +187,9 @@ async def import_(
     authority_of(request).check(owner)
     with refusing():
         place = SnapshotLocation(session_id or found.session_id, found.scope, owner)
+        await check_parts(request, desk, place.session_id)
         async with desk.turn(place):
+            await check_head_of(desk, place, if_match)
             result = await desk.manager.import_session(
                 found, dry_run=dry_run, agent_id=agent_id, session_id=session_id
             )

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, HTTPConnection
@@ -81,7 +82,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         scope = {**scope, "path": encoded_path(scope)}
-        passage = Passage(scope, receive, send, self._limits)
+        passage = Passage(scope, receive, send, self._limits, self._origins)
         started = time.perf_counter()
         connection = HTTPConnection(scope)
         authority = self._tokens.authority(connection)
@@ -98,10 +99,12 @@ class Gate:
         except TimeoutError:
             await passage.answer(passage.too_slow())
         except ClientDisconnect:
-            logger.info("%s %s: the other side went away", scope["method"], scope["path"][:500])
+            passage.log_gone()
         except Exception as error:
-            logger.exception("%s %s failed", scope["method"], scope["path"][:500])
-            await passage.answer(failure(error))
+            # What was refused may have become another error on its way through the framework.
+            if passage.refused is None:
+                logger.exception("%s %s failed", scope["method"], scope["path"][:500])
+            await passage.answer(passage.refused or failure(error))
         finally:
             self._note(scope, passage, authority, time.perf_counter() - started)
 
@@ -149,7 +152,14 @@ class Gate:
 class Passage:
     """One request on its way in, and its answer on its way out."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        limits: Limits,
+        origins: Sequence[str] = (),
+    ) -> None:
         self.status = 499
         """As if the other side had gone away, until something is answered."""
         self.bytes_sent = 0
@@ -160,6 +170,7 @@ class Passage:
         self._receive = receive
         self._send = send
         self._limits = limits
+        self._origins = origins
         self._received = 0
         self._all_received = not announces_body(Headers(scope=scope))
         self._begun = False
@@ -201,7 +212,11 @@ class Passage:
                 self.clock = None
         else:
             self.bytes_sent += len(message.get("body", b""))
-        await self._send(message)
+        try:
+            await self._send(message)
+        except Exception as error:
+            # The server raises what it likes where the other side broke the rules, or hung up.
+            raise ClientDisconnect(f"{type(error).__name__}: {error}") from error
 
     async def answer(self, problem: Problem) -> None:
         """Answer with a problem; too late where an answer has begun."""
@@ -213,7 +228,20 @@ class Passage:
         if not self._all_received:
             # The rest of the body is not read, so nothing else can follow on this connection.
             response.headers["Connection"] = "close"
-        await response(self._scope, self.receive, self.send)
+        origin = Headers(scope=self._scope).get("origin")
+        if origin is not None and origin in self._origins:
+            # So that a page that may use it also learns of a refusal.
+            response.headers["Access-Control-Allow-Origin"] = origin
+            response.headers["Vary"] = "Origin"
+        try:
+            await response(self._scope, self.receive, self.send)
+        except ClientDisconnect:
+            self.log_gone()
+
+    def log_gone(self) -> None:
+        """Note that there is nobody to answer."""
+        method, path = self._scope["method"], self._scope["path"][:500]
+        logger.info("%s %s: the other side went away", method, path)
 
     def too_large(self, what: str) -> Problem:
         """The problem of a body that is too large."""
@@ -244,9 +272,10 @@ def announces_body(headers: Headers) -> bool:
 
 
 def encoded_path(scope: Scope) -> str:
-    """The path as it was sent: percent-encoded, so that a slash in an id is none in the path."""
-    raw = scope.get("raw_path")
-    if raw is None:
-        return quote(scope["path"])
-    path: str = raw.decode("ascii", "backslashreplace")
-    return path
+    """The path as it was sent: percent-encoded, so that a slash in an id is none in the path.
+
+    Where somebody in between gave it another path, that one counts.
+    """
+    raw, path = scope.get("raw_path"), scope["path"]
+    sent = "" if raw is None else raw.decode("ascii", "backslashreplace")
+    return sent if unquote(sent) == path else quote(path, errors="replace")

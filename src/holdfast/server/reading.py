@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,6 +14,7 @@ from holdfast.log.timeline import Timeline
 from holdfast.server import shapes
 from holdfast.server.access import authority_of
 from holdfast.server.answers import (
+    MOST_COUNTED,
     brief_event,
     compared,
     growth,
@@ -31,16 +32,20 @@ from holdfast.server.desk import (
     etag,
     from_cursor,
     is_known,
+    known_parameters,
+    located,
     tagged,
     to_cursor,
     unchanged,
 )
 from holdfast.server.moments import NOW, moment, no_event, no_snapshot, time_of
 from holdfast.server.problems import refusing
+from holdfast.snapshots.catalog import SessionEntry
 from holdfast.snapshots.document import event_json
-from holdfast.snapshots.layout import LONGEST_ID
+from holdfast.snapshots.founding import microseconds
+from holdfast.snapshots.layout import LONGEST_ID, agent_place, index_key
 
-router = APIRouter(tags=["look"])
+router = APIRouter(tags=["look"], dependencies=[Depends(known_parameters)])
 
 MOST = 1000
 SEARCHED = 1000
@@ -99,10 +104,10 @@ async def sessions(
     search: Search = "",
 ) -> Response:
     """An agent's sessions, the one that was started last first."""
-    authority_of(request).check(agent_id)
     token = from_cursor(cursor)
+    authority_of(request).check(agent_id)
     if cursor is None:
-        await desk.manager.locate(agent_id)
+        await located(request, desk, agent_id)
     wanted = search.casefold()
     try:
         page = await desk.catalog.sessions(
@@ -110,19 +115,27 @@ async def sessions(
         )
     except ValueError:
         raise bad_cursor(cursor) from None
-    rows: list[dict[str, Any]] = []
-    for each in page.sessions:
-        if wanted not in each.session_id.casefold():
-            continue
-        rows.append(
-            {
-                "agent_id": each.agent_id,
-                "session_id": each.session_id,
-                "scope": each.scope,
-                "started_at": time_text(each.started_at),
-            }
-        )
-    return answer({"sessions": rows, "next_cursor": to_cursor(page.next_token)})
+    found = [each for each in page.sessions if wanted in each.session_id.casefold()]
+    following = page.next_token
+    if len(found) > limit:
+        found = found[:limit]
+        following = token_after(found[-1])
+    rows = [
+        {
+            "agent_id": each.agent_id,
+            "session_id": each.session_id,
+            "scope": each.scope,
+            "started_at": time_text(each.started_at),
+        }
+        for each in found
+    ]
+    return answer({"sessions": rows, "next_cursor": to_cursor(following)})
+
+
+def token_after(entry: SessionEntry) -> str:
+    """What the catalog gives to go on after a session."""
+    key = index_key(entry.location, microseconds(entry.started_at))
+    return key[len(agent_place(entry.agent_id)) :]
 
 
 @router.get(SESSION, response_model=shapes.Summary, operation_id="get_session")
@@ -131,10 +144,11 @@ async def session(request: Request, desk: AtDesk, place: Place) -> Response:
     timeline = Timeline(desk.state_store, place.place)
     manifest = await desk.archive.load_manifest(location=place)
     latest = await desk.archive.load_info(location=place)
-    tag = etag(await timeline.head(), manifest.started_at, latest and latest.encoded(place))
+    ids = await desk.archive.list_snapshot_ids(location=place, limit=MOST_COUNTED + 1)
+    tag = etag(await timeline.head(), manifest.started_at, latest and latest.encoded(place), ids)
     if is_known(request, tag):
         return unchanged(tag)
-    return answer(await summary(desk, place, manifest, latest), tag=tag)
+    return answer(await summary(desk, place, manifest, latest, len(ids)), tag=tag)
 
 
 # ---------------------------------------------------------------------------------------- events
@@ -260,8 +274,8 @@ async def diff_of_two(
     """What differs between a moment of one session and a moment of another."""
     authority_of(request).check(from_agent, to_agent)
     with refusing():
-        first = await desk.manager.locate(from_agent, from_session)
-        second = await desk.manager.locate(to_agent, to_session)
+        first = await located(request, desk, from_agent, from_session)
+        second = await located(request, desk, to_agent, to_session)
     before = await moment(desk.archive, first, from_)
     after = await moment(desk.archive, second, to)
     return answer(await asyncio.to_thread(compared, before, after, limit, with_patch=patch))

@@ -8,27 +8,28 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Header, Query
+from fastapi import APIRouter, Body, Depends, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.errors import NotFoundError
+from holdfast.errors import NotFoundError, shown
 from holdfast.log.event_log import Position
 from holdfast.log.timeline import Timeline
 from holdfast.server import shapes
 from holdfast.server.access import authority_of
 from holdfast.server.answers import compared, info_json
-from holdfast.server.desk import AtDesk, Place, SnapshotId, answer
+from holdfast.server.desk import AtDesk, Desk, Place, SnapshotId, answer, known_parameters
 from holdfast.server.moments import NOW, Moment, moment, no_snapshot
 from holdfast.server.problems import Problem, refusing
 from holdfast.server.reading import MOST, SESSION
 from holdfast.sessions import once
 from holdfast.sessions.session import Session
 from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.records import checked_tags
 from holdfast.snapshots.session_state import MESSAGES, SessionState
 from holdfast.state.store import Store
 
-router = APIRouter(tags=["change"])
+router = APIRouter(tags=["change"], dependencies=[Depends(known_parameters)])
 
 DryRun = Annotated[bool, Query(description="Say what would be done, and do nothing.")]
 IfMatch = Annotated[
@@ -47,6 +48,26 @@ def check_head(position: Position, if_match: str | None) -> None:
             f"the session went on: its head is {position.hash} at event {position.seq} now",
             hint="look at how it is now, and decide anew",
         )
+
+
+async def check_head_of(desk: Desk, place: SnapshotLocation, if_match: str | None) -> None:
+    """Refuse to change a session that is not any more as it was when it was looked at."""
+    if if_match is not None:
+        check_head((await Timeline(desk.state_store, place.place).load()).end, if_match)
+
+
+async def check_parts(request: Request, desk: Desk, session_id: str | None) -> None:
+    """Refuse to a token for some agents what would join a session of others."""
+    authority = authority_of(request)
+    if authority.agents is not None and session_id is not None:
+        with refusing():
+            parts = await desk.catalog.locations(session_id)
+        if not all(authority.allows(part.scope_id) for part in parts):
+            raise Problem(
+                403,
+                f"the session {shown(session_id)} is not for the token {authority.name!r}",
+                hint="choose another id for the session",
+            )
 
 
 @router.post(
@@ -68,6 +89,8 @@ async def save(
         session = await desk.session(place)
         check_head(session.log.end, if_match)
         if dry_run:
+            with refusing():
+                checked_tags(body.tags)
             return answer(would_save(session))
         with refusing():
             saved = await session.save(tags=body.tags)
@@ -101,8 +124,10 @@ async def delete_snapshot(
     place: Place,
     snapshot_id: SnapshotId,
     dry_run: DryRun = False,
+    if_match: IfMatch = None,
 ) -> Response:
     """Remove one snapshot. The session itself stays as it is."""
+    await check_head_of(desk, place, if_match)
     info = await desk.archive.load_info(location=place, snapshot_id=snapshot_id)
     if info is None:
         raise no_snapshot(place, snapshot_id)
@@ -177,10 +202,13 @@ async def fork(
     place: Place,
     body: Annotated[shapes.ForkRequest, Body(default_factory=shapes.ForkRequest)],
     dry_run: DryRun = False,
+    if_match: IfMatch = None,
 ) -> Response:
     """Make a new session with the state of this one, now or at a moment."""
     agent_id = place.scope_id if body.agent_id is None else body.agent_id
     authority_of(request).check(agent_id)
+    await check_head_of(desk, place, if_match)
+    await check_parts(request, desk, body.session_id)
     goal = await moment(desk.archive, place, body.at)
     with refusing():
         if dry_run:

@@ -44,7 +44,7 @@ def decoded(key: str, data: bytes, what: str) -> dict[str, Any]:
         if hashlib.sha256(form.content).hexdigest() != form.digest:
             raise damaged(key, what, "its content does not match its digest")
         return msgspec.json.decode(form.content, type=dict[str, Any])
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
         if isinstance(error, InvalidDocumentError):
             raise
         raise damaged(key, what, str(error)) from error

@@ -1,0 +1,159 @@
+"""Values of channels as values of a session, and back, exactly.
+
+Messages of LangChain become plain data with a role and a content, as people and other programs
+read it. What is plain already stays as it is. Everything else goes through LangGraph's serializer,
+which is kept strict: it makes no object of a type that the data names unless it is allowed.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any, cast
+
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from holdfast.errors import InvalidDocumentError, UnsupportedValueError, shown
+from holdfast.values.binary import encode
+
+KIND = "langchain"
+SERIALIZED = "serialized"
+ROLES: dict[type[BaseMessage], str] = {
+    HumanMessage: "user",
+    AIMessage: "assistant",
+    SystemMessage: "system",
+    ToolMessage: "tool",
+}
+TEMPLATES: dict[str, BaseMessage] = {
+    "HumanMessage": HumanMessage(""),
+    "AIMessage": AIMessage(""),
+    "SystemMessage": SystemMessage(""),
+    "ToolMessage": ToolMessage("", tool_call_id=""),
+}
+OWN = ("role", KIND)
+
+
+class Codec:
+    """Makes session values of channel values, and back."""
+
+    def __init__(self, serde: SerializerProtocol) -> None:
+        self.serde = serde
+
+    def encoded(self, value: Any, what: str) -> Any:
+        """A value as a session keeps it; ``what`` it is, for the error where it cannot be."""
+        if isinstance(value, BaseMessage):
+            plain = message_data(value)
+            if plain is not None and is_kept(plain):
+                return plain
+        elif not (type(value) is dict and KIND in value) and is_kept(value):
+            return value
+        return self._serialized(value, what)
+
+    def _serialized(self, value: Any, what: str) -> dict[str, Any]:
+        try:
+            type_, data = self.serde.dumps_typed(value)
+        except Exception as error:
+            raise UnsupportedValueError(
+                f"{what} has a value that LangGraph's serializer refuses, {shown(value)}: {error}. "
+                "Keep plain data, messages, dataclasses or pydantic models in the state"
+            ) from error
+        return {KIND: SERIALIZED, "type": type_, "data": data, "shown": reprlib.repr(value)}
+
+    def decoded(self, kept: Any) -> Any:
+        """The value that was kept."""
+        if type(kept) is not dict or KIND not in kept:
+            return kept
+        kind = kept[KIND]
+        if kind in TEMPLATES:
+            return message_of(TEMPLATES[kind], kept)
+        if kind == SERIALIZED:
+            return self.serde.loads_typed((kept["type"], kept["data"]))
+        raise InvalidDocumentError(
+            f"this Holdfast knows no value of the kind {shown(kind)}: upgrade it"
+        )
+
+
+def is_kept(value: Any) -> bool:
+    """Whether a session can keep a value as it is, exactly."""
+    try:
+        encode(value)
+    except UnsupportedValueError:
+        return False
+    return True
+
+
+def message_data(message: BaseMessage) -> dict[str, Any] | None:
+    """A message as plain data, without what is empty; None for one of another kind."""
+    role = ROLES.get(type(message))
+    if role is None or message.__pydantic_extra__ or message.__pydantic_private__:
+        return None
+    name = type(message).__name__
+    usual = TEMPLATES[name].__dict__
+    data: dict[str, Any] = {"role": role}
+    for field, value in message.__dict__.items():
+        if field not in usual:
+            return None
+        if field in ("content", "tool_call_id") or value != usual[field]:
+            data[field] = value
+    data[KIND] = name
+    return data
+
+
+def message_of(template: BaseMessage, data: dict[str, Any]) -> BaseMessage:
+    """The message that plain data stands for."""
+    kind = type(template)
+    given = data.copy()
+    for name in OWN:
+        given.pop(name, None)
+    usual = template.__dict__
+    if not usual.keys() >= given.keys() or not isinstance(given.get("content"), str | list):
+        # Of another version of LangChain, or changed by hand: let it be checked.
+        try:
+            return kind(**given)
+        except ValueError as error:
+            raise InvalidDocumentError(
+                f"a message is no {kind.__name__}: {shown(data)} ({error})"
+            ) from error
+    message = kind.__new__(kind)
+    fields = {**usual}
+    for name, empty in EMPTY[kind.__name__]:
+        fields[name] = empty()
+    fields.update(given)
+    # As pydantic does it in model_construct, which would look at every field by name again.
+    put = cast("Callable[[object, str, object], None]", object.__setattr__)
+    put(message, "__dict__", fields)
+    put(message, "__pydantic_fields_set__", set(given))
+    put(message, "__pydantic_extra__", {})
+    put(message, "__pydantic_private__", None)
+    return message
+
+
+def cloned(message: BaseMessage) -> BaseMessage:
+    """Another message like one, which shares nothing with it that can be changed."""
+    kind = type(message)
+    fields = message.__dict__.copy()
+    for name, value in fields.items():
+        if value.__class__ is dict or value.__class__ is list:
+            fields[name] = deepcopy(value) if value else value.__class__()
+    clone = kind.__new__(kind)
+    put = cast("Callable[[object, str, object], None]", object.__setattr__)
+    put(clone, "__dict__", fields)
+    put(clone, "__pydantic_fields_set__", message.__pydantic_fields_set__.copy())
+    put(clone, "__pydantic_extra__", {})
+    put(clone, "__pydantic_private__", None)
+    return clone
+
+
+# What is empty in a new message and can be changed: each gets its own.
+EMPTY: dict[str, list[tuple[str, type]]] = {
+    kind: [(name, type(value)) for name, value in each.__dict__.items() if value in ({}, [])]
+    for kind, each in TEMPLATES.items()
+}

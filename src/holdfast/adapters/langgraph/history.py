@@ -1,0 +1,269 @@
+"""Checkpoints of a thread as LangGraph wants them, from the state or by walking through the log.
+
+A checkpoint is current from the event that puts its entry into the state until the next one does,
+be that a put, a restore or a fork. The state just before that has it with all that tasks wrote
+after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    PendingWrite,
+    writes_sort_key,
+)
+
+from holdfast.adapters.langgraph.codec import Codec
+from holdfast.adapters.langgraph.names import (
+    CHECKPOINT,
+    DELETED,
+    LATE,
+    META,
+    checkpoint_key,
+    items_space,
+    snapshot_id,
+    values_space,
+    writes_space,
+)
+from holdfast.adapters.langgraph.thread import WROTE, Thread, Write, write_of
+from holdfast.errors import IntegrityError
+from holdfast.log.changes import fold
+from holdfast.log.events import Event
+from holdfast.log.timeline import Timeline
+from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.state.diff import Changes
+from holdfast.state.snapshot import Snapshot
+from holdfast.state.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A checkpoint, in the last state in which it was the current one."""
+
+    ns: str
+    id: str
+    state: Snapshot
+    late: tuple[Write, ...] = ()
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """What LangGraph keeps beside the values."""
+        found: Mapping[str, Any] = self.state.get(META, checkpoint_key(self.ns))
+        return found
+
+
+def config_of(thread_id: str, ns: str, id_: str) -> RunnableConfig:
+    """How LangGraph names a checkpoint."""
+    return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": id_}}
+
+
+def tuple_of(codec: Codec, thread: Thread, found: Found, *, here: bool = False) -> CheckpointTuple:
+    """A checkpoint as LangGraph wants it; ``here``: it is the one that the thread stands at."""
+    meta, ns = found.meta, found.ns
+    thread_id = thread.location.session_id
+    try:
+        values = {name: value_of(codec, found, name) for name in meta["values"]}
+        for name in meta["lists"]:
+            values[name] = (
+                thread.items(codec, ns, name, found.state) if here else value_of(codec, found, name)
+            )
+        checkpoint = {
+            **codec.decoded(meta["checkpoint"]),
+            "id": found.id,
+            "channel_values": values,
+            "channel_versions": meta["versions"],
+        }
+        parent = meta["parent"]
+        return CheckpointTuple(
+            config_of(thread_id, ns, found.id),
+            cast("Checkpoint", checkpoint),
+            cast("CheckpointMetadata", codec.decoded(meta["metadata"])),
+            None if parent is None else config_of(thread_id, ns, parent),
+            pending(codec, found),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise IntegrityError(
+            f"the checkpoint {found.id} of the thread {thread_id} is not as it should be: "
+            f"{error!r}. Restore the session {thread_id} from a backup or a document"
+        ) from error
+
+
+def value_of(codec: Codec, found: Found, name: str) -> Any:
+    """The value of a channel at a checkpoint."""
+    if name in found.meta["lists"]:
+        items = found.state.items(items_space(found.ns, name))
+        decoded = codec.decoded
+        return [decoded(item) for _, _, item in items]
+    return codec.decoded(found.state.get(values_space(found.ns, name), name))
+
+
+def pending(codec: Codec, found: Found) -> list[PendingWrite]:
+    """What tasks wrote after a checkpoint, in the order in which LangGraph applies it."""
+    kept = [write_of(data) for _, _, data in found.state.items(writes_space(found.ns))]
+    known = {each.key: each for each in kept}
+    for each in found.late:
+        known[each.key] = each
+    ordered = sorted(
+        known.values(), key=lambda each: writes_sort_key(each.task_path, each.task_id, each.index)
+    )
+    return [(each.task_id, each.channel, codec.decoded(each.value)) for each in ordered]
+
+
+# ------------------------------------------------------------------------------------ finding one
+
+
+async def current(thread: Thread, ns: str) -> Found | None:
+    """The checkpoint that a thread stands at."""
+    state = await thread.state()
+    meta = state.get(META, checkpoint_key(ns), None)
+    return (
+        None
+        if meta is None
+        else Found(ns, meta["id"], state, await late_of(thread, ns, meta["id"]))
+    )
+
+
+async def one(thread: Thread, ns: str, id_: str) -> Found | None:
+    """A checkpoint by its id."""
+    found = await current(thread, ns)
+    if found is not None and found.id == id_:
+        return found
+    if (await thread.state()).contains(DELETED, f"{ns}|{id_}"):
+        return None
+    state = await by_record(thread, ns, id_)
+    if state is None:
+        # One that was imported or forked has no record of its own: the log has it.
+        return next((each for each in await walked(thread, ns) if each.id == id_), None)
+    return Found(ns, id_, state, await late_of(thread, ns, id_))
+
+
+async def late_of(thread: Thread, ns: str, id_: str) -> tuple[Write, ...]:
+    """What tasks wrote to a checkpoint when it was not the current one."""
+    seqs = (await thread.state()).get(LATE, f"{ns}|{id_}", [])
+    return tuple([write for seq in seqs for write in await thread.late_writes(seq)])
+
+
+async def by_record(thread: Thread, ns: str, id_: str) -> Snapshot | None:
+    """The last state in which a checkpoint was the current one, found by its snapshot."""
+    archive = SnapshotArchive(thread.state_store)
+    info = await archive.load_info(location=thread.location, snapshot_id=snapshot_id(id_))
+    if info is None:
+        return None
+    timeline = Timeline(thread.state_store, thread.location.place)
+    loaded = await timeline.load(info.seq, near=info.keyframe)
+    if loaded.end.hash != info.hash:
+        raise IntegrityError(
+            f"the checkpoint {id_} of the thread {thread.location.session_id} was put at another "
+            f"event {info.seq} than the log has now: restore the session from a backup"
+        )
+    store = loaded.store
+    meta = store.get(META, checkpoint_key(ns), None)
+    if meta is None or meta["id"] != id_:
+        return None
+    async for event in timeline.events(info.seq + 1):
+        if checkpoint_key(ns) in touched(event.changes):
+            break
+        fold(store, [event.changes])
+    return store.snapshot()
+
+
+def touched(changes: Changes) -> set[str]:
+    """The keys of current checkpoints that an event sets or deletes."""
+    found = {key for space, key, _ in changes["set"] if space == META}
+    return found | {key for space, key in changes["delete"] if space == META}
+
+
+# ------------------------------------------------------------------------------------ finding all
+
+
+class Walk:
+    """All checkpoints of a thread, by going through its log once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._late: dict[int, list[Write]] = {}
+        self._found: dict[tuple[str, str], Snapshot] = {}
+
+    def step(self, event: Event) -> None:
+        """One event."""
+        changing = {key for key in touched(event.changes) if key.startswith(CHECKPOINT)}
+        self._keep(changing)
+        fold(self._store, [event.changes])
+        if event.type == WROTE and "writes" in event.data:
+            self._late[event.seq] = [write_of(each) for each in event.data["writes"]]
+
+    def _keep(self, keys: Iterable[str]) -> None:
+        """Keep the checkpoints that are the current ones no more."""
+        keys = [key for key in keys if self._store.contains(META, key)]
+        if not keys:
+            return
+        state = self._store.snapshot()
+        for key in keys:
+            id_ = state.get(META, key)["id"]
+            self._found[key.removeprefix(CHECKPOINT), id_] = state
+
+    def found(self) -> list[Found]:
+        """All that were not deleted."""
+        self._keep([key for key in self._store.keys(META) if key.startswith(CHECKPOINT)])
+        return [
+            Found(ns, id_, state, self._late_of(ns, id_))
+            for (ns, id_), state in self._found.items()
+            if not self._store.contains(DELETED, f"{ns}|{id_}")
+        ]
+
+    def _late_of(self, ns: str, id_: str) -> tuple[Write, ...]:
+        seqs = self._store.get(LATE, f"{ns}|{id_}", [])
+        return tuple(write for seq in seqs for write in self._late.get(seq, ()))
+
+
+async def walked(thread: Thread, ns: str | None = None) -> list[Found]:
+    """All checkpoints of a thread, or of one graph of it, the newest first."""
+    writer = await thread.head()
+    floor = writer.tail.floor
+    store = Store(max_history=0)
+    if floor.seq:
+        store = (await Timeline(thread.state_store, thread.location.place).load(floor.seq)).store
+    walk = Walk(store)
+    async for event in thread.events():
+        walk.step(event)
+    found = [each for each in walk.found() if ns is None or each.ns == ns]
+    return sorted(found, key=lambda each: each.id, reverse=True)
+
+
+# --------------------------------------------------------------------------------- delta channels
+
+
+def deltas(
+    codec: Codec, found: Mapping[str, Found], target: str | None, channels: Sequence[str]
+) -> dict[str, DeltaChannelHistory]:
+    """What the ancestors of a checkpoint wrote to channels since the last whole value of each."""
+    written: dict[str, list[PendingWrite]] = {name: [] for name in channels}
+    seeds: dict[str, Any] = {}
+    here = found.get(target or "")
+    seen: set[str] = set()
+    while here is not None and len(seeds) < len(written):
+        parent = here.meta["parent"]
+        here = None if parent in seen else found.get(parent or "")
+        if here is None:
+            break
+        seen.add(here.id)
+        for write in reversed(pending(codec, here)):
+            if write[1] in written and write[1] not in seeds:
+                written[write[1]].append(write)
+        for name in written.keys() - seeds.keys():
+            if name in here.meta["values"] or name in here.meta["lists"]:
+                seeds[name] = value_of(codec, here, name)
+    result: dict[str, DeltaChannelHistory] = {}
+    for name, writes in written.items():
+        result[name] = {"writes": writes[::-1]}
+        if name in seeds:
+            result[name]["seed"] = seeds[name]
+    return result

@@ -1,0 +1,364 @@
+"""A checkpointer for LangGraph: threads are sessions, checkpoints are snapshots of them.
+
+Async methods work on the caller's loop and the others on one in a thread of its own, so that both
+kinds of graph can share a saver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, cast
+from weakref import WeakKeyDictionary
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    get_checkpoint_id,
+    get_serializable_checkpoint_metadata,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from holdfast.adapters.langgraph import deleting, history
+from holdfast.adapters.langgraph.codec import Codec
+from holdfast.adapters.langgraph.thread import Thread, Write
+from holdfast.errors import shown
+from holdfast.sessions.portal import portal
+from holdfast.snapshots.catalog import Catalog
+from holdfast.snapshots.layout import SnapshotLocation, checked_id
+from holdfast.stores.contract import StateStore
+from holdfast.stores.opening import open_state_store
+
+REMEMBERED = 64
+AGENT = "langgraph"
+
+
+class HoldfastSaver(BaseCheckpointSaver[str]):
+    """Keeps the threads of graphs as sessions of one agent.
+
+    ``allowed_types`` are the types that data may be made of beside plain ones and messages, each
+    as ``("module", "Class")``; ``serde`` replaces the serializer altogether.
+    """
+
+    def __init__(
+        self,
+        state_store: StateStore,
+        *,
+        agent_id: str = AGENT,
+        allowed_types: Collection[tuple[str, ...]] | None = None,
+        serde: SerializerProtocol | None = None,
+    ) -> None:
+        if not isinstance(state_store, StateStore):
+            raise TypeError(
+                "a saver is made over a StateStore, as open_state_store(url) gives it, not "
+                f"{shown(state_store)}"
+            )
+        super().__init__(
+            serde=serde or JsonPlusSerializer(allowed_msgpack_modules=allowed_types or None)
+        )
+        self.state_store = state_store
+        self.agent_id = checked_id(agent_id, "agent_id")
+        # Locks belong to a loop, and what one loop remembers is checked by the store.
+        self._threads: WeakKeyDictionary[asyncio.AbstractEventLoop, OrderedDict[str, Thread]] = (
+            WeakKeyDictionary()
+        )
+
+    @classmethod
+    def from_url(
+        cls,
+        url: str | None = None,
+        *,
+        agent_id: str = AGENT,
+        allowed_types: Collection[tuple[str, ...]] | None = None,
+    ) -> Self:
+        """A saver on the store of a URL, which `close` or the end of ``with`` closes."""
+        return cls(open_state_store(url), agent_id=agent_id, allowed_types=allowed_types)
+
+    def close(self) -> None:
+        """Close the store."""
+        portal().call(self.state_store.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.state_store.close()
+
+    # -------------------------------------------------------------------------------- threads
+
+    def location(self, thread_id: str) -> SnapshotLocation:
+        """Where the session of a thread is kept."""
+        return SnapshotLocation(checked_id(thread_id, "thread_id"), "agent", self.agent_id)
+
+    def thread(self, thread_id: str) -> Thread:
+        """A thread, as this loop remembers it."""
+        loop = asyncio.get_running_loop()
+        threads = self._threads.setdefault(loop, OrderedDict())
+        found = threads.get(thread_id)
+        if found is None:
+            found = threads[thread_id] = Thread(self.state_store, self.location(thread_id))
+            while len(threads) > REMEMBERED:
+                threads.popitem(last=False)
+        threads.move_to_end(thread_id)
+        return found
+
+    @property
+    def _codec(self) -> Codec:
+        return Codec(self.serde)
+
+    def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002
+        """A version that no other branch of the thread has."""
+        number = 0 if current is None else int(str(current).partition(".")[0])
+        return f"{number + 1:08}.{random.getrandbits(32):08x}"
+
+    # -------------------------------------------------------------------------------- reading
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """A checkpoint by its id, or the one that the thread stands at."""
+        thread_id, ns = named(config)
+        thread = self.thread(thread_id)
+        async with thread.lock:
+            if id_ := get_checkpoint_id(config):
+                found = await history.one(thread, ns, id_)
+            else:
+                found = await history.current(thread, ns)
+            if found is None:
+                return None
+            here = not get_checkpoint_id(config)
+            row = history.tuple_of(self._codec, thread, found, here=here)
+            if here:
+                thread.given_out(ns, row.checkpoint["channel_values"])
+            return row
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph calls it so
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """Checkpoints, the newest first: of a thread, or of all threads without a config."""
+        codec = self._codec
+        count = 0
+        for thread, found in await self._listed(config):
+            if limit is not None and count >= limit:
+                return
+            if not is_wanted(found, config, before):
+                continue
+            metadata = codec.decoded(found.meta["metadata"])
+            if all(metadata.get(name) == value for name, value in (filter or {}).items()):
+                count += 1
+                yield history.tuple_of(codec, thread, found)
+
+    async def _listed(self, config: RunnableConfig | None) -> list[tuple[Thread, history.Found]]:
+        if config is not None:
+            thread = self.thread(str(config["configurable"]["thread_id"]))
+            async with thread.lock:
+                ns = config["configurable"].get("checkpoint_ns")
+                return [(thread, found) for found in await history.walked(thread, ns)]
+        rows: list[tuple[Thread, history.Found]] = []
+        for location in await self.locations():
+            thread = self.thread(location.session_id)
+            async with thread.lock:
+                rows += [(thread, found) for found in await history.walked(thread)]
+        return sorted(rows, key=lambda row: row[1].id, reverse=True)
+
+    async def locations(self) -> list[SnapshotLocation]:
+        """Where the sessions of all threads are."""
+        page = await Catalog(self.state_store).sessions(self.agent_id)
+        return [each.location for each in page.sessions if each.scope == "agent"]
+
+    # -------------------------------------------------------------------------------- writing
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Keep a checkpoint: what differs from the one before it."""
+        thread_id, ns = named(config)
+        thread = self.thread(thread_id)
+        kept = cast("Mapping[str, Any]", get_serializable_checkpoint_metadata(config, metadata))
+        async with thread.lock:
+            await thread.put(
+                self._codec, ns, get_checkpoint_id(config), checkpoint, kept, new_versions
+            )
+        return history.config_of(thread_id, ns, checkpoint["id"])
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Keep what a task wrote after a checkpoint."""
+        if not writes:
+            return
+        thread_id, ns = named(config)
+        id_ = str(config["configurable"]["checkpoint_id"])
+        rows = [
+            Write(task_id, task_path, WRITES_IDX_MAP.get(channel, number), channel, value)
+            for number, (channel, value) in enumerate(writes)
+        ]
+        thread = self.thread(thread_id)
+        async with thread.lock:
+            await thread.put_writes(self._codec, ns, id_, rows)
+
+    # ------------------------------------------------------------------------------- removing
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Remove a thread for good."""
+        await deleting.delete_thread(self.thread(str(thread_id)))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove the checkpoints of runs, in whichever threads they are."""
+        for location in await self.locations():
+            await deleting.delete_runs(self.thread(location.session_id), set(run_ids), self._codec)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Make a new thread with all that another has."""
+        await deleting.copy_thread(
+            self.thread(str(source_thread_id)), self.thread(str(target_thread_id))
+        )
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Keep the latest checkpoint of each graph and subgraph of threads, or nothing."""
+        if strategy not in ("keep_latest", "delete"):
+            raise ValueError(f"strategy is keep_latest or delete, not {shown(strategy)}")
+        for thread_id in thread_ids:
+            thread = self.thread(str(thread_id))
+            if strategy == "delete":
+                await deleting.delete_thread(thread)
+            else:
+                await deleting.keep_latest(thread, self._codec)
+
+    # ----------------------------------------------------------------------- delta channels
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """What the ancestors of a checkpoint wrote to channels, in one walk through the log."""
+        if not channels:
+            return {}
+        thread_id, ns = named(config)
+        thread = self.thread(thread_id)
+        async with thread.lock:
+            target = get_checkpoint_id(config)
+            if target is None:
+                here = await history.current(thread, ns)
+                target = None if here is None else here.id
+            found = {each.id: each for each in await history.walked(thread, ns)}
+        return history.deltas(self._codec, found, target, channels)
+
+    # ------------------------------------------------------------------------ the same, waited for
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """A checkpoint by its id, or the one that the thread stands at."""
+        return portal().call(self.aget_tuple(config))
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph calls it so
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Checkpoints, the newest first: of a thread, or of all threads without a config."""
+        rows = self.alist(config, filter=filter, before=before, limit=limit)
+        while (row := portal().call(following(rows))) is not None:
+            yield row
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Keep a checkpoint: what differs from the one before it."""
+        return portal().call(self.aput(config, checkpoint, metadata, new_versions))
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Keep what a task wrote after a checkpoint."""
+        portal().call(self.aput_writes(config, writes, task_id, task_path))
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Remove a thread for good."""
+        portal().call(self.adelete_thread(thread_id))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove the checkpoints of runs, in whichever threads they are."""
+        portal().call(self.adelete_for_runs(run_ids))
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Make a new thread with all that another has."""
+        portal().call(self.acopy_thread(source_thread_id, target_thread_id))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Keep the latest checkpoint of each graph and subgraph of threads, or nothing."""
+        portal().call(self.aprune(thread_ids, strategy=strategy))
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """What the ancestors of a checkpoint wrote to channels, in one walk through the log."""
+        return portal().call(self.aget_delta_channel_history(config=config, channels=channels))
+
+
+def named(config: RunnableConfig) -> tuple[str, str]:
+    """The thread and the graph or subgraph that a config is about."""
+    configurable = config["configurable"]
+    return str(configurable["thread_id"]), str(configurable.get("checkpoint_ns") or "")
+
+
+def is_wanted(
+    found: history.Found, config: RunnableConfig | None, before: RunnableConfig | None
+) -> bool:
+    """Whether a checkpoint is the one that a config names, and before another."""
+    wanted = None if config is None else get_checkpoint_id(config)
+    if wanted is not None and found.id != wanted:
+        return False
+    end = None if before is None else get_checkpoint_id(before)
+    return end is None or found.id < end
+
+
+async def following(rows: AsyncIterator[CheckpointTuple]) -> CheckpointTuple | None:
+    """The next one, or None at the end."""
+    return await anext(rows, None)

@@ -1,0 +1,21 @@
+"""Strands' snapshot sessions in Holdfast: ``SnapshotSessionManager(storage=HoldfastStorage(…))``.
+
+    storage.py  HoldfastStorage: what Strands asks of a storage
+    keys.py     Strands' keys, and which of them name a snapshot of a session
+    kept.py     the session that these snapshots are
+    shape.py    the bytes of a snapshot as the state of a session, and back
+
+A snapshot of Strands holds the whole agent. Here it becomes the state of a session, messages and
+values, of which a save writes what changed; read back, its bytes are the same to the last one.
+"""
+
+from __future__ import annotations
+
+from holdfast.adapters.requirement import check_version
+
+# The first one with a storage of bytes under its snapshot sessions.
+check_version("strands-agents", "1.52", "strands")
+
+from holdfast.adapters.strands.storage import HoldfastStorage  # noqa: E402
+
+__all__ = ["HoldfastStorage"]

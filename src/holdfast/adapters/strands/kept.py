@@ -1,0 +1,175 @@
+"""The session that an agent's Strands snapshots are.
+
+Strands overwrites a latest snapshot, from which an agent resumes, and appends others to a history.
+Here the latest is the state at the end of the log, and one of the history is a durable snapshot.
+So whoever restores, forks or imports the session with Holdfast moves the latest, and the agent
+resumes from there. Only while the log ends with a checkpoint that was not made the latest as well,
+the record of the latest says where that is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from holdfast.adapters.strands.shape import bytes_of, changes_for, changes_to, holds_one
+from holdfast.errors import ConflictError
+from holdfast.ids import new_id
+from holdfast.log.event_log import Position
+from holdfast.log.events import Event
+from holdfast.sessions.session import NOT_LOOKED, Session
+from holdfast.snapshots import records
+from holdfast.snapshots.history import newest
+from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.state.snapshot import Snapshot
+from holdfast.stores.contract import StateStore
+from holdfast.stores.entries import Put
+
+SAVED = "strands.saved"
+CHECKPOINT = "strands.checkpoint"
+DELETED = "strands.deleted"
+TAG = "strands"
+TAGS = {TAG: "checkpoint"}
+ATTEMPTS = 16
+
+
+class KeptSession(Session):
+    """A session whose states are snapshots of a Strands agent."""
+
+    @classmethod
+    async def at(cls, state_store: StateStore, location: SnapshotLocation) -> KeptSession:
+        """The session at a location, or one that is to begin there."""
+        return cast("KeptSession", await cls._opened(state_store, location, must_exist=False))
+
+    async def fresh(self) -> None:
+        """Take in what others did since."""
+        try:
+            async with self._lock:
+                await self._writer.check_there()
+                await self._writer.catch_up()
+        except ConflictError:
+            await self.reload()
+
+    # -------------------------------------------------------------------------------- writing
+
+    async def keep(self, data: bytes, snapshot_id: str | None) -> None:
+        """Make these bytes the latest, or keep them in the history under an id."""
+
+        async def change() -> None:
+            changes = changes_to(self.snapshot(), data)
+            is_moved = snapshot_id is None and await self._checkpoint() is not None
+            if any(changes.values()) or is_moved or self.is_dirty:
+                type_ = SAVED if snapshot_id is None else CHECKPOINT
+                self._recording.record_own(type_, {"snapshot_id": snapshot_id}, changes)
+            await self._write(snapshot_id)
+
+        await self._until_first(change)
+
+    async def _until_first(self, change: Callable[[], Awaitable[None]]) -> None:
+        """Change what is there; anew, on what is there then, where another writer was first."""
+        attempt = 0
+        while True:
+            await self.fresh()
+            try:
+                await change()
+                return
+            except ConflictError:
+                attempt += 1
+                if attempt == ATTEMPTS:
+                    raise
+            await asyncio.sleep(random.uniform(0, 0.01 * attempt))  # noqa: S311 - takes turns
+            await self.reload()
+
+    async def _write(self, snapshot_id: str | None) -> None:
+        """Commit what waits, and with it the record of a snapshot of it."""
+        key = self.location.latest if snapshot_id is None else self.location.snapshot(snapshot_id)
+        name = new_id() if snapshot_id is None else snapshot_id
+        tags = {} if snapshot_id is None else TAGS
+
+        def record(end: Position, state: Snapshot) -> Put:
+            return Put(key, self._info(name, end, state, tags).encoded(self.location))
+
+        async with self._lock:
+            if self._parent == NOT_LOOKED:
+                self._parent = await newest(self.state_store, self.location)
+            await self._writer.write("raise", record)
+            if snapshot_id is not None:
+                self._parent = snapshot_id
+
+    async def forget_latest(self) -> None:
+        """Let there be no latest any more. The log and the history still have it."""
+
+        async def change() -> None:
+            if await self._checkpoint() is None:
+                await self._become(None)
+            await self.state_store.delete(self.location.latest)
+
+        await self._until_first(change)
+
+    async def forget(self, snapshot_id: str) -> None:
+        """Take one out of the history. The log still has it."""
+
+        async def change() -> None:
+            if await self._checkpoint() == snapshot_id:
+                await self._become(await self._saved_latest())
+            await self.archive.delete_snapshot(location=self.location, snapshot_id=snapshot_id)
+
+        await self._until_first(change)
+
+    async def _become(self, data: bytes | None) -> None:
+        """End the log with these bytes, or with none."""
+        state = self.snapshot()
+        if data is None and not holds_one(state):
+            return
+        changes = changes_for(state, []) if data is None else changes_to(state, data)
+        self._recording.record_own(DELETED, None, changes)
+        await self.commit()
+
+    # -------------------------------------------------------------------------------- reading
+
+    async def latest(self) -> bytes | None:
+        """The bytes that an agent resumes from, or None."""
+        await self.fresh()
+        if await self._checkpoint() is None:
+            return bytes_of(self.snapshot())
+        return await self._saved_latest()
+
+    async def kept(self, snapshot_id: str) -> bytes | None:
+        """The bytes of a snapshot in the history, or None."""
+        found = await self.archive.load_snapshot(location=self.location, snapshot_id=snapshot_id)
+        return None if found is None else bytes_of(found.snapshot)
+
+    async def history(self) -> list[str]:
+        """The ids in the history, oldest first."""
+        await self.fresh()
+        found = (await self.archive.list_snapshots(location=self.location)).snapshots
+        is_strands = holds_one(self.snapshot())
+        return [info.snapshot_id for info in found if is_strands or TAG in info.tags]
+
+    async def _checkpoint(self) -> str | None:
+        """The snapshot at the end of the log that is in the history and was not made the latest."""
+        event = await self._last_event()
+        if event is None or event.type != CHECKPOINT:
+            return None
+        snapshot_id = str(event.data["snapshot_id"])
+        # A document of a checkpoint that became a session elsewhere has no history there.
+        there = await self.state_store.get(self.location.snapshot(snapshot_id))
+        return None if there is None else snapshot_id
+
+    async def _last_event(self) -> Event | None:
+        writer, seq = self._writer, self._recording.end.seq
+        if seq <= writer.tail.floor.seq:
+            return None
+        for event in writer.tail.read(seq, seq):
+            return event
+        return await anext(writer.timeline.events(seq, seq))
+
+    async def _saved_latest(self) -> bytes | None:
+        """The bytes that were made the latest before the checkpoint at the end of the log."""
+        key = self.location.latest
+        entry = await self.state_store.get(key)
+        if entry is None:
+            return None
+        return await self.kept(records.decoded(key, entry.value, self.location).snapshot_id)

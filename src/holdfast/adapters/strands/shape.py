@@ -1,0 +1,114 @@
+"""The bytes of a Strands snapshot as the state of a session, and back.
+
+    messages   the conversation, a message each
+    state      what the agent keeps in its own state, by key
+    strands    the rest: ``data.<field>`` for each other field of the snapshot, and ``shape``, which
+               says in which order all of it was
+
+What would not come back as the same bytes is kept beside it as ``bytes``, and read from there:
+numbers or spaces written in another way, or what is no snapshot at all.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeAlias
+
+from holdfast.errors import UnsupportedValueError
+from holdfast.snapshots.session_state import MESSAGES, STATE, message_key
+from holdfast.state.diff import Changes
+from holdfast.state.snapshot import Snapshot
+from holdfast.state.store import Store
+
+SPACE = "strands"
+SHAPE = "shape"
+BYTES = "bytes"
+FIELD = "data."
+SPACES = (MESSAGES, STATE, SPACE)
+
+Entries: TypeAlias = list[tuple[str, str, Any]]
+
+
+def changes_to(before: Snapshot, data: bytes) -> Changes:
+    """What has to change in a state for these bytes to be read from it."""
+    try:
+        entries = entries_of(data)
+        changes = changes_for(before, entries)
+        # A value that is equal but for the order of its keys is no change, and keeps the old
+        # order: so what is compared with the bytes is what the changes lead to.
+        if bytes_of(changed(before, changes)) != data:
+            changes = changes_for(before, [*entries, (SPACE, BYTES, data)])
+    except (UnsupportedValueError, ValueError, RecursionError):
+        changes = changes_for(before, [(SPACE, BYTES, data)])
+    return changes
+
+
+def changes_for(before: Snapshot, entries: Entries) -> Changes:
+    """What has to change in a state for it to have these entries where a snapshot's are."""
+    store = Store(max_history=0)
+    store.restore(before)
+    wanted = {(space, key) for space, key, _ in entries}
+    for space in SPACES:
+        for key in store.keys(space):
+            if (space, key) not in wanted:
+                store.delete(space, key)
+    store.set_many(entries)
+    return store.snapshot().changes(before)
+
+
+def changed(before: Snapshot, changes: Changes) -> Snapshot:
+    """The state that changes lead to."""
+    store = Store(max_history=0)
+    store.restore(before)
+    store.apply(changes)
+    return store.snapshot()
+
+
+def entries_of(data: bytes) -> Entries:
+    """The entries that a snapshot consists of. ``ValueError`` where it is none."""
+    tree = json.loads(data)
+    if not isinstance(tree, dict) or not isinstance(tree.get("data"), dict):
+        raise ValueError("a snapshot is an object with data")  # noqa: TRY004 - the bytes are wrong
+    fields: dict[str, Any] = tree["data"]
+    shape: dict[str, Any] = {
+        "top": [[name, None if name == "data" else value] for name, value in tree.items()],
+        "fields": list(fields),
+    }
+    entries: Entries = []
+    for name, value in fields.items():
+        if name == "messages" and isinstance(value, list):
+            shape["messages"] = True
+            entries += [(MESSAGES, message_key(n), message) for n, message in enumerate(value)]
+        elif name == "state" and isinstance(value, dict):
+            shape["state"] = list(value)
+            entries += [(STATE, key, each) for key, each in value.items()]
+        else:
+            entries.append((SPACE, FIELD + name, value))
+    return [*entries, (SPACE, SHAPE, shape)]
+
+
+def bytes_of(state: Snapshot) -> bytes | None:
+    """The bytes of the snapshot that a state holds; None where it holds none."""
+    exact = state.get(SPACE, BYTES)
+    if isinstance(exact, bytes):
+        return exact
+    shape = state.get(SPACE, SHAPE)
+    if shape is None:
+        return None
+    fields: dict[str, Any] = {}
+    for name in shape["fields"]:
+        if name == "messages" and shape.get("messages"):
+            fields[name] = [message for _, _, message in state.items(MESSAGES)]
+        elif name == "state" and "state" in shape:
+            values = {key: value for _, key, value in state.items(STATE)}
+            order = [key for key in shape["state"] if key in values]
+            fields[name] = {key: values[key] for key in dict.fromkeys([*order, *values])}
+        else:
+            fields[name] = state.get(SPACE, FIELD + name)
+    tree = {name: fields if name == "data" else value for name, value in shape["top"]}
+    return json.dumps(tree, ensure_ascii=False).encode()
+
+
+def holds_one(state: Snapshot) -> bool:
+    """Whether a state holds a snapshot of Strands."""
+    return any(state.get(SPACE, key) is not None for key in (SHAPE, BYTES))
