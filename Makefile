@@ -67,7 +67,7 @@ test-pure: $(VENV)/tools
 bench: $(BENCHMARKS)
 
 $(BENCHMARKS): bench-%: $(VENV)/tools
-	$(BIN)/python benchmarks/$*.py
+	$(BIN)/python -m benchmarks.$*
 
 docs: $(VENV)/tools
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site

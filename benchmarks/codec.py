@@ -17,7 +17,7 @@ import msgspec
 import ormsgpack
 
 import holdfast.values
-from harness import Row, keep, shuffled, table, timed
+from benchmarks.harness import Row, keep, shuffled, table, timed
 
 EXACT = (
     ormsgpack.OPT_PASSTHROUGH_BIG_INT

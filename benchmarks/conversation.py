@@ -26,19 +26,19 @@ from typing import Any
 import orjson
 
 import holdfast
-from harness import ROOT, Row, keep, progress, shuffled, table
+from benchmarks.harness import ROOT, Row, keep, progress, shuffled, table
 
 sys.path.insert(0, str(ROOT / "tests"))
 
-from peers import strands_files
-from peers.holdfast_session import HoldfastSession, entries_size
-from peers.langgraph_graph import WholeGraph, with_delta_channel
-from peers.langgraph_saver import PostgresSaverPut, SqliteSaverPut, database_size
-from peers.openai_session import OpenAISession
-from peers.orjson_files import OrjsonFiles
-from peers.report import aligned, draw, kept, systems
-from peers.swarmstate_saver import SwarmstatePut
-from peers.workload import Contestant, Run, best, conversation, drive, quietest
+from benchmarks.peers import strands_files
+from benchmarks.peers.holdfast_session import HoldfastSession, entries_size
+from benchmarks.peers.langgraph_graph import WholeGraph, with_delta_channel
+from benchmarks.peers.langgraph_saver import PostgresSaverPut, SqliteSaverPut, database_size
+from benchmarks.peers.openai_session import OpenAISession
+from benchmarks.peers.orjson_files import OrjsonFiles
+from benchmarks.peers.report import aligned, draw, kept, systems
+from benchmarks.peers.swarmstate_saver import SwarmstatePut
+from benchmarks.peers.workload import Contestant, Run, best, conversation, drive, quietest
 from servers.nats_server import NatsServer
 from servers.postgres import PostgresServer
 from servers.redis_server import RedisServer

@@ -27,10 +27,10 @@ from typing import Any
 import orjson
 
 import holdfast
-from harness import Row, in_fresh_process, keep, progress, shuffled, table
+from benchmarks.harness import Row, in_fresh_process, keep, progress, shuffled, table
+from benchmarks.peers.holdfast_session import AGENT, SESSION
+from benchmarks.peers.workload import conversation
 from holdfast.stores.local import sync, sync_folder
-from peers.holdfast_session import AGENT, SESSION
-from peers.workload import conversation
 
 PEER, OURS = "orjson", "holdfast"
 MILLI, MEGA = 1e3, 1e6
@@ -41,7 +41,7 @@ LONGEST, MOST_MEMORY = 1 / 2, 3
 MEMORY = """
 import asyncio, re, sys
 sys.path.insert(0, sys.argv[1])
-import documents
+from benchmarks import documents
 def memory(what):
     with open("/proc/self/status") as file:
         return int(re.search(what + r":\\s*(\\d+) kB", file.read())[1]) * 1024
@@ -180,7 +180,7 @@ def remembered(work: Work, size: int) -> list[Row]:
         row.times[limit()] = MOST_MEMORY * size / MEGA
         for who in (OURS, PEER):
             progress(f"{row.question}: {who}")
-            folder = str(Path(__file__).parent)
+            folder = str(Path(__file__).parent.parent)
             used = in_fresh_process(MEMORY, folder, str(work.folder), f"{who}_{what}")
             row.offer(who, used / MEGA)
         rows.append(row)

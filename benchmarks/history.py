@@ -26,8 +26,8 @@ from statistics import median
 from typing import Any, Protocol
 
 import holdfast
-from harness import ROOT, Row, keep, progress, table
-from peers.plain_table import Database, OnPostgres, OnSqlite, PlainTable
+from benchmarks.harness import ROOT, Row, keep, progress, table
+from benchmarks.peers.plain_table import Database, OnPostgres, OnSqlite, PlainTable
 
 sys.path.insert(0, str(ROOT / "tests"))
 

@@ -27,7 +27,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import holdfast
-from harness import Row, keep, progress, shuffled, table
+from benchmarks.harness import Row, keep, progress, shuffled, table
 from holdfast.server import create_app
 from holdfast.server.serving import listening
 

@@ -22,7 +22,7 @@ import matplotlib.pyplot as plt
 import swarmstate
 
 import holdfast
-from harness import (
+from benchmarks.harness import (
     ROOT,
     Row,
     clock_cost,

@@ -30,7 +30,7 @@ from dapr.aio.clients import DaprClient
 from obstore.store import S3Store
 
 import holdfast
-from harness import ROOT, Row, keep, progress, shuffled, table
+from benchmarks.harness import ROOT, Row, keep, progress, shuffled, table
 
 sys.path.insert(0, str(ROOT / "tests"))
 

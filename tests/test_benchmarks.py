@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,11 +17,12 @@ BENCHMARKS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "h
 def test_a_smoke_run_gives_a_table_with_ratios(name, tmp_path):
     before = sorted((FOLDER / "results").glob("*"))
     done = subprocess.run(
-        [sys.executable, str(FOLDER / f"{name}.py"), "--smoke"],
+        [sys.executable, "-m", f"benchmarks.{name}", "--smoke"],
         capture_output=True,
         text=True,
         check=False,
         cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(FOLDER.parent)},
     )
     assert done.returncode == 0, done.stderr
     assert " / holdfast" in done.stdout

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from peers.workload import Contestant, Turn
+from benchmarks.peers.workload import Contestant, Turn
 
 AGENT, SESSION = "research-bot", "ses_1"
 LOCATION = holdfast.SnapshotLocation(SESSION, scope_id=AGENT)

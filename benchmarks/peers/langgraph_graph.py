@@ -13,8 +13,8 @@ from typing import Annotated, Any, TypedDict
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 
-from peers.langgraph_saver import THREAD, at, database
-from peers.workload import Contestant, Message, Turn
+from benchmarks.peers.langgraph_saver import THREAD, at, database
+from benchmarks.peers.workload import Contestant, Message, Turn
 
 Added = list[Message]
 

@@ -14,7 +14,7 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from psycopg.rows import dict_row
 
-from peers.workload import Contestant, Message, Turn
+from benchmarks.peers.workload import Contestant, Message, Turn
 
 THREAD: RunnableConfig = {"configurable": {"thread_id": "ses_1", "checkpoint_ns": ""}}
 

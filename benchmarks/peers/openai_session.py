@@ -11,7 +11,7 @@ from typing import Any
 
 from agents.memory import SQLiteSession
 
-from peers.workload import Contestant, Turn
+from benchmarks.peers.workload import Contestant, Turn
 
 
 class OpenAISession(Contestant):

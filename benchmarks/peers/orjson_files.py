@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from peers.workload import Contestant, Message, Turn
+from benchmarks.peers.workload import Contestant, Message, Turn
 
 
 class OrjsonFiles(Contestant):

@@ -10,8 +10,8 @@ from typing import Any
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 
-from harness import figure
-from peers.workload import Run, best, quietest
+from benchmarks.harness import figure
+from benchmarks.peers.workload import Run, best, quietest
 
 MILLI, MEGA = 1e3, 1e6
 POINTS = 25

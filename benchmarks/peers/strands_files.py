@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent.parent))
+    sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from peers.workload import Contestant, Message, Run, Turn, conversation, drive
+from benchmarks.peers.workload import Contestant, Message, Run, Turn, conversation, drive
 
 VARIABLE = "HOLDFAST_BENCH_STRANDS"
 

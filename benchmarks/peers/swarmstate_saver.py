@@ -10,7 +10,7 @@ from typing import Any, cast
 from swarmstate.backends.disk import DiskStore
 from swarmstate.integrations.langgraph import SwarmStateSaver
 
-from peers.langgraph_saver import SaverPut
+from benchmarks.peers.langgraph_saver import SaverPut
 
 
 class SwarmstatePut(SaverPut):

@@ -190,6 +190,7 @@ class HoldfastSession:
         """The session as it is committed now, with nothing waiting but its beginning."""
         if self._session is not None:
             try:
+                await self._session._writer.check_there()
                 await self._session._catch_up()
             except BaseException as error:
                 self._session = None

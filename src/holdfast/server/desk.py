@@ -21,6 +21,7 @@ from holdfast.server.access import authority_of
 from holdfast.server.gate import Limits
 from holdfast.server.metrics import Metrics
 from holdfast.server.problems import Problem
+from holdfast.server.remembered import Moments
 from holdfast.sessions.manager import SnapshotManager
 from holdfast.sessions.session import Session
 from holdfast.snapshots.layout import LONGEST_ID, SCOPES, SnapshotLocation, checked_id
@@ -39,6 +40,7 @@ class Desk:
         self.archive = self.manager.archive
         self.catalog = self.manager.catalog
         self.metrics = Metrics()
+        self.moments = Moments(self.archive)
         self._turns: WeakValueDictionary[SnapshotLocation, asyncio.Lock] = WeakValueDictionary()
 
     def turn(self, location: SnapshotLocation) -> asyncio.Lock:

@@ -103,10 +103,15 @@ async def at_snapshot(
 async def check_beginning(archive: SnapshotArchive, location: SnapshotLocation) -> None:
     """Refuse the state before the first event where events were pruned: it is not known."""
     floor = (await archive.load_manifest(location=location)).floor
-    if floor.seq:
+    check_not_pruned(location, floor.seq, 0)
+
+
+def check_not_pruned(location: SnapshotLocation, floor: int, seq: int) -> None:
+    """Refuse a moment before the first that is still known."""
+    if seq < floor:
         raise NotFoundError(
-            f"the events up to {floor.seq} of the session {location.session_id} were pruned: ask "
-            "for later ones, or for the state at a snapshot that was kept"
+            f"the events up to {floor} of the session {location.session_id} were pruned: ask for "
+            "later ones, or for the state at a snapshot that was kept"
         )
 
 

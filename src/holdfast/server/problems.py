@@ -55,7 +55,7 @@ KINDS: dict[int, tuple[str, str]] = {
     503: ("unavailable", "It cannot be done now"),
 }
 HINTS: list[tuple[type[HoldfastError], int, str]] = [
-    (NotFoundError, 404, "GET /agents shows what there is"),
+    (NotFoundError, 404, "GET /agents, and the session itself, show what there is"),
     (ConflictError, 409, "look again at how it is now, and decide anew"),
     (UnsupportedValueError, 422, "register its types where the server is started"),
     (

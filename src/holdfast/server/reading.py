@@ -38,7 +38,7 @@ from holdfast.server.desk import (
     to_cursor,
     unchanged,
 )
-from holdfast.server.moments import NOW, moment, no_event, no_snapshot, time_of
+from holdfast.server.moments import NOW, no_event, no_snapshot, time_of
 from holdfast.server.problems import refusing
 from holdfast.snapshots.catalog import SessionEntry
 from holdfast.snapshots.document import event_json
@@ -226,7 +226,7 @@ async def state(
     ] = None,
 ) -> Response:
     """The state at any step, with all of its messages or some."""
-    found = await moment(desk.archive, place, at)
+    found = await desk.moments.at(place, at)
     tag = etag(found.position, found.snapshot_id, message_offset, message_limit)
     if is_known(request, tag):
         return unchanged(tag)
@@ -253,8 +253,8 @@ async def diff(
     patch: Annotated[bool, Query(description="With a JSON Patch.")] = True,
 ) -> Response:
     """What differs between two moments of a session."""
-    before = await moment(desk.archive, place, from_)
-    after = await moment(desk.archive, place, to)
+    before = await desk.moments.at(place, from_)
+    after = await desk.moments.at(place, to)
     return answer(await asyncio.to_thread(compared, before, after, limit, with_patch=patch))
 
 
@@ -276,8 +276,8 @@ async def diff_of_two(
     with refusing():
         first = await located(request, desk, from_agent, from_session)
         second = await located(request, desk, to_agent, to_session)
-    before = await moment(desk.archive, first, from_)
-    after = await moment(desk.archive, second, to)
+    before = await desk.moments.at(first, from_)
+    after = await desk.moments.at(second, to)
     return answer(await asyncio.to_thread(compared, before, after, limit, with_patch=patch))
 
 

@@ -161,7 +161,7 @@ class EventShape(BaseModel):
 
     seq: int = Field(examples=[17])
     id: str = Field(examples=[SNAPSHOT])
-    type: str = Field(examples=["message.added"])
+    type: str = Field(examples=["message.appended"])
     at: str = Field(examples=[TIME])
     data: Any = None
     changes: Changes
@@ -174,7 +174,7 @@ class BriefEvent(Shape):
 
     seq: int = Field(examples=[17])
     id: str = Field(examples=[SNAPSHOT])
-    type: str = Field(examples=["message.added"])
+    type: str = Field(examples=["message.appended"])
     at: str = Field(examples=[TIME])
     set: list[Pair] = Field(examples=[[["messages", "000000000003"]]])
     delete: list[Pair]

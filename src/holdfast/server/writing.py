@@ -19,7 +19,7 @@ from holdfast.server import shapes
 from holdfast.server.access import authority_of
 from holdfast.server.answers import compared, info_json
 from holdfast.server.desk import AtDesk, Desk, Place, SnapshotId, answer, known_parameters
-from holdfast.server.moments import NOW, Moment, moment, no_snapshot
+from holdfast.server.moments import NOW, Moment, no_snapshot
 from holdfast.server.problems import Problem, refusing
 from holdfast.server.reading import MOST, SESSION
 from holdfast.sessions import once
@@ -147,7 +147,7 @@ async def restore(
     if_match: IfMatch = None,
 ) -> Response:
     """Make the state what it was at a moment. The log is not shortened: it can be undone."""
-    goal = await moment(desk.archive, place, body.at)
+    goal = await desk.moments.at(place, body.at)
     async with desk.turn(place):
         session = await desk.session(place)
         check_head(session.log.end, if_match)
@@ -209,7 +209,7 @@ async def fork(
     authority_of(request).check(agent_id)
     await check_head_of(desk, place, if_match)
     await check_parts(request, desk, body.session_id)
-    goal = await moment(desk.archive, place, body.at)
+    goal = await desk.moments.at(place, body.at)
     with refusing():
         if dry_run:
             session_id = body.session_id

@@ -1,0 +1,183 @@
+"""What a checkpointer costs a whole graph of LangGraph, saved three times a turn.
+
+500 turns of a conversation, 1,500 messages; the user's message goes in, one node answers. The same
+graph runs on SqliteSaver and PostgresSaver, on the saver that swarmstate has, and on ours, over the
+same databases. Then the latest checkpoint is asked for with everything opened anew, and a new
+process resumes the thread and takes one more turn. `--smoke` runs a few turns, `--only sqlite` one
+database. Run: make bench-langgraph
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.harness import ROOT, Row, keep, progress, shuffled, table
+from benchmarks.peers.graphs import SAVERS, Graph, opened
+from benchmarks.peers.langgraph_saver import database_size
+from benchmarks.peers.workload import conversation, folder_size
+
+sys.path.insert(0, str(ROOT / "tests"))
+
+from servers.postgres import PostgresServer
+
+OURS = "holdfast"
+MILLI, MEGA = 1e3, 1e6
+FASTER, SMALLER, NO_SLOWER = 5, 50, 1
+REPEATS = 20
+# What a new process does: open, read where the thread is, take one more turn.
+RESUME = "import sys; from benchmarks.langgraph import resume; resume(*sys.argv[1:])"
+
+
+@dataclass(slots=True)
+class Seen:
+    """The best that was seen of one saver."""
+
+    total: float = float("inf")
+    size: int = 0
+    get_tuple: float = float("inf")
+    resume: float = float("inf")
+    halves: list[tuple[float, float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run keeps its data: a folder, or a database of PostgreSQL."""
+
+    folder: Path
+    url: str = ""
+
+    def size(self) -> int:
+        """Bytes of all of it."""
+        return database_size(self.url) if self.url else folder_size(self.folder)
+
+
+def run(saver: str, place: Place, turns: int, seen: Seen) -> None:
+    """One whole conversation, and what it is kept for."""
+    work = conversation(turns + 1)
+    with opened(saver, str(place.folder), place.url) as graph:
+        start = time.perf_counter()
+        for turn in work[:turns]:
+            graph.turn(turn)
+        seen.total = min(seen.total, time.perf_counter() - start)
+    seen.size = place.size()
+    with opened(saver, str(place.folder), place.url) as graph:
+        seen.get_tuple = min(seen.get_tuple, fastest(graph, turns * 3))
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", RESUME, saver, str(place.folder), place.url, str(turns)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    seen.resume = min(seen.resume, json.loads(done.stdout)["seconds"])
+
+
+def fastest(graph: Graph, expected: int) -> float:
+    """Seconds of one get_tuple of the latest, the fastest of some."""
+    best = float("inf")
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        found = graph.latest()
+        best = min(best, time.perf_counter() - start)
+        if len(found) != expected:
+            raise SystemExit(f"{len(found)} messages, not {expected}")
+    return best
+
+
+def resume(saver: str, folder: str, url: str, turns: str) -> None:
+    """In a new process: go on with the thread for one turn; prints the seconds it took."""
+    turn = conversation(int(turns) + 1)[-1]
+    start = time.perf_counter()
+    with opened(saver, folder, url) as graph:
+        graph.turn(turn)
+        count = len(graph.latest())
+    spent = time.perf_counter() - start
+    if count != (int(turns) + 1) * 3:
+        raise SystemExit(f"the thread has {count} messages")
+    print(json.dumps({"seconds": spent}))
+
+
+def rows_of(database: str, peer: str, seen: dict[str, Seen]) -> list[Row]:
+    """What the peer needs over what we need."""
+    theirs, ours = seen[peer], seen[f"{OURS}, {database}"]
+    found = []
+    for question, unit, scale, target, value in (
+        ("total", "s", 1.0, FASTER, "total"),
+        ("bytes", "MB", 1 / MEGA, SMALLER, "size"),
+        ("get_tuple, opened anew", "ms", MILLI, NO_SLOWER, "get_tuple"),
+        ("a turn in a new process", "ms", MILLI, None, "resume"),
+    ):
+        wanted = target if peer == "SqliteSaver" else None
+        row = Row(f"{peer}: {question}", unit, target=wanted)
+        row.offer("peer", getattr(theirs, value) * scale)
+        row.offer(OURS, getattr(ours, value) * scale)
+        found.append(row)
+    return found
+
+
+def main() -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--smoke", action="store_true", help="a few turns")
+    parser.add_argument("--only", help="one database: sqlite or postgresql")
+    options = parser.parse_args()
+    turns, rounds = (4, 1) if options.smoke else (500, 2)
+    rng = random.Random(7)
+    names = [
+        name
+        for name, each in SAVERS.items()
+        if options.only in (None, each.database) and each.is_there()
+    ]
+    seen = {name: Seen() for name in names}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-")))
+        databases = postgres(stack, folder, names)
+        for number in range(rounds):
+            for name in shuffled(names, rng):
+                progress(f"round {number + 1} of {rounds}: {name}")
+                place = folder / f"{number}-{names.index(name)}"
+                place.mkdir()
+                url = databases() if SAVERS[name].database == "postgresql" else ""
+                run(name, Place(place, url), turns, seen[name])
+    rows: list[Row] = []
+    for name in names:
+        if not name.startswith(OURS):
+            rows += rows_of(SAVERS[name].database, name, seen)
+    print(table(f"{turns} turns of a graph", rows, "peer", [OURS]))
+    if not options.smoke:
+        keep("langgraph", rows, turns=turns)
+
+
+def postgres(stack: ExitStack, folder: Path, names: list[str]) -> Callable[[], str]:
+    """What makes a new database each time it is called, on a server that is started if needed."""
+    if not any(SAVERS[name].database == "postgresql" for name in names):
+        return str
+    data = folder / "postgres"
+    data.mkdir()
+    server = stack.enter_context(PostgresServer(data))
+
+    def new_database() -> str:
+        name = f"bench_{next(numbers)}"
+        server.execute(f"CREATE DATABASE {name}")
+        return str(server.url(name))
+
+    numbers = itertools.count()
+    return new_database
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+// The small things around the page: the side list as a drawer on a phone, and the skip link.
+
+import { byId } from "./dom.js";
+
+function setOpen(isOpen) {
+  document.body.classList.toggle("drawer-open", isOpen);
+  byId("drawer").setAttribute("aria-expanded", String(isOpen));
+}
+
+export const closeDrawer = () => setOpen(false);
+
+byId("drawer").addEventListener("click", () => {
+  const isOpen = byId("drawer").getAttribute("aria-expanded") !== "true";
+  setOpen(isOpen);
+  if (isOpen) byId("side").querySelector("input")?.focus();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || !document.body.classList.contains("drawer-open")) return;
+  closeDrawer();
+  byId("drawer").focus();
+});
+byId("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the hash is the address of what is looked at
+  byId("main").focus();
+});

@@ -1,0 +1,148 @@
+"""Graphs that talk, fail, wait and fan out, without a model behind them."""
+
+from __future__ import annotations
+
+import operator
+from typing import Annotated, Any, TypedDict
+
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.channels.delta import DeltaChannel
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import Send, interrupt
+
+
+def at(thread_id="t", **more):
+    """The config of a thread, or of a checkpoint of it."""
+    return {"configurable": {"thread_id": thread_id, **more}}
+
+
+class Steps(TypedDict):
+    """What the nodes below add to."""
+
+    log: Annotated[list[Any], operator.add]
+
+
+def chain(state, *nodes):
+    """A graph of nodes that run one after the other; a node is a function, named as it is."""
+    builder = StateGraph(state)
+    before = START
+    for node in nodes:
+        name = getattr(node, "__name__", None) or node.name
+        builder.add_node(name, node)
+        builder.add_edge(before, name)
+        before = name
+    builder.add_edge(before, END)
+    return builder
+
+
+def one(state):
+    return {"log": ["one"]}
+
+
+def asking(state):
+    return {"log": [f"answer {interrupt('really?')}"]}
+
+
+def two(state):
+    return {"log": ["two"]}
+
+
+def stepping(checkpointer, **options):
+    """Two steps with a question between them."""
+    return chain(Steps, one, asking, two).compile(checkpointer=checkpointer, **options)
+
+
+# ------------------------------------------------------------------------------- conversations
+
+
+def tables(day):
+    """The tool."""
+    return f"two tables on {day}"
+
+
+class Waiter:
+    """A scripted model: it asks the tool, then answers with what that said."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def model(self, state):
+        self.calls += 1
+        last = state["messages"][-1]
+        if isinstance(last, ToolMessage):
+            return {"messages": [AIMessage(f"There are {last.content}.", id=f"a{last.id}")]}
+        call = {"name": "tables", "args": {"day": last.content}, "id": f"call-{last.id}"}
+        return {"messages": [AIMessage("", tool_calls=[call], id=f"c{last.id}")]}
+
+    def tool(self, state):
+        (call,) = state["messages"][-1].tool_calls
+        answer = tables(**call["args"])
+        return {"messages": [ToolMessage(answer, tool_call_id=call["id"], id=f"r{call['id']}")]}
+
+
+def onward(state):
+    """Where to go after the model has spoken."""
+    return "tool" if state["messages"][-1].tool_calls else END
+
+
+class Talk(MessagesState):
+    """A conversation, and what else the agent knows."""
+
+    plan: dict[str, Any]
+
+
+def talking(checkpointer, waiter=None, state=Talk):
+    """An agent with a tool."""
+    waiter = waiter or Waiter()
+    builder = StateGraph(state)
+    builder.add_node("model", waiter.model)
+    builder.add_node("tool", waiter.tool)
+    builder.add_edge(START, "model")
+    builder.add_conditional_edges("model", onward, ["tool", END])
+    builder.add_edge("tool", "model")
+    return builder.compile(checkpointer=checkpointer)
+
+
+def said(words, id_):
+    """What a user says."""
+    return {"messages": [HumanMessage(words, id=id_)]}
+
+
+# ------------------------------------------------------------------------------- delta channels
+
+
+def joined(items, writes):
+    """What a delta channel folds."""
+    return [*items, *(item for write in writes for item in write)]
+
+
+def deltas(checkpointer, frequency=100):
+    """A graph whose list is kept as what was added to it."""
+
+    class Delta(TypedDict):
+        log: Annotated[list[Any], DeltaChannel(joined, snapshot_frequency=frequency)]
+
+    return chain(Delta, one, two).compile(checkpointer=checkpointer)
+
+
+# ------------------------------------------------------------------------------------- fan-out
+
+
+class Spread(TypedDict):
+    """Work that is handed out, and what came of it."""
+
+    work: list[Any]
+    done: Annotated[list[Any], operator.add]
+
+
+def spreading(checkpointer, worker):
+    """A task for each piece of work, all at once."""
+    builder = StateGraph(Spread)
+    builder.add_node("plan", lambda state: {})
+    builder.add_node("worker", worker)
+    builder.add_edge(START, "plan")
+    builder.add_conditional_edges(
+        "plan", lambda state: [Send("worker", piece) for piece in state["work"]], ["worker"]
+    )
+    builder.add_edge("worker", END)
+    return builder.compile(checkpointer=checkpointer)

@@ -1,0 +1,76 @@
+"""States that were looked at a moment ago."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import NotFoundError, RetentionPolicy, Session, SnapshotArchive
+from holdfast.server import remembered
+from holdfast.server.remembered import Moments
+from loops import in_loop
+from watched import HERE, Watched
+
+
+async def recorded(store, count=5):
+    session = await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
+    for number in range(count):
+        session.set("n", number)
+        await session.save()
+    return session
+
+
+@in_loop
+async def test_a_state_is_loaded_once_and_its_session_is_looked_at_again():
+    store = Watched()
+    await recorded(store)
+    moments = Moments(SnapshotArchive(store))
+    first = await moments.at(HERE, "3")
+    store.forget()
+    assert await moments.at(HERE, "3") is first
+    assert store.read == [HERE.manifest]
+    assert first.state.get("state", "n") == 1
+    assert (await moments.at(HERE, "now")).position.seq == 6
+
+
+@in_loop
+async def test_a_session_that_was_begun_again_is_another_one():
+    store = Watched()
+    await recorded(store)
+    archive = SnapshotArchive(store)
+    moments = Moments(archive)
+    await moments.at(HERE, "3")
+    await archive.delete_session(session_id=HERE.session_id)
+    session = await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
+    session.set("n", "another")
+    session.set("m", 1)
+    await session.commit()
+    assert (await moments.at(HERE, "3")).state.get("state", "n") == "another"
+
+
+@in_loop
+async def test_what_was_pruned_is_not_remembered():
+    store = Watched()
+    await recorded(store)
+    archive = SnapshotArchive(store)
+    moments = Moments(archive)
+    await moments.at(HERE, "3")
+    await archive.prune(location=HERE, policy=RetentionPolicy(last=1))
+    with pytest.raises(NotFoundError, match="were pruned"):
+        await moments.at(HERE, "3")
+    with pytest.raises(NotFoundError, match="were pruned"):
+        await moments.at(HERE, "0")
+
+
+@in_loop
+async def test_what_is_remembered_is_bounded_by_number_and_size(monkeypatch):
+    store = Watched()
+    await recorded(store, 20)
+    moments = Moments(SnapshotArchive(store))
+    monkeypatch.setattr(remembered, "MOST", 4)
+    for seq in range(1, 21):
+        await moments.at(HERE, str(seq))
+    assert [key[2] for key in moments._known] == [17, 18, 19, 20]
+    monkeypatch.setattr(remembered, "MOST_BYTES", 1)
+    await moments.at(HERE, "5")
+    assert moments._known == {}
+    assert moments._bytes == 0

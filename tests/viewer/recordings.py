@@ -1,0 +1,237 @@
+"""Sessions to look at: one as agents make them, one that is long, one that means harm."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import holdfast
+from holdfast import BlockingSession
+from holdfast.sessions.portal import portal
+
+AGENT = "research-bot"
+SESSION = "ses_market_report"
+FORK = "ses_what_if"
+LONG_AGENT = "load-bot"
+LONG = "ses_10000_events"
+CROWDED = "ses_many_snapshots"
+PRUNED_AGENT = "old-bot"
+SEVERAL = "team"
+
+SCRIPT = "<script>window.hacked=1</script>"
+IMAGE = '"><img src=x onerror=window.hacked=1>'
+LINK = "javascript:window.hacked=1"
+HOSTILE_AGENT = f"agent/{IMAGE}"
+HOSTILE_SESSION = f"ses {SCRIPT}/ä 😀 100%?#&=+;{LINK}"
+
+LONG_TEXT = "\n".join(
+    f"{n:>3}. The {n}th finding, with its source and its date." for n in range(60)
+)
+
+PRICES = (
+    """{"rows": [{"vendor": "Aldane", "eur": 41.2}, {"vendor": "Brixen", "eur": 38.9}], "n": 2}"""
+)
+
+
+def recorded(state_store, pause: float = 0) -> None:
+    """A session with messages of every shape, values, snapshots and a fork.
+
+    With a ``pause`` between its steps it looks in a plot as those of real agents do.
+    """
+    with BlockingSession.open(state_store, agent_id=AGENT, session_id=SESSION) as session:
+        session.status = "running"
+        session.add_message("system", "You compare market reports and cite what you use.")
+        session.add_message(
+            "user", "Compare the two reports on battery prices and tell me what changed."
+        )
+        session.set(
+            "plan",
+            {
+                "steps": [
+                    {"what": "find both reports", "done": False},
+                    {"what": "compare prices", "done": False},
+                    {"what": "write a summary", "done": False},
+                ],
+                "budget": {"tokens": 20_000, "eur": Decimal("1.50")},
+            },
+        )
+        time.sleep(pause * 1)
+        session.record("llm.called", {"model": "large-1", "input_tokens": 412, "output_tokens": 96})
+        session.add_message(
+            "assistant",
+            "I will look for both reports first.",
+            tool_calls=[
+                call("call_1", "search_reports", '{"query": "battery prices 2025", "limit": 5}'),
+                call("call_2", "search_reports", '{"query": "battery prices 2026", "limit": 5}'),
+            ],
+        )
+        session.record("tool.called", {"tool": "search_reports", "call": "call_1"})
+        time.sleep(pause * 2)
+        session.add_message("tool", PRICES, tool_call_id="call_1")
+        session.add_message("tool", '{"rows": [], "n": 0}', tool_call_id="call_2")
+        session.set("sources", ["aldane-2025.pdf", "brixen-2025.pdf"])
+        first = session.save(tags={"step": "searched"})
+        time.sleep(pause * 1)
+        plan = session.get("plan")
+        plan["steps"][0]["done"] = True
+        plan["budget"]["tokens"] = 17_900
+        plan["note"] = "second search was empty"
+        session.set("plan", plan)
+        session.set("draft", "to be removed")
+        session.append_message(
+            {
+                "role": "assistant",
+                "content": [
+                    {
+                        "type": "thinking",
+                        "thinking": "The second search found nothing: read the file.",
+                    },
+                    {"type": "text", "text": "The 2026 report is not indexed. I read it directly."},
+                    {
+                        "type": "tool_use",
+                        "id": "toolu_7",
+                        "name": "read_file",
+                        "input": {"path": "reports/2026.pdf", "pages": [1, 2, 3]},
+                    },
+                ],
+            }
+        )
+        time.sleep(pause * 4)
+        session.append_message(
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "toolu_7", "content": LONG_TEXT}
+                ],
+            }
+        )
+        session.delete("draft")
+        time.sleep(pause * 1)
+        session.record(
+            "memory.written",
+            {"about": "vendors"},
+            changes={
+                "set": [
+                    ("memory", "vendors", {"Aldane": 0.82, "Brixen": 0.74}),
+                    ("memory", "seen", datetime(2026, 3, 1, 9, 30, tzinfo=UTC)),
+                ],
+                "delete": [],
+            },
+        )
+        session.append_message(
+            {"kind": "handoff", "to": "writer-bot", "because": ["summary", "tone"]}
+        )
+        session.set("prices", {str(year): year / 10 for year in range(1900, 2150)})
+        time.sleep(pause * 1)
+        session.save(tags={"step": "read", "env": "production"})
+        session.add_message(
+            "assistant",
+            "Prices fell by 5.6 % between the two reports. Brixen is cheaper than Aldane in both; "
+            "the gap narrowed from 2.30 to 1.10 EUR.",
+        )
+        time.sleep(pause * 3)
+        session.add_message("user", "Good. Send the summary to the team.")
+        session.add_message(
+            "assistant",
+            None,
+            tool_calls=[call("call_9", "send_mail", '{"to": "team@example.org"}')],
+        )
+        time.sleep(pause * 2)
+        session.status = "waiting"
+        session.save(tags={"step": "before sending"})
+        session.fork(FORK, at=first.snapshot_id).close()
+
+
+def call(call_id: str, name: str, arguments: str) -> dict:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def hostile(state_store) -> None:
+    """Markup and scripts wherever a text can be."""
+    with BlockingSession.open(
+        state_store, agent_id=HOSTILE_AGENT, session_id=HOSTILE_SESSION
+    ) as session:
+        session.add_message("user", SCRIPT + IMAGE)
+        session.add_message(IMAGE, LINK, name=SCRIPT, **{IMAGE: SCRIPT})
+        session.append_message({SCRIPT: IMAGE})
+        session.add_message("assistant", IMAGE, tool_calls=[call(IMAGE, SCRIPT, SCRIPT)])
+        session.add_message("tool", SCRIPT, tool_call_id=IMAGE)
+        session.set(IMAGE, {SCRIPT: [IMAGE, LINK], "__proto__": SCRIPT})
+        session.record(
+            SCRIPT, {IMAGE: SCRIPT}, changes={"set": [(SCRIPT, IMAGE, LINK)], "delete": []}
+        )
+        session.save(tags={IMAGE: SCRIPT})
+        session.set(IMAGE, {SCRIPT: [IMAGE], "constructor": IMAGE})
+
+
+def long(state_store) -> None:
+    """Ten thousand events, nine thousand of them messages."""
+    with BlockingSession.open(state_store, agent_id=LONG_AGENT, session_id=LONG) as session:
+        for number in range(1, 9000):  # with session.started and the status 10,000 events
+            session.add_message("user" if number % 2 else "assistant", f"message number {number}")
+            if number % 9 == 0:
+                session.set("counter", {"at": number})
+            if number % 1500 == 0:
+                session.save(tags={"at": str(number)})
+        session.status = "completed"
+
+
+def crowded(state_store) -> None:
+    """More snapshots than can be told apart on a line."""
+    with BlockingSession.open(state_store, agent_id=LONG_AGENT, session_id=CROWDED) as session:
+        for number in range(120):
+            session.set("turn", number)
+            session.save(tags={"turn": str(number)})
+
+
+def pruned(state_store) -> None:
+    """A session of which the newest snapshot is kept, and of which little happened after it."""
+    with BlockingSession.open(state_store, agent_id=PRUNED_AGENT, session_id="ses_all") as session:
+        for number in range(6):
+            session.set("turn", number)
+            session.save()
+        prune(session)
+    with BlockingSession.open(state_store, agent_id=PRUNED_AGENT, session_id="ses_most") as session:
+        for number in range(6):
+            session.set("turn", number)
+            session.save()
+        prune(session)
+        session.add_message("user", "still here")
+        session.set("turn", 7)
+
+
+def prune(session: BlockingSession) -> None:
+    archive = holdfast.SnapshotArchive(session.state_store)
+    policy = holdfast.RetentionPolicy(last=1)
+    portal().call(archive.prune(location=session.location, policy=policy))
+
+
+def several(state_store) -> None:
+    """One conversation of two agents."""
+    with BlockingSession.open(
+        state_store, agent_id=SEVERAL, session_id="ses_team", scope="multi_agent"
+    ) as session:
+        session.agent("planner").add_message("assistant", "We do the summary first.")
+        session.agent("writer").add_message("assistant", "Done.")
+        session.agent("writer").set("words", 412)
+
+
+def many_agents(state_store) -> None:
+    """More agents and sessions than one page has."""
+    for number in range(60):
+        with BlockingSession.open(
+            state_store, agent_id=f"crowd-{number:03}", session_id=f"s-{number}"
+        ):
+            pass
+    for number in range(55):
+        with BlockingSession.open(state_store, agent_id="busy", session_id=f"run-{number:03}"):
+            pass
+
+
+def store_with(*writers) -> holdfast.StateStore:
+    """A store in memory, which the server and the test share, with these recordings in it."""
+    state_store = holdfast.open_state_store("memory:")
+    for write in writers:
+        write(state_store)
+    return state_store
