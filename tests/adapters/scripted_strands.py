@@ -52,8 +52,10 @@ def tables(day: str) -> str:
 
 
 def waiter(storage, *answers, session_id="ses", **options):
-    """An agent whose session is in a storage."""
-    manager = SnapshotSessionManager(session_id, storage=storage, **options)
+    """An agent whose session is in a storage, or that has none."""
+    manager = None
+    if storage is not None:
+        manager = SnapshotSessionManager(session_id, storage=storage, **options)
     return Agent(
         model=ScriptedModel(*answers),
         agent_id="waiter",

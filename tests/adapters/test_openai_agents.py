@@ -24,6 +24,7 @@ from holdfast import (
     NotFoundError,
     Session,
     SnapshotManager,
+    StateStoreError,
     UnsupportedValueError,
     open_state_store,
 )
@@ -219,6 +220,17 @@ async def test_a_write_that_fails_leaves_all_of_it_or_nothing(kind, done):
         assert await session.get_items() == left
         await session.add_items(ITEMS[:1])
         assert await session.get_items() == [*left, ITEMS[0]]
+
+
+@in_loop
+async def test_a_store_that_fails_is_told_by_reading_too():
+    store = MemoryStateStore()
+    session = HoldfastSession("ses", store, agent_id="waiter")
+    assert repr(session) == "<HoldfastSession ses of waiter>"
+    await session.add_items(ITEMS)
+    await store.close()
+    with pytest.raises(StateStoreError, match="closed"):
+        await session.get_items()
 
 
 # ------------------------------------------------------------------------------------ moments

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -15,22 +12,13 @@ pytest.importorskip("strands")
 
 from hypothesis import given
 from hypothesis import strategies as st
-from strands.multiagent import GraphBuilder
-from strands.session import SnapshotSessionManager
 from strands.storage import InMemoryStorage, Storage
 from strands.types.exceptions import StorageError
 
-from adapters.scripted_strands import waiter
 from faults import RAISED, WAYS, Fault, FaultyStateStore
-from holdfast import (
-    BlockingSession,
-    Catalog,
-    NotFoundError,
-    Session,
-    SnapshotManager,
-    open_state_store,
-)
+from holdfast import Session, SnapshotArchive, open_state_store
 from holdfast.adapters.strands import HoldfastStorage
+from holdfast.log import timeline
 from holdfast.stores.memory import MemoryStateStore
 from loops import done, in_loop
 
@@ -38,7 +26,6 @@ FOLDER = "session/ses/scopes/agent/waiter/snapshots/"
 LATEST = f"{FOLDER}snapshot_latest.json"
 IDS = [f"01a1df16-9e31-704e-8a58-efa1ae681b{n:02}" for n in range(3)]
 KEPT = [f"{FOLDER}immutable_history/snapshot_{each}.json" for each in IDS]
-CALL = ("tables", "call_1", {"day": "monday"})
 
 
 def blob(*messages, at="2026-11-15T12:00:00Z", **state):
@@ -47,14 +34,6 @@ def blob(*messages, at="2026-11-15T12:00:00Z", **state):
     data = {"messages": content, "state": state, "model_state": {}, "system_prompt": "Ja ☃"}
     tree = {"scope": "agent", "schema_version": "1.0", "created_at": at, "data": data}
     return json.dumps({**tree, "app_data": {}}, ensure_ascii=False).encode()
-
-
-def always(**_):
-    return True
-
-
-def texts(agent):
-    return [part["text"] for each in agent.messages for part in each["content"] if "text" in part]
 
 
 # ----------------------------------------------------------------------------------- the storage
@@ -156,6 +135,24 @@ async def test_a_conversation_that_grows_writes_what_is_new():
     assert len((await store.get(segment)).value) < 2500
 
 
+@in_loop
+async def test_a_conversation_that_is_cut_at_its_beginning_writes_what_is_new():
+    store = MemoryStateStore()
+    storage = HoldfastStorage(store)
+    words = [f"message number {n} of a long talk" for n in range(500)]
+    for start in range(0, 60, 3):
+        data = blob(*words[start : start + 100])
+        before = {key async for key in store.list() if "/log/" in key}
+        await storage.write(LATEST, data)
+        assert await HoldfastStorage(store).read(LATEST) == data
+        added = [key async for key in store.list() if "/log/" in key and key not in before]
+        (segment,) = added
+        assert start == 0 or len((await store.get(segment)).value) < 2500
+    edited = blob("something else", *words[58:157])
+    await storage.write(LATEST, edited)
+    assert await HoldfastStorage(store).read(LATEST) == edited
+
+
 @pytest.mark.parametrize("key", ["", "/", "a/../b", "a\\b"])
 @in_loop
 async def test_a_key_that_strands_refuses_is_refused(key):
@@ -219,224 +216,62 @@ async def test_it_is_searched_by_words_as_any_storage_of_strands():
     assert [found.key for found in await storage.search("soup")] == ["notes/menu"]
 
 
-# ------------------------------------------------------------------------------------- an agent
-
-
-def test_an_agent_resumes_on_every_backend(new_state_store):
-    store = new_state_store()
-    agent = waiter(HoldfastStorage(store), CALL, "Two tables", snapshot_trigger=always)
-    agent.state.set("guests", 2)
-    agent("A table?")
-    resumed = waiter(HoldfastStorage(store), "You are welcome")
-    assert resumed.messages == agent.messages
-    assert resumed.state.get() == {"guests": 2}
-    resumed("Thanks")
-    assert texts(waiter(HoldfastStorage(store))) == [
-        "A table?",
-        "Two tables",
-        "Thanks",
-        "You are welcome",
-    ]
-    done(store.close())
+# ----------------------------------------------------------------------------- other writers
 
 
 @in_loop
-async def test_it_is_a_session_of_holdfast():
+async def test_of_writers_at_the_same_time_the_last_one_counts_and_nothing_is_damaged(tmp_path):
+    async with open_state_store(f"sqlite:///{tmp_path}/state.db") as store:
+        storages = [HoldfastStorage(store) for _ in range(4)]
+
+        async def work(number):
+            for turn in range(4):
+                key = KEPT[0].replace("b00", f"{number}{turn:02}")
+                await storages[number].write(key, blob(*"abc"[:turn], n=number))
+            await storages[number].write(LATEST, blob("z", n=number))
+
+        await asyncio.gather(*map(work, range(4)))
+        assert await storages[0].read(LATEST) in [blob("z", n=number) for number in range(4)]
+        assert len(await storages[0].list(FOLDER)) == 17
+        session = await Session.open(store, agent_id="waiter", session_id="ses")
+        assert (await session.verify()).ok
+
+
+@in_loop
+async def test_a_session_that_another_deleted_begins_anew():
     store = MemoryStateStore()
-    agent = waiter(HoldfastStorage(store), CALL, "Two tables")
-    agent.state.set("guests", 2)
-    await agent.invoke_async("A table?")
-    assert await Catalog(store).agents() == ["waiter"]
-    session = await Session.open(store, agent_id="waiter", session_id="ses", must_exist=True)
-    assert session.messages == agent.messages
-    assert session.state == {"guests": 2}
-    assert session.unfinished == []
-    assert (await session.verify()).ok
-
-
-@in_loop
-async def test_its_document_has_messages_and_values():
-    storage = HoldfastStorage(MemoryStateStore())
-    agent = waiter(storage, "Welcome", CALL, "Two", snapshot_trigger=always)
-    agent.state.set("guests", 2)
-    await agent.invoke_async("Hello")
-    (first,) = await agent._session_manager.list_snapshot_ids(agent)
-    await agent.invoke_async("A table?")
-    now = await storage.document("ses", "waiter")
-    then = await storage.document("ses", "waiter", snapshot_id=first)
-    assert now.state.messages == agent.messages
-    assert (len(then.state.messages), then.state.values) == (2, {"guests": 2})
-    assert now.events[0].type == "session.started"
-    with pytest.raises(NotFoundError):
-        await storage.document("ses", "cook")
-
-
-@in_loop
-async def test_strands_travels_back_in_time_through_its_own_history():
-    storage = HoldfastStorage(MemoryStateStore())
-    agent = waiter(storage, "one", "two", "three", snapshot_trigger=always)
-    manager = agent._session_manager
-    for word in ("1", "2", "3"):
-        await agent.invoke_async(word)
-    ids = await manager.list_snapshot_ids(agent)
-    assert len(ids) == 3
-    assert await manager.list_snapshot_ids(agent, limit=1, start_after=ids[0]) == ids[1:2]
-    assert await manager.restore_snapshot(agent, snapshot_id=ids[0])
-    assert texts(agent) == ["1", "one"]
-    assert await manager.restore_snapshot(agent)
-    assert texts(agent) == ["1", "one", "2", "two", "3", "three"]
-
-
-@in_loop
-async def test_a_checkpoint_alone_does_not_move_the_latest():
-    storage = HoldfastStorage(MemoryStateStore())
-    agent = waiter(storage, "one", "two", save_latest_on="trigger")
-    await agent.invoke_async("1")
-    checkpoint = await agent._session_manager.save_snapshot(agent, is_latest=False)
-    assert texts(waiter(storage)) == []
-    await agent._session_manager.save_snapshot(agent, is_latest=True)
-    await agent.invoke_async("2")
-    later = await agent._session_manager.save_snapshot(agent, is_latest=False)
-    assert texts(waiter(storage)) == ["1", "one"]
-    assert await agent._session_manager.list_snapshot_ids(agent) == [checkpoint, later]
-
-
-def test_a_restore_by_holdfast_is_where_the_agent_resumes():
-    store = MemoryStateStore()
-    agent = waiter(HoldfastStorage(store), "one", "two", snapshot_trigger=always)
-    agent("1")
-    agent("2")
-    (first, _) = done(agent._session_manager.list_snapshot_ids(agent))
-    session = BlockingSession.open(store, agent_id="waiter", session_id="ses")
-    session.restore(first)
-    resumed = waiter(HoldfastStorage(store), "other")
-    assert texts(resumed) == ["1", "one"]
-    resumed("3")
-    assert texts(waiter(HoldfastStorage(store))) == ["1", "one", "3", "other"]
-    saved = session.save()
-    assert done(HoldfastStorage(store).read(KEPT[0].replace(IDS[0], saved.snapshot_id)))
-    assert session.verify().ok
-
-
-def test_a_fork_at_a_checkpoint_is_another_session_of_strands():
-    store = MemoryStateStore()
-    agent = waiter(HoldfastStorage(store), "one", "two", snapshot_trigger=always)
-    agent("1")
-    agent("2")
-    (first, _) = done(agent._session_manager.list_snapshot_ids(agent))
-    session = BlockingSession.open(store, agent_id="waiter", session_id="ses")
-    session.fork("ses_2", at=first)
-    fork = waiter(HoldfastStorage(store), "three", session_id="ses_2")
-    assert texts(fork) == ["1", "one"]
-    fork("3")
-    assert texts(waiter(HoldfastStorage(store), session_id="ses_2")) == ["1", "one", "3", "three"]
-    assert texts(waiter(HoldfastStorage(store))) == ["1", "one", "2", "two"]
-
-
-@in_loop
-async def test_a_document_of_any_moment_is_imported_elsewhere_and_resumed():
-    here, there = MemoryStateStore(), MemoryStateStore()
-    agent = waiter(HoldfastStorage(here), "one", "two", snapshot_trigger=always)
-    await agent.invoke_async("1")
-    await agent.invoke_async("2")
-    (first, _) = await agent._session_manager.list_snapshot_ids(agent)
-    now = await HoldfastStorage(here).document("ses", "waiter")
-    then = await HoldfastStorage(here).document("ses", "waiter", snapshot_id=first)
-    manager = SnapshotManager(there)
-    await manager.import_session(manager.from_dict(now.to_dict()), session_id="now")
-    await manager.import_session(manager.from_dict(then.to_dict()), session_id="then")
-    storage = HoldfastStorage(there)
-    assert texts(waiter(storage, session_id="now")) == ["1", "one", "2", "two"]
-    assert texts(waiter(storage, session_id="then")) == ["1", "one"]
-    added = now.snapshot.diff(then.snapshot)["added"]
-    assert added == [("messages", "000000000002"), ("messages", "000000000003")]
-
-
-@in_loop
-async def test_a_deleted_session_leaves_nothing_behind_and_others_alone():
-    store = MemoryStateStore()
-    other = await Session.open(store, agent_id="other", session_id="apart")
-    other.set("x", 1)
-    await other.commit()
-    before = [key async for key in store.list()]
     storage = HoldfastStorage(store)
-    agent = waiter(storage, "one", "two", snapshot_trigger=always)
-    await agent.invoke_async("1")
-    await agent.invoke_async("2")
-    await storage.write("context/ses/1", b"stash")
-    await SnapshotSessionManager("ses", storage=storage).delete_session()
-    assert [key async for key in store.list()] == before
-    assert texts(waiter(storage)) == []
+    await storage.write(LATEST, blob("old"))
+    await SnapshotArchive(store).delete_session(session_id="ses")
+    assert await storage.read(LATEST) is None
+    await storage.write(KEPT[0], blob("new"))
+    assert await HoldfastStorage(store).list("") == [KEPT[0]]
 
 
 @in_loop
-async def test_what_another_agent_has_in_the_session_stays_when_strands_deletes_it():
+async def test_the_latest_is_found_behind_keyframes_and_among_many_sessions(monkeypatch):
+    monkeypatch.setattr(timeline, "MOST_SEGMENTS", 1)
+    storage = HoldfastStorage(store := MemoryStateStore())
+    for number in range(10):
+        folder = FOLDER.replace("/ses/", f"/ses{number}/")
+        await storage.write(f"{folder}snapshot_latest.json", blob("one", n=number))
+        await storage.write(f"{folder}immutable_history/snapshot_{IDS[0]}.json", blob("1", "2"))
+    for number in range(10):
+        key = LATEST.replace("/ses/", f"/ses{number}/")
+        for each in (storage, HoldfastStorage(store)):
+            assert await each.read(key) == blob("one", n=number)
+    assert len(await storage.list("session/")) == 20
+
+
+@in_loop
+async def test_a_checkpoint_after_a_restore_does_not_move_what_was_restored():
     store = MemoryStateStore()
-    other = await Session.open(store, agent_id="other", session_id="ses")
-    other.record("noted", changes={"set": [("notes", "n", 1)], "delete": []})
-    await other.commit()
     storage = HoldfastStorage(store)
-    await waiter(storage, "one").invoke_async("1")
-    await SnapshotSessionManager("ses", storage=storage).delete_session()
-    assert await storage.list("") == []
-    await other.reload()
-    assert other.snapshot().get("notes", "n") == 1
-
-
-@in_loop
-async def test_an_orchestrator_resumes_as_a_session_of_several_agents():
-    store = MemoryStateStore()
-
-    def graph(*answers):
-        node = waiter(None, *answers)
-        node._session_manager = None
-        builder = GraphBuilder()
-        builder.add_node(node, "cook")
-        builder.set_graph_id("kitchen")
-        builder.set_max_node_executions(5)
-        manager = SnapshotSessionManager("ses", storage=HoldfastStorage(store))
-        builder.set_session_manager(manager)
-        return builder.build()
-
-    await graph("soup").invoke_async("What is there?")
-    (key,) = await HoldfastStorage(store).list("session/ses/scopes/multiAgent/")
-    assert key.endswith("/snapshots/snapshot_latest.json")
-    (location,) = await Catalog(store).locations("ses")
-    assert location.scope == "multi_agent"
-    await graph("soup").invoke_async("Again")
-
-
-# -------------------------------------------------------------------------------- after a crash
-
-CRASHING = """
-import asyncio, os, sys
-import holdfast
-from adapters.scripted_strands import waiter
-from holdfast.adapters.strands import HoldfastStorage
-
-storage = HoldfastStorage(holdfast.open_state_store(sys.argv[1]))
-agent = waiter(storage, "Welcome", save_latest_on="message")
-agent.state.set("guests", 2)
-agent("Hello")
-agent.model.stream = lambda *rest, **more: os._exit(137)
-agent("A table?")
-"""
-
-
-@pytest.mark.parametrize("scheme", ["sqlite:///", "file://"])
-def test_a_new_process_goes_on_where_a_dead_one_stopped(tmp_path, scheme):
-    url = f"{scheme}{tmp_path / 'state'}"
-    ended = subprocess.run(
-        [sys.executable, "-c", CRASHING, url],
-        env={"PYTHONPATH": ":".join([str(Path(__file__).parent.parent), *sys.path]), "PATH": ""},
-        check=False,
-        capture_output=True,
-    )
-    assert ended.returncode == 137, ended.stderr.decode()
-    store = open_state_store(url)
-    agent = waiter(HoldfastStorage(store), "Two")
-    assert texts(agent) == ["Hello", "Welcome", "A table?"]
-    assert agent.state.get() == {"guests": 2}
-    agent("Are you there?")
-    assert done(SnapshotManager(store).export_session("waiter")).state.messages == agent.messages
-    done(store.close())
+    await storage.write(KEPT[0], blob("one"))
+    await storage.write(LATEST, blob("one", "two"))
+    session = await Session.open(store, agent_id="waiter", session_id="ses")
+    await session.restore(IDS[0])
+    await storage.write(KEPT[1], blob("one", "three"))
+    assert await storage.read(LATEST) == blob("one")
+    await storage.delete(KEPT[1])
+    assert await HoldfastStorage(store).read(LATEST) == blob("one")

@@ -84,7 +84,7 @@ def test_a_snapshot_of_strands_becomes_a_session_with_its_history(run):
 def test_all_threads_of_a_database_become_sessions(run, database, tmp_path):
     ran = run("state", "import", "checkpoints.sqlite", *NEW)
     assert (ran.code, ran.err) == (0, "")
-    assert [line.split(": ")[1] for line in ran.out.splitlines()[::2]] == [
+    assert [line.split(": ")[1] for line in ran.out.splitlines()[::3]] == [
         "imported/t1",
         "imported/waiting",
     ]
@@ -98,6 +98,27 @@ def test_one_thread_of_a_database_becomes_a_session(run, database):
     assert ran.out.splitlines()[0].endswith("became a new session: imported/x")
     assert json.loads(run("state", "list", "--format", "json", *NEW).out)["items"] != []
     run("state", "show", "waiting", *NEW).failed("no session 'waiting'")
+
+
+def test_where_a_thread_came_to_rest_is_a_snapshot_to_go_back_to(run, database):
+    ran = run("state", "import", "checkpoints.sqlite", "--thread", "t1", *NEW)
+    listed = run("state", "list", "--session", "t1", "--format", "json", *NEW)
+    kept = json.loads(listed.out)["items"]
+    assert ran.out.splitlines()[2] == f"snapshots: {len(kept)} kept, one wherever it came to rest"
+    assert {each["status"] for each in kept} == {"waiting", "completed"}
+    first = kept[0]
+    assert (first["status"], first["tags"]["step"]) == ("waiting", "1")
+    assert run("state", "fork", "t1", "what-if", "--at", first["snapshot_id"], *NEW).code == 0
+    state = shown(run, "what-if")["state"]
+    assert (state["status"], len(state["messages"])) == ("waiting", 2)
+    assert run("state", "verify", *NEW).code == 0
+
+
+def test_a_session_that_was_there_gets_no_snapshots_but_that_of_the_undo(run, database):
+    for _ in range(2):
+        ran = run("state", "import", "checkpoints.sqlite", "--thread", "waiting", *NEW)
+    assert "snapshots:" not in ran.out
+    assert "to undo it:" in ran.out
 
 
 def test_the_json_of_many_is_a_list_and_that_of_one_is_not(run, database):

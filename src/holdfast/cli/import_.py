@@ -18,7 +18,8 @@ from holdfast.cli.console import (
     typed,
 )
 from holdfast.cli.references import check_file
-from holdfast.foreign.registry import read_source
+from holdfast.foreign.keeping import keep_snapshots
+from holdfast.foreign.registry import HOLDFAST, read_source
 from holdfast.foreign.source import URL, open_source
 from holdfast.sessions.importing import ImportResult
 from holdfast.sessions.manager import SnapshotManager
@@ -75,13 +76,16 @@ async def import_(
                 document, dry_run=dry_run, agent_id=agent, session_id=session
             )
             results.append(result)
+            kept = 0
+            if found.format != HOLDFAST:
+                kept = await keep_snapshots(manager, document, result)
             if format is Format.table:
-                report(result, store)
+                report(result, store, kept)
     if format is Format.json:
         print_json([asdict(each) for each in results] if found.is_list else asdict(results[0]))
 
 
-def report(result: ImportResult, store: str | None) -> None:
+def report(result: ImportResult, store: str | None, kept: int = 0) -> None:
     """The result in a sentence or two."""
     verb = "would become" if result.dry_run else "became"
     place = f"{result.agent_id}/{result.session_id}"
@@ -95,6 +99,8 @@ def report(result: ImportResult, store: str | None) -> None:
         f"entries: {len(diff['added'])} added, {len(diff['removed'])} removed, "
         f"{len(diff['changed'])} changed"
     )
+    if kept:
+        say(f"snapshots: {kept} kept, one wherever it came to rest")
     if result.undo_id is not None:
         names = (result.session_id, result.undo_id)
         undo = typed("holdfast state restore", *names, agent=result.agent_id, store=store)

@@ -118,11 +118,9 @@ def joined(items, writes):
 
 def deltas(checkpointer, frequency=100):
     """A graph whose list is kept as what was added to it."""
-
-    class Delta(TypedDict):
-        log: Annotated[list[Any], DeltaChannel(joined, snapshot_frequency=frequency)]
-
-    return chain(Delta, one, two).compile(checkpointer=checkpointer)
+    channel = DeltaChannel(joined, snapshot_frequency=frequency)
+    state = TypedDict("Delta", {"log": Annotated[list[Any], channel]})  # noqa: UP013
+    return chain(state, one, two).compile(checkpointer=checkpointer)
 
 
 # ------------------------------------------------------------------------------------- fan-out

@@ -23,6 +23,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.errors import InvalidDocumentError, UnsupportedValueError, shown
 from holdfast.values.binary import encode
+from holdfast.values.extensions import MAX_DEPTH
+from holdfast.values.lowering import NATIVE, is_plain, registered_types
 
 KIND = "langchain"
 SERIALIZED = "serialized"
@@ -39,6 +41,8 @@ TEMPLATES: dict[str, BaseMessage] = {
     "ToolMessage": ToolMessage("", tool_call_id=""),
 }
 OWN = ("role", KIND)
+CONTAINERS = (list, tuple, set, frozenset)
+UNCHANGING = frozenset((str, bool, int, float, bytes, type(None)))
 
 
 class Codec:
@@ -87,7 +91,21 @@ def is_kept(value: Any) -> bool:
         encode(value)
     except UnsupportedValueError:
         return False
-    return True
+    return is_plain(value, MAX_DEPTH) or is_exact(value)
+
+
+def is_exact(value: Any) -> bool:
+    """Whether all of a value comes back as the very types that it has.
+
+    A session keeps an enum of str as a str and a named tuple as a tuple; a graph that put one in
+    wants it back.
+    """
+    kind = type(value)
+    if kind is dict:
+        return all(map(is_exact, value)) and all(map(is_exact, value.values()))
+    if kind in CONTAINERS:
+        return all(map(is_exact, value))
+    return kind in NATIVE or kind in registered_types
 
 
 def message_data(message: BaseMessage) -> dict[str, Any] | None:
@@ -141,14 +159,14 @@ def cloned(message: BaseMessage) -> BaseMessage:
     kind = type(message)
     fields = message.__dict__.copy()
     for name, value in fields.items():
-        if value.__class__ is dict or value.__class__ is list:
-            fields[name] = deepcopy(value) if value else value.__class__()
+        if value.__class__ not in UNCHANGING:
+            fields[name] = deepcopy(value) if value or value.__class__ is not dict else {}
     clone = kind.__new__(kind)
     put = cast("Callable[[object, str, object], None]", object.__setattr__)
     put(clone, "__dict__", fields)
     put(clone, "__pydantic_fields_set__", message.__pydantic_fields_set__.copy())
-    put(clone, "__pydantic_extra__", {})
-    put(clone, "__pydantic_private__", None)
+    put(clone, "__pydantic_extra__", deepcopy(message.__pydantic_extra__ or {}))
+    put(clone, "__pydantic_private__", deepcopy(message.__pydantic_private__))
     return clone
 
 

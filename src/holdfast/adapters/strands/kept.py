@@ -23,6 +23,7 @@ from holdfast.sessions.session import NOT_LOOKED, Session
 from holdfast.snapshots import records
 from holdfast.snapshots.history import newest
 from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.records import SnapshotInfo
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Put
@@ -58,9 +59,12 @@ class KeptSession(Session):
         """Make these bytes the latest, or keep them in the history under an id."""
 
         async def change() -> None:
-            changes = changes_to(self.snapshot(), data)
-            is_moved = snapshot_id is None and await self._checkpoint() is not None
-            if any(changes.values()) or is_moved or self.is_dirty:
+            state = self.snapshot()
+            changes = changes_to(state, data)
+            is_latest = await self._checkpoint() is None
+            if snapshot_id is not None and is_latest and holds_one(state):
+                await self._note_latest()
+            if any(changes.values()) or (snapshot_id is None and not is_latest) or self.is_dirty:
                 type_ = SAVED if snapshot_id is None else CHECKPOINT
                 self._recording.record_own(type_, {"snapshot_id": snapshot_id}, changes)
             await self._write(snapshot_id)
@@ -97,6 +101,12 @@ class KeptSession(Session):
             await self._writer.write("raise", record)
             if snapshot_id is not None:
                 self._parent = snapshot_id
+
+    async def _note_latest(self) -> None:
+        """See that the record of the latest says where it is, before the log goes on without it."""
+        info = await self._latest_info()
+        if info is None or info.seq != self._recording.end.seq:
+            await self._write(None)
 
     async def forget_latest(self) -> None:
         """Let there be no latest any more. The log and the history still have it."""
@@ -168,8 +178,10 @@ class KeptSession(Session):
 
     async def _saved_latest(self) -> bytes | None:
         """The bytes that were made the latest before the checkpoint at the end of the log."""
+        info = await self._latest_info()
+        return None if info is None else await self.kept(info.snapshot_id)
+
+    async def _latest_info(self) -> SnapshotInfo | None:
         key = self.location.latest
         entry = await self.state_store.get(key)
-        if entry is None:
-            return None
-        return await self.kept(records.decoded(key, entry.value, self.location).snapshot_id)
+        return None if entry is None else records.decoded(key, entry.value, self.location)

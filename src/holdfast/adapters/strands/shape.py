@@ -15,7 +15,7 @@ import json
 from typing import Any, TypeAlias
 
 from holdfast.errors import UnsupportedValueError
-from holdfast.snapshots.session_state import MESSAGES, STATE, message_key
+from holdfast.snapshots.session_state import MESSAGES, STATE, message_key, message_number
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
@@ -32,7 +32,7 @@ Entries: TypeAlias = list[tuple[str, str, Any]]
 def changes_to(before: Snapshot, data: bytes) -> Changes:
     """What has to change in a state for these bytes to be read from it."""
     try:
-        entries = entries_of(data)
+        entries = entries_of(data, before)
         changes = changes_for(before, entries)
         # A value that is equal but for the order of its keys is no change, and keeps the old
         # order: so what is compared with the bytes is what the changes lead to.
@@ -64,8 +64,11 @@ def changed(before: Snapshot, changes: Changes) -> Snapshot:
     return store.snapshot()
 
 
-def entries_of(data: bytes) -> Entries:
-    """The entries that a snapshot consists of. ``ValueError`` where it is none."""
+def entries_of(data: bytes, before: Snapshot) -> Entries:
+    """The entries that a snapshot consists of, in place of what a state has.
+
+    ``ValueError`` where it is no snapshot.
+    """
     tree = json.loads(data)
     if not isinstance(tree, dict) or not isinstance(tree.get("data"), dict):
         raise ValueError("a snapshot is an object with data")  # noqa: TRY004 - the bytes are wrong
@@ -78,13 +81,32 @@ def entries_of(data: bytes) -> Entries:
     for name, value in fields.items():
         if name == "messages" and isinstance(value, list):
             shape["messages"] = True
-            entries += [(MESSAGES, message_key(n), message) for n, message in enumerate(value)]
+            first = first_number(value, before)
+            entries += [
+                (MESSAGES, message_key(number), message)
+                for number, message in enumerate(value, start=first)
+            ]
         elif name == "state" and isinstance(value, dict):
             shape["state"] = list(value)
             entries += [(STATE, key, each) for key, each in value.items()]
         else:
             entries.append((SPACE, FIELD + name, value))
     return [*entries, (SPACE, SHAPE, shape)]
+
+
+def first_number(messages: list[Any], before: Snapshot) -> int:
+    """The number of the first message.
+
+    A conversation may be cut at its beginning. Messages that are still there keep their numbers, so
+    that they are not written again.
+    """
+    rows = list(before.items(MESSAGES))
+    there = [message for _, _, message in rows]
+    starts = [place for place, message in enumerate(there) if message in messages[:1]]
+    for place in [*starts, 0]:
+        if rows and (place == 0 or there[place:] == messages[: len(there) - place]):
+            return message_number(rows[place][1]) or 0
+    return 0
 
 
 def bytes_of(state: Snapshot) -> bytes | None:
