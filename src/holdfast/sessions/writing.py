@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, Self, TypeAlias
 
 from holdfast.errors import ConflictError, NotFoundError, shown
 from holdfast.log import segments
 from holdfast.log.changes import fold
 from holdfast.log.event_log import Position
+from holdfast.log.events import Event
 from holdfast.log.segments import Segment
 from holdfast.log.timeline import Timeline
 from holdfast.sessions.event_view import Tail
@@ -34,6 +35,8 @@ from holdfast.stores.entries import Put
 OnConflict: TypeAlias = Literal["raise", "rebase"]
 Record: TypeAlias = Callable[[Position, Snapshot], Put]
 """Makes the record of a snapshot, once its position and its state are known."""
+Also: TypeAlias = Callable[[Sequence[Event]], list[Put]]
+"""Makes what else belongs to events, once their places are known."""
 
 YOURS_WAITS = "Nothing of yours was written, and it still waits"
 YOURS_WAS_WRITTEN = "Yours was written before that, and its answer was lost"
@@ -91,12 +94,23 @@ class Writer:
         tail = Tail(Position(), Position(), [])
         return cls(state_store, location, timeline, recording, tail, manifest)
 
-    async def write(self, on_conflict: OnConflict, record: Record | None = None) -> None:
-        """Write what waits as one segment, and with it the record of a snapshot of it."""
+    async def write(
+        self,
+        on_conflict: OnConflict,
+        record: Record | None = None,
+        also: Also | None = None,
+    ) -> None:
+        """Write what waits as one segment, and with it the record of a snapshot of it.
+
+        ``also`` is for those who write several at once, and not with ``"rebase"``.
+        """
+        more: list[Put] = []
         for attempt in range(ATTEMPTS):
             if not self.recording.pending:
-                await self._write_rest(record)
+                await self._write_rest(record, more)
                 return
+            if also is not None:
+                more = also(self.recording.events())
             if attempt:
                 # Those who meet again and again take turns.
                 await asyncio.sleep(random.uniform(0, 0.01 * attempt))  # noqa: S311
@@ -106,14 +120,14 @@ class Writer:
             if not 0 <= idle < IDLE and await self.is_behind():
                 await self.meet_others(on_conflict)
                 continue
-            if await self._commit(record):
+            if await self._commit(record, more):
                 return
             await self.meet_others(on_conflict)
         raise self.stale(f"other writers were first {ATTEMPTS} times")
 
-    async def _write_rest(self, record: Record | None) -> None:
+    async def _write_rest(self, record: Record | None, more: Sequence[Put]) -> None:
         """Write what belongs to events that are in the log already."""
-        puts = self._founding()
+        puts = [*self._founding(), *more]
         if record is not None:
             puts.append(record(self.recording.end, self.recording.base))
         if puts:
@@ -126,14 +140,14 @@ class Writer:
             return []
         return founding(self.location, self.started_at, extra=self.extra)
 
-    async def _commit(self, record: Record | None) -> bool:
+    async def _commit(self, record: Record | None, also: Sequence[Put]) -> bool:
         """Write what waits at the end of the log; False where somebody is there already."""
         recording, timeline = self.recording, self.timeline
         mark = recording.mark()
         sealed = timeline.log.seal(recording.events())
         if recording.end.seq == 0:
             self.started_at, self.is_founded = recording.pending[0].at, False
-        more = self._founding()
+        more = [*self._founding(), *also]
         if record is not None:
             more.append(record(sealed.end, mark.state))
         try:

@@ -66,7 +66,8 @@ async def test_async_graphs_run_and_stream():
         graph = talking(saver)
         await graph.ainvoke(said("monday", "1"), at())
         seen = [
-            tuple(update) async for update in graph.astream(said("sunday", "2"), at(), stream_mode="updates")
+            tuple(update)
+            async for update in graph.astream(said("sunday", "2"), at(), stream_mode="updates")
         ]
         assert seen == [("model",), ("tool",), ("model",)]
         assert len((await graph.aget_state(at())).values["messages"]) == 8

@@ -159,14 +159,17 @@ def cloned(message: BaseMessage) -> BaseMessage:
     kind = type(message)
     fields = message.__dict__.copy()
     for name, value in fields.items():
-        if value.__class__ not in UNCHANGING:
-            fields[name] = deepcopy(value) if value or value.__class__ is not dict else {}
+        holder = value.__class__
+        if holder not in UNCHANGING:
+            is_empty = not value and (holder is dict or holder is list)
+            fields[name] = holder() if is_empty else deepcopy(value)
     clone = kind.__new__(kind)
     put = cast("Callable[[object, str, object], None]", object.__setattr__)
     put(clone, "__dict__", fields)
     put(clone, "__pydantic_fields_set__", message.__pydantic_fields_set__.copy())
-    put(clone, "__pydantic_extra__", deepcopy(message.__pydantic_extra__ or {}))
-    put(clone, "__pydantic_private__", deepcopy(message.__pydantic_private__))
+    extra, private = message.__pydantic_extra__, message.__pydantic_private__
+    put(clone, "__pydantic_extra__", deepcopy(extra) if extra else {})
+    put(clone, "__pydantic_private__", deepcopy(private) if private else private)
     return clone
 
 

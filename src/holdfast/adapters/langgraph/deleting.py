@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 from holdfast.adapters.langgraph import history
 from holdfast.adapters.langgraph.codec import Codec
 from holdfast.adapters.langgraph.history import Found
+from holdfast.adapters.langgraph.names import snapshot_id
 from holdfast.adapters.langgraph.thread import Thread
 from holdfast.errors import ConflictError, NotFoundError
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog import Catalog
 from holdfast.snapshots.founding import founding
 from holdfast.snapshots.layout import deleted_key
-from holdfast.snapshots.retention import RetentionPolicy
+from holdfast.snapshots.records import SnapshotInfo
+from holdfast.snapshots.retention import RetentionPolicy, age_order
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.entries import Put
 
@@ -66,34 +72,58 @@ async def remove(thread: Thread, gone: list[Found], rest: list[Found]) -> None:
 
 
 async def keep_latest(thread: Thread, codec: Codec) -> None:
-    """Keep of each graph and subgraph its latest checkpoint, and what that needs."""
+    """Keep of each graph and subgraph the checkpoint it stands at, and what that needs."""
     async with thread.lock:
         found = await history.walked(thread)
-        if not found:
-            return
         kept: list[Found] = []
         for ns in sorted({each.ns for each in found}):
-            mine = [each for each in found if each.ns == ns]
-            kept += needed(codec, mine)
+            current = await history.current(thread, ns)
+            mine = {each.id: each for each in found if each.ns == ns}
+            # Where it stands, and not the newest: it may have been taken back to an older one.
+            latest = mine[current.id] if current is not None else next(iter(mine.values()))
+            kept += needed(codec, latest, mine)
         names = {(each.ns, each.id) for each in kept}
         gone = [each for each in found if (each.ns, each.id) not in names]
-        if gone:
-            await remove(thread, gone, kept)
-        archive = SnapshotArchive(thread.state_store)
-        await archive.prune(
-            location=thread.location, policy=RetentionPolicy(last=max(1, len(kept)))
-        )
-        thread.forget()
+        if not gone:
+            return
+        await give_back(thread, gone, min(kept, key=lambda each: each.since))
+        await remove(thread, gone, kept)
 
 
-def needed(codec: Codec, newest_first: list[Found]) -> list[Found]:
-    """The latest checkpoint, and the ancestors that its delta channels are made of."""
-    latest = newest_first[0]
-    known = {each.id: each for each in newest_first}
+async def give_back(thread: Thread, gone: list[Found], oldest: Found) -> None:
+    """Prune the log up to the oldest checkpoint that is kept."""
+    archive = SnapshotArchive(thread.state_store)
+    info = await archive.load_info(location=thread.location, snapshot_id=snapshot_id(oldest.id))
+    if info is None or info.seq != oldest.since:
+        return  # One that was imported or forked is a part of a larger event, which stays.
+    unwanted = frozenset(snapshot_id(each.id) for each in gone)
+    await archive.prune(
+        location=thread.location, policy=Since(last=1, seq=info.seq, unwanted=unwanted)
+    )
+    thread.forget()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Since(RetentionPolicy):
+    """Removes unwanted snapshots before an event, and nothing that somebody else saved."""
+
+    seq: int
+    unwanted: frozenset[str]
+
+    def kept(self, snapshots: Iterable[SnapshotInfo], now: dt.datetime) -> list[SnapshotInfo]:  # noqa: ARG002
+        """Those of the snapshots that are kept, oldest first."""
+        found = sorted(snapshots, key=age_order)
+        return [
+            each for each in found if each.seq >= self.seq or each.snapshot_id not in self.unwanted
+        ]
+
+
+def needed(codec: Codec, latest: Found, known: dict[str, Found]) -> list[Found]:
+    """A checkpoint, and the ancestors that its delta channels are made of."""
     open_ = set(codec.decoded(latest.meta["metadata"]).get(DELTA) or {}) - has(latest)
-    kept, parent = [latest], latest.meta["parent"]
-    while open_ and parent in known:
-        ancestor = known.pop(parent)
+    kept, parent, rest = [latest], latest.meta["parent"], dict(known)
+    while open_ and parent in rest:
+        ancestor = rest.pop(parent)
         kept.append(ancestor)
         open_ -= has(ancestor)
         parent = ancestor.meta["parent"]

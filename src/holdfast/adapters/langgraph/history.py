@@ -33,7 +33,8 @@ from holdfast.adapters.langgraph.names import (
     values_space,
     writes_space,
 )
-from holdfast.adapters.langgraph.thread import WROTE, Thread, Write, write_of
+from holdfast.adapters.langgraph.thread import WROTE, Thread
+from holdfast.adapters.langgraph.writes import Write, write_of
 from holdfast.errors import IntegrityError
 from holdfast.log.changes import fold
 from holdfast.log.events import Event
@@ -52,6 +53,8 @@ class Found:
     id: str
     state: Snapshot
     late: tuple[Write, ...] = ()
+    since: int = 0
+    """The event that made it the current one for the first time; known after a walk."""
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -110,7 +113,9 @@ def pending(codec: Codec, found: Found) -> list[PendingWrite]:
     kept = [write_of(data) for _, _, data in found.state.items(writes_space(found.ns))]
     known = {each.key: each for each in kept}
     for each in found.late:
-        known[each.key] = each
+        # What a task wrote to a channel stays; errors, interrupts and answers are replaced.
+        if each.index < 0 or each.key not in known:
+            known[each.key] = each
     ordered = sorted(
         known.values(), key=lambda each: writes_sort_key(each.task_path, each.task_id, each.index)
     )
@@ -147,8 +152,9 @@ async def one(thread: Thread, ns: str, id_: str) -> Found | None:
 
 async def late_of(thread: Thread, ns: str, id_: str) -> tuple[Write, ...]:
     """What tasks wrote to a checkpoint when it was not the current one."""
-    seqs = (await thread.state()).get(LATE, f"{ns}|{id_}", [])
-    return tuple([write for seq in seqs for write in await thread.late_writes(seq)])
+    key = f"{ns}|{id_}"
+    seqs = (await thread.state()).get(LATE, key, [])
+    return tuple([write for seq in seqs for write in await thread.late_writes(key, seq)])
 
 
 async def by_record(thread: Thread, ns: str, id_: str) -> Snapshot | None:
@@ -187,18 +193,30 @@ def touched(changes: Changes) -> set[str]:
 class Walk:
     """All checkpoints of a thread, by going through its log once."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, floor: int) -> None:
         self._store = store
+        self._since: dict[tuple[str, str], int] = {}
         self._late: dict[int, list[Write]] = {}
         self._found: dict[tuple[str, str], Snapshot] = {}
+        # Once deleted is deleted, also where the state was restored to before that.
+        self._deleted = set(store.keys(DELETED))
+        self._note(floor, [key for key in store.keys(META) if key.startswith(CHECKPOINT)])
 
     def step(self, event: Event) -> None:
         """One event."""
         changing = {key for key in touched(event.changes) if key.startswith(CHECKPOINT)}
         self._keep(changing)
         fold(self._store, [event.changes])
+        self._deleted |= {key for space, key, _ in event.changes["set"] if space == DELETED}
+        self._note(event.seq, changing)
         if event.type == WROTE and "writes" in event.data:
             self._late[event.seq] = [write_of(each) for each in event.data["writes"]]
+
+    def _note(self, seq: int, keys: Iterable[str]) -> None:
+        """Note since when checkpoints have been there."""
+        for key in keys:
+            if (meta := self._store.get(META, key)) is not None:
+                self._since.setdefault((key.removeprefix(CHECKPOINT), meta["id"]), seq)
 
     def _keep(self, keys: Iterable[str]) -> None:
         """Keep the checkpoints that are the current ones no more."""
@@ -214,9 +232,9 @@ class Walk:
         """All that were not deleted."""
         self._keep([key for key in self._store.keys(META) if key.startswith(CHECKPOINT)])
         return [
-            Found(ns, id_, state, self._late_of(ns, id_))
+            Found(ns, id_, state, self._late_of(ns, id_), self._since[ns, id_])
             for (ns, id_), state in self._found.items()
-            if not self._store.contains(DELETED, f"{ns}|{id_}")
+            if f"{ns}|{id_}" not in self._deleted
         ]
 
     def _late_of(self, ns: str, id_: str) -> tuple[Write, ...]:
@@ -231,7 +249,7 @@ async def walked(thread: Thread, ns: str | None = None) -> list[Found]:
     store = Store(max_history=0)
     if floor.seq:
         store = (await Timeline(thread.state_store, thread.location.place).load(floor.seq)).store
-    walk = Walk(store)
+    walk = Walk(store, floor.seq)
     async for event in thread.events():
         walk.step(event)
     found = [each for each in walk.found() if ns is None or each.ns == ns]

@@ -22,6 +22,8 @@ META = "langgraph"
 LATE = "langgraph/late"
 DELETED = "langgraph/deleted"
 CHECKPOINT = "checkpoint/"
+# What a thread is doing, by what a task of the graph itself wrote last.
+STATUSES = {"__interrupt__": "waiting", "__error__": "failed"}
 WRITES = "langgraph/writes/"
 # 100 ns from the beginning of the Gregorian calendar to that of Unix time.
 GREGORIAN = 0x01B21DD213814000

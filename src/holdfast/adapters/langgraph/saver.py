@@ -31,7 +31,8 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.adapters.langgraph import deleting, history
 from holdfast.adapters.langgraph.codec import Codec
-from holdfast.adapters.langgraph.thread import Thread, Write
+from holdfast.adapters.langgraph.thread import Thread
+from holdfast.adapters.langgraph.writes import Write
 from holdfast.errors import shown
 from holdfast.sessions.portal import portal
 from holdfast.snapshots.catalog import Catalog
@@ -208,10 +209,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         thread_id, ns = named(config)
         thread = self.thread(thread_id)
         kept = cast("Mapping[str, Any]", get_serializable_checkpoint_metadata(config, metadata))
-        async with thread.lock:
-            await thread.put(
-                self._codec, ns, get_checkpoint_id(config), checkpoint, kept, new_versions
-            )
+        parent = get_checkpoint_id(config)
+        await thread.put(self._codec, ns, parent, checkpoint, kept, new_versions)
         return history.config_of(thread_id, ns, checkpoint["id"])
 
     async def aput_writes(
@@ -231,8 +230,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             for number, (channel, value) in enumerate(writes)
         ]
         thread = self.thread(thread_id)
-        async with thread.lock:
-            await thread.put_writes(self._codec, ns, id_, rows)
+        await thread.put_writes(self._codec, ns, id_, rows)
 
     # ------------------------------------------------------------------------------- removing
 

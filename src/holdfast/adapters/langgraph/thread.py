@@ -8,26 +8,27 @@ kept beside it, and leaves the state with the next checkpoint; the log still has
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias
 
-from langchain_core.messages import BaseMessage
-from langgraph.checkpoint.base import WRITES_IDX_MAP, ChannelVersions, Checkpoint
+from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 
+from holdfast.adapters.langgraph.change import Change, Seen, is_list, parts
 from holdfast.adapters.langgraph.codec import ROLES, Codec, cloned
 from holdfast.adapters.langgraph.names import (
     DELETED,
     LATE,
     META,
+    STATUSES,
     checkpoint_key,
     items_space,
     snapshot_id,
-    values_space,
     writes_space,
 )
+from holdfast.adapters.langgraph.writes import Write, write_of
 from holdfast.errors import ConflictError
-from holdfast.log.event_log import Position
 from holdfast.log.events import Event
 from holdfast.sessions.turns import CallLedger
 from holdfast.sessions.writing import Writer
@@ -38,60 +39,51 @@ from holdfast.snapshots.session_snapshot import now
 from holdfast.snapshots.session_state import PENDING, SESSION, STATUS, message_key
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
-from holdfast.state.store import Store
 from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Put
-from holdfast.values.binary import encode
 
 PUT = "langgraph.checkpoint"
 WROTE = "langgraph.writes"
 TAKEN = "langgraph.deleted"
 ATTEMPTS = 16
-MANY = 16
-"""So many items make a list one that is kept item by item."""
-LOOKED_AT_AGAIN = 8
-"""So many of the last items are compared by what they hold, as somebody may have changed them."""
-STATUSES = {"__interrupt__": "waiting", "__error__": "failed"}
 
 
-@dataclass(slots=True)
-class Write:
-    """What a task wrote to a channel."""
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A snapshot whose event has no place in the log yet: which of those that wait it is."""
 
-    task_id: str
-    task_path: str
     index: int
-    channel: str
-    value: Any
-
-    @property
-    def key(self) -> str:
-        """Its key beside the checkpoint that it is for."""
-        return f"{self.task_id}|{self.index}"
-
-    def data(self) -> dict[str, Any]:
-        """The same as a session keeps it."""
-        return {
-            "task_id": self.task_id,
-            "path": self.task_path,
-            "index": self.index,
-            "channel": self.channel,
-            "value": self.value,
-        }
+    info: SnapshotInfo
 
 
-def write_of(data: Mapping[str, Any]) -> Write:
-    """What was kept of a write."""
-    return Write(data["task_id"], data["path"], data["index"], data["channel"], data["value"])
+Record: TypeAlias = Callable[[Writer], Awaitable[Kept | None]]
 
 
 @dataclass(slots=True)
-class Seen:
-    """The very objects that a list had when it was kept, by which they are known again."""
+class Act:
+    """Something that waits to be written, and whoever waits for it."""
 
-    items: list[Any] = field(default_factory=list)
-    copies: list[BaseMessage | None] = field(default_factory=list)
-    """Messages like them that nobody else has, to make others of; None where that is not known."""
+    record: Record
+    done: asyncio.Future[None]
+
+    async def recorded(self, writer: Writer) -> Kept | None:
+        """Record it; one that cannot be is over, and the others go on."""
+        if self.done.done():
+            return None
+        try:
+            return await self.record(writer)
+        except Exception as error:  # noqa: BLE001 - it is for whoever waits
+            self.finish(error)
+            return None
+
+    def finish(self, error: Exception | None) -> None:
+        """Tell whoever waits; they may have gone away."""
+        if self.done.done():
+            return
+        if error is None:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(error)
 
 
 class Thread:
@@ -107,6 +99,7 @@ class Thread:
         self._late: dict[int, list[Write]] = {}
         """Writes by the events that have them, which this object wrote or read."""
         self._ledger = CallLedger()
+        self._waiting: list[Act] = []
 
     # -------------------------------------------------------------------------------- the head
 
@@ -172,17 +165,16 @@ class Thread:
     ) -> None:
         """Keep a checkpoint."""
 
-        async def record(writer: Writer) -> None:
+        async def record(writer: Writer) -> Kept:
             change = Change(codec, ns, writer.recording.store, self._seen)
             change.checkpoint(checkpoint, parent, metadata, versions, self._touched)
             await self._adopt_late(writer, ns, checkpoint["id"], change)
             step = metadata.get("step")
             data = {"checkpoint_id": checkpoint["id"], "ns": ns, "parent": parent, "step": step}
             writer.recording.record(PUT, data, change.changes())
-            snapshot = self._record(checkpoint["id"], ns, parent, metadata)
-            await writer.write("raise", snapshot)
             self._seen.update(change.seen)
             self._touched.clear()
+            return self._kept(writer, checkpoint["id"], ns, parent, metadata)
 
         await self._written(record)
 
@@ -190,96 +182,108 @@ class Thread:
         """Put beside a checkpoint what tasks wrote to it before it was here itself."""
         key = f"{ns}|{id_}"
         for seq in writer.recording.store.get(LATE, key, []):
-            for write in await self.late_writes(seq):
-                change.put(writes_space(ns), write.key, write.data())
+            for write in await self._late_writes(writer, key, seq):
+                change.write(write)
             self._late.pop(seq, None)
-        if writer.recording.store.contains(LATE, key):
-            change.delete(LATE, key)
+        change.delete(LATE, key)
 
-    async def late_writes(self, seq: int) -> list[Write]:
-        """The writes that an event has in its data."""
-        if seq not in self._late:
-            timeline = (await self.head()).timeline
-            async for event in timeline.events(seq, seq):
-                self._late[seq] = [write_of(each) for each in event.data["writes"]]
-        return self._late[seq]
+    async def late_writes(self, key: str, seq: int) -> list[Write]:
+        """The writes to a checkpoint that an event has in its data.
 
-    def _record(self, id_: str, ns: str, parent: str | None, metadata: Mapping[str, Any]) -> Any:
-        """What makes the record of the snapshot of a checkpoint."""
+        None where the event is gone, or is another one: the log was pruned, or this is a fork,
+        which has the state of another session and a log of its own.
+        """
+        return await self._late_writes(await self.head(), key, seq)
+
+    async def _late_writes(self, writer: Writer, key: str, seq: int) -> list[Write]:
+        if seq not in self._late and writer.tail.floor.seq < seq <= writer.recording.end.seq:
+            async for event in writer.timeline.events(seq, seq):
+                data = event.data
+                if event.type == WROTE and f"{data['ns']}|{data['checkpoint_id']}" == key:
+                    self._late[seq] = [write_of(each) for each in data.get("writes", ())]
+        return self._late.get(seq, [])
+
+    def _kept(
+        self,
+        writer: Writer,
+        id_: str,
+        ns: str,
+        parent: str | None,
+        metadata: Mapping[str, Any],
+    ) -> Kept:
+        """The snapshot of the checkpoint that was recorded last."""
+        state = writer.recording.store.snapshot()
         tags = {name: str(metadata[name]) for name in ("source", "step") if name in metadata}
         if ns:
             tags["subgraph"] = ns
-
-        def record(end: Position, state: Snapshot) -> Put:
-            assert self._writer is not None  # noqa: S101 - it is what writes this
-            info = SnapshotInfo(
-                snapshot_id=snapshot_id(id_),
-                parent_id=None if parent is None else snapshot_id(parent),
-                agent_id=self.location.scope_id,
-                session_id=self.location.session_id,
-                scope=self.location.scope,
-                created_at=now(),
-                tags=tags,
-                status=str(state.get(SESSION, STATUS, PENDING)),
-                message_count=self._writer.recording.message_count,
-                size_bytes=state.size_bytes,
-                seq=end.seq,
-                hash=end.hash,
-                keyframe=self._writer.timeline.anchor.position.seq,
-                unfinished=bool(self._ledger.unfinished(state)),
-            )
-            return Put(self.location.snapshot(info.snapshot_id), info.encoded(self.location))
-
-        return record
+        info = SnapshotInfo(
+            snapshot_id=snapshot_id(id_),
+            parent_id=None if parent is None else snapshot_id(parent),
+            agent_id=self.location.scope_id,
+            session_id=self.location.session_id,
+            scope=self.location.scope,
+            created_at=now(),
+            tags=tags,
+            status=str(state.get(SESSION, STATUS, PENDING)),
+            message_count=writer.recording.message_count,
+            size_bytes=state.size_bytes,
+            keyframe=writer.timeline.anchor.position.seq,
+            unfinished=bool(self._ledger.unfinished(state)),
+        )
+        return Kept(len(writer.recording.pending) - 1, info)
 
     async def put_writes(self, codec: Codec, ns: str, id_: str, writes: Sequence[Write]) -> None:
         """Keep what a task wrote after a checkpoint."""
         kept = [
-            Write(
-                each.task_id,
-                each.task_path,
-                each.index,
-                each.channel,
-                codec.encoded(each.value, f"a write to the channel {each.channel!r}"),
-            )
+            replace(each, value=codec.encoded(each.value, f"a write to {each.channel!r}"))
             for each in writes
         ]
         for each in writes:
             self._touched += each.value if type(each.value) is list else [each.value]
-        replaces = all(each.channel in WRITES_IDX_MAP for each in writes)
         names = [each.channel for each in writes]
         data = {"checkpoint_id": id_, "ns": ns, "task_id": kept[0].task_id, "channels": names}
 
         async def record(writer: Writer) -> None:
             store = writer.recording.store
             current = store.get(META, checkpoint_key(ns))
-            changes: Changes = {"set": [], "delete": []}
-            event: dict[str, Any] = data
-            if current is not None and current["id"] == id_:
-                space = writes_space(ns)
-                new = [each for each in kept if replaces or not store.contains(space, each.key)]
-                if not new:
-                    return
-                changes["set"] += [(space, each.key, each.data()) for each in new]
-                status = next((STATUSES[name] for name in names if name in STATUSES), None)
-                if status is not None and not ns:
-                    changes["set"].append((SESSION, STATUS, status))
-            else:
-                known = store.get(LATE, f"{ns}|{id_}", [])
-                seq = writer.recording.end.seq + len(writer.recording.pending) + 1
-                event = {**data, "writes": [each.data() for each in kept], "replaces": replaces}
-                changes["set"].append((LATE, f"{ns}|{id_}", [*known, seq]))
-            writer.recording.record(WROTE, event, changes)
-            await writer.write("raise")
-            if "writes" in event:
-                self._late[writer.recording.end.seq] = kept
+            if current is None or current["id"] != id_:
+                self._record_late(writer, data, kept)
+                return
+            space = writes_space(ns)
+            new = [each for each in kept if each.index < 0 or not store.contains(space, each.key)]
+            changes: Changes = {
+                "set": [(space, each.key, each.data()) for each in new],
+                "delete": [],
+            }
+            status = next((STATUSES[name] for name in names if name in STATUSES), None)
+            if status is not None and not ns:
+                changes["set"].append((SESSION, STATUS, status))
+            if new:
+                writer.recording.record(WROTE, data, changes)
 
         await self._written(record)
+
+    def _record_late(self, writer: Writer, data: dict[str, Any], kept: list[Write]) -> None:
+        """Record writes to a checkpoint that is not the current one: in the event, not the state.
+
+        The state has the numbers of such events, so that they are found.
+        """
+        recording = writer.recording
+        key = f"{data['ns']}|{data['checkpoint_id']}"
+        seq = recording.end.seq + len(recording.pending) + 1
+        known = recording.store.get(LATE, key, [])
+        event = {**data, "writes": [each.data() for each in kept]}
+        changes: Changes = {"set": [(LATE, key, [*known, seq])], "delete": []}
+        recording.record(WROTE, event, changes)
+        self._late[seq] = kept
 
     async def delete(
         self, ids: Sequence[tuple[str, str]], heads: Mapping[str, Snapshot | None]
     ) -> None:
-        """Take checkpoints away; ``heads`` are the states of those that become the current ones."""
+        """Take checkpoints away; ``heads`` are the states of those that become the current ones.
+
+        For whoever holds the lock.
+        """
 
         async def record(writer: Writer) -> None:
             changes: Changes = {"set": [], "delete": []}
@@ -291,34 +295,76 @@ class Thread:
                 gone = {each[:2] for each in parts(here, ns)} - {each[:2] for each in kept}
                 changes["delete"] += sorted(gone)
             writer.recording.record(TAKEN, {"checkpoints": [id_ for _, id_ in ids]}, changes)
-            await writer.write("raise")
 
-        await self._written(record)
+        act = Act(record, asyncio.get_running_loop().create_future())
+        self._waiting.append(act)
+        await self._write_all()
+        await act.done
         self._seen.clear()
         for _, id_ in ids:
             await self.state_store.delete(self.location.snapshot(snapshot_id(id_)))
 
-    async def _written(self, record: Any) -> None:
-        """Record on top of what is there, and again where another writer was first."""
-        for attempt in range(ATTEMPTS):
-            writer = await self.head() if attempt or self._writer is None else self._writer
-            if writer.recording.end.seq == 0 and not writer.recording.pending:
-                begin = {"agent_id": self.location.scope_id, "session_id": self.location.session_id}
-                first: Changes = {"set": [(SESSION, STATUS, "running")], "delete": []}
-                writer.recording.record("session.started", begin, first)
-            try:
-                await record(writer)
+    async def _written(self, record: Record) -> None:
+        """Record something and wait until it is durable.
+
+        What others want to write meanwhile waits, and is written with the next commit together.
+        """
+        act = Act(record, asyncio.get_running_loop().create_future())
+        self._waiting.append(act)
+        async with self.lock:
+            if not act.done.done():
+                await self._write_all()
+        await act.done
+
+    async def _write_all(self) -> None:
+        """Record all that waits on top of what is there, again where another writer was first."""
+        acts, self._waiting = self._waiting, []
+        try:
+            for attempt in range(ATTEMPTS):
+                writer = await self.head() if attempt or self._writer is None else self._writer
+                self._begin(writer)
+                kept = [await act.recorded(writer) for act in acts]
+                try:
+                    await writer.write("raise", also=partial(self._records, kept))
+                except ConflictError:
+                    self.forget()
+                    continue
+                for act in acts:
+                    act.finish(None)
                 return
-            except ConflictError:
-                self.forget()
-            except BaseException:
-                # What is recorded and not written is not to be written by the next one.
-                self.forget()
+            problem = ConflictError(
+                f"other writers were first {ATTEMPTS} times in the thread "
+                f"{self.location.session_id}: let one process at a time run it"
+            )
+            for act in acts:
+                act.finish(problem)
+        except BaseException as error:
+            # What is recorded and not written is not to be written by the next one.
+            self.forget()
+            if not isinstance(error, Exception):
+                # Who is cancelled does not take the others along: they try by themselves.
+                self._waiting = [act for act in acts if not act.done.done()] + self._waiting
                 raise
-        raise ConflictError(
-            f"other writers were first {ATTEMPTS} times in the thread {self.location.session_id}: "
-            "let one process at a time run it"
-        )
+            for act in acts:
+                act.finish(error)
+
+    def _begin(self, writer: Writer) -> None:
+        """Record the beginning of a session that has none."""
+        if writer.recording.end.seq == 0 and not writer.recording.pending:
+            begin = {"agent_id": self.location.scope_id, "session_id": self.location.session_id}
+            first: Changes = {"set": [(SESSION, STATUS, "running")], "delete": []}
+            writer.recording.record("session.started", begin, first)
+
+    def _records(self, kept: Sequence[Kept | None], events: Sequence[Event]) -> list[Put]:
+        """The records of snapshots, now that the places of their events are known."""
+        found = []
+        for each in kept:
+            if each is not None:
+                event = events[each.index]
+                info = replace(each.info, seq=event.seq, hash=event.hash)
+                key = self.location.snapshot(info.snapshot_id)
+                found.append(Put(key, info.encoded(self.location)))
+        return found
 
     def forget(self) -> None:
         """Look anew next time."""
@@ -339,161 +385,3 @@ class Thread:
         floor = writer.tail.floor
         async for event in writer.timeline.log.read(floor.seq + 1, after=floor):
             yield event
-
-
-class Change:
-    """What a checkpoint changes in the state of its session."""
-
-    def __init__(self, codec: Codec, ns: str, store: Store, seen: Mapping[str, Seen]) -> None:
-        self._codec = codec
-        self._ns = ns
-        self._store = store
-        self._before = seen
-        self.seen: dict[str, Seen] = {}
-        self._set: dict[tuple[str, str], Any] = {}
-        self._delete: set[tuple[str, str]] = set()
-
-    def put(self, space: str, key: str, value: Any) -> None:
-        """Set an entry."""
-        self._set[space, key] = value
-        self._delete.discard((space, key))
-
-    def delete(self, space: str, key: str) -> None:
-        """Delete an entry that is there."""
-        if self._store.contains(space, key):
-            self._delete.add((space, key))
-
-    def changes(self) -> Changes:
-        """All of it."""
-        return {
-            "set": [(space, key, value) for (space, key), value in self._set.items()],
-            "delete": sorted(self._delete),
-        }
-
-    def checkpoint(
-        self,
-        checkpoint: Checkpoint,
-        parent: str | None,
-        metadata: Mapping[str, Any],
-        versions: ChannelVersions,
-        touched: Sequence[Any],
-    ) -> None:
-        """Lead from the state to a checkpoint."""
-        before = self._store.get(META, checkpoint_key(self._ns), None)
-        values = checkpoint["channel_values"]
-        lists = [name for name, value in values.items() if is_list(name, value)]
-        known = before["versions"] if before else {}
-        written = {id(each) for each in touched}
-        for name, value in values.items():
-            if self._is_same(name, checkpoint, known, versions, before):
-                continue
-            if name in lists:
-                self._items(name, value, written)
-            else:
-                self._value(name, value)
-        self._drop(before, set(values), set(lists))
-        for key in self._store.keys(writes_space(self._ns)):
-            self.delete(writes_space(self._ns), key)
-        if not self._ns and self._store.get(SESSION, STATUS) != "running":
-            self.put(SESSION, STATUS, "running")
-        kept = {name: value for name, value in checkpoint.items() if name not in SPLIT}
-        self.put(
-            META,
-            checkpoint_key(self._ns),
-            {
-                "id": checkpoint["id"],
-                "parent": parent,
-                "values": sorted(values.keys() - set(lists)),
-                "lists": sorted(lists),
-                "versions": dict(checkpoint["channel_versions"]),
-                "metadata": self._codec.encoded(dict(metadata), "the metadata"),
-                "checkpoint": self._codec.encoded(kept, "the checkpoint"),
-            },
-        )
-
-    def _is_same(
-        self,
-        name: str,
-        checkpoint: Checkpoint,
-        known: Mapping[str, Any],
-        versions: ChannelVersions,
-        before: Mapping[str, Any] | None,
-    ) -> bool:
-        """Whether a channel has the value that it has in the state, by its version alone."""
-        version = checkpoint["channel_versions"].get(name)
-        if before is None or name in versions or not isinstance(version, str):
-            return False
-        return known.get(name) == version and name in (*before["values"], *before["lists"])
-
-    def _value(self, name: str, value: Any) -> None:
-        space = values_space(self._ns, name)
-        self._put_new(space, name, self._codec.encoded(value, f"the channel {name!r}"))
-
-    def _put_new(self, space: str, key: str, data: Any) -> bool:
-        """Set an entry, if it is not so already; whether it was set."""
-        # By their bytes, as 1 and True are equal.
-        is_new = self._store._find(space, key) != encode(data)
-        if is_new:
-            self.put(space, key, data)
-        return is_new
-
-    def _items(self, name: str, items: list[Any], written: set[int]) -> None:
-        space = items_space(self._ns, name)
-        seen = self._before.get(space, Seen()).items
-        surely = min(len(seen), len(items)) - LOOKED_AT_AGAIN
-        changed = []
-        for number, item in enumerate(items):
-            if number < surely and item is seen[number] and id(item) not in written:
-                continue
-            key = message_key(number)
-            data = self._codec.encoded(item, f"the channel {name!r}, item {number},")
-            if self._put_new(space, key, data):
-                changed.append(number)
-        number = len(items)
-        while self._store.contains(space, message_key(number)):
-            self.delete(space, message_key(number))
-            number += 1
-        copies = self._before.get(space, Seen()).copies[: len(items)]
-        copies += [None] * (len(items) - len(copies))
-        for number in changed:
-            copies[number] = None
-        self.seen[space] = Seen(list(items), copies)
-
-    def _drop(self, before: Mapping[str, Any] | None, values: set[str], lists: set[str]) -> None:
-        """Take away the channels that the checkpoint has no value of."""
-        if before is None:
-            return
-        for name in before["values"]:
-            if name not in values or name in lists:
-                self.delete(values_space(self._ns, name), name)
-        for name in before["lists"]:
-            if name not in lists:
-                space = items_space(self._ns, name)
-                for key in self._store.keys(space):
-                    self.delete(space, key)
-                self.seen[space] = Seen()
-
-
-SPLIT = frozenset(("id", "channel_values", "channel_versions"))
-
-
-def is_list(name: str, value: Any) -> bool:
-    """Whether a value is kept item by item: messages, and long lists."""
-    if type(value) is not list:
-        return False
-    return name == "messages" or len(value) >= MANY
-
-
-def parts(state: Snapshot, ns: str) -> list[tuple[str, str, Any]]:
-    """All entries of the state that belong to the current checkpoint of a graph or subgraph."""
-    meta = state.get(META, checkpoint_key(ns), None)
-    if meta is None:
-        return []
-    found = [(META, checkpoint_key(ns), meta)]
-    for name in meta["values"]:
-        space = values_space(ns, name)
-        found.append((space, name, state.get(space, name)))
-    for name in meta["lists"]:
-        found += state.items(items_space(ns, name))
-    found += state.items(writes_space(ns))
-    return found

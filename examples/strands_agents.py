@@ -1,0 +1,180 @@
+"""An agent of Strands whose snapshot session is in Holdfast.
+
+It talks, dies in the middle of a tool, goes on in a new process, is rolled back, forked, exported,
+imported into another store, and compared. The model is scripted, so it needs no network and no key.
+Run: pip install 'holdfast[strands]', then python examples/strands_agents.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterable
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+from strands import Agent, tool
+from strands.models import Model
+from strands.session import SnapshotSessionManager
+from strands.types.content import Messages
+from strands.types.streaming import StreamEvent
+
+import holdfast
+from holdfast.adapters.strands import HoldfastStorage
+
+AGENT = "waiter"
+SESSION = "ses_table_7"
+
+
+# ------------------------------------------------------------------------------------- the agent
+
+
+class ScriptedModel(Model):
+    """What a model would say: it looks for a table, and tells what it found."""
+
+    def update_config(self, **model_config: Any) -> None:
+        """There is nothing to configure."""
+
+    def get_config(self) -> dict[str, Any]:
+        """There is nothing to configure."""
+        return {}
+
+    def structured_output(self, *rest: Any, **more: Any) -> AsyncGenerator[dict[str, Any], None]:
+        """Not needed here."""
+        raise NotImplementedError("this agent says text")
+
+    async def stream(
+        self,
+        messages: Messages,
+        *rest: Any,  # noqa: ARG002
+        **more: Any,  # noqa: ARG002
+    ) -> AsyncIterable[StreamEvent]:
+        """Answer the last message."""
+        last = messages[-1]["content"][0]
+        yield {"messageStart": {"role": "assistant"}}
+        if "table" in last.get("text", ""):
+            call = {"name": "free_tables", "toolUseId": f"call_{len(messages)}"}
+            yield {"contentBlockStart": {"start": {"toolUse": call}}}  # type: ignore[typeddict-item]
+            arguments = json.dumps({"day": "monday"})
+            yield {"contentBlockDelta": {"delta": {"toolUse": {"input": arguments}}}}
+            yield {"contentBlockStop": {}}
+            yield {"messageStop": {"stopReason": "tool_use"}}
+            return
+        said = "You are welcome"
+        if "toolResult" in last:
+            said = f"There are {last['toolResult']['content'][0]['text']}"
+        yield {"contentBlockStart": {"start": {}}}
+        yield {"contentBlockDelta": {"delta": {"text": said}}}
+        yield {"contentBlockStop": {}}
+        yield {"messageStop": {"stopReason": "end_turn"}}
+
+
+@tool
+def free_tables(day: str) -> str:
+    """Look for free tables."""
+    if "crash" in sys.argv:
+        os._exit(137)  # the power fails in the middle of the tool
+    return f"two tables on {day}"
+
+
+def opened(store: holdfast.StateStore, session_id: str = SESSION) -> Agent:
+    """The agent as its session has it; a new one where there is none."""
+    manager = SnapshotSessionManager(
+        session_id,
+        storage=HoldfastStorage(store),
+        save_latest_on="message",
+        snapshot_trigger=lambda **_: True,
+    )
+    return Agent(
+        model=ScriptedModel(),
+        agent_id=AGENT,
+        tools=[free_tables],
+        session_manager=manager,
+        callback_handler=None,
+    )
+
+
+def ask(agent: Agent, words: str) -> None:
+    """One turn of the conversation."""
+    print(f"   user: {words}", flush=True)
+    print(f"   {AGENT}: {str(agent(words)).strip()}", flush=True)
+
+
+# ------------------------------------------------------------------------------------- the story
+
+
+def crash(store: holdfast.StateStore) -> None:
+    """The process that does not live to see the end."""
+    agent = opened(store)
+    agent.state.set("guests", 2)
+    ask(agent, "Thank you for having us")
+    ask(agent, "Is there a table?")
+
+
+def story(store: holdfast.StateStore, staging: holdfast.StateStore, script: str) -> None:
+    """What its owner does afterwards."""
+    print("1. An agent talks, and its process dies in the middle of a tool:", flush=True)
+    ended = subprocess.run([sys.executable, script, "crash"], check=False)  # noqa: S603
+    print(f"   exit code {ended.returncode}")
+
+    # The latest snapshot ends with a tool's call that was never answered: the one before is whole.
+    session = holdfast.BlockingSession.open(store, agent_id=AGENT, session_id=SESSION)
+    print(f"2. A new process finds {session.message_count} messages, goes back to the last whole")
+    good = session.last_finished()
+    if session.unfinished and good is not None:
+        session.restore(good.snapshot_id)
+    agent = opened(store)
+    print(f"   turn, {len(agent.messages)} messages and {agent.state.get()}, and goes on:")
+    ask(agent, "Once more: is there a table?")
+
+    session.reload()
+    mark = session.snapshot()
+    ask(agent, "Then cancel everything")
+    session.reload()
+    session.rollback(mark)
+    session.commit()
+    print(f"3. A wrong turn is rolled back: {len(opened(store).messages)} messages again")
+
+    if good is not None:
+        session.fork("ses_what_if", at=good.snapshot_id)
+    print("4. A fork from the first snapshot goes another way:")
+    ask(opened(store, "ses_what_if"), "Good bye")
+
+    document = asyncio.run(HoldfastStorage(store).document(SESSION, AGENT))
+    manager = holdfast.SnapshotManager(staging)
+    manager.to_file(document, "table_7.json")
+    print("5. The session is one file now: table_7.json")
+
+    result = asyncio.run(manager.import_session(manager.from_file("table_7.json")))
+    print(f"6. Another store has it: {result.messages_restored} messages. It goes on there:")
+    ask(opened(staging), "Thanks")
+
+    copy = asyncio.run(manager.export_session(AGENT, SESSION))
+    print("7. Compared with the file, these are new:")
+    for space, key in copy.snapshot.diff(document.snapshot)["added"]:
+        print(f"   {space}/{key}")
+
+
+def main() -> None:
+    """Tell the story in a folder that is gone afterwards, or die in it."""
+    if sys.argv[1:] == ["crash"]:
+        crash(holdfast.open_state_store("sqlite:///agents.db"))
+        return
+    script = str(Path(__file__).absolute())
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        store = holdfast.open_state_store("sqlite:///agents.db")
+        staging = holdfast.open_state_store("sqlite:///staging.db")
+        try:
+            story(store, staging, script)
+        finally:
+            asyncio.run(store.close())
+            asyncio.run(staging.close())
+
+
+if __name__ == "__main__":
+    main()

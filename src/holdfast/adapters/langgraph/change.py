@@ -1,0 +1,206 @@
+"""From the state of a session to the next checkpoint: what differs, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.messages import BaseMessage
+from langgraph.checkpoint.base import ChannelVersions, Checkpoint
+
+from holdfast.adapters.langgraph.codec import Codec
+from holdfast.adapters.langgraph.names import (
+    META,
+    STATUSES,
+    checkpoint_key,
+    items_space,
+    values_space,
+    writes_space,
+)
+from holdfast.adapters.langgraph.writes import Write
+from holdfast.snapshots.session_state import SESSION, STATUS, message_key
+from holdfast.state.diff import Changes
+from holdfast.state.snapshot import Snapshot
+from holdfast.state.store import Store
+from holdfast.values.binary import encode
+
+MANY = 16
+"""So many items make a list one that is kept item by item."""
+LOOKED_AT_AGAIN = 8
+"""So many of the last items are compared by what they hold, as somebody may have changed them."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """The very objects that a list had when it was kept, by which they are known again."""
+
+    items: list[Any] = field(default_factory=list)
+    copies: list[BaseMessage | None] = field(default_factory=list)
+    """Messages like them that nobody else has, to make others of; None where that is not known."""
+
+
+class Change:
+    """What a checkpoint changes in the state of its session."""
+
+    def __init__(self, codec: Codec, ns: str, store: Store, seen: Mapping[str, Seen]) -> None:
+        self._codec = codec
+        self._ns = ns
+        self._store = store
+        self._before = seen
+        self.seen: dict[str, Seen] = {}
+        self._set: dict[tuple[str, str], Any] = {}
+        self._delete: set[tuple[str, str]] = set()
+
+    def put(self, space: str, key: str, value: Any) -> None:
+        """Set an entry."""
+        self._set[space, key] = value
+        self._delete.discard((space, key))
+
+    def write(self, write: Write) -> None:
+        """Put what a task wrote beside the checkpoint, as it would be had it come after it."""
+        space = writes_space(self._ns)
+        if write.index < 0 or (space, write.key) not in self._set:
+            self.put(space, write.key, write.data())
+        if write.channel in STATUSES and not self._ns:
+            self.put(SESSION, STATUS, STATUSES[write.channel])
+
+    def delete(self, space: str, key: str) -> None:
+        """Delete an entry that is there."""
+        if self._store.contains(space, key):
+            self._delete.add((space, key))
+
+    def changes(self) -> Changes:
+        """All of it."""
+        return {
+            "set": [(space, key, value) for (space, key), value in self._set.items()],
+            "delete": sorted(self._delete),
+        }
+
+    def checkpoint(
+        self,
+        checkpoint: Checkpoint,
+        parent: str | None,
+        metadata: Mapping[str, Any],
+        versions: ChannelVersions,
+        touched: Sequence[Any],
+    ) -> None:
+        """Lead from the state to a checkpoint."""
+        before = self._store.get(META, checkpoint_key(self._ns), None)
+        values = checkpoint["channel_values"]
+        lists = [name for name, value in values.items() if is_list(name, value)]
+        known = before["versions"] if before else {}
+        written = {id(each) for each in touched}
+        for name, value in values.items():
+            if self._is_same(name, checkpoint, known, versions, before):
+                continue
+            if name in lists:
+                self._items(name, value, written)
+            else:
+                self._value(name, value)
+        self._drop(before, set(values), set(lists))
+        for key in self._store.keys(writes_space(self._ns)):
+            self.delete(writes_space(self._ns), key)
+        if not self._ns and self._store.get(SESSION, STATUS) != "running":
+            self.put(SESSION, STATUS, "running")
+        kept = {name: value for name, value in checkpoint.items() if name not in SPLIT}
+        self.put(
+            META,
+            checkpoint_key(self._ns),
+            {
+                "id": checkpoint["id"],
+                "parent": parent,
+                "values": sorted(values.keys() - set(lists)),
+                "lists": sorted(lists),
+                "versions": dict(checkpoint["channel_versions"]),
+                "metadata": self._codec.encoded(dict(metadata), "the metadata"),
+                "checkpoint": self._codec.encoded(kept, "the checkpoint"),
+            },
+        )
+
+    def _is_same(
+        self,
+        name: str,
+        checkpoint: Checkpoint,
+        known: Mapping[str, Any],
+        versions: ChannelVersions,
+        before: Mapping[str, Any] | None,
+    ) -> bool:
+        """Whether a channel has the value that it has in the state, by its version alone."""
+        version = checkpoint["channel_versions"].get(name)
+        if before is None or name in versions or not isinstance(version, str):
+            return False
+        return known.get(name) == version and name in (*before["values"], *before["lists"])
+
+    def _value(self, name: str, value: Any) -> None:
+        space = values_space(self._ns, name)
+        self._put_new(space, name, self._codec.encoded(value, f"the channel {name!r}"))
+
+    def _put_new(self, space: str, key: str, data: Any) -> bool:
+        """Set an entry, if it is not so already; whether it was set."""
+        # By their bytes, as 1 and True are equal.
+        is_new = self._store._find(space, key) != encode(data)
+        if is_new:
+            self.put(space, key, data)
+        return is_new
+
+    def _items(self, name: str, items: list[Any], written: set[int]) -> None:
+        space = items_space(self._ns, name)
+        seen = self._before.get(space, Seen()).items
+        surely = min(len(seen), len(items)) - LOOKED_AT_AGAIN
+        changed = []
+        for number, item in enumerate(items):
+            if number < surely and item is seen[number] and id(item) not in written:
+                continue
+            key = message_key(number)
+            data = self._codec.encoded(item, f"the channel {name!r}, item {number},")
+            if self._put_new(space, key, data):
+                changed.append(number)
+        number = len(items)
+        while self._store.contains(space, message_key(number)):
+            self.delete(space, message_key(number))
+            number += 1
+        copies = self._before.get(space, Seen()).copies[: len(items)]
+        copies += [None] * (len(items) - len(copies))
+        for number in changed:
+            copies[number] = None
+        self.seen[space] = Seen(list(items), copies)
+
+    def _drop(self, before: Mapping[str, Any] | None, values: set[str], lists: set[str]) -> None:
+        """Take away the channels that the checkpoint has no value of."""
+        if before is None:
+            return
+        for name in before["values"]:
+            if name not in values or name in lists:
+                self.delete(values_space(self._ns, name), name)
+        for name in before["lists"]:
+            if name not in lists:
+                space = items_space(self._ns, name)
+                for key in self._store.keys(space):
+                    self.delete(space, key)
+                self.seen[space] = Seen()
+
+
+SPLIT = frozenset(("id", "channel_values", "channel_versions"))
+
+
+def is_list(name: str, value: Any) -> bool:
+    """Whether a value is kept item by item: messages, and long lists."""
+    if type(value) is not list:
+        return False
+    return name == "messages" or len(value) >= MANY
+
+
+def parts(state: Snapshot, ns: str) -> list[tuple[str, str, Any]]:
+    """All entries of the state that belong to the current checkpoint of a graph or subgraph."""
+    meta = state.get(META, checkpoint_key(ns), None)
+    if meta is None:
+        return []
+    found = [(META, checkpoint_key(ns), meta)]
+    for name in meta["values"]:
+        space = values_space(ns, name)
+        found.append((space, name, state.get(space, name)))
+    for name in meta["lists"]:
+        found += state.items(items_space(ns, name))
+    found += state.items(writes_space(ns))
+    return found
