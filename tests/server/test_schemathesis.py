@@ -41,7 +41,7 @@ def test_schemathesis_finds_nothing(tmp_path: Path):
         run = subprocess.run(
             [
                 *(sys.executable, "-m", "schemathesis.cli", "run", f"{address}/openapi.json"),
-                *("--max-examples", "5", "--seed", "1", "--no-color", "--workers", "2"),
+                *("--max-examples", "5", "--seed", "1", "--no-color"),
                 *("--header", f"Authorization: Bearer {SECRET}"),
             ],
             cwd=tmp_path,

@@ -59,7 +59,7 @@ def quoted(text: str) -> str:
 
 
 def snapshot_id(checkpoint_id: str) -> str:
-    """The id of the snapshot of a checkpoint: its time first, so that they are in its order."""
+    """The id of the snapshot of a checkpoint: the same moment as the UUID that snapshots have."""
     if not PLAIN.fullmatch(checkpoint_id):
         return "hex-" + checkpoint_id.encode("utf-8", "surrogatepass").hex()[:120]
     try:
@@ -69,5 +69,7 @@ def snapshot_id(checkpoint_id: str) -> str:
     if found.version != 6:
         return checkpoint_id
     ticks = (found.int >> 80 << 12) | (found.int >> 64 & 0xFFF)
-    text = f"{max(0, ticks - GREGORIAN) // 10_000:012x}"
-    return f"{text[:8]}-{text[8:]}-{checkpoint_id}"
+    milliseconds, rest = divmod(max(0, ticks - GREGORIAN), 10_000)
+    # The parts of a millisecond are 12 bits, and all that makes it unique stays as it is.
+    head = milliseconds << 16 | 0x7000 | rest * 4096 // 10_000
+    return str(UUID(int=(head & 0xFFFF_FFFF_FFFF_FFFF) << 64 | found.int & 0xFFFF_FFFF_FFFF_FFFF))

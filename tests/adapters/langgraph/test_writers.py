@@ -1,0 +1,189 @@
+"""Several who write to a thread, and those who are cut short while they do."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+
+import pytest
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.types import Command
+
+from adapters.langgraph.graphs import at, said, spreading, stepping, talking
+from faults import RAISED, WAYS, Fault, FaultyStateStore
+from holdfast import Session, StateStoreError, open_state_store
+from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.stores.memory import MemoryStateStore
+from loops import done, in_loop
+
+
+def checkpoint(number, values):
+    versions = {name: f"{number:08}.{number:08x}" for name in values}
+    return {
+        **empty_checkpoint(),
+        "id": f"1f1e0000-0000-6000-8000-{number:012}",
+        "channel_values": values,
+        "channel_versions": versions,
+    }, versions
+
+
+async def put(saver, number, **values):
+    config = at(checkpoint_ns="")
+    kept, versions = checkpoint(number, values)
+    return await saver.aput(config, kept, {"source": "loop", "step": number}, versions)
+
+
+@in_loop
+async def test_two_savers_on_a_thread_lose_nothing(new_state_store):
+    async with new_state_store() as one, new_state_store() as two:
+        savers = [HoldfastSaver(one), HoldfastSaver(two)]
+
+        async def work(which):
+            for number in range(which, 12, 2):
+                config = await put(savers[which], number, messages=[number], plan=which)
+                await savers[which].aput_writes(config, [("plan", number)], f"task {number}")
+
+        await asyncio.gather(work(0), work(1))
+        for saver in savers:
+            found = [each async for each in saver.alist(at())]
+            steps = {each.metadata["step"]: each for each in found}
+            assert sorted(steps) == list(range(12))
+            for number, each in steps.items():
+                assert each.checkpoint["channel_values"] == {
+                    "messages": [number],
+                    "plan": number % 2,
+                }
+                assert each.pending_writes == [(f"task {number}", "plan", number)]
+        session = await Session.open(one, agent_id="langgraph", session_id="t")
+        assert (await session.verify()).ok
+
+
+def test_threads_of_one_process_share_a_saver(saver):
+    graph = talking(saver)
+    problems = []
+
+    def work(name):
+        try:
+            for number in range(5):
+                graph.invoke(said("monday", str(number)), at(name))
+        except BaseException as error:
+            problems.append(error)
+
+    workers = [threading.Thread(target=work, args=(name,)) for name in ("a", "b", "a")]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
+    assert problems == []
+    assert len(graph.get_state(at("b")).values["messages"]) == 20
+
+
+@pytest.mark.parametrize(("kind", "is_done"), WAYS)
+def test_whatever_becomes_of_a_write_the_thread_goes_on(kind, is_done):
+    for number in range(1, 30):
+        content = MemoryStateStore()
+        store = FaultyStateStore(content)
+        store.plan(Fault(number, kind, is_done))
+        happened = done(interrupted(store))
+        done(goes_on(content))
+        if not happened:
+            return
+    raise AssertionError("a run of a small graph has fewer writes than that")
+
+
+async def interrupted(store):
+    graph = stepping(HoldfastSaver(store))
+    try:
+        await graph.ainvoke({"log": ["in"]}, at(), durability="sync")
+        await graph.ainvoke(Command(resume="yes"), at(), durability="sync")
+    except RAISED:
+        pass
+    return store.happened is not None
+
+
+async def goes_on(content):
+    graph = stepping(HoldfastSaver(content))
+    state = await graph.aget_state(at())
+    if not state.values.get("log"):
+        state = None
+        await graph.ainvoke({"log": ["in"]}, at(), durability="sync")
+    else:
+        await graph.ainvoke(None, at(), durability="sync")
+    if (await graph.aget_state(at())).interrupts:
+        await graph.ainvoke(Command(resume="yes"), at(), durability="sync")
+    assert (await graph.aget_state(at())).values["log"] == ["in", "one", "answer yes", "two"]
+    session = await Session.open(content, agent_id="langgraph", session_id="t")
+    found = await session.verify()
+    assert found.ok, found.damage
+
+
+@in_loop
+async def test_a_saver_whose_write_failed_writes_nothing_of_it_later():
+    store = FaultyStateStore(MemoryStateStore())
+    saver = HoldfastSaver(store)
+    await put(saver, 1, plan="first")
+    store.plan(Fault(1, "error"))
+    with pytest.raises(StateStoreError):
+        await put(saver, 2, plan="failed")
+    store.plan(None)
+    await put(saver, 3, plan="third")
+    steps = [each.metadata["step"] async for each in saver.alist(at())]
+    assert steps == [3, 1]
+
+
+CRASHES = """
+import os, sys
+from adapters.langgraph.graphs import at, spreading
+from holdfast.adapters.langgraph import HoldfastSaver
+
+def worker(piece):
+    with open("ran", "a") as file:
+        file.write(piece)
+    if piece == "c":
+        import time
+        time.sleep(0.7)  # the others are kept meanwhile
+        os._exit(137)
+    return {"done": [piece]}
+
+saver = HoldfastSaver.from_url("sqlite:///state.db")
+spreading(saver, worker).invoke({"work": ["a", "b", "c"]}, at(), durability=sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+def test_a_process_that_died_is_followed_by_one_that_does_the_rest(
+    tmp_path, monkeypatch, durability
+):
+    monkeypatch.chdir(tmp_path)
+    path = [each for each in sys.path if each.endswith("tests")]
+    died = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path += {path}\n{CRASHES}", durability],
+        check=False,
+    )
+    assert died.returncode == 137
+    with HoldfastSaver.from_url("sqlite:///state.db") as saver:
+        again = []
+
+        def worker(piece):
+            again.append(piece)
+            return {"done": [piece]}
+
+        assert spreading(saver, worker).invoke(None, at())["done"] == ["a", "b", "c"]
+    assert again == ["c"]
+    assert sorted((tmp_path / "ran").read_text()) == ["a", "b", "c"]
+
+
+def test_a_read_only_store_is_read_and_refuses_to_run(tmp_path):
+    url = f"sqlite:///{tmp_path}/state.db"
+    with HoldfastSaver.from_url(url) as saver:
+        stepping(saver).invoke({"log": ["in"]}, at())
+    with HoldfastSaver(open_state_store(f"{url}?read_only=true")) as saver:
+        graph = stepping(saver)
+        assert graph.get_state(at()).next == ("asking",)
+        assert len(list(graph.get_state_history(at()))) == 3
+        with pytest.raises(StateStoreError, match="open the store without read_only"):
+            graph.invoke(Command(resume="yes"), at())
+        with pytest.raises(StateStoreError, match="open the store without read_only"):
+            graph.update_state(at(), {"log": ["x"]}, as_node="one")
