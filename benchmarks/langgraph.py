@@ -3,8 +3,8 @@
 500 turns of a conversation, 1,500 messages; the user's message goes in, one node answers. The same
 graph runs on SqliteSaver and PostgresSaver, on the saver that swarmstate has, and on ours, over the
 same databases. Then the latest checkpoint is asked for with everything opened anew, and a new
-process resumes the thread and takes one more turn. `--smoke` runs a few turns, `--only sqlite` one
-database. Run: make bench-langgraph
+process resumes the thread and takes one more turn. `--smoke` runs a few turns on SQLite, `--only
+sqlite` one database. Run: make bench-langgraph
 """
 
 from __future__ import annotations
@@ -136,6 +136,8 @@ def main() -> None:
     parser.add_argument("--only", help="one database: sqlite or postgresql")
     options = parser.parse_args()
     turns, rounds = (4, 1) if options.smoke else (500, 2)
+    if options.smoke:
+        options.only = "sqlite"
     rng = random.Random(7)
     names = [
         name

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.types import Command
 
 from adapters.langgraph.graphs import at, deltas, said, stepping, talking
@@ -181,23 +182,27 @@ def test_a_message_in_a_session_is_plain_data_that_people_can_read(store):
 
 def test_what_is_changed_in_the_session_is_what_the_graph_finds(store):
     async def change():
-        async with open_state_store(store) as state_store:
-            async with Session.open(state_store, agent_id="langgraph", session_id="talk") as live:
-                live.set("plan", {"day": "by hand"})
-                live.add_message("user", "one more thing")
+        async with (
+            open_state_store(store) as state_store,
+            Session.open(state_store, agent_id="langgraph", session_id="talk") as live,
+        ):
+            live.set("plan", {"day": "by hand"})
+            live.add_message("user", "one more thing")
 
     done(change())
     with HoldfastSaver.from_url(store) as saver:
         kept = talking(saver).get_state(at("talk")).values
         assert kept["plan"] == {"day": "by hand"}
+        assert len(kept["messages"]) == 9
 
 
+@pytest.mark.parametrize("durability", ["async", "exit"])
 @pytest.mark.parametrize("frequency", [4, 100])
-def test_a_thread_with_delta_channels_is_forked_moved_and_pruned(run, store, frequency):  # noqa: F811
+def test_a_thread_with_delta_channels_is_forked_moved_and_pruned(run, store, frequency, durability):  # noqa: F811
     with HoldfastSaver.from_url(store) as saver:
         graph = deltas(saver, frequency)
         for number in range(3):
-            graph.invoke({"log": [number]}, at("delta"))
+            graph.invoke({"log": [number]}, at("delta"), durability=durability)
         old = [state for state in graph.get_state_history(at("delta")) if not state.next][1]
         other = graph.invoke(None, graph.update_state(old.config, {"log": ["x"]}, as_node="one"))
         expected = graph.get_state(at("delta")).values
@@ -215,3 +220,47 @@ def test_a_thread_with_delta_channels_is_forked_moved_and_pruned(run, store, fre
             ended = graph.invoke({"log": ["on"]}, at(thread))
             assert ended["log"] == [*expected["log"], "on", "one", "two"]
             assert graph.get_state(at(thread)).values == ended
+
+
+def test_a_fork_has_what_was_written_after_the_checkpoint_that_it_begins_with(run, store):  # noqa: F811
+    with HoldfastSaver.from_url(store) as saver:
+        graph = stepping(saver)
+        graph.invoke(Command(resume="yes"), at("ask"))
+        asked = next(state for state in graph.get_state_history(at("ask")) if state.interrupts)
+        # Late: the thread stands elsewhere.
+        saver.put_writes(asked.config, [("__error__", "late")], "some task")
+        assert len(saver.get_tuple(asked.config).pending_writes) == 6
+    ids = snapshots(run, "ask")
+    assert run("state", "fork", "ask", "at-the-question", "--at", ids[2]).code == 0
+    assert run("state", "fork", "ask", "at-the-end").code == 0
+    assert run("state", "restore", "ask", ids[2], "--yes").code == 0
+    with HoldfastSaver.from_url(store) as saver:
+        graph = stepping(saver)
+        assert graph.get_state(at("at-the-end")).next == ()
+        for thread in ("at-the-question", "ask"):
+            assert graph.get_state(at(thread)).next == ("asking",)
+            graph.invoke(None, at(thread))
+            assert graph.invoke(Command(resume="so"), at(thread))["log"][2] == "answer so"
+    assert run("state", "verify").code == 0
+
+
+@pytest.mark.parametrize(
+    "messages", [["plain", "text"], [1, None], [{"no": "role"}], [{"role": "user", "langchain": 1}]]
+)
+def test_messages_that_are_no_messages_move_too(run, store, messages):  # noqa: F811
+    def put(saver):
+        versions = {"messages": "00000001.0"}
+        checkpoint = {
+            **empty_checkpoint(),
+            "channel_values": {"messages": messages},
+            "channel_versions": versions,
+        }
+        saver.put(at("odd", checkpoint_ns=""), checkpoint, {"source": "input", "step": 0}, versions)
+
+    with HoldfastSaver.from_url(store) as saver:
+        put(saver)
+    assert run("state", "show", "odd").code == 0
+    assert run("state", "export", "langgraph", "--session", "odd", "-o", "odd.json").code == 0
+    assert run("state", "import", "odd.json", "--session", "moved").code == 0
+    with HoldfastSaver.from_url(store) as saver:
+        assert saver.get_tuple(at("moved")).checkpoint["channel_values"] == {"messages": messages}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import operator
 import threading
 from typing import Annotated, Any, TypedDict
@@ -74,8 +75,6 @@ async def test_async_graphs_run_and_stream():
 
 
 def test_a_blocking_and_an_async_graph_share_a_thread(saver):
-    import asyncio
-
     graph = talking(saver)
     graph.invoke(said("monday", "1"), at())
     asyncio.run(graph.ainvoke(said("tuesday", "2"), at()))

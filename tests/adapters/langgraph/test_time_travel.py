@@ -7,6 +7,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.types import Command
 
 from adapters.langgraph.graphs import at, deltas, said, stepping, talking
+from holdfast.adapters.langgraph import HoldfastSaver
 from loops import in_loop
 
 
@@ -109,8 +110,6 @@ def test_delta_channels_have_their_history_on_every_way(new_saver):
 
 @in_loop
 async def test_async_graphs_travel_too(new_state_store):
-    from holdfast.adapters.langgraph import HoldfastSaver
-
     async with HoldfastSaver(new_state_store()) as saver:
         graph = stepping(saver)
         await graph.ainvoke({"log": ["begin"]}, at())

@@ -20,7 +20,7 @@ from loops import done, in_loop
 
 
 def checkpoint(number, values):
-    versions = {name: f"{number:08}.{number:08x}" for name in values}
+    versions = dict.fromkeys(values, f"{number:08}.{number:08x}")
     return {
         **empty_checkpoint(),
         "id": f"1f1e0000-0000-6000-8000-{number:012}",
@@ -60,6 +60,48 @@ async def test_two_savers_on_a_thread_lose_nothing(new_state_store):
         assert (await session.verify()).ok
 
 
+@in_loop
+async def test_writes_come_at_once_and_before_their_checkpoints(new_state_store):
+    async with new_state_store() as store:
+        saver = HoldfastSaver(store)
+
+        async def write(number, task):
+            config = at(checkpoint_ns="", checkpoint_id=checkpoint(number, {})[0]["id"])
+            await saver.aput_writes(config, [("plan", task), ("log", [task])], f"task {task}")
+
+        for number in range(1, 4):
+            acts = [write(number, task) for task in range(8)]
+            acts.insert(2 * number, put(saver, number, plan=number))
+            await asyncio.gather(*acts)
+        for reader in (saver, HoldfastSaver(store)):
+            for number, each in enumerate([each async for each in reader.alist(at())][::-1], 1):
+                assert each.metadata["step"] == number
+                assert each.pending_writes == [
+                    (f"task {task}", channel, value)
+                    for task in range(8)
+                    for channel, value in (("plan", task), ("log", [task]))
+                ]
+                assert (await reader.aget_tuple(each.config)).pending_writes == each.pending_writes
+
+
+@in_loop
+async def test_many_tasks_of_an_async_graph_end_at_once(new_state_store):
+    async def worker(piece):
+        await asyncio.sleep(0)
+        return {"done": [piece]}
+
+    async with new_state_store() as store:
+        graph = spreading(HoldfastSaver(store), worker)
+        await asyncio.gather(
+            *(graph.ainvoke({"work": list(range(20))}, at(thread)) for thread in "abc")
+        )
+        for thread in "abc":
+            kept = await spreading(HoldfastSaver(store), worker).aget_state(at(thread))
+            assert kept.values["done"] == list(range(20))
+            session = await Session.open(store, agent_id="langgraph", session_id=thread)
+            assert (await session.verify()).ok
+
+
 def test_threads_of_one_process_share_a_saver(saver):
     graph = talking(saver)
     problems = []
@@ -68,7 +110,7 @@ def test_threads_of_one_process_share_a_saver(saver):
         try:
             for number in range(5):
                 graph.invoke(said("monday", str(number)), at(name))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001
             problems.append(error)
 
     workers = [threading.Thread(target=work, args=(name,)) for name in ("a", "b", "a")]

@@ -1,5 +1,22 @@
-"""LangGraph's threads as sessions: ``HoldfastSaver``. Needs the extra ``langgraph``."""
+"""LangGraph's threads as sessions: ``HoldfastSaver``. Needs the extra ``langgraph``.
 
-from holdfast.adapters.langgraph.saver import HoldfastSaver
+saver.py     HoldfastSaver: what LangGraph asks of a checkpointer
+thread.py    one thread: a session, each of whose checkpoints is an event and a snapshot
+change.py    what a checkpoint changes in the state of its session
+writes.py    what tasks wrote after a checkpoint
+history.py   checkpoints as LangGraph wants them, from the state or by a walk through the log
+deleting.py  removing and copying
+codec.py     values of channels as values of a session, and back
+names.py     where all of that is in the state
+"""
+
+from __future__ import annotations
+
+from holdfast.adapters.requirement import check_version
+
+# The first one that says in which order writes of tasks are applied.
+check_version("langgraph-checkpoint", "4.3", "langgraph")
+
+from holdfast.adapters.langgraph.saver import HoldfastSaver  # noqa: E402
 
 __all__ = ["HoldfastSaver"]

@@ -10,10 +10,19 @@ from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 
 from holdfast.adapters.langgraph.codec import Codec
+from holdfast.adapters.langgraph.deltas import (
+    SEEDS,
+    Base,
+    base_of,
+    carried,
+    followed,
+    open_channels,
+)
 from holdfast.adapters.langgraph.names import (
     META,
     STATUSES,
     checkpoint_key,
+    deltas_space,
     items_space,
     values_space,
     writes_space,
@@ -84,8 +93,12 @@ class Change:
         metadata: Mapping[str, Any],
         versions: ChannelVersions,
         touched: Sequence[Any],
+        base: Base | None = None,
     ) -> None:
-        """Lead from the state to a checkpoint."""
+        """Lead from the state to a checkpoint.
+
+        ``base`` is its parent, where that is another one than the state has.
+        """
         before = self._store.get(META, checkpoint_key(self._ns), None)
         values = checkpoint["channel_values"]
         lists = [name for name, value in values.items() if is_list(name, value)]
@@ -99,6 +112,7 @@ class Change:
             else:
                 self._value(name, value)
         self._drop(before, set(values), set(lists))
+        deltas = self._carry(before, parent, base, open_channels(metadata, values), values)
         for key in self._store.keys(writes_space(self._ns)):
             self.delete(writes_space(self._ns), key)
         if not self._ns and self._store.get(SESSION, STATUS) != "running":
@@ -115,8 +129,34 @@ class Change:
                 "versions": dict(checkpoint["channel_versions"]),
                 "metadata": self._codec.encoded(dict(metadata), "the metadata"),
                 "checkpoint": self._codec.encoded(kept, "the checkpoint"),
+                **deltas,
             },
         )
+
+    def _carry(
+        self,
+        before: Mapping[str, Any] | None,
+        parent: str | None,
+        base: Base | None,
+        channels: Sequence[str],
+        values: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Carry along what delta channels are made of; what is to be noted of it."""
+        if not channels and (before is None or SEEDS not in before):
+            return {}
+        here = self._store.snapshot()
+        if before is not None and before["id"] == parent:
+            base = base_of(here, self._ns)
+        old = carried(here, self._ns)
+        new, seeds = ({}, []) if base is None else followed(base, self._ns, channels)
+        for (space, key), value in new.items():
+            self._delete.discard((space, key))
+            self._put_new(space, key, value)
+        stale = {name for name in (before or {}).get(SEEDS, ()) if name not in values}
+        for space, key in old.keys() - new.keys():
+            if space == deltas_space(self._ns) or key in stale:
+                self.delete(space, key)
+        return {SEEDS: seeds} if channels else {}
 
     def _is_same(
         self,
@@ -203,4 +243,5 @@ def parts(state: Snapshot, ns: str) -> list[tuple[str, str, Any]]:
     for name in meta["lists"]:
         found += state.items(items_space(ns, name))
     found += state.items(writes_space(ns))
+    found += [(*place, value) for place, value in carried(state, ns).items()]
     return found

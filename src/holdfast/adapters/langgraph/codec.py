@@ -76,13 +76,27 @@ class Codec:
         if type(kept) is not dict or KIND not in kept:
             return kept
         kind = kept[KIND]
-        if kind in TEMPLATES:
+        if isinstance(kind, str) and kind in TEMPLATES:
             return message_of(TEMPLATES[kind], kept)
         if kind == SERIALIZED:
-            return self.serde.loads_typed((kept["type"], kept["data"]))
+            return self._loaded(kept["type"], kept["data"])
         raise InvalidDocumentError(
             f"this Holdfast knows no value of the kind {shown(kind)}: upgrade it"
         )
+
+    def _loaded(self, type_: str, data: bytes) -> Any:
+        try:
+            return self.serde.loads_typed((type_, data))
+        except Exception as error:
+            raise InvalidDocumentError(
+                f"LangGraph's serializer cannot read a value of the type {shown(type_)}: "
+                f"{first_line(error)}"
+            ) from error
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in one line."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def is_kept(value: Any) -> bool:
@@ -138,7 +152,7 @@ def message_of(template: BaseMessage, data: dict[str, Any]) -> BaseMessage:
             return kind(**given)
         except ValueError as error:
             raise InvalidDocumentError(
-                f"a message is no {kind.__name__}: {shown(data)} ({error})"
+                f"a message is no {kind.__name__}: {shown(data)} ({first_line(error)})"
             ) from error
     message = kind.__new__(kind)
     fields = {**usual}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from holdfast.adapters.langgraph import history
 from holdfast.adapters.langgraph.codec import Codec
+from holdfast.adapters.langgraph.deltas import DELTA, has
 from holdfast.adapters.langgraph.history import Found
 from holdfast.adapters.langgraph.names import snapshot_id
 from holdfast.adapters.langgraph.thread import Thread
@@ -21,7 +22,6 @@ from holdfast.snapshots.retention import RetentionPolicy, age_order
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.entries import Put
 
-DELTA = "counters_since_delta_snapshot"
 AT_ONCE = 100
 
 
@@ -120,19 +120,14 @@ class Since(RetentionPolicy):
 
 def needed(codec: Codec, latest: Found, known: dict[str, Found]) -> list[Found]:
     """A checkpoint, and the ancestors that its delta channels are made of."""
-    open_ = set(codec.decoded(latest.meta["metadata"]).get(DELTA) or {}) - has(latest)
+    open_ = set(codec.decoded(latest.meta["metadata"]).get(DELTA) or {}) - has(latest.meta)
     kept, parent, rest = [latest], latest.meta["parent"], dict(known)
     while open_ and parent in rest:
         ancestor = rest.pop(parent)
         kept.append(ancestor)
-        open_ -= has(ancestor)
+        open_ -= has(ancestor.meta)
         parent = ancestor.meta["parent"]
     return kept
-
-
-def has(found: Found) -> set[str]:
-    """The channels that a checkpoint has values of."""
-    return {*found.meta["values"], *found.meta["lists"]}
 
 
 async def copy_thread(source: Thread, target: Thread) -> None:

@@ -18,10 +18,17 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     DeltaChannelHistory,
     PendingWrite,
-    writes_sort_key,
 )
 
 from holdfast.adapters.langgraph.codec import Codec
+from holdfast.adapters.langgraph.deltas import (
+    SEEDS,
+    Base,
+    has,
+    ordered,
+    whole,
+    writes_to,
+)
 from holdfast.adapters.langgraph.names import (
     CHECKPOINT,
     DELETED,
@@ -35,7 +42,7 @@ from holdfast.adapters.langgraph.names import (
 )
 from holdfast.adapters.langgraph.thread import WROTE, Thread
 from holdfast.adapters.langgraph.writes import Write, write_of
-from holdfast.errors import IntegrityError
+from holdfast.errors import IntegrityError, InvalidDocumentError, shown
 from holdfast.log.changes import fold
 from holdfast.log.events import Event
 from holdfast.log.timeline import Timeline
@@ -93,10 +100,27 @@ def tuple_of(codec: Codec, thread: Thread, found: Found, *, here: bool = False) 
             pending(codec, found),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise IntegrityError(
-            f"the checkpoint {found.id} of the thread {thread_id} is not as it should be: "
-            f"{error!r}. Restore the session {thread_id} from a backup or a document"
-        ) from error
+        raise damaged(thread_id, found.id, repr(error)) from error
+    except InvalidDocumentError as error:
+        raise damaged(thread_id, found.id, str(error)) from error
+
+
+def metadata_of(codec: Codec, thread: Thread, found: Found) -> dict[str, Any]:
+    """The metadata of a checkpoint."""
+    try:
+        metadata: dict[str, Any] = codec.decoded(found.meta["metadata"])
+    except (KeyError, TypeError, InvalidDocumentError) as error:
+        raise damaged(thread.location.session_id, found.id, repr(error)) from error
+    return metadata
+
+
+def damaged(thread_id: str, id_: str | None, problem: str) -> IntegrityError:
+    """What whoever asks for a checkpoint gets to see."""
+    what = "a checkpoint" if id_ is None else f"the checkpoint {id_}"
+    return IntegrityError(
+        f"{what} of the thread {thread_id} is not as it should be: {problem}. "
+        f"Go back to another one, or restore the session {thread_id} from a backup"
+    )
 
 
 def value_of(codec: Codec, found: Found, name: str) -> Any:
@@ -110,16 +134,23 @@ def value_of(codec: Codec, found: Found, name: str) -> Any:
 
 def pending(codec: Codec, found: Found) -> list[PendingWrite]:
     """What tasks wrote after a checkpoint, in the order in which LangGraph applies it."""
+    return [shown_write(codec, each) for each in writes_after(found)]
+
+
+def shown_write(codec: Codec, write: Write) -> PendingWrite:
+    """A write as LangGraph wants it."""
+    return write.task_id, write.channel, codec.decoded(write.value)
+
+
+def writes_after(found: Found) -> list[Write]:
+    """What tasks wrote after a checkpoint, as it is kept."""
     kept = [write_of(data) for _, _, data in found.state.items(writes_space(found.ns))]
     known = {each.key: each for each in kept}
     for each in found.late:
         # What a task wrote to a channel stays; errors, interrupts and answers are replaced.
         if each.index < 0 or each.key not in known:
             known[each.key] = each
-    ordered = sorted(
-        known.values(), key=lambda each: writes_sort_key(each.task_path, each.task_id, each.index)
-    )
-    return [(each.task_id, each.channel, codec.decoded(each.value)) for each in ordered]
+    return ordered(list(known.values()))
 
 
 # ------------------------------------------------------------------------------------ finding one
@@ -129,11 +160,21 @@ async def current(thread: Thread, ns: str) -> Found | None:
     """The checkpoint that a thread stands at."""
     state = await thread.state()
     meta = state.get(META, checkpoint_key(ns), None)
-    return (
-        None
-        if meta is None
-        else Found(ns, meta["id"], state, await late_of(thread, ns, meta["id"]))
-    )
+    if meta is None:
+        return None
+    try:
+        id_ = id_of(meta)
+    except TypeError as error:
+        raise damaged(thread.location.session_id, None, str(error)) from error
+    return Found(ns, id_, state, await late_of(thread, ns, id_))
+
+
+def id_of(meta: object) -> str:
+    """The id of a checkpoint; TypeError where what is kept of it is damaged."""
+    found = meta.get("id") if isinstance(meta, dict) else None
+    if not isinstance(found, str):
+        raise TypeError(f"it has no id: {shown(meta)}")
+    return found
 
 
 async def one(thread: Thread, ns: str, id_: str) -> Found | None:
@@ -148,6 +189,15 @@ async def one(thread: Thread, ns: str, id_: str) -> Found | None:
         # One that was imported or forked has no record of its own: the log has it.
         return next((each for each in await walked(thread, ns) if each.id == id_), None)
     return Found(ns, id_, state, await late_of(thread, ns, id_))
+
+
+async def base(thread: Thread, ns: str, id_: str) -> Base | None:
+    """A checkpoint that another one follows; None where the thread stands at it anyway."""
+    meta = (await thread.state()).get(META, checkpoint_key(ns), None)
+    if meta is not None and meta["id"] == id_:
+        return None
+    found = await one(thread, ns, id_)
+    return None if found is None else Base(found.state, writes_after(found))
 
 
 async def late_of(thread: Thread, ns: str, id_: str) -> tuple[Write, ...]:
@@ -195,51 +245,57 @@ class Walk:
 
     def __init__(self, store: Store, floor: int) -> None:
         self._store = store
+        self._current: dict[str, str] = {}
         self._since: dict[tuple[str, str], int] = {}
-        self._late: dict[int, list[Write]] = {}
+        self._late: dict[tuple[str, int], list[Write]] = {}
         self._found: dict[tuple[str, str], Snapshot] = {}
         # Once deleted is deleted, also where the state was restored to before that.
         self._deleted = set(store.keys(DELETED))
-        self._note(floor, [key for key in store.keys(META) if key.startswith(CHECKPOINT)])
+        for key in store.keys(META):
+            self._begin(floor, key, store.get(META, key))
 
     def step(self, event: Event) -> None:
         """One event."""
-        changing = {key for key in touched(event.changes) if key.startswith(CHECKPOINT)}
-        self._keep(changing)
-        fold(self._store, [event.changes])
-        self._deleted |= {key for space, key, _ in event.changes["set"] if space == DELETED}
-        self._note(event.seq, changing)
-        if event.type == WROTE and "writes" in event.data:
-            self._late[event.seq] = [write_of(each) for each in event.data["writes"]]
+        changes, data = event.changes, event.data
+        self._keep([key for key in self._current if key in touched(changes)])
+        fold(self._store, [changes])
+        for space, key in changes["delete"]:
+            if space == META:
+                self._current.pop(key, None)
+        for space, key, value in changes["set"]:
+            if space == META:
+                self._begin(event.seq, key, value)
+            elif space == DELETED:
+                self._deleted.add(key)
+        if event.type == WROTE and "writes" in data:
+            at = f"{data['ns']}|{data['checkpoint_id']}", event.seq
+            self._late[at] = [write_of(each) for each in data["writes"]]
 
-    def _note(self, seq: int, keys: Iterable[str]) -> None:
-        """Note since when checkpoints have been there."""
-        for key in keys:
-            if (meta := self._store.get(META, key)) is not None:
-                self._since.setdefault((key.removeprefix(CHECKPOINT), meta["id"]), seq)
+    def _begin(self, seq: int, key: str, meta: Mapping[str, Any]) -> None:
+        """A checkpoint becomes the current one."""
+        if key.startswith(CHECKPOINT):
+            id_ = self._current[key] = id_of(meta)
+            self._since.setdefault((key.removeprefix(CHECKPOINT), id_), seq)
 
     def _keep(self, keys: Iterable[str]) -> None:
-        """Keep the checkpoints that are the current ones no more."""
-        keys = [key for key in keys if self._store.contains(META, key)]
-        if not keys:
-            return
-        state = self._store.snapshot()
+        """Keep the state of checkpoints that may be the current ones no more."""
+        state = None
         for key in keys:
-            id_ = state.get(META, key)["id"]
-            self._found[key.removeprefix(CHECKPOINT), id_] = state
+            state = state or self._store.snapshot()
+            self._found[key.removeprefix(CHECKPOINT), self._current[key]] = state
 
     def found(self) -> list[Found]:
         """All that were not deleted."""
-        self._keep([key for key in self._store.keys(META) if key.startswith(CHECKPOINT)])
+        self._keep(self._current)
         return [
-            Found(ns, id_, state, self._late_of(ns, id_), self._since[ns, id_])
+            Found(ns, id_, state, self._late_of(f"{ns}|{id_}"), self._since[ns, id_])
             for (ns, id_), state in self._found.items()
             if f"{ns}|{id_}" not in self._deleted
         ]
 
-    def _late_of(self, ns: str, id_: str) -> tuple[Write, ...]:
-        seqs = self._store.get(LATE, f"{ns}|{id_}", [])
-        return tuple(write for seq in seqs for write in self._late.get(seq, ()))
+    def _late_of(self, key: str) -> tuple[Write, ...]:
+        seqs = self._store.get(LATE, key, [])
+        return tuple(write for seq in seqs for write in self._late.get((key, seq), ()))
 
 
 async def walked(thread: Thread, ns: str | None = None) -> list[Found]:
@@ -249,10 +305,13 @@ async def walked(thread: Thread, ns: str | None = None) -> list[Found]:
     store = Store(max_history=0)
     if floor.seq:
         store = (await Timeline(thread.state_store, thread.location.place).load(floor.seq)).store
-    walk = Walk(store, floor.seq)
-    async for event in thread.events():
-        walk.step(event)
-    found = [each for each in walk.found() if ns is None or each.ns == ns]
+    try:
+        walk = Walk(store, floor.seq)
+        async for event in thread.events():
+            walk.step(event)
+        found = [each for each in walk.found() if ns is None or each.ns == ns]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise damaged(thread.location.session_id, None, str(error)) from error
     return sorted(found, key=lambda each: each.id, reverse=True)
 
 
@@ -269,15 +328,18 @@ def deltas(
     seen: set[str] = set()
     while here is not None and len(seeds) < len(written):
         parent = here.meta["parent"]
-        here = None if parent in seen else found.get(parent or "")
-        if here is None:
+        before = None if parent in seen else found.get(parent or "")
+        if before is None:
+            if parent is not None:
+                from_state(codec, here, written, seeds)
             break
+        here = before
         seen.add(here.id)
         for write in reversed(pending(codec, here)):
             if write[1] in written and write[1] not in seeds:
                 written[write[1]].append(write)
         for name in written.keys() - seeds.keys():
-            if name in here.meta["values"] or name in here.meta["lists"]:
+            if name in has(here.meta):
                 seeds[name] = value_of(codec, here, name)
     result: dict[str, DeltaChannelHistory] = {}
     for name, writes in written.items():
@@ -285,3 +347,17 @@ def deltas(
         if name in seeds:
             result[name]["seed"] = seeds[name]
     return result
+
+
+def from_state(
+    codec: Codec, found: Found, written: dict[str, list[PendingWrite]], seeds: dict[str, Any]
+) -> None:
+    """Add what a state carries along of ancestors that are not in the log."""
+    for name in written.keys() - seeds.keys():
+        kept = [write_of(data) for data in writes_to(found.state, found.ns, name)]
+        written[name] += [shown_write(codec, each) for each in reversed(kept)]
+        if name in found.meta.get(SEEDS, ()):
+            entries = whole(found.state, found.ns, name)
+            values = [codec.decoded(each) for each in entries.values()]
+            space = values_space(found.ns, name)
+            seeds[name] = values[0] if (space, name) in entries else values

@@ -6,6 +6,7 @@ langgraph                    checkpoint/<ns>: what LangGraph keeps beside the va
 langgraph/values/<ns>        channels of a subgraph, and those that LangGraph made for itself
 langgraph/items/<ns>/<name>  another channel that is a list, an entry an item
 langgraph/writes/<ns>        what tasks wrote after the current checkpoint
+langgraph/deltas/<ns>        what was written to delta channels since their last whole values
 langgraph/late               numbers of events with writes to a checkpoint that is not current
 langgraph/deleted            checkpoints that were deleted and are still in the log
 """
@@ -51,6 +52,11 @@ def items_space(ns: str, channel: str) -> str:
 def writes_space(ns: str) -> str:
     """The namespace of what tasks wrote after the current checkpoint."""
     return f"{WRITES}{quoted(ns)}"
+
+
+def deltas_space(ns: str) -> str:
+    """The namespace of what was written to delta channels since their last whole values."""
+    return f"langgraph/deltas/{quoted(ns)}"
 
 
 def quoted(text: str) -> str:

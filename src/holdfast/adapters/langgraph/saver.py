@@ -31,6 +31,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.adapters.langgraph import deleting, history
 from holdfast.adapters.langgraph.codec import Codec
+from holdfast.adapters.langgraph.deltas import open_channels
 from holdfast.adapters.langgraph.thread import Thread
 from holdfast.adapters.langgraph.writes import Write
 from holdfast.errors import shown
@@ -173,7 +174,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
                 return
             if not is_wanted(found, config, before):
                 continue
-            metadata = codec.decoded(found.meta["metadata"])
+            metadata = history.metadata_of(codec, thread, found)
             if all(metadata.get(name) == value for name, value in (filter or {}).items()):
                 count += 1
                 yield history.tuple_of(codec, thread, found)
@@ -210,7 +211,11 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         thread = self.thread(thread_id)
         kept = cast("Mapping[str, Any]", get_serializable_checkpoint_metadata(config, metadata))
         parent = get_checkpoint_id(config)
-        await thread.put(self._codec, ns, parent, checkpoint, kept, new_versions)
+        base = None
+        if parent is not None and open_channels(metadata, checkpoint["channel_values"]):
+            async with thread.lock:
+                base = await history.base(thread, ns, parent)
+        await thread.put(self._codec, ns, parent, checkpoint, kept, new_versions, base)
         return history.config_of(thread_id, ns, checkpoint["id"])
 
     async def aput_writes(

@@ -17,6 +17,7 @@ from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 
 from holdfast.adapters.langgraph.change import Change, Seen, is_list, parts
 from holdfast.adapters.langgraph.codec import ROLES, Codec, cloned
+from holdfast.adapters.langgraph.deltas import Base
 from holdfast.adapters.langgraph.names import (
     DELETED,
     LATE,
@@ -162,12 +163,13 @@ class Thread:
         checkpoint: Checkpoint,
         metadata: Mapping[str, Any],
         versions: ChannelVersions,
+        base: Base | None = None,
     ) -> None:
-        """Keep a checkpoint."""
+        """Keep a checkpoint; ``base`` is its parent, where the thread stands at another one."""
 
         async def record(writer: Writer) -> Kept:
             change = Change(codec, ns, writer.recording.store, self._seen)
-            change.checkpoint(checkpoint, parent, metadata, versions, self._touched)
+            change.checkpoint(checkpoint, parent, metadata, versions, self._touched, base)
             await self._adopt_late(writer, ns, checkpoint["id"], change)
             step = metadata.get("step")
             data = {"checkpoint_id": checkpoint["id"], "ns": ns, "parent": parent, "step": step}

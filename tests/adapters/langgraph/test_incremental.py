@@ -1,0 +1,121 @@
+"""A checkpoint writes what is new in it, and not all that there is."""
+
+from __future__ import annotations
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.graph import MessagesState
+
+from adapters.langgraph.graphs import at, chain, said, talking
+from holdfast import Session
+from holdfast.adapters.langgraph import HoldfastSaver
+from loops import done
+
+
+def contents(saver):
+    async def read():
+        store = saver.state_store
+        keys = [key async for key in store.list("")]
+        return {key: entry.value for key, entry in (await store.get_many(keys)).items()}
+
+    return done(read())
+
+
+def events(saver):
+    async def read():
+        session = await Session.open(saver.state_store, agent_id="langgraph", session_id="t")
+        return [event async for event in session.events]
+
+    return done(read())
+
+
+class Puts:
+    """Puts checkpoints one after another, as a graph that runs on does."""
+
+    def __init__(self, saver):
+        self.saver = saver
+        self.number = 0
+        self.config = at(checkpoint_ns="")
+
+    def put(self, **values):
+        self.number += 1
+        versions = dict.fromkeys(values, f"{self.number:08}.0")
+        checkpoint = {
+            **empty_checkpoint(),
+            "id": f"1f1e0000-0000-6000-8000-{self.number:012}",
+            "channel_values": values,
+            "channel_versions": versions,
+        }
+        metadata = {"source": "loop", "step": self.number}
+        self.config = self.saver.put(self.config, checkpoint, metadata, versions)
+        return [(space, key) for space, key, _ in events(self.saver)[-1].changes["set"]]
+
+
+@pytest.mark.parametrize("channel", ["messages", "items"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_list_that_grows_by_three_writes_three(saver, channel, restarted):
+    puts = Puts(saver)
+    items = [HumanMessage(f"number {number}", id=str(number)) for number in range(50)]
+    puts.put(**{channel: items})
+    if restarted:
+        puts.saver = HoldfastSaver(saver.state_store)
+    more = [AIMessage("new", id=f"n{number}") for number in range(3)]
+    changed = puts.put(**{channel: [*items, *more]})
+    assert [int(key) for space, key in changed if space != "langgraph"] == [50, 51, 52]
+
+
+def test_one_message_that_was_edited_is_one_that_is_written(saver):
+    puts = Puts(saver)
+    items = [HumanMessage(f"number {number}", id=str(number)) for number in range(50)]
+    puts.put(messages=items)
+    items = [*items[:7], HumanMessage("other", id="7"), *items[8:]]
+    assert [int(key) for space, key in puts.put(messages=items) if space == "messages"] == [7]
+    assert puts.put(messages=list(items)) == [("langgraph", "checkpoint/")]
+    puts.put(messages=items[:40])
+    assert len(saver.get_tuple(at()).checkpoint["channel_values"]["messages"]) == 40
+
+
+def test_equal_values_of_other_types_are_written(saver):
+    puts = Puts(saver)
+    for value in (1, True, 1.0, 0, False, -0.0, 0.0, "", None):
+        puts.put(plan=value, messages=[value])
+        found = HoldfastSaver(saver.state_store).get_tuple(at()).checkpoint["channel_values"]
+        assert repr(found) == repr({"plan": value, "messages": [value]})
+
+
+def test_a_turn_costs_the_same_however_long_the_conversation_is(saver):
+    graph = talking(saver)
+    sizes = []
+    for number in range(60):
+        graph.invoke({**said("monday", str(number)), "plan": {"turn": number}}, at())
+        if number % 10 == 9:
+            sizes.append(sum(map(len, contents(saver).values())))
+    first, last = sizes[1] - sizes[0], sizes[-1] - sizes[-2]
+    # A keyframe now and then has all of it, but never more often than the log has doubled.
+    assert last < 2.5 * first
+
+
+def test_messages_that_were_handed_out_can_be_changed_without_harm(saver):
+    puts = Puts(saver)
+    puts.put(messages=[HumanMessage("kept", id="1", additional_kwargs={"a": [1]})])
+    for _ in range(2):
+        (message,) = saver.get_tuple(at()).checkpoint["channel_values"]["messages"]
+        assert message == HumanMessage("kept", id="1", additional_kwargs={"a": [1]})
+        message.content = "scratched"
+        message.additional_kwargs["a"].append(2)
+        message.response_metadata["b"] = 1
+
+
+def test_the_last_messages_are_noticed_when_they_change_in_place(saver):
+    def edit(state):
+        state["messages"][-1].content = "changed"
+        return {}
+
+    graph = chain(MessagesState, edit).compile(checkpointer=saver)
+    first = [HumanMessage(f"number {number}", id=str(number)) for number in range(20)]
+    graph.invoke({"messages": first}, at())
+    graph.invoke({"messages": [AIMessage("more", id="more")]}, at())
+    graph.invoke({"messages": [AIMessage("again", id="again")]}, at())
+    kept = [each.content for each in graph.get_state(at()).values["messages"]]
+    assert len(kept) == 22
