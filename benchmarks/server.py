@@ -34,9 +34,12 @@ from holdfast.server.serving import listening
 LIMIT, OURS = "constant", "holdfast"
 CONNECTIONS = 8
 AGENT, SESSION = "research-bot", "ses_abc123"
+# Each restore adds to the log of its session: what is read has one of its own.
+RESTORED = "ses_restored"
 WORDS = ["agent", "reads", "report", "writes", "found", "user", "plan", "later", "tool", "answer"]
 MILLI = 1e3
 WRITES = "POST /agents/snapshot/restore"
+RESTORE = f"/agents/snapshot/restore?session_id={RESTORED}"
 READS = "GET /agents/{id}/snapshot"
 
 
@@ -134,7 +137,7 @@ def requests(document: bytes) -> dict[tuple[str, str], bytes]:
         (READS, LIMIT): f"GET /constant/{SESSION}/snapshot HTTP/1.1\r\n{head}\r\n".encode(),
         (READS, OURS): f"GET /agents/{SESSION}/snapshot HTTP/1.1\r\n{head}\r\n".encode(),
         (WRITES, LIMIT): f"POST /constant/restore HTTP/1.1\r\n{sent}".encode() + document,
-        (WRITES, OURS): f"POST /agents/snapshot/restore HTTP/1.1\r\n{sent}".encode() + document,
+        (WRITES, OURS): f"POST {RESTORE} HTTP/1.1\r\n{sent}".encode() + document,
     }
 
 
@@ -147,7 +150,7 @@ def resident(pid: int) -> float:
 async def imports_there(path: Path) -> int:
     """How many restores the session's log says there were, after checking all of it."""
     async with holdfast.open_state_store(f"sqlite:///{path}") as store:
-        session = await holdfast.Session.open(store, agent_id=AGENT, session_id=SESSION)
+        session = await holdfast.Session.open(store, agent_id=AGENT, session_id=RESTORED)
         if (await session.verify()).damage:
             raise SystemExit("the session is damaged")
         return len([1 async for event in session.events if event.type == "session.imported"])

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from holdfast.stores.local import IN_PLACE
+
 T = TypeVar("T")
 
 _lock = threading.Lock()
@@ -15,9 +17,15 @@ _portals: dict[int, Portal] = {}
 
 
 class Portal:
-    """Runs coroutines in a loop that lives in a thread, as long as the process does."""
+    """Runs coroutines in a loop that lives in a thread, until it is closed.
 
-    def __init__(self) -> None:
+    With ``in_place`` a store on this machine does its work in that thread too: it takes turns then,
+    and needs no handing over.
+    """
+
+    def __init__(self, *, in_place: bool = False) -> None:
+        self.process = os.getpid()
+        self._in_place = in_place
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="holdfast-portal", daemon=True)
         self._thread.start()
@@ -34,12 +42,24 @@ class Portal:
                 "a blocking call was made from inside the loop that would have to do it: use the "
                 "async Session there"
             )
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = asyncio.run_coroutine_threadsafe(self._running(work), self._loop)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    async def _running(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._in_place:
+            IN_PLACE.set(True)
+        return await work
+
+    def close(self) -> None:
+        """End the thread."""
+        if self.process == os.getpid():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
 
 def portal() -> Portal:

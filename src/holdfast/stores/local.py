@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextvars import ContextVar
 from pathlib import Path
 
 from holdfast.errors import StateStoreError
@@ -12,6 +13,12 @@ try:
     from fcntl import F_FULLFSYNC, fcntl  # type: ignore[attr-defined]
 except ImportError:
     F_FULLFSYNC = None
+
+IN_PLACE: ContextVar[bool] = ContextVar("holdfast_in_place", default=False)
+"""Whether a call may wait for the disk where it is, rather than in a thread of the store's own.
+
+For loops that serve one caller, who waits anyhow: handing the work over costs more than doing it.
+"""
 
 HINTS = {
     errno.ENOSPC: "the disk is full: make room and try again",

@@ -188,6 +188,18 @@ class Savers(RuleBasedStateMachine):
         )
         check_all(ours, theirs[:limit])
 
+    @rule(place=checkpoints, channels=st.lists(st.sampled_from(CHANNELS), unique=True))
+    def history_of_channels(self, place, channels):
+        """What a delta channel is made of."""
+        thread, ns, id_ = place
+        for config in (
+            at(thread, checkpoint_ns=ns, checkpoint_id=id_),
+            at(thread, checkpoint_ns=ns),
+        ):
+            ours = self.ours.get_delta_channel_history(config=config, channels=channels)
+            theirs = self.theirs.get_delta_channel_history(config=config, channels=channels)
+            assert exact(dict(ours)) == exact(dict(theirs))
+
     @rule()
     def list_all(self):
         ours = [row(each) for each in self.ours.list(None)]

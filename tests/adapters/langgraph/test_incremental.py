@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import MessagesState
 
 from adapters.langgraph.graphs import at, chain, said, talking
@@ -107,15 +108,24 @@ def test_messages_that_were_handed_out_can_be_changed_without_harm(saver):
         message.response_metadata["b"] = 1
 
 
-def test_the_last_messages_are_noticed_when_they_change_in_place(saver):
+@pytest.mark.parametrize(("number", "noticed"), [(-1, True), (-7, True), (0, False)])
+def test_messages_that_change_in_place_and_are_not_returned_are_noticed_at_the_end(
+    saver, number, noticed
+):
     def edit(state):
-        state["messages"][-1].content = "changed"
+        state["messages"][number].content = "changed"
         return {}
 
-    graph = chain(MessagesState, edit).compile(checkpointer=saver)
-    first = [HumanMessage(f"number {number}", id=str(number)) for number in range(20)]
-    graph.invoke({"messages": first}, at())
-    graph.invoke({"messages": [AIMessage("more", id="more")]}, at())
-    graph.invoke({"messages": [AIMessage("again", id="again")]}, at())
-    kept = [each.content for each in graph.get_state(at()).values["messages"]]
-    assert len(kept) == 22
+    def add(state):
+        return {"messages": [AIMessage("more", id="more")]}
+
+    kept = {}
+    for each in (saver, InMemorySaver()):
+        graph = chain(MessagesState, edit, add).compile(checkpointer=each)
+        first = [HumanMessage("m", id=str(number)) for number in range(40)]
+        graph.update_state(at(), {"messages": first}, as_node="add")
+        graph.invoke({"messages": []}, at(), durability="sync")
+        messages = graph.get_state(at()).values["messages"]
+        kept[each] = [message.content for message in messages].count("changed")
+    # Savers that write all of it every time notice all of it.
+    assert list(kept.values()) == [int(noticed), 1]

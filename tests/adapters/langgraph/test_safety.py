@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from contextlib import suppress
@@ -118,6 +119,38 @@ def tampered(saver, channel, value):
             session.set(channel, value)
 
     done(change())
+
+
+DECLARED = """
+import sys
+sys.path += {path}
+from typing import TypedDict
+from adapters.langgraph.graphs import at, chain
+from adapters.langgraph.samples import Point
+from holdfast.adapters.langgraph import HoldfastSaver
+
+def node(state):
+    return {{"point": Point(1)}}
+
+class State(TypedDict):
+    point: Point
+
+graph = chain(State, node).compile(checkpointer=HoldfastSaver.from_url("memory:"))
+graph.invoke({{}}, at())
+assert graph.get_state(at()).values == {{"point": Point(1)}}
+"""
+
+
+def test_types_that_a_graph_declares_are_allowed_where_langgraph_is_told_to_be_strict():
+    path = [each for each in sys.path if each.endswith("tests")]
+    ran = subprocess.run(
+        [sys.executable, "-c", DECLARED.format(path=path)],
+        env={**os.environ, "LANGGRAPH_STRICT_MSGPACK": "true"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_an_own_serializer_is_used():

@@ -4,6 +4,7 @@ saver.py     HoldfastSaver: what LangGraph asks of a checkpointer
 thread.py    one thread: a session, each of whose checkpoints is an event and a snapshot
 change.py    what a checkpoint changes in the state of its session
 writes.py    what tasks wrote after a checkpoint
+deltas.py    what delta channels are made of
 history.py   checkpoints as LangGraph wants them, from the state or by a walk through the log
 deleting.py  removing and copying
 codec.py     values of channels as values of a session, and back

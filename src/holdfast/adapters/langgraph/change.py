@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from operator import is_
 from typing import Any
 
-from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 
 from holdfast.adapters.langgraph.codec import Codec
@@ -40,24 +39,15 @@ LOOKED_AT_AGAIN = 8
 """So many of the last items are compared by what they hold, as somebody may have changed them."""
 
 
-@dataclass(slots=True)
-class Seen:
-    """The very objects that a list had when it was kept, by which they are known again."""
-
-    items: list[Any] = field(default_factory=list)
-    copies: list[BaseMessage | None] = field(default_factory=list)
-    """Messages like them that nobody else has, to make others of; None where that is not known."""
-
-
 class Change:
     """What a checkpoint changes in the state of its session."""
 
-    def __init__(self, codec: Codec, ns: str, store: Store, seen: Mapping[str, Seen]) -> None:
+    def __init__(self, codec: Codec, ns: str, store: Store, seen: Mapping[str, list[Any]]) -> None:
         self._codec = codec
         self._ns = ns
         self._store = store
         self._before = seen
-        self.seen: dict[str, Seen] = {}
+        self.seen: dict[str, list[Any]] = {}
         self._set: dict[tuple[str, str], Any] = {}
         self._delete: set[tuple[str, str]] = set()
 
@@ -176,35 +166,30 @@ class Change:
         space = values_space(self._ns, name)
         self._put_new(space, name, self._codec.encoded(value, f"the channel {name!r}"))
 
-    def _put_new(self, space: str, key: str, data: Any) -> bool:
-        """Set an entry, if it is not so already; whether it was set."""
+    def _put_new(self, space: str, key: str, data: Any) -> None:
+        """Set an entry, if it is not so already."""
         # By their bytes, as 1 and True are equal.
-        is_new = self._store._find(space, key) != encode(data)
-        if is_new:
+        if self._store._find(space, key) != encode(data):
             self.put(space, key, data)
-        return is_new
 
     def _items(self, name: str, items: list[Any], written: set[int]) -> None:
         space = items_space(self._ns, name)
-        seen = self._before.get(space, Seen()).items
-        surely = min(len(seen), len(items)) - LOOKED_AT_AGAIN
-        changed = []
-        for number, item in enumerate(items):
-            if number < surely and item is seen[number] and id(item) not in written:
-                continue
-            key = message_key(number)
-            data = self._codec.encoded(item, f"the channel {name!r}, item {number},")
-            if self._put_new(space, key, data):
-                changed.append(number)
+        first = self._first_that_may_differ(self._before.get(space, []), items, written)
+        for number in range(first, len(items)):
+            data = self._codec.encoded(items[number], f"the channel {name!r}, item {number},")
+            self._put_new(space, message_key(number), data)
         number = len(items)
         while self._store.contains(space, message_key(number)):
             self.delete(space, message_key(number))
             number += 1
-        copies = self._before.get(space, Seen()).copies[: len(items)]
-        copies += [None] * (len(items) - len(copies))
-        for number in changed:
-            copies[number] = None
-        self.seen[space] = Seen(list(items), copies)
+        self.seen[space] = list(items)
+
+    @staticmethod
+    def _first_that_may_differ(seen: list[Any], items: list[Any], written: set[int]) -> int:
+        """Where to begin to compare by what items hold; before that they are the very same."""
+        surely = max(0, min(len(seen), len(items)) - LOOKED_AT_AGAIN)
+        same = all(map(is_, seen[:surely], items)) and written.isdisjoint(map(id, items[:surely]))
+        return surely if same else 0
 
     def _drop(self, before: Mapping[str, Any] | None, values: set[str], lists: set[str]) -> None:
         """Take away the channels that the checkpoint has no value of."""
@@ -218,7 +203,7 @@ class Change:
                 space = items_space(self._ns, name)
                 for key in self._store.keys(space):
                     self.delete(space, key)
-                self.seen[space] = Seen()
+                self.seen[space] = []
 
 
 SPLIT = frozenset(("id", "channel_values", "channel_versions"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable
-from copy import deepcopy
 from typing import Any, cast
 
 from langchain_core.messages import (
@@ -42,7 +41,6 @@ TEMPLATES: dict[str, BaseMessage] = {
 }
 OWN = ("role", KIND)
 CONTAINERS = (list, tuple, set, frozenset)
-UNCHANGING = frozenset((str, bool, int, float, bytes, type(None)))
 
 
 class Codec:
@@ -166,25 +164,6 @@ def message_of(template: BaseMessage, data: dict[str, Any]) -> BaseMessage:
     put(message, "__pydantic_extra__", {})
     put(message, "__pydantic_private__", None)
     return message
-
-
-def cloned(message: BaseMessage) -> BaseMessage:
-    """Another message like one, which shares nothing with it that can be changed."""
-    kind = type(message)
-    fields = message.__dict__.copy()
-    for name, value in fields.items():
-        holder = value.__class__
-        if holder not in UNCHANGING:
-            is_empty = not value and (holder is dict or holder is list)
-            fields[name] = holder() if is_empty else deepcopy(value)
-    clone = kind.__new__(kind)
-    put = cast("Callable[[object, str, object], None]", object.__setattr__)
-    put(clone, "__dict__", fields)
-    put(clone, "__pydantic_fields_set__", message.__pydantic_fields_set__.copy())
-    extra, private = message.__pydantic_extra__, message.__pydantic_private__
-    put(clone, "__pydantic_extra__", deepcopy(extra) if extra else {})
-    put(clone, "__pydantic_private__", deepcopy(private) if private else private)
-    return clone
 
 
 # What is empty in a new message and can be changed: each gets its own.

@@ -75,16 +75,14 @@ def config_of(thread_id: str, ns: str, id_: str) -> RunnableConfig:
     return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": id_}}
 
 
-def tuple_of(codec: Codec, thread: Thread, found: Found, *, here: bool = False) -> CheckpointTuple:
-    """A checkpoint as LangGraph wants it; ``here``: it is the one that the thread stands at."""
+def tuple_of(codec: Codec, thread: Thread, found: Found) -> CheckpointTuple:
+    """A checkpoint as LangGraph wants it."""
     meta, ns = found.meta, found.ns
     thread_id = thread.location.session_id
     try:
         values = {name: value_of(codec, found, name) for name in meta["values"]}
         for name in meta["lists"]:
-            values[name] = (
-                thread.items(codec, ns, name, found.state) if here else value_of(codec, found, name)
-            )
+            values[name] = value_of(codec, found, name)
         checkpoint = {
             **codec.decoded(meta["checkpoint"]),
             "id": found.id,

@@ -33,9 +33,9 @@ from holdfast.adapters.langgraph import deleting, history
 from holdfast.adapters.langgraph.codec import Codec
 from holdfast.adapters.langgraph.deltas import open_channels
 from holdfast.adapters.langgraph.thread import Thread
+from holdfast.adapters.langgraph.waiting import Waited
 from holdfast.adapters.langgraph.writes import Write
 from holdfast.errors import shown
-from holdfast.sessions.portal import portal
 from holdfast.snapshots.catalog import Catalog
 from holdfast.snapshots.layout import SnapshotLocation, checked_id
 from holdfast.stores.contract import StateStore
@@ -70,6 +70,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         )
         self.state_store = state_store
         self.agent_id = checked_id(agent_id, "agent_id")
+        self._waited = Waited()
         # Locks belong to a loop, and what one loop remembers is checked by the store.
         self._threads: WeakKeyDictionary[asyncio.AbstractEventLoop, OrderedDict[str, Thread]] = (
             WeakKeyDictionary()
@@ -88,7 +89,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     def close(self) -> None:
         """Close the store."""
-        portal().call(self.state_store.close())
+        self._waited.close(self.state_store)
 
     def __enter__(self) -> Self:
         return self
@@ -111,6 +112,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         trace: TracebackType | None,
     ) -> None:
         await self.state_store.close()
+        self._waited.end()
 
     # -------------------------------------------------------------------------------- threads
 
@@ -153,7 +155,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             if found is None:
                 return None
             here = not get_checkpoint_id(config)
-            row = history.tuple_of(self._codec, thread, found, here=here)
+            row = history.tuple_of(self._codec, thread, found)
             if here:
                 thread.given_out(ns, row.checkpoint["channel_values"])
             return row
@@ -287,7 +289,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """A checkpoint by its id, or the one that the thread stands at."""
-        return portal().call(self.aget_tuple(config))
+        return self._waited.call(self.aget_tuple(config))
 
     def list(
         self,
@@ -299,7 +301,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     ) -> Iterator[CheckpointTuple]:
         """Checkpoints, the newest first: of a thread, or of all threads without a config."""
         rows = self.alist(config, filter=filter, before=before, limit=limit)
-        while (row := portal().call(following(rows))) is not None:
+        while (row := self._waited.call(following(rows))) is not None:
             yield row
 
     def put(
@@ -310,7 +312,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Keep a checkpoint: what differs from the one before it."""
-        return portal().call(self.aput(config, checkpoint, metadata, new_versions))
+        return self._waited.call(self.aput(config, checkpoint, metadata, new_versions))
 
     def put_writes(
         self,
@@ -320,29 +322,29 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         task_path: str = "",
     ) -> None:
         """Keep what a task wrote after a checkpoint."""
-        portal().call(self.aput_writes(config, writes, task_id, task_path))
+        self._waited.call(self.aput_writes(config, writes, task_id, task_path))
 
     def delete_thread(self, thread_id: str) -> None:
         """Remove a thread for good."""
-        portal().call(self.adelete_thread(thread_id))
+        self._waited.call(self.adelete_thread(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints of runs, in whichever threads they are."""
-        portal().call(self.adelete_for_runs(run_ids))
+        self._waited.call(self.adelete_for_runs(run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Make a new thread with all that another has."""
-        portal().call(self.acopy_thread(source_thread_id, target_thread_id))
+        self._waited.call(self.acopy_thread(source_thread_id, target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the latest checkpoint of each graph and subgraph of threads, or nothing."""
-        portal().call(self.aprune(thread_ids, strategy=strategy))
+        self._waited.call(self.aprune(thread_ids, strategy=strategy))
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """What the ancestors of a checkpoint wrote to channels, in one walk through the log."""
-        return portal().call(self.aget_delta_channel_history(config=config, channels=channels))
+        return self._waited.call(self.aget_delta_channel_history(config=config, channels=channels))
 
 
 def named(config: RunnableConfig) -> tuple[str, str]:

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 
-from holdfast.adapters.langgraph.change import Change, Seen, is_list, parts
-from holdfast.adapters.langgraph.codec import ROLES, Codec, cloned
+from holdfast.adapters.langgraph.change import Change, is_list, parts
+from holdfast.adapters.langgraph.codec import Codec
 from holdfast.adapters.langgraph.deltas import Base
 from holdfast.adapters.langgraph.names import (
     DELETED,
@@ -37,7 +37,7 @@ from holdfast.snapshots.founding import delete_session
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_snapshot import now
-from holdfast.snapshots.session_state import PENDING, SESSION, STATUS, message_key
+from holdfast.snapshots.session_state import PENDING, SESSION, STATUS
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.contract import StateStore
@@ -95,7 +95,8 @@ class Thread:
         self.location = location
         self.lock = asyncio.Lock()
         self._writer: Writer | None = None
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, list[Any]] = {}
+        """The very objects that lists had when they were kept, by which they are known again."""
         self._touched: list[Any] = []
         self._late: dict[int, list[Write]] = {}
         """Writes by the events that have them, which this object wrote or read."""
@@ -128,26 +129,7 @@ class Thread:
         """Know again, when they come back, the items of the current checkpoint that a graph got."""
         for name, value in values.items():
             if is_list(name, value):
-                seen = self._seen.setdefault(items_space(ns, name), Seen())
-                seen.items = list(value)
-
-    def items(self, codec: Codec, ns: str, name: str, state: Snapshot) -> list[Any]:
-        """The items of a list of the current checkpoint, made anew for whoever asks."""
-        space = items_space(ns, name)
-        seen = self._seen.setdefault(space, Seen())
-        copies = seen.copies
-        if len(copies) != state.count(space):
-            copies = seen.copies = [None] * state.count(space)
-        found = []
-        for number, copy in enumerate(copies):
-            if copy is None:
-                item = codec.decoded(state.get(space, message_key(number)))
-                if type(item) in ROLES:
-                    copies[number] = cloned(item)
-            else:
-                item = cloned(copy)
-            found.append(item)
-        return found
+                self._seen[items_space(ns, name)] = list(value)
 
     async def state(self) -> Snapshot:
         """The state of the session now."""
@@ -313,6 +295,8 @@ class Thread:
         """
         act = Act(record, asyncio.get_running_loop().create_future())
         self._waiting.append(act)
+        # Whoever came in the same moment joins in.
+        await asyncio.sleep(0)
         async with self.lock:
             if not act.done.done():
                 await self._write_all()

@@ -20,7 +20,7 @@ from holdfast.errors import IntegrityError, StateStoreError
 from holdfast.stores.backend import Backend, already_there, new_etag, not_matching
 from holdfast.stores.contract import Entry, Put
 from holdfast.stores.gate import Span
-from holdfast.stores.local import explained
+from holdfast.stores.local import IN_PLACE, explained
 from holdfast.stores.sqlite.connections import (
     Connections,
     give_space_back,
@@ -163,6 +163,8 @@ class SqliteStateStore(Backend):
         if self._connections.process != os.getpid():
             self._connections = self._connections.after_a_fork()
             self._start_threads()  # they do not survive a fork either
+        if IN_PLACE.get():
+            return run()
         threads = self._writer if writes else self._readers
         try:
             return await asyncio.get_running_loop().run_in_executor(threads, run)
