@@ -47,7 +47,7 @@ from servers.seaweed import SeaweedServer
 PEER, OURS = "peer", "holdfast"
 MILLI, MEGA = 1e3, 1e6
 BACKENDS = ["sqlite", "postgresql", "files", "s3", "redis", "nats", "long"]
-QUICKLY_THERE = ["sqlite", "postgresql", "files"]
+QUICKLY_THERE = ["sqlite", "files"]
 OPENAI = "OpenAI SQLiteSession, appends only"
 DELTA = "LangGraph, whole graph with DeltaChannel"
 GRAPH = "LangGraph, whole graph"

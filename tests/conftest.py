@@ -13,12 +13,35 @@ from servers.process import needs
 
 # Times on a shared machine say nothing, so Hypothesis has no deadlines here.
 settings.register_profile(
-    "quick", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
+    "quick", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile(
     "thorough", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HOLDFAST_HYPOTHESIS", "quick"))
+
+
+# Files that take longest go first, so that no worker has one left when the others are done.
+LONGEST = (
+    "test_benchmarks.py",
+    "test_schemathesis.py",
+    "test_installed.py",
+    "test_load.py",
+    "adapters/",
+    "viewer/",
+    "stores/postgresql",
+    "server/",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the files by how long they take, as far as that is known; each file stays whole."""
+
+    def place(item: pytest.Item) -> int:
+        path = item.path.as_posix()
+        return next((n for n, part in enumerate(LONGEST) if part in path), len(LONGEST))
+
+    items.sort(key=place)
 
 
 @pytest.fixture(params=[-1, 0, 0b111111, 0b1000001], ids=["spread", "one hash", "64", "deep"])

@@ -18,7 +18,7 @@ import pytest
 
 import holdfast
 
-SECONDS = float(os.environ.get("HOLDFAST_LOAD_SECONDS", "5"))
+SECONDS = float(os.environ.get("HOLDFAST_LOAD_SECONDS", "3"))
 """Of each half; memory is compared after both."""
 CONNECTIONS = 8
 AGENT, SHARED = "research-bot", "ses_shared"

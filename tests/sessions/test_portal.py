@@ -9,10 +9,12 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
 from holdfast.sessions.portal import Portal, portal
+from holdfast.stores.sqlite.store import SqliteStateStore
 
 
 async def give(value):
@@ -144,7 +146,9 @@ def test_a_portal_of_its_own_is_another_loop():
 
 AFTER_A_FORK = """
 import asyncio, os, threading
-from holdfast.sessions.portal import portal
+from holdfast.sessions.portal import Portal, portal
+from holdfast.stores.sqlite.store import SqliteStateStore
+from holdfast.stores.sqlite.store import SqliteStateStore
 
 async def where():
     return threading.current_thread().ident, os.getpid()
@@ -174,3 +178,33 @@ def test_a_child_process_has_a_loop_of_its_own():
         timeout=60,
     )
     assert done.stdout == "done\n", done.stderr
+
+
+def test_a_store_on_this_machine_works_in_the_thread_of_a_portal_that_is_for_one_caller(tmp_path):
+    names = []
+
+    class Watching(SqliteStateStore):
+        @contextmanager
+        def _explaining(self):
+            names.append(threading.current_thread().name)
+            with super()._explaining():
+                yield
+
+    async def used(store):
+        await store.put("a", b"1")
+        async with store:
+            return (await store.get("a")).value
+
+    for in_place in (True, False):
+        here = Portal(in_place=in_place)
+        assert here.call(used(Watching(tmp_path / "state.db"))) == b"1"
+        here.close()
+        assert all((name == "holdfast-portal") == in_place for name in names)
+        names.clear()
+
+
+def test_a_portal_that_is_closed_leaves_no_thread():
+    here = Portal()
+    before = threading.active_count()
+    here.close()
+    assert threading.active_count() == before - 1
