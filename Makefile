@@ -25,7 +25,11 @@ else
 	@$(BIN)/holdfast serve --store sqlite:///build/demo/.holdfast/state.db
 endif
 
-test: lint browser test-compiled test-pure docs
+# Two things at a time, as each has stretches in which it needs one core only.
+test:
+	@$(MAKE) --no-print-directory -j2 $(VENV)/tools browser
+	@$(MAKE) --no-print-directory -j2 test-compiled lint
+	@$(MAKE) --no-print-directory -j2 test-pure docs
 
 # The viewer is tested in a real browser, which comes with the system and not from PyPI.
 browser:

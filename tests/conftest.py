@@ -13,7 +13,7 @@ from servers.process import needs
 
 # Times on a shared machine say nothing, so Hypothesis has no deadlines here.
 settings.register_profile(
-    "quick", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
+    "quick", deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile(
     "thorough", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]

@@ -14,17 +14,15 @@ from loops import done
 IDS = ["a/b/../c", "%2F", "é ☃ \U0001f600", "..", " ", "a|b:c", "line\nbreak", "x" * 256, 7]
 
 
-@pytest.mark.parametrize("thread_id", IDS, ids=lambda each: repr(each)[:12])
-def test_a_thread_id_may_have_any_characters(new_saver, thread_id):
+def test_a_thread_id_may_have_any_characters(new_saver):
     graph = stepping(new_saver())
-    graph.invoke({"log": ["in"]}, at(thread_id))
-    graph.invoke({"log": ["other"]}, at("other"))
+    for thread_id in IDS:
+        graph.invoke({"log": [f"in {thread_id}"]}, at(thread_id))
     graph = stepping(new_saver())
-    assert graph.invoke(Command(resume="yes"), at(thread_id))["log"] == [
-        *("in", "one", "answer yes", "two")
-    ]
-    assert len(list(graph.get_state_history(at(thread_id)))) == 5
-    assert len(list(graph.get_state_history(at("other")))) == 3
+    for thread_id in IDS:
+        found = graph.invoke(Command(resume="yes"), at(thread_id))["log"]
+        assert found == [f"in {thread_id}", "one", "answer yes", "two"]
+        assert len(list(graph.get_state_history(at(thread_id)))) == 5
 
 
 @pytest.mark.parametrize("thread_id", ["", "x" * 257, "\ud800"])
