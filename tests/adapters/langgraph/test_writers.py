@@ -229,3 +229,24 @@ def test_a_read_only_store_is_read_and_refuses_to_run(tmp_path):
             graph.invoke(Command(resume="yes"), at())
         with pytest.raises(StateStoreError, match="open the store without read_only"):
             graph.update_state(at(), {"log": ["x"]}, as_node="one")
+
+
+def test_a_thread_that_another_process_deleted_is_gone_at_once_wherever_its_keyframe_is():
+    with HoldfastSaver(open_state_store("memory:")) as saver:
+        graph = stepping(saver)
+        for _ in range(200):
+            graph.update_state(at("thread"), {"log": ["x" * 2000]}, as_node="one")
+            writer = saver._waited.call(found(saver))
+            if not writer.tail.segments:
+                break
+        other = HoldfastSaver(saver.state_store)
+        other.delete_thread("thread")
+        other._waited.end()
+        assert saver.get_tuple(at("thread")) is None
+
+
+async def found(saver):
+    """The writer that the saver would go on with, opened anew."""
+    thread = saver.thread("thread")
+    thread.forget()
+    return await thread.head()

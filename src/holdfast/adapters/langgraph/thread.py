@@ -118,12 +118,13 @@ class Thread:
         """Whether the log ends where it did, with what it did."""
         log, segments = writer.timeline.log, writer.tail.segments
         following = log.key(log.end.seq + 1)
-        last = segments[-1].key if segments else following
+        # Where a keyframe is at the very end, it stands for what was before it.
+        last = segments[-1].key if segments else writer.timeline.key(log.end.seq)
         found = await self.state_store.get_many([last, following])
-        if following in found:
+        if following in found or (log.end.seq and last not in found):
             return False
         # What was deleted and begun again may be as long; its hash is another.
-        return not segments or (last in found and log.end.hash.encode() in found[last].value)
+        return not segments or log.end.hash.encode() in found[last].value
 
     def given_out(self, ns: str, values: Mapping[str, Any]) -> None:
         """Know again, when they come back, the items of the current checkpoint that a graph got."""
