@@ -29,7 +29,6 @@ LONGEST = (
     "test_load.py",
     "adapters/",
     "viewer/",
-    "stores/postgresql",
     "server/",
 )
 
