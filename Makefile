@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
 SOURCES := $(shell find src -name '*.py') setup.py pyproject.toml
 # A few at a time, a file at a time, as most of the time goes into waiting for disks and servers.
 PYTEST := $(BIN)/python -m pytest
