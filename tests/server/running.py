@@ -4,45 +4,31 @@ from __future__ import annotations
 
 import logging
 import socket
-import threading
 import time
 
-import uvicorn
-
 from holdfast.server import create_app
-from holdfast.server.serving import listening
+from served import Served
 
 
-class Running:
-    """The app on uvicorn, in a thread of its own, with everything that it logs."""
+class Running(Served):
+    """The app of a store, with everything that it logs."""
 
     def __init__(self, store, **options):
-        self._listener = listening("127.0.0.1", 0)
-        self.port = self._listener.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        config = uvicorn.Config(
-            create_app(store, **options), log_config=None, access_log=False, server_header=False
-        )
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, args=([self._listener],))
+        super().__init__(lambda: create_app(store, **options))
         self._lines = Lines()
 
     def __enter__(self):
         for name in ("holdfast", "uvicorn.error"):
             logging.getLogger(name).addHandler(self._lines)
             logging.getLogger(name).setLevel(logging.INFO)
-        self._thread.start()
-        until(lambda: self._server.started)
+        self.start()
         return self
 
     def __exit__(self, *problem):
-        self._server.should_exit = True
-        self._thread.join(20)
-        self._listener.close()
+        self.stop()
         for name in ("holdfast", "uvicorn.error"):
             logging.getLogger(name).removeHandler(self._lines)
             logging.getLogger(name).setLevel(logging.NOTSET)
-        assert not self._thread.is_alive()
         assert "Traceback" not in self.log
         assert "Exception in ASGI" not in self.log
 

@@ -49,9 +49,9 @@ def server(state_store):
     """A server that wants no token."""
     needs("uvicorn", "fastapi")
     from holdfast.server import create_app
-    from viewer.looking import serving
+    from served import served
 
-    with serving(lambda: create_app(state_store)) as running:
+    with served(lambda: create_app(state_store)) as running:
         yield running
 
 
@@ -60,9 +60,9 @@ def crowd():
     """A server with more agents and sessions than one page has."""
     needs("uvicorn", "fastapi")
     from holdfast.server import create_app
-    from viewer.looking import serving
+    from served import served
 
-    with serving(lambda: create_app(store_with(many_agents))) as running:
+    with served(lambda: create_app(store_with(many_agents))) as running:
         yield running
 
 
@@ -73,7 +73,7 @@ def new_look(browser):
 
     context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
     context.set_default_timeout(10_000)
-    yield lambda running: Look(context.new_page(), running.url)
+    yield lambda running: Look(context.new_page(), f"{running.url}/")
     context.close()
 
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import threading
-import time
 from urllib.parse import quote, urlencode
 
 ARGUMENTS = [
@@ -40,54 +36,6 @@ def expect(what):
 
     what.page.wait_for_function(QUIET)
     return expected(what)
-
-
-class Serving:
-    """An app on a port of this machine, in a thread; it can be stopped and started again."""
-
-    def __init__(self, make_app) -> None:
-        self.make_app = make_app
-        self.port = 0
-        self.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/"
-
-    def start(self) -> None:
-        import uvicorn
-
-        listener = socket.create_server(("127.0.0.1", self.port))
-        self.port = listener.getsockname()[1]
-        config = uvicorn.Config(
-            self.make_app(), log_config=None, timeout_graceful_shutdown=1, lifespan="off"
-        )
-        self.server = uvicorn.Server(config)
-
-        def run() -> None:
-            with listener:
-                self.server.run(sockets=[listener])
-
-        self.thread = threading.Thread(target=run)
-        self.thread.start()
-        end = time.monotonic() + 10
-        while not self.server.started:
-            assert self.thread.is_alive(), "the server did not start"
-            assert time.monotonic() < end, "the server does not get ready"
-            time.sleep(0.01)
-
-    def stop(self) -> None:
-        self.server.should_exit = True
-        self.thread.join(10)
-
-
-@contextlib.contextmanager
-def serving(make_app):
-    server = Serving(make_app)
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 def place(agent: str = "", session: str = "", **options: object) -> str:

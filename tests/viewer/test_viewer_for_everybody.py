@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from viewer.looking import expect, serving
+from served import served
+from viewer.looking import expect
 from viewer.recordings import AGENT, LONG, LONG_AGENT, SESSION, recorded, store_with
 
 PHONE = {"width": 390, "height": 844}
@@ -243,7 +244,7 @@ def test_below_a_prefix_all_works_the_same(open_look, browser, state_store):
     def below():
         return Starlette(routes=[Mount("/holdfast", create_app(state_store))])
 
-    with serving(below) as server:
+    with served(below) as server:
         look = open_look(server)
         look.url += "holdfast/"
         page = look.at(AGENT, SESSION, at=3).page
@@ -260,7 +261,7 @@ def test_the_pictures_of_the_documentation_are_taken(open_look, browser):
     from holdfast.server import create_app
 
     state_store = store_with(lambda store: recorded(store, pause=0.4))
-    with serving(lambda: create_app(state_store)) as server:
+    with served(lambda: create_app(state_store)) as server:
         look = open_look(server)
         page = look.page
         page.emulate_media(color_scheme="light")

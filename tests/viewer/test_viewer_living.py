@@ -7,7 +7,8 @@ import re
 import pytest
 
 from holdfast import BlockingSession
-from viewer.looking import expect, serving
+from served import served
+from viewer.looking import expect
 from viewer.recordings import AGENT, FORK, SESSION, recorded, store_with
 
 RUNNER = "runner"
@@ -79,7 +80,7 @@ def test_a_server_that_is_gone_is_said_to_be_and_found_again(open_look, browser)
     from holdfast.server import create_app
 
     state_store = store_with(recorded)
-    with serving(lambda: create_app(state_store)) as server:
+    with served(lambda: create_app(state_store)) as server:
         look = open_look(server).at(AGENT, SESSION)
         look.expected.append("ERR_CONNECTION_REFUSED")
         page = look.page
@@ -133,7 +134,7 @@ def guarded(browser, state_store):
         Token(WRITE, scope="write"),
         Token(NAMED, scope="read", agents=frozenset([AGENT])),
     ]
-    with serving(lambda: create_app(state_store, tokens=tokens)) as server:
+    with served(lambda: create_app(state_store, tokens=tokens)) as server:
         yield server
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 import holdfast
 
@@ -34,10 +34,10 @@ class Metrics:
             ("act",),
             registry=self._registry,
         )
-        version = Counter(
+        version = Gauge(
             "holdfast_info", "The version that runs.", ("version",), registry=self._registry
         )
-        version.labels(holdfast.__version__).inc()
+        version.labels(holdfast.__version__).set(1)
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
         """One request. Methods and routes are known ones, so that nobody can make up labels."""

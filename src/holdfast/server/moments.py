@@ -54,17 +54,14 @@ def seq_of(text: str) -> int | None:
     return seq
 
 
-async def moment(archive: SnapshotArchive, location: SnapshotLocation, text: str) -> Moment:
-    """What a session was at a moment; ``NotFoundError`` where it never came to it."""
-    if text == NOW:
-        return loaded(location, await Timeline(archive.state_store, location.place).load())
-    seq = seq_of(text)
-    if seq is None:
-        return await at_snapshot(archive, location, text)
-    if seq == 0:
-        await check_beginning(archive, location)
-        return Moment(location, Store(max_history=0).snapshot(), Position())
-    return await at_event(archive, location, seq)
+async def now(archive: SnapshotArchive, location: SnapshotLocation) -> Moment:
+    """The state as it is committed."""
+    return loaded(location, await Timeline(archive.state_store, location.place).load())
+
+
+def beginning(location: SnapshotLocation) -> Moment:
+    """The state before the first event: nothing."""
+    return Moment(location, Store(max_history=0).snapshot(), Position())
 
 
 async def at_event(archive: SnapshotArchive, location: SnapshotLocation, seq: int) -> Moment:
@@ -98,12 +95,6 @@ async def at_snapshot(
     if found is None:
         raise no_snapshot(location, snapshot_id)
     return Moment(location, found.snapshot, found.position or Position(), found.snapshot_id)
-
-
-async def check_beginning(archive: SnapshotArchive, location: SnapshotLocation) -> None:
-    """Refuse the state before the first event where events were pruned: it is not known."""
-    floor = (await archive.load_manifest(location=location)).floor
-    check_not_pruned(location, floor.seq, 0)
 
 
 def check_not_pruned(location: SnapshotLocation, floor: int, seq: int) -> None:

@@ -9,7 +9,16 @@ from __future__ import annotations
 import datetime as dt
 from collections import OrderedDict
 
-from holdfast.server.moments import Moment, at_event, check_not_pruned, moment, seq_of
+from holdfast.server.moments import (
+    NOW,
+    Moment,
+    at_event,
+    at_snapshot,
+    beginning,
+    check_not_pruned,
+    now,
+    seq_of,
+)
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.layout import SnapshotLocation
 
@@ -28,11 +37,15 @@ class Moments:
 
     async def at(self, location: SnapshotLocation, text: str) -> Moment:
         """What a session was at a moment; ``NotFoundError`` where it never came to it."""
+        if text == NOW:
+            return await now(self._archive, location)
         seq = seq_of(text)
-        if not seq:
-            return await moment(self._archive, location, text)
+        if seq is None:
+            return await at_snapshot(self._archive, location, text)
         manifest = await self._archive.load_manifest(location=location)
         check_not_pruned(location, manifest.floor.seq, seq)
+        if seq == 0:
+            return beginning(location)
         # A session that was deleted and begun again is another one.
         key = (location, manifest.started_at, seq)
         found = self._known.get(key)
