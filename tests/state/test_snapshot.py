@@ -335,7 +335,11 @@ def test_the_entries_of_one_namespace_are_listed_and_counted():
     snapshot = store.snapshot()
     assert list(snapshot.items("a")) == [("a", "x", 1), ("a", "y", 2)]
     assert list(snapshot.items("none")) == []
+    assert snapshot.values("a") == [1, 2]
+    assert snapshot.values("none") == []
     assert snapshot.count("a") == 2
     assert snapshot.count("none") == 0
     with pytest.raises(TypeError, match="namespace"):
         snapshot.count(7)
+    with pytest.raises(TypeError):
+        snapshot.values(7)

@@ -63,7 +63,7 @@ class SessionState:
     @property
     def messages(self) -> list[Any]:
         """The conversation, in order."""
-        return [message for _, _, message in self.snapshot.items(MESSAGES)]
+        return self.snapshot.values(MESSAGES)
 
     @property
     def values(self) -> dict[str, Any]:

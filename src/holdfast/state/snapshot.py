@@ -96,6 +96,14 @@ class Snapshot:
             for key, value in sorted_items(trie):
                 yield space, key, decode(cast("bytes", value))
 
+    def values(self, namespace: Text) -> list[Any]:
+        """The values of one namespace, in the order of their keys, all at once."""
+        name = as_name(namespace, "namespace")
+        found = lookup(self._root, hashed(name), name)
+        if found is None:
+            return []
+        return [decode(cast("bytes", value)) for _, value in sorted_items(cast("Trie", found))]
+
     def count(self, namespace: Text) -> int:
         """How many entries a namespace has."""
         name = as_name(namespace, "namespace")

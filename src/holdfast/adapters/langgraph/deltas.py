@@ -43,7 +43,7 @@ class Base:
 
 def base_of(state: Snapshot, ns: str) -> Base:
     """The current checkpoint of a state."""
-    return Base(state, ordered([write_of(data) for _, _, data in state.items(writes_space(ns))]))
+    return Base(state, ordered([write_of(data) for data in state.values(writes_space(ns))]))
 
 
 def ordered(writes: Sequence[Write]) -> list[Write]:

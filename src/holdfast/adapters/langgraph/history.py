@@ -124,9 +124,7 @@ def damaged(thread_id: str, id_: str | None, problem: str) -> IntegrityError:
 def value_of(codec: Codec, found: Found, name: str) -> Any:
     """The value of a channel at a checkpoint."""
     if name in found.meta["lists"]:
-        items = found.state.items(items_space(found.ns, name))
-        decoded = codec.decoded
-        return [decoded(item) for _, _, item in items]
+        return codec.decoded_all(found.state.values(items_space(found.ns, name)))
     return codec.decoded(found.state.get(values_space(found.ns, name), name))
 
 
@@ -142,7 +140,7 @@ def shown_write(codec: Codec, write: Write) -> PendingWrite:
 
 def writes_after(found: Found) -> list[Write]:
     """What tasks wrote after a checkpoint, as it is kept."""
-    kept = [write_of(data) for _, _, data in found.state.items(writes_space(found.ns))]
+    kept = [write_of(data) for data in found.state.values(writes_space(found.ns))]
     known = {each.key: each for each in kept}
     for each in found.late:
         # What a task wrote to a channel stays; errors, interrupts and answers are replaced.

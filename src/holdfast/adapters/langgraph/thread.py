@@ -47,6 +47,8 @@ PUT = "langgraph.checkpoint"
 WROTE = "langgraph.writes"
 TAKEN = "langgraph.deleted"
 ATTEMPTS = 16
+LINGERS = 0.002
+"""Seconds for which what a task wrote waits for the checkpoint that mostly follows it at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +248,7 @@ class Thread:
             if new:
                 writer.recording.record(WROTE, data, changes)
 
-        await self._written(record)
+        await self._written(record, lingers=LINGERS)
 
     def _record_late(self, writer: Writer, data: dict[str, Any], kept: list[Write]) -> None:
         """Record writes to a checkpoint that is not the current one: in the event, not the state.
@@ -289,15 +291,16 @@ class Thread:
         for _, id_ in ids:
             await self.state_store.delete(self.location.snapshot(snapshot_id(id_)))
 
-    async def _written(self, record: Record) -> None:
+    async def _written(self, record: Record, *, lingers: float = 0) -> None:
         """Record something and wait until it is durable.
 
-        What others want to write meanwhile waits, and is written with the next commit together.
+        What others want to write meanwhile waits, and is written with the next commit together;
+        one that ``lingers`` leaves it to another to begin that commit, for so long.
         """
         act = Act(record, asyncio.get_running_loop().create_future())
         self._waiting.append(act)
         # Whoever came in the same moment joins in.
-        await asyncio.sleep(0)
+        await asyncio.wait([act.done], timeout=lingers)
         async with self.lock:
             if not act.done.done():
                 await self._write_all()

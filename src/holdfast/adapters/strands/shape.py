@@ -120,7 +120,7 @@ def bytes_of(state: Snapshot) -> bytes | None:
     fields: dict[str, Any] = {}
     for name in shape["fields"]:
         if name == "messages" and shape.get("messages"):
-            fields[name] = [message for _, _, message in state.items(MESSAGES)]
+            fields[name] = state.values(MESSAGES)
         elif name == "state" and "state" in shape:
             values = {key: value for _, key, value in state.items(STATE)}
             order = [key for key in shape["state"] if key in values]
