@@ -207,6 +207,11 @@ def test_a_checkpoint_that_is_damaged_is_one_clear_error(saver, meta):
     for ask in (lambda: list(saver.list(at())), lambda: values(saver)):
         with pytest.raises(IntegrityError, match="of the thread t is not as it should be"):
             ask()
+    writes = [("plan", "y")]
+    config = at(checkpoint_id="x")
+    for act in (lambda: put(saver, plan="y"), lambda: saver.put_writes(config, writes, "task")):
+        with pytest.raises(IntegrityError, match="is no checkpoint, but"):
+            act()
 
 
 @pytest.mark.parametrize("which", ["log", "snapshots/immutable_history"])

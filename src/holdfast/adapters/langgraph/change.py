@@ -17,6 +17,7 @@ from holdfast.adapters.langgraph.deltas import (
     followed,
     open_channels,
 )
+from holdfast.adapters.langgraph.entry import entry_of
 from holdfast.adapters.langgraph.names import (
     META,
     STATUSES,
@@ -89,7 +90,7 @@ class Change:
 
         ``base`` is its parent, where that is another one than the state has.
         """
-        before = self._store.get(META, checkpoint_key(self._ns), None)
+        before = entry_of(self._store, self._ns)
         values = checkpoint["channel_values"]
         lists = [name for name, value in values.items() if is_list(name, value)]
         known = before["versions"] if before else {}
@@ -218,7 +219,7 @@ def is_list(name: str, value: Any) -> bool:
 
 def parts(state: Snapshot, ns: str) -> list[tuple[str, str, Any]]:
     """All entries of the state that belong to the current checkpoint of a graph or subgraph."""
-    meta = state.get(META, checkpoint_key(ns), None)
+    meta = entry_of(state, ns)
     if meta is None:
         return []
     found = [(META, checkpoint_key(ns), meta)]

@@ -14,9 +14,8 @@ from typing import Any
 
 from langgraph.checkpoint.base import writes_sort_key
 
+from holdfast.adapters.langgraph.entry import entry_of
 from holdfast.adapters.langgraph.names import (
-    META,
-    checkpoint_key,
     deltas_space,
     items_space,
     quoted,
@@ -65,7 +64,7 @@ def has(meta: Mapping[str, Any]) -> set[str]:
 
 def followed(base: Base, ns: str, channels: Sequence[str]) -> tuple[Entries, list[str]]:
     """What the next checkpoint after another carries, and which of its channels have a value."""
-    meta = base.state.get(META, checkpoint_key(ns))
+    meta = entry_of(base.state, ns) or {"values": [], "lists": []}
     entries: Entries = {}
     seeds = []
     for name in channels:
@@ -83,7 +82,7 @@ def followed(base: Base, ns: str, channels: Sequence[str]) -> tuple[Entries, lis
 
 def carried(state: Snapshot, ns: str) -> Entries:
     """All that a state carries along for delta channels of its current checkpoint."""
-    meta = state.get(META, checkpoint_key(ns), None) or {}
+    meta = entry_of(state, ns) or {}
     found = {(space, key): value for space, key, value in state.items(deltas_space(ns))}
     for name in meta.get(SEEDS, ()):
         found.update(whole(state, ns, name))

@@ -29,6 +29,7 @@ from holdfast.adapters.langgraph.deltas import (
     whole,
     writes_to,
 )
+from holdfast.adapters.langgraph.entry import entry_of
 from holdfast.adapters.langgraph.names import (
     CHECKPOINT,
     DELETED,
@@ -189,7 +190,7 @@ async def one(thread: Thread, ns: str, id_: str) -> Found | None:
 
 async def base(thread: Thread, ns: str, id_: str) -> Base | None:
     """A checkpoint that another one follows; None where the thread stands at it anyway."""
-    meta = (await thread.state()).get(META, checkpoint_key(ns), None)
+    meta = entry_of(await thread.state(), ns)
     if meta is not None and meta["id"] == id_:
         return None
     found = await one(thread, ns, id_)
@@ -217,7 +218,7 @@ async def by_record(thread: Thread, ns: str, id_: str) -> Snapshot | None:
             f"event {info.seq} than the log has now: restore the session from a backup"
         )
     store = loaded.store
-    meta = store.get(META, checkpoint_key(ns), None)
+    meta = entry_of(store, ns)
     if meta is None or meta["id"] != id_:
         return None
     async for event in timeline.events(info.seq + 1):

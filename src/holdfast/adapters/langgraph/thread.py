@@ -18,12 +18,11 @@ from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 from holdfast.adapters.langgraph.change import Change, is_list, parts
 from holdfast.adapters.langgraph.codec import Codec
 from holdfast.adapters.langgraph.deltas import Base
+from holdfast.adapters.langgraph.entry import entry_of
 from holdfast.adapters.langgraph.names import (
     DELETED,
     LATE,
-    META,
     STATUSES,
-    checkpoint_key,
     items_space,
     snapshot_id,
     writes_space,
@@ -232,7 +231,7 @@ class Thread:
 
         async def record(writer: Writer) -> None:
             store = writer.recording.store
-            current = store.get(META, checkpoint_key(ns))
+            current = entry_of(store, ns)
             if current is None or current["id"] != id_:
                 self._record_late(writer, data, kept)
                 return
