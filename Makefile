@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 BENCHMARKS := $(patsubst benchmarks/%.py,bench-%,$(filter-out benchmarks/harness.py,$(wildcard benchmarks/*.py)))
 
-.PHONY: demo serve test coverage browser lint test-compiled test-pure bench $(BENCHMARKS) docs clean
+.PHONY: demo serve test coverage browser lint test-compiled test-pure bench $(BENCHMARKS) faults soak fuzz audit packaging docs clean
 
 demo: $(VENV)/package
 	@$(BIN)/python examples/demo.py
@@ -25,9 +25,9 @@ else
 	@$(BIN)/holdfast serve --store sqlite:///build/demo/.holdfast/state.db
 endif
 
-# Two things at a time, as each has stretches in which it needs one core only.
+# Two or three things at a time, as each has stretches in which it needs one core or none.
 test:
-	@$(MAKE) --no-print-directory -j2 $(VENV)/tools browser
+	@$(MAKE) --no-print-directory -j3 $(VENV)/tools $(VENV)/package browser
 	@$(MAKE) --no-print-directory -j2 test-compiled lint
 	@$(MAKE) --no-print-directory -j2 test-pure docs
 
@@ -45,20 +45,28 @@ browser:
 
 # The same tests, and which lines they reach. It takes more than twice as long.
 coverage: PYTEST := $(BIN)/coverage run -m pytest
-coverage: $(VENV)/tools
+coverage: $(VENV)/tools $(VENV)/package
 	@rm -f .coverage*
 	$(MAKE) test-compiled test-pure PYTEST="$(PYTEST)"
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
-lint: $(VENV)/tools
+lint: $(VENV)/tools audit
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Known vulnerabilities of the pinned versions. Where nobody can be asked it says so and goes on.
+audit: $(VENV)/tools
+	@$(BIN)/python -m tools.audit
+
+# Every extra, compiled and interpreted, on every Python that is here, fetched by pip: 20 minutes.
+packaging: $(VENV)/tools
+	HOLDFAST_PACKAGING=all $(PYTEST) -q --timeout 900 tests/test_packaging.py
+
 # The whole suite runs over the compiled package, and what is compiled once more interpreted.
-test-compiled: $(VENV)/tools
+test-compiled: $(VENV)/tools $(VENV)/package
 	HOLDFAST_EXPECT=compiled $(PYTEST) -q $(PARALLEL)
 
 test-pure: $(VENV)/tools
@@ -70,8 +78,20 @@ test-pure: $(VENV)/tools
 
 bench: $(BENCHMARKS)
 
-$(BENCHMARKS): bench-%: $(VENV)/tools
+$(BENCHMARKS): bench-%: $(VENV)/tools $(VENV)/package
 	$(BIN)/python -m benchmarks.$*
+
+# Trials try to lose something, for as long as one likes: see docs/trust.md.
+faults: $(VENV)/tools $(VENV)/package
+	$(BIN)/python -m trials.faults
+	$(BIN)/python -m trials.kills
+
+SECONDS ?= 60
+soak: $(VENV)/tools $(VENV)/package
+	$(BIN)/python -m trials.soak --seconds $(SECONDS)
+
+fuzz: $(VENV)/tools $(VENV)/package
+	$(BIN)/python -m trials.fuzz --seconds $(SECONDS)
 
 docs: $(VENV)/tools
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
@@ -88,14 +108,22 @@ $(VENV)/python: constraints.txt
 	@$(PIP) --upgrade setuptools 'mypy[mypyc]'
 	@touch $@
 
-# Built anew whenever a source changes, so that what runs is what is written.
-$(VENV)/package: $(VENV)/python $(SOURCES)
-	@find src -name '*.so' -delete
-	@echo "building holdfast"
-	@$(PIP) --no-build-isolation --editable '.[cli,server]'
+# The sources are used where they are, so that only what describes the package needs another install.
+$(VENV)/installed: $(VENV)/python setup.py pyproject.toml
+	@HOLDFAST_COMPILE=0 $(PIP) --no-build-isolation --editable '.[cli,server]'
 	@touch $@
 
-$(VENV)/tools: $(VENV)/package
+# Compiled anew whenever a source changes, so that what runs is what is written.
+$(VENV)/compiled: $(VENV)/python $(SOURCES)
+	@echo "building holdfast"
+	@find src -name '*.so' -delete
+	@$(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $@
+
+$(VENV)/package: $(VENV)/installed $(VENV)/compiled
+	@touch $@
+
+$(VENV)/tools: $(VENV)/installed
 	@echo "installing what development needs"
 	@$(PIP) --group dev
 	@touch $@

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -10,32 +9,16 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from wheels import copied_sources, ran, wheel_command
 
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    """The repository as somebody gets it: no build of ours in it."""
-    target = tmp_path / "sources"
-    shutil.copytree(
-        ROOT / "src",
-        target / "src",
-        ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"),
-    )
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, target)
-    return target
+    return copied_sources(tmp_path / "sources")
 
 
 def build(sources: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps", "."],
-        cwd=sources,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return ran(wheel_command(sources, sources), sources, **environment)
 
 
 def test_a_build_without_a_compiler_works_and_says_so(sources, tmp_path):
@@ -51,24 +34,11 @@ def test_a_build_without_a_compiler_works_and_says_so(sources, tmp_path):
         "import holdfast; store = holdfast.Store(); store.set('n', 'k', (1,));"
         "print(holdfast.compiled, store.get('n', 'k'), holdfast.__file__)"
     )
-    used = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "installed")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert used.stdout.startswith(f"False (1,) {tmp_path}")
+    used = ran([sys.executable, "-c", program], tmp_path, PYTHONPATH=str(tmp_path / "installed"))
+    assert used.stdout.startswith(f"False (1,) {tmp_path}"), used.stderr
 
 
 def test_a_build_that_must_be_compiled_fails_without_a_compiler(sources):
     done = build(sources, CC="/bin/false", HOLDFAST_COMPILE="1")
     assert done.returncode != 0
     assert "HOLDFAST_COMPILE=1, but no working C compiler" in done.stdout + done.stderr
-
-
-def test_a_build_can_be_asked_to_be_interpreted(sources):
-    done = build(sources, HOLDFAST_COMPILE="0")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "HOLDFAST_COMPILE=0" in done.stdout + done.stderr
-    assert [wheel.name[-16:] for wheel in sources.glob("*.whl")] == ["py3-none-any.whl"]

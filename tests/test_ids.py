@@ -43,6 +43,31 @@ def test_a_clock_that_is_set_back_or_stands_still_does_not_disturb_the_order(mon
     assert clock.tick() > last
 
 
+@pytest.mark.parametrize("millisecond", [0, 1 << 47, (1 << 48) - 2])
+def test_an_id_comes_after_one_that_was_made_by_a_clock_ahead(monkeypatch, millisecond):
+    there = ids.Clock()
+    monkeypatch.setattr(time, "time_ns", lambda: millisecond * 1_000_000)
+    monkeypatch.setattr(ids, "_clock", there)
+    before = ids.new_id()
+    there._count = (1 << ids.COUNT_BITS) - 2
+    last = ids.new_id()
+    monkeypatch.undo()
+    made = [ids.new_id(after=before), ids.new_id(after=last)]
+    made.append(ids.new_id(after=made[-1]))
+    assert [before, last, *made[1:]] == sorted({before, last, *made[1:]})
+    assert before < made[0]
+    assert all(uuid.UUID(each).version == 7 for each in made)
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["", "zzz", "ffffffff-ffff-4fff-bfff-ffffffffffff", "ffffffff-ffff-7fff-bfff-ffffffffffff"],
+)
+def test_an_id_of_another_kind_and_the_last_of_all_do_not_disturb(other):
+    made = [ids.new_id(), ids.new_id(after=other), ids.new_id()]
+    assert made == sorted(set(made))
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_process_makes_ids_of_its_own():
     ids.new_id()

@@ -1,7 +1,8 @@
 """Ids that sort by the time they were made: UUIDs of version 7 (RFC 9562).
 
 Within a process each is greater than the one before, also many in one millisecond and when the
-clock is set back; between processes they are unique, and in order as far as the clocks agree.
+clock is set back; between processes they are unique, and in order as far as the clocks agree. Who
+knows the last one of a series can have the next one after it, whatever the clock says.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import os
 import time
 from random import Random
 from threading import Lock
+from uuid import UUID
 
 VERSION = 0x7 << 76
 VARIANT = 0b10 << 62
 COUNT_BITS = 12 + 30  # what counts up within a millisecond: rand_a, and the upper part of rand_b
+TIME_BITS = 48
 
 
 class Clock:
@@ -55,10 +58,27 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_start_anew)
 
 
-def new_id() -> str:
-    """A new id, as text of 36 characters."""
+def new_id(after: str | None = None) -> str:
+    """A new id, as text of 36 characters; greater than ``after``, if that is one of this kind."""
     millisecond, count, noise = _clock.tick()
+    if after is not None:
+        millisecond, count = max((millisecond, count), following(after))
     upper, lower = count >> 30, count & (1 << 30) - 1
     number = millisecond << 80 | VERSION | upper << 64 | VARIANT | lower << 32 | noise
     text = f"{number:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def following(id_: str) -> tuple[int, int]:
+    """The first time and number after an id's; the first of all after one of another kind."""
+    try:
+        found = UUID(id_)
+    except ValueError:
+        return 0, 0
+    if str(found) != id_ or found.version != 7:
+        return 0, 0
+    upper, lower = found.int >> 64 & 0xFFF, found.int >> 32 & (1 << 30) - 1
+    place = (found.int >> 80 << COUNT_BITS | upper << 30 | lower) + 1
+    if place >> TIME_BITS + COUNT_BITS:
+        return 0, 0  # there is no time after the last
+    return place >> COUNT_BITS, place & (1 << COUNT_BITS) - 1

@@ -96,3 +96,17 @@ def test_what_was_lost_in_a_backup_is_written_again_without_being_asked_to(
 def test_verifying_and_mending_at_once_is_wrong_usage(run, world):
     run("backup", "kept", "--verify", "--mend").misused("--mend")
     assert not Path("kept").exists()
+
+
+def test_a_plain_backup_of_an_encrypted_store_is_warned_of(run, world, monkeypatch):
+    from holdfast.stores.wrappers.encryption import new_key
+
+    monkeypatch.setenv("KEYS", new_key())
+    hidden = "sqlite:///hidden.db?encrypt=KEYS"
+    ran = run("copy", "sqlite:///state.db", hidden)
+    assert (ran.code, ran.err) == (0, "")
+    ran = run("backup", "plain", "--store", hidden)
+    assert ran.code == 0
+    assert ran.err.startswith("warning: the source is encrypted and the target is not")
+    ran = run("backup", "sqlite:///kept.db?encrypt=KEYS", "--store", hidden)
+    assert (ran.code, ran.err) == (0, "")

@@ -12,9 +12,13 @@ import pytest
 
 import holdfast
 from holdfast import console_script
-from holdfast.cli.main import STATE_VERBS, VERBS
+from holdfast.cli.main import KEYS_VERBS, STATE_VERBS, VERBS
 
-COMMANDS = [["state", verb] for verb in STATE_VERBS] + [[verb] for verb in VERBS]
+COMMANDS = [
+    *(["state", verb] for verb in STATE_VERBS),
+    *(["keys", verb] for verb in KEYS_VERBS),
+    *([verb] for verb in VERBS),
+]
 
 
 def process(*arguments: str, **options) -> subprocess.CompletedProcess[bytes]:

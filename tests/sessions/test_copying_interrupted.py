@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 import pytest
 
 from faults import RAISED, WAYS, Fault, FaultyStateStore
-from holdfast import RetentionPolicy, SnapshotArchive
+from holdfast import ConflictError, RetentionPolicy, SnapshotArchive
 from holdfast.log import timeline
 from holdfast.sessions.copying import compare_stores, copy_sessions
 from holdfast.stores.memory import MemoryStateStore
@@ -111,3 +112,35 @@ async def test_two_who_copy_the_same_at_once_do_not_meet(world, mend, often):
         done = await copy_sessions(source, Interrupted(target, at, other), mend=mend)
         assert done.failed == {}, at
         assert await everything(target) == await everything(source), at
+
+
+@pytest.mark.parametrize("stubs", [True, False], ids=["with stubs", "long after"])
+@in_loop
+async def test_who_begins_the_same_session_in_the_target_meanwhile_keeps_theirs_whole(stubs):
+    source = MemoryStateStore()
+    await talked(source, "abcdef")
+    await prune(source, RetentionPolicy(last=1))
+    if not stubs:
+        for key in [key async for key in source.list(f"{HERE.place}log/")]:
+            await source.delete(key)
+    await talked(source, "g")
+    counting = Interrupted(MemoryStateStore(), 0, None)
+    await copy_sessions(source, counting)
+    met = set()
+    for at in range(1, counting.calls + 1):
+        target = MemoryStateStore()
+        fresh = await opened(target)
+        fresh.add_message("user", "own")
+
+        async def begin(fresh=fresh):
+            with contextlib.suppress(ConflictError):
+                await fresh.commit()
+
+        done = await copy_sessions(source, Interrupted(target, at, begin))
+        met.add(bool(done.failed))
+        assert (await SnapshotArchive(target).verify(location=HERE)).damage == [], at
+        said = [message["content"] for message in (await opened(target)).messages]
+        assert said == (["own"] if done.failed else list("abcdefg")), at
+        if not done.failed:
+            assert (await copy_sessions(source, target)).entries == 0
+    assert met == {True, False}

@@ -179,6 +179,19 @@ async def test_who_was_idle_writes_nothing_where_even_the_traces_are_gone(goes_o
     assert session.state_store._entries == there
 
 
+@pytest.mark.parametrize("clock", ["touched", "steady"])
+@in_loop
+async def test_who_was_idle_for_seconds_writes_nothing_where_a_wrong_clock_took_the_traces(clock):
+    session = await said(await opened(MemoryStateStore()), "a")
+    await pruned(session, days=2)
+    setattr(session._writer, clock, getattr(session._writer, clock) - writing.LOOK_AFTER)
+    session.add_message("user", "mine")
+    there = dict(session.state_store._entries)
+    with pytest.raises(ConflictError, match="were pruned"):
+        await session.commit(on_conflict="rebase")
+    assert session.state_store._entries == there
+
+
 @in_loop
 async def test_who_was_idle_and_began_a_session_that_is_there_meanwhile_meets_it(monkeypatch):
     store = MemoryStateStore()

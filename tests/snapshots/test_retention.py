@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.ids import new_id
 from holdfast.snapshots import RetentionPolicy, SnapshotInfo
 
 NOW = dt.datetime(2026, 11, 15, 12, 0, tzinfo=dt.UTC)  # a Sunday
@@ -49,6 +51,17 @@ def test_the_last_ones_are_kept():
     assert kept(snapshots, last=3) == names(snapshots[2::-1])
     assert kept(snapshots, last=100) == names(snapshots[::-1])
     assert kept(snapshots[::-1], last=3) == names(snapshots[2::-1])
+
+
+def test_after_a_clock_was_set_back_the_last_ones_are_those_that_were_saved_last():
+    first, second, third = (taken(ago, new_id()) for ago in (-10 * DAY, HOUR, 365 * DAY))
+    found = RetentionPolicy(last=2).kept([third, first, second], NOW)
+    assert names(found) == [second.snapshot_id, third.snapshot_id]
+
+
+def test_ids_that_tell_no_time_leave_it_to_the_times():
+    snapshots = [taken(ago, str(uuid.uuid4())) for ago in (HOUR, DAY, WEEK)]
+    assert kept(snapshots, last=2) == names(snapshots[1::-1])
 
 
 def test_the_newest_is_kept_always():

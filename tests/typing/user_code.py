@@ -6,6 +6,15 @@ import datetime as dt
 from typing import Any, assert_type
 
 import holdfast
+from holdfast.snapshots.signing import (
+    PublicKey,
+    Signature,
+    SigningKey,
+    check_signature,
+    sign_document,
+    signatures_of,
+    trusted_keys,
+)
 
 
 class Money:
@@ -121,3 +130,27 @@ async def a_users_archive(store: holdfast.StateStore) -> None:
     assert_type(await archive.load_manifest(location=location), holdfast.SnapshotManifest)
     assert_type(await archive.delete_snapshot(location=location, snapshot_id="x"), bool)
     await archive.delete_session(session_id="ses_abc123")
+
+
+async def a_users_signatures(store: holdfast.StateStore) -> None:
+    key = SigningKey.from_file("release.key", passphrase="secret")
+    assert_type(key.public, PublicKey)
+    assert_type(key.key_id, str)
+    assert_type(key.to_pem(passphrase=b"secret"), bytes)
+    trusted = trusted_keys("release.pub", "keys")
+    assert_type(trusted, list[PublicKey])
+    manager = holdfast.SnapshotManager(store)
+    document = await manager.export_session("research-bot", sign=key)
+    assert_type(document.signed_by, tuple[str, ...])
+    result = await manager.import_session(document, trusted=trusted)
+    assert_type(result.signed_by, tuple[str, ...])
+    manager.from_file("snapshot.json", trusted=(key.public,))
+    manager.from_dict({}, trusted=trusted)
+    assert_type(sign_document(document, SigningKey.generate()), holdfast.SessionSnapshot)
+    assert_type(check_signature(document, trusted), tuple[PublicKey, ...])
+    assert_type(check_signature(document.to_dict(), trusted), tuple[PublicKey, ...])
+    assert_type(signatures_of(document), list[Signature])
+
+    # What a type checker must refuse; an ignore that is not needed is an error of its own.
+    sign_document(document, key.public)  # type: ignore[arg-type]
+    await manager.import_session(document, trusted=[key])  # type: ignore[list-item]

@@ -24,6 +24,7 @@ from holdfast.sessions.copying import Copied, copy_sessions
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.stores.contract import StateStore
 from holdfast.stores.opening import open_state_store
+from holdfast.stores.wrappers.base import is_encrypted
 
 MendOption = Annotated[
     bool, typer.Option("--mend", help="Look for damage in the target, and write that anew.")
@@ -61,6 +62,13 @@ async def with_progress(
     source: StateStore, target: StateStore, agent: str | None, session: str | None, *, mend: bool
 ) -> Copied:
     """Copy, with a bar for whoever waits."""
+    if is_encrypted(source) and not is_encrypted(target):
+        say(
+            ("warning:", "yellow"),
+            " the source is encrypted and the target is not: what is written there can be read by "
+            "whoever reads the target. Add ?encrypt=NAME to its URL",
+            to=err,
+        )
     total = len(await find_sessions(source, session, agent))
     if not err.is_terminal:
         return await copy_sessions(source, target, agent_id=agent, session_id=session, mend=mend)

@@ -34,6 +34,7 @@ EXTRAS = {
     "nats": "nats-py",
     "dapr": "dapr",
     "encryption": "cryptography",
+    "signing": "cryptography",
     "compression": "zstandard",
     "redaction": "detect-secrets",
     "testing": "hypothesis",

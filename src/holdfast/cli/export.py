@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.console import StoreOption, command, err, fail, read_tags, say, write_bytes
+from holdfast.cli.keys import signing_key
 from holdfast.cli.references import existing_store
 from holdfast.errors import StateStoreError
 from holdfast.sessions.manager import Redaction, SnapshotManager
@@ -48,6 +49,10 @@ async def export(
             "--redact-path", metavar="PATH", help="Take this out too, as in values.customer.name."
         ),
     ] = None,
+    sign: Annotated[
+        str | None,
+        typer.Option("--sign", metavar="KEYFILE", help="Sign it with this private key."),
+    ] = None,
     store: StoreOption = None,
 ) -> None:
     """Write a session with its events as one JSON file that stands alone.
@@ -57,10 +62,11 @@ async def export(
     tags = read_tags(tag)
     check_output(output)
     redaction = redactor(patterns=redact, paths=redact_path or [])
+    key = None if sign is None else signing_key(sign)
     async with existing_store(store) as state_store:
         manager = SnapshotManager(state_store)
         found = await manager.export_session(
-            agent, session, snapshot_id=snapshot, tags=tags, redact=redaction
+            agent, session, snapshot_id=snapshot, tags=tags, redact=redaction, sign=key
         )
     if output == "-":
         write_bytes(found.chunks())
@@ -72,7 +78,9 @@ async def export(
     taken = sum(each["count"] for each in found.extra["redactions"]) if redaction else 0
     say(
         f"{output}: {found.snapshot.count('messages')} messages, {found.event_log_count} events of "
-        f"{found.agent_id}/{found.session_id}" + (f", {taken} redactions" if redaction else ""),
+        f"{found.agent_id}/{found.session_id}"
+        + (f", {taken} redactions" if redaction else "")
+        + (f", signed by {key.key_id}" if key else ""),
         to=err,
     )
 

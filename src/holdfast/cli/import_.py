@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
@@ -17,12 +17,20 @@ from holdfast.cli.console import (
     say,
     typed,
 )
+from holdfast.cli.keys import (
+    RequireOption,
+    TrustOption,
+    required_keys,
+    signatures_told,
+    signers_text,
+)
 from holdfast.cli.references import check_file
 from holdfast.foreign.keeping import keep_snapshots
-from holdfast.foreign.registry import HOLDFAST, read_source
-from holdfast.foreign.source import URL, open_source
+from holdfast.foreign.registry import HOLDFAST, Result, read_source
+from holdfast.foreign.source import URL, Source, open_source
 from holdfast.sessions.importing import ImportResult
 from holdfast.sessions.manager import SnapshotManager
+from holdfast.snapshots.signing import PublicKey, SignatureError, check_signature, vouched
 from holdfast.stores.opening import open_state_store
 
 
@@ -54,6 +62,8 @@ async def import_(
         bool,
         typer.Option("--allow-modified", help="Take a document that was edited on purpose."),
     ] = False,
+    require_signature: RequireOption = False,
+    trust: TrustOption = None,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
@@ -63,11 +73,12 @@ async def import_(
     """
     if not URL.match(file):
         check_file(file)
+    keys = required_keys(trust, required=require_signature)
     # The store is touched only after all documents were found to be in order.
     with open_source(
         file, thread=thread, agent_id=agent, session_id=session, allow_modified=allow_modified
     ) as source:
-        found = read_source(source, as_)
+        found = read_source(source, as_) if keys is None else read_signed(source, as_, keys)
     results = []
     async with open_state_store(store) as state_store:
         manager = SnapshotManager(state_store)
@@ -81,8 +92,30 @@ async def import_(
                 kept = await keep_snapshots(manager, document, result)
             if format is Format.table:
                 report(result, store, kept)
+                if result.signed_by:
+                    say(f"signed by {signers_text(result.signed_by, keys or [])}")
     if format is Format.json:
         print_json([asdict(each) for each in results] if found.is_list else asdict(results[0]))
+
+
+def read_signed(source: Source, as_: str | None, keys: list[PublicKey]) -> Result:
+    """What is in a source that one of these keys has signed."""
+    with signatures_told(source.name):
+        if as_ not in (None, HOLDFAST):
+            raise unsigned(as_)
+        signers = check_signature(source.json, keys) if source.is_json else ()
+        found = read_source(source, as_)
+        if found.format != HOLDFAST:
+            raise unsigned(found.format)
+        return replace(found, documents=[vouched(each, signers) for each in found.documents])
+
+
+def unsigned(format_: str | None) -> SignatureError:
+    """The error for a source of another format, which nobody can have signed."""
+    return SignatureError(
+        f"it is read as {format_}, which has no signature, and one is required: only a document "
+        "of Holdfast has"
+    )
 
 
 def report(result: ImportResult, store: str | None, kept: int = 0) -> None:

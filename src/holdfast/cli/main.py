@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import holdfast
+from holdfast.cli import keys
 from holdfast.cli.backup import backup
 from holdfast.cli.copy import copy
 from holdfast.cli.delete import delete
@@ -34,6 +35,8 @@ app = typer.Typer(
 )
 state = typer.Typer(help="Sessions and their snapshots.", no_args_is_help=True)
 app.add_typer(state, name="state")
+signing = typer.Typer(help="Keys that documents are signed with.", no_args_is_help=True)
+app.add_typer(signing, name="keys")
 
 Verb = Callable[..., Any]
 
@@ -49,6 +52,7 @@ STATE_VERBS: dict[str, Verb] = {
     "prune": prune,
     "delete": delete,
 }
+KEYS_VERBS: dict[str, Verb] = {"new": keys.new, "show": keys.show}
 VERBS: dict[str, Verb] = {
     "replay": replay,
     "copy": copy,
@@ -60,6 +64,8 @@ VERBS: dict[str, Verb] = {
 
 for verb, function in STATE_VERBS.items():
     state.command(verb)(function)
+for verb, function in KEYS_VERBS.items():
+    signing.command(verb)(function)
 for verb, function in VERBS.items():
     app.command(verb)(function)
 

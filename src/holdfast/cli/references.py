@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.cli.console import fail
-from holdfast.errors import NotFoundError
+from holdfast.errors import NotFoundError, shown
 from holdfast.sessions.copying import locations
 from holdfast.sessions.exporting import exported
 from holdfast.sessions.manager import SnapshotManager, near
@@ -122,7 +122,10 @@ async def find(store: StateStore, name: str, agent_id: str | None = None) -> Mom
 
 def is_file(name: str) -> bool:
     """Whether a name means a file rather than something in the store."""
-    return name.endswith(SUFFIXES) or Path(name).is_file()
+    try:
+        return name.endswith(SUFFIXES) or Path(name).is_file()
+    except OSError:
+        return False  # too long for a path, and so no file
 
 
 async def load(url: str | None, *names: str, agent_id: str | None = None) -> list[SessionSnapshot]:
@@ -141,9 +144,14 @@ async def load(url: str | None, *names: str, agent_id: str | None = None) -> lis
 
 def check_file(name: str) -> None:
     """Refuse what is no file, before it is taken for a document that is damaged."""
-    if not Path(name).exists():
+    path = Path(name)
+    try:
+        is_there = path.exists()
+    except OSError as error:
+        fail(f"{shown(name)} cannot be a file: {error.strerror}", "see the path")
+    if not is_there:
         fail(f"there is no file {name}", "see the path; what is in a store is named by its id")
-    if Path(name).is_dir():
+    if path.is_dir():
         fail(f"{name} is a folder, not a document", "name a file in it")
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.console import StoreOption, err, errors_told, fail, say
+from holdfast.cli.keys import RequireOption, TrustOption, required_keys
 from holdfast.cli.references import existing_store
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def serve(
         list[str] | None,
         typer.Option("--cors", metavar="ORIGIN", help="A page that may use it from elsewhere."),
     ] = None,
+    require_signature: RequireOption = False,
+    trust: TrustOption = None,
     store: StoreOption = None,
 ) -> None:
     """Serve the REST API and the viewer. On anything but this machine a token is needed.
@@ -60,6 +63,7 @@ def serve(
         except ImportError as error:
             fail(f"the server is not installed ({error.name})", "pip install 'holdfast[server]'")
         known = given_tokens(token) + (read_tokens(tokens) if tokens else [])
+        keys = required_keys(trust, required=require_signature)
         with misused("--host"):
             check_listening(host, known)
         with misused("--cors"):
@@ -73,6 +77,7 @@ def serve(
             tokens=known,
             limits=limits,
             cors_origins=cors or [],
+            trusted=keys,
             ready=lambda address: say(f"{address} has the viewer; Ctrl-C ends it", to=err),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,14 +12,26 @@ from holdfast.cli.console import (
     FormatOption,
     StoreOption,
     command,
+    fail,
     print_json,
     print_rows,
     tags_text,
 )
-from holdfast.cli.references import load
+from holdfast.cli.keys import (
+    RequireOption,
+    TrustOption,
+    known_keys,
+    required_keys,
+    signatures_told,
+    signers_text,
+)
+from holdfast.cli.references import check_file, is_file, load
 from holdfast.log.events import time_text
+from holdfast.snapshots import document_files
+from holdfast.snapshots.document import SIGNATURES
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import MESSAGES
+from holdfast.snapshots.signing import PublicKey, SignatureError, check_signature, signatures_of
 
 
 @command
@@ -31,6 +43,8 @@ async def show(
         ),
     ],
     agent: AgentOption = None,
+    require_signature: RequireOption = False,
+    trust: TrustOption = None,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
@@ -38,11 +52,45 @@ async def show(
 
     Example: holdfast state show incident.json
     """
-    (found,) = await load(store, name, agent_id=agent)
+    keys = required_keys(trust, required=require_signature)
+    if is_file(name):
+        found, signers = read_file(name, keys)
+    elif keys is None:
+        (found,), signers = await load(store, name, agent_id=agent), None
+    else:
+        fail(
+            f"{name} is no file, and what is in a store is not signed",
+            "name the file of a document, or leave --trust and --require-signature out",
+        )
     if format is Format.json:
         print_json(found.to_dict())
     else:
-        print_rows(rows(found))
+        print_rows({**rows(found), **({} if signers is None else {"signed_by": signers})})
+
+
+def read_file(name: str, required: list[PublicKey] | None) -> tuple[SessionSnapshot, str | None]:
+    """The document of a file, and who signed it; one of the required keys, if there are any."""
+    check_file(name)
+    tree = document_files.read(name)
+    if required is not None:
+        with signatures_told(name):
+            signers = [key.key_id for key in check_signature(tree, required)]
+        return SessionSnapshot.from_dict(tree), signers_text(signers, required)
+    return SessionSnapshot.from_dict(tree), told(tree)
+
+
+def told(tree: Any) -> str | None:
+    """Who is said to have signed a document, and whether that is so; None where nobody is."""
+    if tree.get(SIGNATURES) is None:
+        return None
+    try:
+        claimed = signers_text((each.key_id for each in signatures_of(tree)), ())
+        keys = known_keys()
+        if not keys:
+            return f"{claimed}: not checked, as no key is trusted here"
+        return signers_text((key.key_id for key in check_signature(tree, keys)), keys)
+    except SignatureError as error:
+        return f"nobody that is trusted: {error}"
 
 
 def rows(found: SessionSnapshot) -> dict[str, object]:

@@ -149,7 +149,7 @@ def keeping(where: str) -> Iterator[None]:
     try:
         yield
     except (UnsupportedValueError, RecursionError) as error:
-        raise InvalidDocumentError(f"{where} cannot be kept: {error}") from error
+        raise InvalidDocumentError(f"{where} cannot be kept: {error!s:.400}") from error
 
 
 def identity(message: Any) -> object:
@@ -182,4 +182,6 @@ def read_time(text: object, where: str) -> dt.datetime:
         moment = dt.datetime.fromisoformat(text)  # type: ignore[arg-type]
         return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).astimezone(dt.UTC)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidDocumentError(f"{where} has no time that can be read: {error}") from error
+        raise InvalidDocumentError(
+            f"{where} has no time that can be read: {error!s:.200}"
+        ) from error

@@ -122,7 +122,7 @@ class Serde:
             return self._serializer.loads_typed((str(type_), data or b""))
         except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
             raise InvalidDocumentError(
-                f"{where} is damaged, or nested too deep: {error}"
+                f"{where} is damaged, or nested too deep: {error!s:.400}"
             ) from error
 
     def json(self, data: object, where: str) -> Any:
@@ -130,7 +130,9 @@ class Serde:
         try:
             return json.loads(data, object_hook=self._constructed)  # type: ignore[arg-type]
         except (LookupError, RecursionError, TypeError, ValueError) as error:
-            raise InvalidDocumentError(f"{where} is damaged: it is no JSON ({error})") from error
+            raise InvalidDocumentError(
+                f"{where} is damaged: it is no JSON ({error!s:.400})"
+            ) from error
 
     def _plain(self, code: int, data: bytes) -> Any:
         """What an extension type of msgpack holds."""

@@ -215,5 +215,6 @@ def called(reader: Reader, function: Callable[[], T], source: Source) -> T:
         raise InvalidDocumentError(f"{source.name} is nested too deep to be read") from None
     except Exception as error:
         raise InvalidDocumentError(
-            f"the reader {reader.name} cannot read {source.name}: {type(error).__name__}: {error}"
+            f"the reader {reader.name} cannot read {source.name}: {type(error).__name__}: "
+            f"{error!s:.400}"
         ) from error

@@ -33,6 +33,9 @@ from holdfast.log.events import ChangesForm
 from holdfast.state.diff import Changes
 
 FORMAT = 1
+SURELY_FINE = 1 << 26
+HIGHEST_RATIO = 200
+"""No more than so many times its own size is unpacked of a keyframe, beyond what is surely fine."""
 MALFORMED = (
     msgspec.DecodeError,
     AttributeError,
@@ -71,8 +74,7 @@ def encoded(seq: int, hash_: str, chain: Sequence[int], changes: Changes) -> tup
     raw = msgspec.json.encode(changes_json(changes))
     digest = hashlib.sha256(raw).hexdigest()
     form = KeyframeForm(FORMAT, seq, hash_, list(chain), digest, msgspec.Raw(raw))
-    # The time is left out, so that the same state gives the same bytes.
-    return gzip.compress(msgspec.json.encode(form), 1, mtime=0), len(raw)
+    return packed(msgspec.json.encode(form)), len(raw)
 
 
 def decoded(key: str, data: bytes) -> Keyframe:
@@ -98,18 +100,32 @@ def decoded(key: str, data: bytes) -> Keyframe:
     return Keyframe(form.seq, form.hash, tuple(form.chain), changes, len(form.changes))
 
 
+def packed(text: bytes) -> bytes:
+    """A text packed by gzip, but not so well that whoever unpacks it would take it for a trap."""
+    # The time is left out, so that the same state gives the same bytes.
+    data = gzip.compress(text, 1, mtime=0)
+    return data if len(text) <= most_of(data) else gzip.compress(text, 0, mtime=0)
+
+
 def unpacked(data: bytes) -> bytes:
     """What gzip packed. An end that is cut off, or more after it, is an error."""
     work = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    text = work.decompress(data)
+    text = work.decompress(data, most_of(data))
+    if work.unconsumed_tail:
+        raise ValueError(f"it has {len(data):,} bytes and far too many when it is unpacked")
     if not work.eof or work.unused_data:
         raise ValueError("it is cut short, or goes on after its end")
     return text
 
 
+def most_of(data: bytes) -> int:
+    """How many bytes are unpacked of these at most."""
+    return max(SURELY_FINE, HIGHEST_RATIO * len(data))
+
+
 def damaged(key: str, problem: str) -> IntegrityError:
     """The error for a keyframe that is not as it was written."""
     return IntegrityError(
-        f"the keyframe {key} is damaged: {problem}. The log gives the same state: delete the "
+        f"the keyframe {key} is damaged: {problem:.400}. The log gives the same state: delete the "
         "keyframe, or restore it from a backup"
     )

@@ -194,7 +194,8 @@ def decoded(key: str, data: bytes) -> Segment:
 def damaged(key: str, problem: str) -> IntegrityError:
     """The error for a segment that is not as it was written."""
     return IntegrityError(
-        f"the log's segment {key} is damaged: {problem}. Restore it from a backup or a document"
+        f"the log's segment {key} is damaged: {problem:.400}. Restore it from a backup or a "
+        "document"
     )
 
 

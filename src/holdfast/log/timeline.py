@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 MOST_SEGMENTS = 256
 LONGEST_CHAIN = 32
+SEQ = re.compile(r"([0-9]{12})\.json(?:\.gz)?")
 SLACK = 64 * 1024
 """Bytes that are not worth a keyframe, however small the state."""
 
@@ -93,9 +95,10 @@ class Timeline:
 
     async def _floor(self) -> int:
         """After which event the log begins, if a keyframe has the state there; 0 otherwise."""
-        async for key in self.state_store.list(self.log.prefix, limit=1):
-            first = int(key[len(self.log.prefix) :].partition(".")[0])
-            return first - 1 if first - 1 in await self.keyframe_seqs(last=first - 1) else 0
+        async for key in self.state_store.list(self.log.prefix):
+            first = seq_of(key, self.log.prefix)
+            if first:
+                return first - 1 if first - 1 in await self.keyframe_seqs(last=first - 1) else 0
         seqs = await self.keyframe_seqs()
         return seqs[-1] if seqs else 0
 
@@ -127,13 +130,21 @@ class Timeline:
 
     async def events(self, first: int, last: int | None = None) -> AsyncIterator[Event]:
         """The events from one seq to another, both included, without reading all before them."""
-        seq = await self._keyframe_before(first - 1) if first > 1 else 0
-        after = Position()
-        if seq:
-            frame = await self.keyframe(seq)
-            after = Position(frame.seq, frame.hash)
+        try:
+            after = await self._before(first)
+        except IntegrityError:
+            # Who prunes meanwhile takes away a keyframe that was just listed, and leaves another.
+            after = await self._before(first)
         async for event in self.log.read(first, last, after=after):
             yield event
+
+    async def _before(self, first: int) -> Position:
+        """The last keyframe before an event: reading may begin there."""
+        seq = await self._keyframe_before(first - 1) if first > 1 else 0
+        if seq == 0:
+            return Position()
+        frame = await self.keyframe(seq)
+        return Position(frame.seq, frame.hash)
 
     async def head(self) -> tuple[str, int]:
         """What changes with every commit: the key of the last segment, and what is before it.
@@ -218,10 +229,11 @@ class Timeline:
         start = self.key(after) if after else ""
         found = []
         async for key in self.state_store.list(prefix, start_after=start):
-            seq = int(key[len(prefix) :].partition(".")[0])
+            seq = seq_of(key, prefix)
             if last is not None and seq > last:
                 break
-            found.append(seq)
+            if seq:
+                found.append(seq)
         return found
 
     async def keyframe(self, seq: int) -> keyframes.Keyframe:
@@ -265,3 +277,9 @@ class Timeline:
             if frame.seq != seq:
                 raise keyframes.damaged(self.key(seq), f"it is that of the event {frame.seq}")
         return frames
+
+
+def seq_of(key: str, prefix: str) -> int:
+    """The seq that a key names; 0 for a key of somebody else, which is passed over."""
+    found = SEQ.fullmatch(key, len(prefix))
+    return int(found[1]) if found else 0

@@ -17,6 +17,7 @@ from holdfast.server import documents, operating, pages, problems, reading, shap
 from holdfast.server.access import Token, Tokens
 from holdfast.server.desk import Desk
 from holdfast.server.gate import PUBLIC, Gate, Limits
+from holdfast.snapshots.signing import PublicKey, checked_keys
 from holdfast.stores.contract import StateStore
 
 DESCRIPTION = """The state of AI agents over HTTP: look at it, compare, go back, branch, move it.
@@ -41,11 +42,13 @@ def create_app(
     limits: Limits | None = None,
     cors_origins: Iterable[str] = (),
     owns_store: bool = False,
+    trusted: Iterable[PublicKey] | None = None,
 ) -> FastAPI:
     """The server as an ASGI app, to run or to mount in another one.
 
     Without ``tokens`` it answers requests from its own machine only. ``cors_origins`` are pages of
     others that may use it, none without it. With ``owns_store`` the store is closed with the app.
+    With ``trusted`` it imports documents that one of these keys has signed, and no others.
     """
     if not isinstance(state_store, StateStore):
         raise TypeError(
@@ -55,7 +58,7 @@ def create_app(
     limits = limits or Limits()
     origins = checked_origins(cors_origins)
     known = Tokens(tokens)
-    desk = Desk(state_store, limits)
+    desk = Desk(state_store, limits, None if trusted is None else checked_keys(trusted).values())
     app = FastAPI(
         title="Holdfast",
         version=holdfast.__version__,

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import binascii
 import hashlib
+from collections.abc import Collection
 from typing import Annotated, Any, cast
 from urllib.parse import unquote_to_bytes
 from weakref import WeakValueDictionary
@@ -25,6 +26,7 @@ from holdfast.server.remembered import Moments
 from holdfast.sessions.manager import SnapshotManager
 from holdfast.sessions.session import Session
 from holdfast.snapshots.layout import LONGEST_ID, SCOPES, SnapshotLocation, checked_id
+from holdfast.snapshots.signing import PublicKey
 from holdfast.stores.contract import StateStore
 
 JSON = "application/json"
@@ -33,9 +35,16 @@ JSON = "application/json"
 class Desk:
     """The store of an app, and those who work on it."""
 
-    def __init__(self, state_store: StateStore, limits: Limits) -> None:
+    def __init__(
+        self,
+        state_store: StateStore,
+        limits: Limits,
+        trusted: Collection[PublicKey] | None = None,
+    ) -> None:
         self.state_store = state_store
         self.limits = limits
+        self.trusted = trusted
+        """The keys of which one must have signed what is imported; None where nobody has to."""
         self.manager = SnapshotManager(state_store)
         self.archive = self.manager.archive
         self.catalog = self.manager.catalog

@@ -36,6 +36,7 @@ from holdfast.sessions.manager import Redaction
 from holdfast.snapshots import document_files
 from holdfast.snapshots.layout import LONGEST_ID, SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot
+from holdfast.snapshots.signing import SignatureError
 
 router = APIRouter(tags=["documents"], dependencies=[Depends(known_parameters)])
 
@@ -214,7 +215,18 @@ def read(desk: Desk, file: IO[bytes], *, allow_modified: bool) -> SessionSnapsho
         tree = document_files.read_from(
             file, "the body", max_bytes=UNPACKED * desk.limits.body_bytes
         )
-        return desk.manager.from_dict(tree, allow_modified=allow_modified)
+        try:
+            return desk.manager.from_dict(tree, allow_modified=allow_modified, trusted=desk.trusted)
+        except SignatureError as error:
+            raise Problem(
+                422,
+                str(error),
+                hint="this server takes documents that are signed by keys it was told to trust",
+                more={
+                    "type": "urn:holdfast:not-trusted",
+                    "title": "It is not signed by a trusted key",
+                },
+            ) from error
 
 
 def imported_json(result: ImportResult) -> dict[str, object]:
@@ -227,5 +239,6 @@ def imported_json(result: ImportResult) -> dict[str, object]:
         "messages_restored": result.messages_restored,
         "events_restored": result.events_restored,
         "undo_snapshot_id": result.undo_id,
+        "signed_by": result.signed_by,
         "changes": result.diff,
     }

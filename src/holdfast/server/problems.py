@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 MOST_ERRORS = 20
+LONGEST = 2000
 METHODS = ("GET", "POST", "DELETE")
 
 KINDS: dict[int, tuple[str, str]] = {
@@ -82,7 +83,8 @@ class Problem(Exception):
     ) -> None:
         super().__init__(detail)
         self.status = status
-        self.detail = detail
+        # What it quotes may be as long as whoever sent it liked.
+        self.detail = detail if len(detail) <= LONGEST else f"{detail[:LONGEST]}…"
         self.hint = hint
         self.headers = dict(headers or {})
         self.more = dict(more or {})

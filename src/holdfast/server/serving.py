@@ -17,6 +17,7 @@ from holdfast.errors import StateStoreError, shown
 from holdfast.server.access import Token, is_loopback
 from holdfast.server.app import create_app
 from holdfast.server.gate import Limits
+from holdfast.snapshots.signing import PublicKey
 from holdfast.stores.contract import StateStore
 
 GRACE_SECONDS = 5
@@ -65,12 +66,18 @@ def serve(
     tokens: Sequence[Token] = (),
     limits: Limits | None = None,
     cors_origins: Sequence[str] = (),
+    trusted: Sequence[PublicKey] | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Run the server until it is interrupted. ``ready`` is told its address."""
     check_listening(host, tokens)
     app = create_app(
-        state_store, tokens=tokens, limits=limits, cors_origins=cors_origins, owns_store=True
+        state_store,
+        tokens=tokens,
+        limits=limits,
+        cors_origins=cors_origins,
+        owns_store=True,
+        trusted=trusted,
     )
     with listening(host, port) as listener:
         name = f"[{host}]" if ":" in host else host

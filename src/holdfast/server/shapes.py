@@ -322,6 +322,7 @@ class Imported(Shape):
     messages_restored: int = Field(examples=[14])
     events_restored: int = Field(examples=[17])
     undo_snapshot_id: str | None = Field(description="Restore this one to undo it.")
+    signed_by: list[str] = Field(description="The trusted keys that signed the document.")
     changes: Touched
 
 

@@ -21,7 +21,7 @@ from holdfast.sessions.mending import Mended, another_way, keys_below
 from holdfast.snapshots import manifest, records
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog import Catalog
-from holdfast.snapshots.founding import first_key, microseconds
+from holdfast.snapshots.founding import claim, first_key, microseconds
 from holdfast.snapshots.layout import SnapshotLocation, deleted_key, index_key, session_place
 from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.stores.contract import StateStore
@@ -119,7 +119,7 @@ async def copy_session(
         # Where nothing is, nothing is to be settled; somebody may begin to copy in this moment.
         if await first_key(target, session_place(location.session_id), "") is not None:
             there = await SnapshotArchive(target).settle(location)
-        await check_same_way(source, target, location, here, there)
+        begun = await check_same_way(source, target, location, here, there)
     # Listed before the log, which they point into: whoever writes meanwhile makes that longer.
     recorded = await keys_below(source, location.history)
     latest = await source.get(location.latest)
@@ -127,11 +127,16 @@ async def copy_session(
     floor = Timeline(source, location.place).key(here.floor.seq)
     work = Copying(source, target)
     # Where the first events were pruned, these states and the manifest say where the log begins.
-    await work.missing(key for key in frames if key <= floor)
-    if here.floor.seq:
+    first = [key for key in frames if key <= floor]
+    if here.floor.seq and floor not in first:
+        raise removed_meanwhile(floor)
+    await work.missing(first)
+    if known is not None and here.floor.seq:
         await work.manifest(location, known)
+        if not begun:
+            await work.hold(location, known, first)
     log = await keys_below(source, EventLog(source, location.place).prefix)
-    await work.missing(log, floor=here.floor.seq)
+    await work.missing(log, floor=here.floor.seq, there=begun)
     await work.missing(key for key in frames if key > floor)
     await work.manifest(location, known)
     await work.missing(recorded)
@@ -173,8 +178,8 @@ async def check_same_way(
     location: SnapshotLocation,
     here: SnapshotManifest,
     there: SnapshotManifest,
-) -> None:
-    """Refuse where the target's log is not the beginning of the source's."""
+) -> list[str]:
+    """Refuse where the target's log is not the beginning of the source's; gives its keys."""
     name = f"the session {location.session_id} of {location.scope_id}"
     if there.floor.seq > here.floor.seq:
         raise ConflictError(
@@ -184,14 +189,16 @@ async def check_same_way(
         )
     keys = await keys_below(target, EventLog(target, location.place).prefix)
     if not keys:
-        return
+        return []
     last = keys[-1]
     found, known = await source.get(last), await target.get(last)
     if found is not None and known is not None:
         end = segments.decoded(last, known.value)
         reached = max(end.last, there.floor.seq) >= here.floor.seq
         if reached and segments.decoded(last, found.value).hash == end.hash:
-            return
+            return keys
+    elif known is not None and here.floor == there.floor and is_stub(last, known):
+        return keys  # all that is there is what holds the place of the pruned events
     raise another_way(location, last)
 
 
@@ -206,16 +213,22 @@ class Copying:
         self.left: list[str] = []
         """What was not copied, as it is damaged in the source and whole in the target."""
 
-    async def missing(self, keys: Iterable[str], *, floor: int | None = None) -> None:
+    async def missing(
+        self, keys: Iterable[str], *, floor: int | None = None, there: list[str] | None = None
+    ) -> None:
         """Copy those of some entries that the target does not have, in order.
 
         ``floor`` is where a log begins, if they are one: what was pruned after it is not copied.
+        ``there`` is what the target had of it when it was found to be the same log: who has gone on
+        since, or begun one, is met as a conflict.
         """
         wanted = list(keys)
         if not wanted:
             return
-        there = set(await keys_below(self.target, wanted[0].rpartition("/")[0] + "/"))
-        lacking = [key for key in wanted if key not in there]
+        if there is None:
+            there = await keys_below(self.target, wanted[0].rpartition("/")[0] + "/")
+        known = set(there)
+        lacking = [key for key in wanted if key not in known]
         for start in range(0, len(lacking), AT_ONCE):
             some = lacking[start : start + AT_ONCE]
             found = await self.source.get_many(some)
@@ -223,10 +236,35 @@ class Copying:
                 if key not in found or (
                     floor is not None and is_pruned_after(floor, key, found[key].value)
                 ):
-                    raise ConflictError(
-                        f"{key} was removed from the source in this moment: copy again", key=key
-                    )
+                    raise removed_meanwhile(key)
             await self.put_absent([Put(key, found[key].value, if_absent=True) for key in some])
+
+    async def hold(self, location: SnapshotLocation, known: Entry, frames: Iterable[str]) -> None:
+        """Hold the place of the events that were pruned, where nobody must begin a session.
+
+        ``ConflictError`` where somebody has in this moment; then what is there of the source, its
+        states and its manifest, goes: their log must not meet them.
+        """
+        here = decoded_manifest(location, known)
+        held = claim(self.target, location, here.floor)
+        own = await self.source.get(held.key)
+        if own is not None:
+            held = replace(held, value=own.value)
+        try:
+            await self.put([held])
+        except ConflictError:
+            there = await self.target.get(held.key)
+            if there is not None and is_stub(held.key, there):
+                return  # who copies the same in this moment holds it
+            for key in frames:
+                await self.target.delete(key)
+            if here.started_at is not None:
+                await self.target.delete(index_key(location, microseconds(here.started_at)))
+            entry = await self.target.get(location.manifest)
+            if decoded_manifest(location, entry).started_at == here.started_at and entry:
+                await self.target.delete(location.manifest, if_match=entry.etag)
+            await SnapshotArchive(self.target).settle(location)  # theirs, from its first event
+            raise
 
     async def manifest(self, location: SnapshotLocation, entry: Entry | None) -> None:
         """See that the target knows of the session what the source knows."""
@@ -285,6 +323,16 @@ class Copying:
         await self.target.put_many(puts)
         self.written += len(puts)
         self.size += sum(len(put.value) for put in puts)
+
+
+def is_stub(key: str, entry: Entry) -> bool:
+    """Whether an entry is what is left of a pruned segment."""
+    return segments.decoded(key, entry.value).is_pruned
+
+
+def removed_meanwhile(key: str) -> ConflictError:
+    """The error for what somebody pruned while it was copied."""
+    return ConflictError(f"{key} was removed from the source in this moment: copy again", key=key)
 
 
 def is_pruned_after(floor: int, key: str, data: bytes) -> bool:

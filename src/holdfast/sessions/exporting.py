@@ -12,6 +12,7 @@ from holdfast.log.event_log import EventLog, Position
 from holdfast.log.events import Event
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.snapshots.document import SIGNATURES
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot, now
 from holdfast.state.snapshot import Snapshot
@@ -42,6 +43,8 @@ async def exported(
         exported_at=now(),
         source_environment=os.environ.get(ENVIRONMENT),
         tags={**found.tags, **(tags or {})},
+        # Signatures of a document that was kept are not of this one, which says when it was made.
+        extra={name: value for name, value in found.extra.items() if name != SIGNATURES},
     )
 
 

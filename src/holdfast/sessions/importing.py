@@ -13,16 +13,17 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from holdfast.errors import ConflictError, InvalidDocumentError, StateStoreError
-from holdfast.log import keyframes, segments
+from holdfast.log import keyframes
 from holdfast.log.chain import GENESIS, hashed, linked
 from holdfast.log.changes import fold
 from holdfast.log.event_log import EventLog, Position
-from holdfast.log.events import Event, draft, time_text
+from holdfast.log.events import Event, draft
 from holdfast.log.timeline import Timeline
 from holdfast.sessions.session import Session
-from holdfast.snapshots.founding import founding, settle
+from holdfast.snapshots.founding import claim, forget_other_start, founding, settle
 from holdfast.snapshots.layout import SnapshotLocation, deleted_key
 from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.snapshots.session_snapshot import SessionSnapshot, now
@@ -59,6 +60,8 @@ class ImportResult:
     """Whether there was no such session before."""
     undo_id: str | None = None
     """The snapshot of what was there before: restore it to undo the import."""
+    signed_by: tuple[str, ...] = ()
+    """The ids of the trusted keys that were found to have signed the document."""
 
 
 async def imported(
@@ -80,6 +83,7 @@ async def imported(
         diff=state.diff(there.state),
         dry_run=dry_run,
         created=there.is_new,
+        signed_by=document.signed_by,
     )
     if dry_run:
         return result
@@ -165,12 +169,13 @@ def is_chain(events: Sequence[Event]) -> bool:
     return True
 
 
-def origin(document: SessionSnapshot) -> dict[str, str]:
+def origin(document: SessionSnapshot) -> dict[str, Any]:
     """Where a state came from, for the log."""
     return {
         "agent_id": document.agent_id,
         "session_id": document.session_id,
         "snapshot_id": document.snapshot_id,
+        **({"signed_by": list(document.signed_by)} if document.signed_by else {}),
     }
 
 
@@ -219,7 +224,9 @@ class New:
             if not self.floor.seq:
                 await self.state_store.put_many([*log, *rest])
             elif is_atomic:
-                await self.state_store.put_many([self.stub(), self.base(), *log, *rest])
+                await self.state_store.put_many(
+                    [claim(self.state_store, self.location, self.floor), self.base(), *log, *rest]
+                )
             else:
                 await self.write_one_by_one(log[0], rest)
         except ConflictError as error:
@@ -228,10 +235,13 @@ class New:
                 "somebody else in this moment: import again, and it becomes that session's state",
                 key=error.key,
             ) from error
+        if not is_atomic:
+            # Who opened it before it was all there took its first event for its beginning.
+            await forget_other_start(self.state_store, self.location, self.events[0].at, started)
 
     async def write_one_by_one(self, segment: Put, rest: Sequence[Put]) -> None:
         """Write a log that does not begin at 1, in an order in which a crash does no harm."""
-        base, stub = self.base(), self.stub()
+        base, stub = self.base(), claim(self.state_store, self.location, self.floor)
         with suppress(ConflictError):  # who imports the same has written it
             await self.state_store.put_many([base])
         await self.state_store.put_many([segment])
@@ -261,15 +271,6 @@ class New:
         changes = base.changes(Store(max_history=0).snapshot())
         data, _ = keyframes.encoded(self.floor.seq, self.floor.hash, (), changes)
         return Put(self.timeline.key(self.floor.seq), data, if_absent=True)
-
-    def stub(self) -> Put:
-        """What holds the place of the events before the first, so that nobody begins there."""
-        form = segments.SegmentForm(
-            segments.FORMAT, 1, self.floor.seq, GENESIS, self.floor.hash, pruned_at=time_text(now())
-        )
-        key = self.timeline.log.key(1)
-        data = segments.stub(segments.Segment(key, form), now())
-        return Put(key, data, if_absent=True)
 
     def keyframe(self) -> Put:
         """The state at the end, as a keyframe."""

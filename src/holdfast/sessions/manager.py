@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -14,11 +14,20 @@ from holdfast.sessions.importing import ImportResult, imported
 from holdfast.snapshots import document_files
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog import Catalog
+from holdfast.snapshots.document import SIGNATURES
 from holdfast.snapshots.layout import SCOPES, SnapshotLocation, checked_id
 from holdfast.snapshots.migrations import ValueMigrations
 from holdfast.snapshots.records import checked_tags
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import STATE
+from holdfast.snapshots.signing import (
+    PublicKey,
+    SigningKey,
+    check_signature,
+    checked_keys,
+    sign_document,
+    vouched,
+)
 from holdfast.state.store import Store
 from holdfast.stores.contract import StateStore
 
@@ -54,11 +63,13 @@ class SnapshotManager:
         scope: str | None = None,
         tags: Mapping[str, str] | None = None,
         redact: Redaction | None = None,
+        sign: SigningKey | None = None,
     ) -> SessionSnapshot:
         """A session with its events: as it is now, or as it was at a snapshot.
 
         Without ``session_id`` it is the one that the agent started last. ``tags`` are added to the
-        snapshot's own. ``redact`` takes out what must not leave, as `Redactor.redacted` does.
+        snapshot's own. ``redact`` takes out what must not leave, as `Redactor.redacted` does, and
+        ``sign`` is the key to sign what is left with.
         """
         wanted = checked_tags(tags)
         location = await self.locate(agent_id, session_id, scope=scope)
@@ -66,7 +77,9 @@ class SnapshotManager:
         if self._migrations is not None:
             extra = {**found.extra, VALUES_VERSION: self._migrations.version}
             found = replace(found, extra=extra)
-        return found if redact is None else redact(found)
+        if redact is not None:
+            found = redact(found)
+        return found if sign is None else sign_document(found, sign)
 
     async def import_session(
         self,
@@ -75,18 +88,25 @@ class SnapshotManager:
         dry_run: bool = False,
         agent_id: str | None = None,
         session_id: str | None = None,
+        trusted: Iterable[PublicKey] | None = None,
     ) -> ImportResult:
         """Make a document a session here, under its own ids or others.
 
         Where there is no such session, the document's events become its log. Where there is one,
         its state becomes the document's, its own log goes on, and ``undo_id`` names a snapshot of
-        what was there. A dry run says what would change and writes nothing.
+        what was there. A dry run says what would change and writes nothing. With ``trusted`` the
+        document must be signed by one of these keys: it was found to be when it was read, or is as
+        it would be written.
         """
         if not isinstance(snapshot, SessionSnapshot):
             raise TypeError(
                 "import_session takes a SessionSnapshot, as from_file() gives it, not "
                 f"{shown(snapshot)}"
             )
+        if trusted is not None:
+            known = checked_keys(trusted)
+            if not known.keys() & snapshot.signed_by:
+                snapshot = vouched(snapshot, check_signature(snapshot, known.values()))
         location = SnapshotLocation(
             snapshot.session_id if session_id is None else checked_id(session_id, "session_id"),
             snapshot.scope,
@@ -149,22 +169,39 @@ class SnapshotManager:
         *,
         allow_modified: bool = False,
         max_bytes: int = document_files.MAX_BYTES,
+        trusted: Iterable[PublicKey] | None = None,
     ) -> SessionSnapshot:
         """Read a document, and check all of it.
 
         ``allow_modified`` takes one that was edited on purpose; ``max_bytes`` bounds what it may
-        have when it is unpacked.
+        have when it is unpacked. With ``trusted`` it must be signed by one of these keys.
         """
         tree = document_files.read(path, max_bytes=max_bytes)
-        return self.from_dict(tree, allow_modified=allow_modified)
+        return self.from_dict(tree, allow_modified=allow_modified, trusted=trusted)
 
     def to_dict(self, snapshot: SessionSnapshot) -> dict[str, Any]:
         """The document, as JSON data."""
         return snapshot.to_dict()
 
-    def from_dict(self, tree: object, *, allow_modified: bool = False) -> SessionSnapshot:
-        """What a document says, checked, with the user's own values brought up to date."""
+    def from_dict(
+        self,
+        tree: object,
+        *,
+        allow_modified: bool = False,
+        trusted: Iterable[PublicKey] | None = None,
+    ) -> SessionSnapshot:
+        """What a document says, checked, with the user's own values brought up to date.
+
+        With ``trusted`` it must be signed by one of these keys, as it stands.
+        """
+        # Before anything else of it is looked at.
+        signers = () if trusted is None else check_signature(tree, trusted)
         found = SessionSnapshot.from_dict(tree, allow_modified=allow_modified)
+        found = self._migrated(found)
+        return vouched(found, signers) if signers else found
+
+    def _migrated(self, found: SessionSnapshot) -> SessionSnapshot:
+        """A document with the user's own values brought up to date."""
         migrations = self._migrations
         if migrations is None:
             return found
@@ -182,6 +219,7 @@ class SnapshotManager:
             store.delete(STATE, key)
         store.set_many([(STATE, key, value) for key, value in values.items()])
         extra = {**found.extra, VALUES_VERSION: migrations.version}
+        extra.pop(SIGNATURES, None)  # they are of the values as they were
         return replace(found, snapshot=store.snapshot(), extra=extra)
 
 

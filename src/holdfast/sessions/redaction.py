@@ -17,6 +17,7 @@ from holdfast.log.event_log import Position
 from holdfast.log.events import Draft
 from holdfast.sessions.cleaning import Cleaner
 from holdfast.sessions.detection import Detector
+from holdfast.snapshots.document import SIGNATURES
 from holdfast.snapshots.layout import LONGEST_ID
 from holdfast.snapshots.paths import ROOTS, Path, Places, changed, fits, parsed, refusal
 from holdfast.snapshots.session_snapshot import SessionSnapshot
@@ -120,7 +121,12 @@ class Parts:
                 "session_id": snapshot.session_id,
                 "source_environment": snapshot.source_environment,
                 TAGS: snapshot.tags,
-                EXTRA: snapshot.extra,
+                EXTRA: {
+                    # Signatures are of the document as it was.
+                    name: value
+                    for name, value in snapshot.extra.items()
+                    if name != SIGNATURES
+                },
                 STATE_EXTRA: snapshot.state_extra,
             },
         )

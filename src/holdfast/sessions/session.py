@@ -61,6 +61,7 @@ class Session(Recorder):
         self._lock = asyncio.Lock()
         self._doing: dict[str, asyncio.Lock] = {}
         self._parent: str | None = None if writer.recording.end.seq == 0 else NOT_LOOKED
+        self._newest = self._parent
 
     @classmethod
     def open(
@@ -223,12 +224,15 @@ class Session(Recorder):
         checked_choice(on_conflict)
         wanted = checked_tags(tags)
         async with self._lock:
+            if self._newest == NOT_LOOKED:
+                self._newest = await newest(self.state_store, self.location)
             if self._parent == NOT_LOOKED:
-                self._parent = await newest(self.state_store, self.location)
+                self._parent = self._newest
             if not self.is_dirty:
                 await self._writer.check_there()
             saved: list[SessionSnapshot] = []
-            snapshot_id = new_id()
+            # The next of the list also where another process saved by a clock that was ahead.
+            snapshot_id = new_id(after=self._newest)
 
             def record(end: Position, state: Snapshot) -> Put:
                 info = self._info(snapshot_id, end, state, wanted)
@@ -236,7 +240,7 @@ class Session(Recorder):
                 return Put(self.location.snapshot(snapshot_id), info.encoded(self.location))
 
             await self._writer.write(on_conflict, record)
-            self._parent = snapshot_id
+            self._parent = self._newest = snapshot_id
             return saved[0]
 
     def _info(
@@ -264,6 +268,7 @@ class Session(Recorder):
         async with self._lock:
             self._writer = await Writer.open(self.state_store, self.location)
             self._parent = None if self._recording.end.seq == 0 else NOT_LOOKED
+            self._newest = self._parent
             self._begin()
 
     # ----------------------------------------------------------------------- durable moments

@@ -44,8 +44,11 @@ REBASE = 'await session.commit(on_conflict="rebase") puts it on top where keys d
 RELOAD = "await session.reload() drops it and takes what is there"
 
 ATTEMPTS = 16
-LOOK_AFTER = 60.0
-"""Seconds after which a writer looks whether its session is still there."""
+LOOK_AFTER = 5.0
+"""Seconds after which a writer looks whether its session is still there, and not pruned.
+
+Stubs would tell it too; but how long they stay is up to the clock of whoever prunes.
+"""
 IDLE = 3600.0
 """Seconds after which a writer looks where the log ends before it writes: see `pruning`."""
 
@@ -71,7 +74,8 @@ class Writer:
         """What somebody put into the manifest before the session began."""
         self.started_at = manifest.started_at
         self.is_founded = manifest.started_at is not None
-        self.touched = time.time()
+        self.touched = self.steady = 0.0
+        self._touch()
 
     @classmethod
     async def open(cls, state_store: StateStore, location: SnapshotLocation) -> Self:
@@ -111,10 +115,7 @@ class Writer:
                 return
             if also is not None:
                 more = also(self.recording.events())
-            if attempt:
-                # Those who meet again and again take turns.
-                await asyncio.sleep(random.uniform(0, 0.01 * attempt))  # noqa: S311
-            idle = time.time() - self.touched
+            idle = self._idle()
             if not 0 <= idle < min(LOOK_AFTER, IDLE):
                 await self.check_there()
             if not 0 <= idle < IDLE and await self.is_behind():
@@ -122,6 +123,11 @@ class Writer:
                 continue
             if await self._commit(record, more):
                 return
+            if attempt:
+                # Those who meet again and again take turns. Who waits first and looks then, writes
+                # after what it just saw; the other way round, the longer it waits the surer it
+                # is late once more.
+                await asyncio.sleep(random.uniform(0, 0.01 * attempt))  # noqa: S311
             await self.meet_others(on_conflict)
         raise self.stale(f"other writers were first {ATTEMPTS} times")
 
@@ -159,9 +165,21 @@ class Writer:
         self.is_founded = True
         recording.committed(mark, sealed.end)
         self.tail.add(segments.decoded(sealed.put.key, sealed.put.value))
-        self.touched = time.time()
+        self._touch()
         await timeline.keep_keyframes(mark.state)
         return True
+
+    def _touch(self) -> None:
+        """Note that this object knows now what is there."""
+        self.touched, self.steady = time.time(), time.monotonic()
+
+    def _idle(self) -> float:
+        """Seconds since then: less than none where the clock was set back.
+
+        One clock jumps, and the other stands still while the machine sleeps.
+        """
+        idle = time.time() - self.touched
+        return idle if idle < 0 else max(idle, time.monotonic() - self.steady)
 
     async def is_behind(self) -> bool:
         """Whether the log goes on after what this object knows."""
@@ -173,7 +191,7 @@ class Writer:
 
     async def catch_up(self) -> None:
         """Take in what other writers did since, and put one's own on top."""
-        if not 0 <= time.time() - self.touched < min(LOOK_AFTER, IDLE):
+        if not 0 <= self._idle() < min(LOOK_AFTER, IDLE):
             await self.check_there()
         while await self.is_behind():
             await self.meet_others("rebase")
@@ -238,7 +256,7 @@ class Writer:
             self.timeline.segments += 1
             self.timeline.size += each.size
             self.tail.add(each)
-        self.touched = time.time()
+        self._touch()
 
     async def check_there(self) -> None:
         """Refuse to go on with what was pruned or deleted since this object was there."""

@@ -9,6 +9,7 @@
     document.py          its JSON form
     document_reading.py  reading that, with all its checks
     document_files.py    as files
+    signing.py           signed, with the keys of signing_keys.py
     migrations.py        documents of older versions
     comparing.py         what differs between two states
     paths.py             places in a document, as a user names them

@@ -6,6 +6,7 @@ have the form of docs/spec/values.md. Fields that this version does not know are
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -29,10 +30,16 @@ from holdfast.values import to_json
 Listing: TypeAlias = Callable[[Iterator[Any]], Any]
 
 BASE = "base"
+SIGNATURES = "signatures"
 
 CHUNK = 1 << 16
 
 encode_into = msgspec.json.Encoder().encode_into
+
+# Not the one above: it may write floats in another way one day, and signatures are for years.
+canonical_text = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, sort_keys=True, separators=(",", ":")
+).encode
 
 
 def written(
@@ -134,3 +141,33 @@ def items(value: Any, text: bytearray, levels: int) -> Iterator[None]:
             text += b": "
         yield from items(item, text, levels - 1)
     text += b"]" if names is None else b"}"
+
+
+def canonical(tree: Mapping[str, Any]) -> Iterator[bytes]:
+    """The bytes that a signature is made of, in pieces: all of a document but its signatures.
+
+    They are the same however the document is laid out, packed, and its names ordered. What would be
+    a list may be an iterator.
+    """
+    signed = {name: value for name, value in tree.items() if name != SIGNATURES}
+    for number, name in enumerate(sorted(signed)):
+        yield f"{',' if number else '{'}{canonical_text(name)}:".encode()
+        yield from canonical_pieces(signed[name], 2 if name == "state" else 1)
+    yield b"}" if signed else b"{}"
+
+
+def canonical_pieces(value: Any, levels: int) -> Iterator[bytes]:
+    """The canonical bytes of a value, with a piece for each of its items on so many levels."""
+    if levels == 0 or not value or not isinstance(value, dict | list | Iterator):
+        yield canonical_text(value).encode()
+    elif isinstance(value, dict):
+        for number, name in enumerate(sorted(value)):
+            yield f"{',' if number else '{'}{canonical_text(name)}:".encode()
+            yield from canonical_pieces(value[name], levels - 1)
+        yield b"}"
+    else:
+        yield b"["
+        for number, item in enumerate(value):
+            yield b"," if number else b""
+            yield from canonical_pieces(item, levels - 1)
+        yield b"]"

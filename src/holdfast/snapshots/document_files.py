@@ -7,11 +7,13 @@ read is not trusted: neither its size before nor after unpacking, nor its nestin
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import secrets
 import shutil
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,7 +21,8 @@ from typing import IO, Any
 
 import msgspec
 
-from holdfast.errors import HoldfastError, InvalidDocumentError, StateStoreError
+from holdfast.errors import HoldfastError, InvalidDocumentError, StateStoreError, shown
+from holdfast.snapshots.document import SIGNATURES
 from holdfast.stores.local import sync, sync_folder
 
 CHUNK = 1 << 20
@@ -58,9 +61,16 @@ def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Path:
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:
+            size = 0
             with packing(target, file) as out:
                 for chunk in chunks:
                     out.write(chunk)
+                    size += len(chunk)
+            if is_trap(size, file.tell()):
+                raise StateStoreError(
+                    f"{target} would not be read again: its {size:,} bytes become so few when they "
+                    "are packed that it would be taken for a trap. Write it as .json"
+                )
             file.flush()
             sync(file.fileno())
         temporary.replace(target)
@@ -72,6 +82,11 @@ def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return target
+
+
+def is_trap(size: int, packed: int) -> bool:
+    """Whether so few bytes become so many when they are unpacked that no document is behind it."""
+    return size > SURELY_FINE and size > HIGHEST_RATIO * packed
 
 
 @contextmanager
@@ -167,7 +182,7 @@ def bounded(reading: Any, source: str, packed: int, max_bytes: int) -> bytearray
                 f"{source} has more than {max_bytes:,} bytes when it is unpacked: it is no "
                 "document, or it is read with a larger max_bytes"
             )
-        if size > SURELY_FINE and size > HIGHEST_RATIO * packed:
+        if is_trap(size, packed):
             raise InvalidDocumentError(
                 f"{source} has {packed:,} bytes and more than {size:,} when it is unpacked: no "
                 "document is packed so well, and it is not read"
@@ -180,12 +195,36 @@ def bounded(reading: Any, source: str, packed: int, max_bytes: int) -> bytearray
 
 def parsed(data: bytes | bytearray, source: str) -> Any:
     """The JSON data of a text."""
+    text = data.removeprefix(BOM) if data.startswith(BOM) else data
     try:
-        return msgspec.json.decode(data.removeprefix(BOM) if data.startswith(BOM) else data)
+        tree = msgspec.json.decode(text)
+        if isinstance(tree, dict) and SIGNATURES in tree:
+            check_names(text, source)
+        return tree
     except RecursionError:
         raise InvalidDocumentError(f"{source} is nested too deep to be a document") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidDocumentError(f"{source} is not JSON, or is cut short: {error}") from error
+    except (msgspec.DecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InvalidDocumentError(
+            f"{source} is not JSON, or is cut short: {error!s:.400}"
+        ) from error
+
+
+def check_names(text: bytes | bytearray, source: str) -> None:
+    """Refuse a signed document in which an object has a name twice.
+
+    Parsers differ in which of the two they take: what one has checked, another would not read.
+    """
+
+    def named_once(pairs: list[tuple[str, Any]]) -> None:
+        names = [name for name, _ in pairs]
+        if len(set(names)) != len(names):
+            twice = Counter(names).most_common(1)[0][0]
+            raise InvalidDocumentError(
+                f"{source} is signed and has the name {shown(twice)} twice in one object: readers "
+                "differ in what that means, and it is refused. Get another copy"
+            )
+
+    json.loads(text, object_pairs_hook=named_once, parse_int=str, parse_float=str, strict=False)
 
 
 def zstd_of(path: Path | str) -> Any:

@@ -6,7 +6,7 @@ Digest and chain are computed anew and compared with what the document says they
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -19,7 +19,7 @@ from holdfast.errors import (
 from holdfast.log.chain import GENESIS, link
 from holdfast.log.changes import read_changes
 from holdfast.log.events import Event, read_content, read_time
-from holdfast.snapshots.document import BASE
+from holdfast.snapshots.document import BASE, SIGNATURES
 from holdfast.snapshots.layout import SCOPES, checked_id, checked_snapshot_id
 from holdfast.snapshots.migrations import up_to_date
 from holdfast.snapshots.records import checked_tags
@@ -34,7 +34,7 @@ from holdfast.snapshots.session_state import (
 )
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
-from holdfast.values import from_json
+from holdfast.values import MAX_DEPTH, from_json
 
 FIELDS = (
     "schema_version",
@@ -80,7 +80,10 @@ def part(where: str) -> Iterator[None]:
 
 def refused(where: str, error: Exception) -> InvalidDocumentError:
     """The error for a part that is wrong."""
-    return InvalidDocumentError(f"the document's {where} is not as it should be: {error}")
+    # A name may be as long as the document, and what is wrong may repeat all of it.
+    return InvalidDocumentError(
+        f"the document's {where:.200} is not as it should be: {error!s:.400}"
+    )
 
 
 def read(
@@ -89,7 +92,10 @@ def read(
     """Fields of a snapshot, the state before its events, and what is not known, of a document."""
     if not isinstance(tree, dict):
         raise InvalidDocumentError(f"a document is a JSON object, not {shown(tree)}")
+    version = tree.get("schema_version")
     tree = up_to_date(tree)
+    if tree["schema_version"] != version:
+        tree.pop(SIGNATURES, None)  # they are of the document as it was
     missing = [name for name in REQUIRED if name not in tree]
     if missing:
         raise InvalidDocumentError(
@@ -113,9 +119,7 @@ def read(
         "state": state,
         "event_log_count": read_count(tree.get("event_log_count", len(events))),
         "events": tuple(events),
-        "state_extra": {
-            name: value for name, value in tree["state"].items() if name not in STATE_FIELDS
-        },
+        "state_extra": unknown(tree["state"], STATE_FIELDS, "state"),
     }
     with part("agent_id"):
         fields["agent_id"] = checked_id(tree["agent_id"], "agent_id")
@@ -130,7 +134,7 @@ def read(
     if created is not None:
         fields["created_at"] = created
     base = None if tree.get(BASE) is None else read_base(tree[BASE])
-    return fields, base, {name: tree[name] for name in tree if name not in FIELDS}
+    return fields, base, unknown(tree, FIELDS, "top level")
 
 
 # --------------------------------------------------------------------------------------- state
@@ -222,6 +226,8 @@ def read_events(trees: object, *, allow_modified: bool) -> list[Event]:
                 raise
         if not allow_modified:
             check_place(found[-1], tree)
+        if found[-1].extra:
+            check_depth(found[-1].extra, f"events[{len(found) - 1}]")
     return found
 
 
@@ -252,6 +258,32 @@ def check_place(event: Event, fields: Mapping[str, Any]) -> None:
 
 
 # --------------------------------------------------------------------------------- small parts
+
+
+def unknown(tree: Mapping[str, Any], known: Sequence[str], where: str) -> dict[str, Any]:
+    """The fields that this version does not know, which are kept as the JSON data that they are."""
+    found = {name: value for name, value in tree.items() if name not in known}
+    check_depth(found, where)
+    return found
+
+
+def check_depth(fields: Mapping[str, Any], where: str) -> None:
+    """Refuse unknown fields that are nested deeper than values may be."""
+    level: list[Any] = list(fields.values())
+    for _ in range(MAX_DEPTH + 1):
+        inside: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inside += item.values()
+            elif isinstance(item, list):
+                inside += item
+        if not inside:
+            return
+        level = inside
+    raise InvalidDocumentError(
+        f"the document's {where} has an unknown field that is nested deeper than {MAX_DEPTH} "
+        "levels, which no value is"
+    )
 
 
 def as_object(tree: object, what: str) -> dict[str, Any]:

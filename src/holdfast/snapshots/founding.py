@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.errors import ConflictError, IntegrityError
 from holdfast.log import segments
+from holdfast.log.chain import GENESIS
 from holdfast.log.event_log import EventLog, Position
 from holdfast.log.segments import Segment
 from holdfast.log.timeline import Timeline
@@ -68,6 +69,22 @@ def founding(
         Put(index_key(location, microseconds(started)), b"{}"),
         Put(location.manifest, beginning.encoded()),
     ]
+
+
+def claim(state_store: StateStore, location: SnapshotLocation, floor: Position) -> Put:
+    """What holds the place of the events up to a floor, so that nobody begins a session there."""
+    key = EventLog(state_store, location.place).key(1)
+    moment = dt.datetime.now(dt.UTC)
+    form = segments.SegmentForm(segments.FORMAT, 1, floor.seq, GENESIS, floor.hash)
+    return Put(key, segments.stub(Segment(key, form), moment), if_absent=True)
+
+
+async def forget_other_start(
+    state_store: StateStore, location: SnapshotLocation, other: dt.datetime, started: dt.datetime
+) -> None:
+    """Remove the entry in the agent's index by which a session began at another moment."""
+    if other != started:
+        await state_store.delete(index_key(location, microseconds(other)))
 
 
 async def locations(state_store: StateStore, session_id: str) -> list[SnapshotLocation]:
@@ -191,7 +208,10 @@ async def settle(state_store: StateStore, location: SnapshotLocation) -> manifes
             await state_store.put_many([*puts[:-1], last])
         except ConflictError:
             # Somebody else founded it meanwhile, by what was not all there when this one looked.
-            return await settle(state_store, location)
+            known = await settle(state_store, location)
+            if known.started_at is not None and not state_store.atomic_put_many:
+                await forget_other_start(state_store, location, moment, known.started_at)
+            return known
     return manifest.decoded(location.manifest, puts[-1].value)
 
 

@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from holdfast.errors import shown
+from holdfast.errors import IntegrityError, shown
 
 AGENT = "agent"
 MULTI_AGENT = "multi_agent"
@@ -70,7 +70,12 @@ class SnapshotLocation:
 
     def snapshot_id(self, key: str) -> str:
         """The id of the kept snapshot that has this key."""
-        return key[len(self.history) : -len(".json")]
+        found = key[len(self.history) : -len(".json")]
+        if not is_snapshot_id(found):
+            raise IntegrityError(
+                f"{self.history} has an entry that is no snapshot's: {shown(found)}. Remove it"
+            )
+        return found
 
 
 def session_place(session_id: str) -> str:
@@ -148,11 +153,16 @@ def checked_id(text: object, what: str) -> str:
     return str.__str__(text)  # also of a str enum
 
 
+def is_snapshot_id(text: str) -> bool:
+    """Whether a text can be the id of a snapshot."""
+    return re.fullmatch(r"[A-Za-z0-9_-]{1,128}", text) is not None
+
+
 def checked_snapshot_id(text: object) -> str:
     """An id of a snapshot, or a refusal: it is a part of a key as it is."""
     if not isinstance(text, str):
         raise TypeError(f"snapshot_id is a str, not {shown(text)}")
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,128}", text):
+    if not is_snapshot_id(text):
         raise ValueError(
             "snapshot_id is made of letters, digits, - and _, as in "
             f"019a8b5e-6f00-7000-8000-000000000000, not {shown(text)}"

@@ -59,16 +59,24 @@ def decoded(key: str, data: bytes) -> SnapshotManifest:
     try:
         return SnapshotManifest(
             schema_version=tree["schema_version"],
-            started_at=tree["started_at"] and read_time(tree["started_at"]),
-            updated_at=tree["updated_at"] and read_time(tree["updated_at"]),
-            floor=Position(tree["floor"]["seq"], tree["floor"]["hash"]),
-            pruning=Position(**tree["pruning"]) if "pruning" in tree else None,
+            started_at=None if tree["started_at"] is None else read_time(tree["started_at"]),
+            updated_at=None if tree["updated_at"] is None else read_time(tree["updated_at"]),
+            floor=read_position(tree["floor"]),
+            pruning=read_position(tree["pruning"]) if "pruning" in tree else None,
             extra={name: value for name, value in tree.items() if name not in KNOWN},
         )
     except KeyError as error:
         raise damaged(key, f"it lacks {error}") from error
     except (TypeError, ValueError) as error:
         raise damaged(key, f"it is not as it should be: {error}") from error
+
+
+def read_position(tree: Any) -> Position:
+    """A place in the log, or a refusal."""
+    seq, hash_ = tree["seq"], tree["hash"]
+    if type(seq) is not int or seq < 0 or not isinstance(hash_, str):
+        raise TypeError(f"{shown(tree)} is no place in a log")
+    return Position(seq, hash_)
 
 
 def damaged(key: str, problem: str) -> IntegrityError:

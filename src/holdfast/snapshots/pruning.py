@@ -13,8 +13,8 @@ and the events up to it go. A crash between any two steps loses nothing that is 
 
 Whoever prunes next goes on where a crash left it. A stub holds the place of its segment: a
 writer that was last here before the pruning meets it and gets its ``ConflictError``. A writer that
-was idle for longer than an hour looks where the log ends before it writes (`sessions`), so no stub
-is needed after a day.
+was idle for some seconds looks at the manifest before it writes (`sessions`), so no stub is needed
+after a day, nor after less where the clock of whoever prunes is days ahead.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass, field, replace
 
-from holdfast.errors import ConflictError
+from holdfast.errors import ConflictError, IntegrityError, NotFoundError
 from holdfast.log import segments
 from holdfast.log.event_log import Position
-from holdfast.log.timeline import Timeline
+from holdfast.log.timeline import Anchor, Timeline
 from holdfast.snapshots import manifest, records
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.records import SnapshotInfo
@@ -77,7 +77,12 @@ async def prune(
     if latest is not None and latest.seq <= floor.seq:
         needed.append(latest)
     for info in sorted(needed, key=lambda each: each.seq):
-        await write_keyframe(timeline, info)
+        try:
+            await write_keyframe(timeline, info)
+        except (IntegrityError, NotFoundError):
+            # Somebody else who prunes may keep less, and have removed it since.
+            if await is_there(state_store, location, info):
+                raise
     if floor.seq > before.floor.seq:
         await note_floor(state_store, location, floor, moment, is_reached=False)
     for info in removed:
@@ -132,11 +137,22 @@ async def read_latest(state_store: StateStore, location: SnapshotLocation) -> Sn
     return None if entry is None else records.decoded(location.latest, entry.value, location)
 
 
+async def is_there(state_store: StateStore, location: SnapshotLocation, info: SnapshotInfo) -> bool:
+    """Whether a snapshot is still kept."""
+    if await state_store.get(location.snapshot(info.snapshot_id)) is not None:
+        return True
+    return await read_latest(state_store, location) == info
+
+
 async def write_keyframe(timeline: Timeline, info: SnapshotInfo) -> None:
-    """See that there is a keyframe at a snapshot's very position."""
+    """See that there is a keyframe at a snapshot's very position.
+
+    It carries the whole state: what it would build on, somebody else who prunes and keeps less may
+    be about to delete, and the events in between go.
+    """
     there = await timeline.load(info.seq, near=info.keyframe)
     if there.anchor.position.seq != info.seq:
-        await timeline.write_keyframe_at(there.end, there.store.snapshot(), there.anchor)
+        await timeline.write_keyframe_at(there.end, there.store.snapshot(), Anchor())
 
 
 async def note_floor(
@@ -204,8 +220,18 @@ async def drop_keyframes(
     wanted = {info.seq for info in needed} | {floor.seq} | set(spared)
     for seq in sorted(wanted | {seq for seq in there if seq > floor.seq}):
         if seq in there:
-            wanted |= set((await timeline.keyframe(seq)).chain)
+            wanted |= set(await chain_of(timeline, seq))
     # The last first: what builds on another must not be left without it.
     for seq in reversed(there):
         if seq <= floor.seq and seq not in wanted:
             await state_store.delete(timeline.key(seq))
+
+
+async def chain_of(timeline: Timeline, seq: int) -> tuple[int, ...]:
+    """What a keyframe builds on; nothing where somebody else who prunes has just removed it."""
+    try:
+        return tuple((await timeline.keyframe(seq)).chain)
+    except IntegrityError:
+        if await timeline.state_store.get(timeline.key(seq)) is not None:
+            raise
+        return ()

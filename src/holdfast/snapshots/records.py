@@ -19,6 +19,21 @@ from holdfast.snapshots import sealed
 from holdfast.snapshots.layout import SnapshotLocation, checked_snapshot_id
 
 WHAT = "snapshot record"
+TYPES: dict[str, tuple[type, ...]] = {
+    "parent_id": (str, type(None)),
+    "agent_id": (str,),
+    "session_id": (str,),
+    "status": (str,),
+    "messages": (int,),
+    "bytes": (int,),
+    "seq": (int,),
+    "hash": (str,),
+    "keyframe": (int,),
+    "unfinished": (bool,),
+    "source_environment": (str, type(None)),
+    "extra": (dict,),
+}
+"""What each field of a record is: a digest says that it was not damaged, not who wrote it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +108,9 @@ def decoded(key: str, data: bytes, location: SnapshotLocation) -> SnapshotInfo:
     """A record from its bytes. ``IntegrityError`` names the key of one that is damaged."""
     tree = sealed.decoded(key, data, WHAT)
     try:
+        for name, types in TYPES.items():
+            if name in tree and type(tree[name]) not in types:
+                raise TypeError(f"its {name} is {shown(tree[name])}")
         info = SnapshotInfo(
             snapshot_id=tree["snapshot_id"],
             parent_id=tree["parent_id"],
@@ -100,7 +118,7 @@ def decoded(key: str, data: bytes, location: SnapshotLocation) -> SnapshotInfo:
             session_id=tree.get("session_id", location.session_id),
             scope=location.scope,
             created_at=read_time(tree["created_at"]),
-            tags=tree.get("tags", {}),
+            tags=checked_tags(tree.get("tags")),
             status=tree["status"],
             message_count=tree["messages"],
             size_bytes=tree["bytes"],

@@ -52,4 +52,4 @@ def decoded(key: str, data: bytes, what: str) -> dict[str, Any]:
 
 def damaged(key: str, what: str, problem: str) -> IntegrityError:
     """The error for an object that is not as it was written."""
-    return IntegrityError(f"the {what} {key} is damaged: {problem}. Restore it from a backup")
+    return IntegrityError(f"the {what} {key} is damaged: {problem:.400}. Restore it from a backup")

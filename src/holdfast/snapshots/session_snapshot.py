@@ -58,6 +58,11 @@ class SessionSnapshot:
     """Fields of the document that this version does not know."""
     state_extra: dict[str, Any] = field(default_factory=dict)
     """The same of its ``state``."""
+    signed_by: tuple[str, ...] = field(default=(), init=False, compare=False)
+    """The ids of trusted keys whose signatures were found right when this was read.
+
+    A changed copy has none.
+    """
 
     def __post_init__(self) -> None:
         SnapshotLocation(self.session_id, self.scope, self.agent_id)
@@ -119,6 +124,10 @@ class SessionSnapshot:
     def chunks(self) -> Iterator[bytes]:
         """The text of the document in pieces, without all of its JSON data in memory at once."""
         return document.chunks(self._written(iter))
+
+    def canonical(self) -> Iterator[bytes]:
+        """What a signature is made of, in pieces: all of the document but its signatures."""
+        return document.canonical(self._written(iter))
 
     def _written(self, listed: document.Listing) -> dict[str, Any]:
         return document.written(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StateStoreError
 from holdfast.log import keyframes
 from holdfast.log.changes import fold
 from holdfast.log.event_log import Damage, EventLog, Position
@@ -97,6 +97,8 @@ class Verifier:
         try:
             entry = await self.state_store.get(key)
             return Position() if entry is None else manifest.decoded(key, entry.value).floor
+        except StateStoreError:
+            raise  # that it cannot be read now says nothing of what it holds
         except HoldfastError as error:
             self._wrong(key, str(error))
             return Position()
@@ -125,6 +127,8 @@ class Verifier:
                     continue
                 self._resolve(key, frame)
                 self.result.keyframes += 1
+            except StateStoreError:
+                raise  # as above
             except HoldfastError as error:
                 self._wrong(key, str(error))
 

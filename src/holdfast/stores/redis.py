@@ -17,19 +17,21 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.connection import parse_url
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
-
 from holdfast.errors import StateStoreError, shown
+from holdfast.extras import extra
 from holdfast.stores.backend import already_there, new_etag, not_matching
 from holdfast.stores.contract import Etags
 from holdfast.stores.entries import Entry, Put
 from holdfast.stores.gate import Span
 from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
 from holdfast.stores.urls import StoreURL
+
+with extra("redis"):
+    from redis.asyncio import BlockingConnectionPool, Redis
+    from redis.asyncio.connection import parse_url
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+    from redis.exceptions import RedisError
 
 NAMESPACE = "holdfast"
 POOL = 10

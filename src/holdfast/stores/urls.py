@@ -22,9 +22,15 @@ NO = {"0": False, "false": False, "no": False, "off": False}
 ANY_STORE = ("compress", "encrypt", "prefix", "read_only", "retry")
 """The options that ``open_state_store`` itself takes."""
 
+LONGEST = 4096
+LOCAL = ("file", "sqlite")
+"""Their paths are those of the system, whose names may be bytes that are no text."""
+
 HOST = re.compile(r"(\[[0-9A-Fa-f:.%\w]*\]|[^:\[\]]*)(?::(\d{0,5}))?", re.ASCII)
+ADDRESS = re.compile("://[^/]*@")
 PERCENT = "special characters of a name or password are percent-encoded, as in p%40ss"
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 # Not what could be a secret itself: 43 characters are 32 bytes in base64, 64 in hexadecimal.
 VARIABLE_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,62}|[A-Za-z_][A-Za-z0-9_]{0,39}")
 
@@ -39,9 +45,13 @@ class StoreURL:
         if not isinstance(url, str):
             raise TypeError(f"a store's URL is a str, not {shown(url)}")
         url = url.strip()
+        if len(url) > LONGEST:
+            raise StateStoreError(
+                f"a store's URL has at most {LONGEST:,} characters: this one has {len(url):,}"
+            )
         scheme, colon, rest = url.partition(":")
         self.scheme = scheme.lower()
-        if not colon or not re.fullmatch(r"[a-z][a-z0-9+.-]*", self.scheme):
+        if not colon or not re.fullmatch(r"[a-z][a-z0-9+.-]{0,31}", self.scheme):
             # What has no scheme may be anything, a password too.
             raise StateStoreError(
                 "a store's URL begins with its scheme, as in sqlite:///state.db: this one has none"
@@ -58,6 +68,10 @@ class StoreURL:
             raise self._unreadable("its host is not one", PERCENT) from None
         # For an empty host urlsplit tells not whether there were slashes.
         self._slashes = "//" if rest.startswith("//") else ""
+        self._check_text(url)
+        if ADDRESS.search(self.parts.netloc + self.parts.path):
+            # Two URLs run together: the second would be shown with its password.
+            raise self._unreadable("it has another address with an '@' in it", PERCENT)
         self.host, self.port = self._first_host()
         self.options = self._read_options(url)
         self._given = dict(self.options)
@@ -157,6 +171,12 @@ class StoreURL:
         """As it was written. ``urlunsplit`` adds slashes to some URLs and drops those of others."""
         return f"{scheme}:{self._slashes}{netloc}{self.parts.path}" + (f"?{query}" if query else "")
 
+    def _check_text(self, url: str) -> None:
+        """Refuse half of a surrogate pair, by which Python stands for a byte that is no text."""
+        rest = url.replace(self.parts.path, "", 1) if self.scheme in LOCAL else url
+        if SURROGATE.search(rest):
+            raise self._unreadable("it has a lone surrogate, which is no text", PERCENT)
+
     def _first_host(self) -> tuple[str, int | None]:
         user, _, hosts = self.parts.netloc.rpartition("@")
         if any(piece.count("@") > 1 for piece in self.parts.netloc.split(",")):
@@ -181,7 +201,8 @@ class StoreURL:
             pairs = parse_qsl(self.parts.query, keep_blank_values=True, strict_parsing=True)
         except ValueError:
             pairs = []
-        if not pairs or any(not name for name, _ in pairs):
+        # A name with an '@' is a password with a '?' that was not percent-encoded, and an address.
+        if not pairs or any(not name or "@" in name for name, _ in pairs):
             raise self._unreadable("what follows '?' is not name=value&name=value", PERCENT)
         for name, value in pairs:
             if name in options:
@@ -237,4 +258,4 @@ def hides_secret(option: str, value: str) -> bool:
     Neither is a key in the place of its variable's name, nor an address that has a password in it.
     """
     misplaced_key = option == "encrypt" and not VARIABLE_NAME.fullmatch(value)
-    return is_secret(option) or misplaced_key or re.search("://[^/]*@", value) is not None
+    return is_secret(option) or misplaced_key or ADDRESS.search(value) is not None

@@ -1,11 +1,16 @@
 """Suites that anybody can run over a ``StateStore`` or a ``SnapshotStorage`` of their own.
 
+And what an agent is tested with: baselines to compare with, and a store that fails on purpose.
+
 They need pytest and Hypothesis: ``pip install 'holdfast[testing]'``.
 """
 
 from __future__ import annotations
 
-import pytest
+from holdfast.extras import extra
+
+with extra("testing"):
+    import pytest
 
 # Before they are imported: or else a check that fails would not say what was compared.
 for _suite in (
@@ -21,12 +26,17 @@ for _suite in (
 ):
     pytest.register_assert_rewrite(f"holdfast.testing.{_suite}")
 
-from holdfast.testing.baselines import assert_matches_baseline  # noqa: E402
-from holdfast.testing.snapshot_storage_suite import SnapshotStorageSuite  # noqa: E402
-from holdfast.testing.state_machine import compare_with_memory  # noqa: E402
-from holdfast.testing.state_store_suite import StateStoreSuite  # noqa: E402
+with extra("testing"):
+    from holdfast.testing.baselines import assert_matches_baseline
+    from holdfast.testing.faulty_store import Crash, Fault, FaultyStateStore
+    from holdfast.testing.snapshot_storage_suite import SnapshotStorageSuite
+    from holdfast.testing.state_machine import compare_with_memory
+    from holdfast.testing.state_store_suite import StateStoreSuite
 
 __all__ = [
+    "Crash",
+    "Fault",
+    "FaultyStateStore",
     "SnapshotStorageSuite",
     "StateStoreSuite",
     "assert_matches_baseline",

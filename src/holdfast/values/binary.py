@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec.msgpack import Ext
 
-from holdfast.errors import HoldfastError, InvalidDocumentError, UnsupportedValueError
+from holdfast.errors import HoldfastError, InvalidDocumentError, UnsupportedValueError, shown
 from holdfast.values.extensions import (
     FIRST_CONTAINER,
     FROZENSET,
@@ -25,6 +25,8 @@ TOO_DEEP: Final = (
     f"the bytes of a value are nested too deep to be read: Holdfast writes at most {MAX_DEPTH} "
     "levels; if there are no more, the call comes from too deep a recursion"
 )
+
+KEYS: Final = (str, int, float, bytes, tuple)
 
 _nesting: Final = threading.local()
 
@@ -62,7 +64,8 @@ def decode(data: bytes) -> Any:
         raise InvalidDocumentError(TOO_DEEP) from None
     except (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError) as error:
         raise InvalidDocumentError(
-            f"the bytes are not a Holdfast value ({error}); they are damaged or from elsewhere"
+            f"the bytes are not a Holdfast value ({error!s:.200}); they are damaged or from "
+            "elsewhere"
         ) from error
 
 
@@ -163,13 +166,17 @@ def build(code: int, items: object) -> object:
     if code == FROZENSET:
         return frozenset(items)
     if code == MAP:
-        return dict(zip(items[::2], items[1::2], strict=True))
+        found = dict(zip(items[::2], items[1::2], strict=True))
+        for key in found:
+            if not isinstance(key, KEYS) and key is not None:
+                raise InvalidDocumentError(f"a $map has a key that is a {type(key).__name__}")
+        return found
     if len(items) != 2 or not isinstance(items[0], str):
         raise InvalidDocumentError("a $type must hold a name and a value")
     known = registered_names.get(items[0])
     if known is None:
         raise UnsupportedValueError(
-            f"the data holds a value of the registered type {items[0]!r}, which is not registered "
-            "here; call holdfast.register_type with that name before reading it"
+            f"the data holds a value of the registered type {shown(items[0])}, which is not "
+            "registered here; call holdfast.register_type with that name before reading it"
         )
     return known[1](items[1])

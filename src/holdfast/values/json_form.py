@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec.msgpack import Ext
 
-from holdfast.errors import HoldfastError, InvalidDocumentError
+from holdfast.errors import HoldfastError, InvalidDocumentError, shown
 from holdfast.values.binary import build, canonical, encode, unpack_raw
 from holdfast.values.extensions import CODES, FIRST_CONTAINER, MAP, MAX_DEPTH, TAGS
 from holdfast.values.lowering import Refusal, checked_text, lowered
@@ -50,7 +50,7 @@ def from_json(tree: object) -> Any:
     except HoldfastError:
         raise
     except (ValueError, TypeError, ArithmeticError) as error:
-        raise InvalidDocumentError(f"the JSON is not a Holdfast value: {error}") from error
+        raise InvalidDocumentError(f"the JSON is not a Holdfast value: {error!s:.200}") from error
 
 
 def _is_json(value: object, room: int) -> bool:
@@ -153,8 +153,9 @@ def _read_tag(tag: str, content: object, room: int) -> object:
     if tag == "$float" and content in ("nan", "inf", "-inf"):
         return float(content)
     raise InvalidDocumentError(
-        f"the JSON holds an object with the one key {tag!r}, which is not a tag that this version "
-        f"of Holdfast knows; a dict with that key is written with the key {'$' + tag!r}"
+        f"the JSON holds an object with the one key {shown(tag)}, which is not a tag that this "
+        "version of Holdfast knows; a dict with that key is written with the key "
+        f"{shown('$' + tag)}"
     )
 
 

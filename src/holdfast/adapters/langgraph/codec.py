@@ -85,9 +85,7 @@ class Codec:
     def decoded_all(self, kept: list[Any]) -> list[Any]:
         """The values that were kept; most are plain, and stay as they are."""
         decoded = self.decoded
-        return [
-            decoded(each) if type(each) is dict and KIND in each else each for each in kept
-        ]
+        return [decoded(each) if type(each) is dict and KIND in each else each for each in kept]
 
     def _loaded(self, type_: str, data: bytes) -> Any:
         try:

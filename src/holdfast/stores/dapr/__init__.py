@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.stores.dapr.store import DaprStateStore, open_url
+from holdfast.extras import extra
+
+with extra("dapr"):
+    from holdfast.stores.dapr.store import DaprStateStore, open_url
 
 __all__ = ["DaprStateStore", "open_url"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.stores.nats.store import NatsStateStore, open_url
+from holdfast.extras import extra
+
+with extra("nats"):
+    from holdfast.stores.nats.store import NatsStateStore, open_url
 
 __all__ = ["NatsStateStore", "open_url"]

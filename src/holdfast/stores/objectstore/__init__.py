@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.stores.objectstore.store import ObjectStateStore, open_url
+from holdfast.extras import extra
+
+with extra("objectstore"):
+    from holdfast.stores.objectstore.store import ObjectStateStore, open_url
 
 __all__ = ["ObjectStateStore", "open_url"]

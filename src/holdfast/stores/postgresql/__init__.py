@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.stores.postgresql.store import PostgresStateStore, open_url
+from holdfast.extras import extra
+
+with extra("postgresql"):
+    from holdfast.stores.postgresql.store import PostgresStateStore, open_url
 
 __all__ = ["PostgresStateStore", "open_url"]

@@ -108,6 +108,10 @@ class Connections:
         with self._connected("ro&immutable=1") as database:
             return database, False
 
+    def is_out_of_reach(self) -> bool:
+        """Whether the database is in a folder that cannot be written, as its log would be."""
+        return os.access(self.path, os.F_OK) and not os.access(self.path.parent, os.W_OK)
+
     def _kept(self) -> sqlite3.Connection | None:
         """The connection that this thread has, if it is to the file that is there now."""
         if self._file is not None and self._file != file_of(self.path):

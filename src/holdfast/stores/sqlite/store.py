@@ -48,7 +48,8 @@ REMOVE_MATCH = "DELETE FROM entries WHERE key = ? AND etag = ?"
 HINTS = {
     sqlite3.SQLITE_BUSY: "another process holds its lock: try again, or wait longer with ?timeout=",
     sqlite3.SQLITE_FULL: "the disk is full: make room and try again",
-    sqlite3.SQLITE_READONLY: "the file or its folder cannot be written: see its owner and mode",
+    sqlite3.SQLITE_READONLY: "the file or its folder cannot be written: see its owner and mode, "
+    "and whether its disk is mounted read-only",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened: see whether its folder exists and is yours",
     sqlite3.SQLITE_PERM: "this user has no right to it: see its owner and mode",
     sqlite3.SQLITE_NOTADB: "it is no SQLite database: choose another path",
@@ -183,6 +184,8 @@ class SqliteStateStore(Backend):
                     f"{self.place} is damaged ({error}): restore it from a backup, or save what "
                     "can be read with the command .recover of the sqlite3 shell"
                 ) from error
+            if code == sqlite3.SQLITE_CANTOPEN and self._connections.is_out_of_reach():
+                code = sqlite3.SQLITE_READONLY
             hint = HINTS.get(code, "see SQLite's documentation of this error")
             raise StateStoreError(
                 f"{self.place}: {error}: {hint}",

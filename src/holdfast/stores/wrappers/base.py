@@ -25,6 +25,9 @@ MANY_BYTES = 256 * 1024
 class WrappedStateStore(StateStore):
     """Passes everything on. A wrapper overrides what it changes."""
 
+    encrypts = False
+    """Whether values are kept so that only the holder of a key can read them."""
+
     def __init__(self, inner: StateStore) -> None:
         if not isinstance(inner, StateStore):
             raise TypeError(f"a wrapper goes around a StateStore, not {shown(inner)}")
@@ -69,6 +72,15 @@ class WrappedStateStore(StateStore):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} around {self.inner!r}>"
+
+
+def is_encrypted(store: StateStore) -> bool:
+    """Whether a store, or one inside it, keeps its values encrypted."""
+    while isinstance(store, WrappedStateStore):
+        if store.encrypts:
+            return True
+        store = store.inner
+    return False
 
 
 class RecodedStateStore(WrappedStateStore):

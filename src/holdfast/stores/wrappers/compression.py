@@ -7,11 +7,13 @@ size of its content. As a small frame can claim more than there is memory, that 
 
 from __future__ import annotations
 
-import zstandard
-
 from holdfast.errors import IntegrityError, StateStoreError, shown
+from holdfast.extras import extra
 from holdfast.stores.contract import StateStore
 from holdfast.stores.wrappers.base import RecodedStateStore
+
+with extra("compression"):
+    import zstandard
 
 AS_IS = b"\xc1"
 ZSTD = b"\xfe"

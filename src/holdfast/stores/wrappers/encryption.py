@@ -26,14 +26,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
 from holdfast.errors import ConflictError, IntegrityError, StateStoreError, shown
+from holdfast.extras import extra
 from holdfast.stores.contract import StateStore
 from holdfast.stores.urls import VARIABLE_NAME
 from holdfast.stores.wrappers.base import RecodedStateStore, WrappedStateStore
 from holdfast.stores.wrappers.prefix import PrefixedStateStore
+
+with extra("encryption"):
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 MAGIC = b"\xfaHFE"
 VERSION = 1
@@ -148,6 +150,8 @@ def parsed_key(item: str, where: str) -> tuple[str, bytes]:
 
 class EncryptedStateStore(RecodedStateStore):
     """Keeps values encrypted. Keys, the sizes of values and when they change are not hidden."""
+
+    encrypts = True
 
     def __init__(self, inner: StateStore, keys: EncryptionKeys) -> None:
         super().__init__(inner)

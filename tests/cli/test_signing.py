@@ -1,0 +1,189 @@
+"""Signing on the command line: ``keys``, ``--sign``, ``--trust`` and ``--require-signature``."""
+
+from __future__ import annotations
+
+import errno
+import json
+import stat
+import subprocess
+
+import pytest
+
+from holdfast.cli import keys
+from holdfast.snapshots.signing import PublicKey, SigningKey, trusted_keys
+
+NEW = ["--store", "sqlite:///new.db"]
+
+
+@pytest.fixture(autouse=True)
+def no_keys_from_outside(monkeypatch):
+    for name in ("HOLDFAST_TRUSTED_KEYS", "HOLDFAST_SIGNING_PASSPHRASE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def signed(run, world, tmp_path):
+    """A session exported and signed with a new key; the id of the key."""
+    assert run("keys", "new", "release").code == 0
+    ran = run("state", "export", "research-bot", "-o", "signed.json", "--sign", "release.key")
+    key_id = PublicKey.from_file(tmp_path / "release.pub").key_id
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err.strip().endswith(f"signed by {key_id}")
+    return key_id
+
+
+def test_a_pair_of_keys_is_made_that_only_its_owner_can_read(run, tmp_path):
+    ran = run("keys", "new", "release")
+    assert (ran.code, ran.err) == (0, "")
+    private, public = tmp_path / "release.key", tmp_path / "release.pub"
+    assert stat.S_IMODE(private.stat().st_mode) == 0o600
+    key = SigningKey.from_file(private)
+    assert PublicKey.from_file(public) == key.public
+    assert ran.out.splitlines()[-1] == key.key_id
+    assert "secret (not encrypted)" in ran.out
+    shown = run("keys", "show", "release.pub", "release.key")
+    assert shown.out.count(key.key_id) == 2
+    listed = json.loads(run("keys", "show", ".", "--format", "json").out)
+    assert listed == [{"name": "release", "key_id": key.key_id}]
+
+
+def test_a_key_that_is_there_is_never_replaced(run, tmp_path):
+    for name in ("a.key", "b.pub"):
+        (tmp_path / name).write_text("mine")
+        run("keys", "new", name[0]).failed(name, "is there already, and is not replaced")
+        assert (tmp_path / name).read_text() == "mine"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.key", "b.pub"]
+    run("keys", "new", "nowhere/c").failed("nowhere/c.key", "No such file")
+    (tmp_path / "d.pub").symlink_to("nowhere")
+    run("keys", "new", "d.key").failed("d.pub", "is there already")
+    for name in (".key", "nowhere/", ""):
+        run("keys", "new", name).misused("names no file")
+
+
+def test_where_the_second_file_cannot_be_written_the_first_does_not_stay(
+    run, monkeypatch, tmp_path
+):
+    def full(path, data, mode, write=keys.write):
+        if path.suffix == ".pub":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write(path, data, mode)
+
+    monkeypatch.setattr(keys, "write", full)
+    run("keys", "new", "release").failed("release.pub: No space left on device")
+    assert list(tmp_path.iterdir()) == []
+    run("keys", "show", "none.pub").failed("none.pub", "No such file")
+    (tmp_path / "odd.pub").write_text("odd")
+    run("keys", "show", "odd.pub").failed("odd.pub is no key in PEM")
+
+
+def test_a_passphrase_comes_from_the_environment(run, world, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOLDFAST_SIGNING_PASSPHRASE", "open sesame")
+    assert "encrypted with $HOLDFAST_SIGNING_PASSPHRASE" in run("keys", "new", "locked").out
+    assert b"ENCRYPTED" in (tmp_path / "locked.key").read_bytes()
+    export = ["state", "export", "research-bot", "-o", "a.json", "--sign", "locked.key"]
+    assert run(*export).code == 0
+    assert run("state", "show", "a.json", "--trust", "locked.pub").code == 0
+    monkeypatch.setenv("HOLDFAST_SIGNING_PASSPHRASE", "open barley")
+    ran = run(*export)
+    ran.failed("locked.key cannot be read as a key", "its passphrase is another")
+    assert "barley" not in ran.err
+    monkeypatch.delenv("HOLDFAST_SIGNING_PASSPHRASE")
+    run(*export).failed("is encrypted", "$HOLDFAST_SIGNING_PASSPHRASE")
+
+
+def test_a_key_of_openssl_signs_as_well(run, world, tmp_path):
+    for command in (
+        "openssl genpkey -algorithm ed25519 -out own.key",
+        "openssl pkey -in own.key -pubout -out own.pub",
+    ):
+        subprocess.run(command.split(), cwd=tmp_path, check=True, capture_output=True)
+    export = ["state", "export", "research-bot", "--sign", "own.key", "-o"]
+    assert run(*export, "own.json.gz").code == 0
+    assert run("state", "import", "own.json.gz", *NEW, "--trust", "own.pub").code == 0
+    run(*export, "x.json", "--sign", "own.pub").failed("own.pub is a public key")
+    run(*export, "x.json", "--sign", "none.key").failed("none.key cannot be read")
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_who_signed_is_shown(run, signed, monkeypatch, tmp_path):
+    unchecked = run("state", "show", "signed.json").out.splitlines()
+    assert unchecked[-1].split(maxsplit=1) == [
+        "signed_by",
+        f"{signed}: not checked, as no key is trusted here",
+    ]
+    assert run("state", "show", "signed.json", "--trust", "release.pub").out.endswith(
+        f"  {signed} (release)\n"
+    )
+    monkeypatch.setenv("HOLDFAST_TRUSTED_KEYS", "release.pub")
+    assert run("state", "show", "signed.json").out.endswith(f"  {signed} (release)\n")
+    assert run("state", "show", "signed.json", "--require-signature").code == 0
+    assert "signed_by" not in run("state", "show", "ses_1").out
+    assert run("keys", "new", "other").code == 0
+    monkeypatch.setenv("HOLDFAST_TRUSTED_KEYS", "other.pub")
+    ran = run("state", "show", "signed.json")
+    assert (ran.code, "nobody that is trusted: the document is signed by" in ran.out) == (0, True)
+    tree = json.loads((tmp_path / "signed.json").read_bytes())
+    (tmp_path / "odd.json").write_text(json.dumps({**tree, "signatures": "\x1b[2J"}))
+    ran = run("state", "show", "odd.json")
+    assert "nobody that is trusted: the document's signatures are malformed" in ran.out
+    assert "\x1b" not in ran.out
+    run("state", "show", "ses_1", "--require-signature").failed("ses_1 is no file", "not signed")
+
+
+def test_a_document_of_a_trusted_key_is_imported(run, signed, monkeypatch):
+    ran = run("state", "import", "signed.json", *NEW, "--trust", "release.pub")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines()[-1] == f"signed by {signed} (release)"
+    monkeypatch.setenv("HOLDFAST_TRUSTED_KEYS", ":release.pub")
+    options = ["--require-signature", "--agent", "other", "--format", "json"]
+    result = json.loads(run("state", "import", "signed.json", *NEW, *options).out)
+    assert (result["agent_id"], result["signed_by"]) == ("other", [signed])
+    plain = json.loads(run("state", "import", "signed.json", *NEW, "--format", "json").out)
+    assert plain["signed_by"] == []
+
+
+def test_what_is_not_signed_as_required_is_refused_and_nothing_is_written(run, signed, tmp_path):
+    assert run("keys", "new", "other").code == 0
+    assert run("state", "export", "research-bot", "-o", "plain.json").code == 0
+    tree = json.loads((tmp_path / "signed.json").read_bytes())
+    (tmp_path / "edited.json").write_text(json.dumps({**tree, "tags": {"x": "y"}}))
+    (tmp_path / "chat.json").write_text('[{"role": "user", "content": "hi"}]')
+    text = (tmp_path / "signed.json").read_text()
+    (tmp_path / "twice.json").write_text(text.replace("{", '{"agent_id": "admin",', 1))
+    trust = [*NEW, "--trust", "release.pub"]
+    for file, words in (
+        ("plain.json", "plain.json: the document is not signed"),
+        ("edited.json", "does not match the document"),
+        ("chat.json", "chat.json: the document is not signed"),
+        ("twice.json", "the name 'agent_id' twice"),
+    ):
+        for more in ([], ["--allow-modified"], ["--dry-run"]):
+            run("state", "import", file, *trust, *more).failed(words)
+    run("state", "import", "signed.json", *trust, "--as", "chat").failed("it is read as chat")
+    run("state", "import", "signed.json", *NEW, "--trust", "other.pub").failed(signed, "trust it")
+    run("state", "import", "signed.json", *NEW, "--trust", "release.key").failed("private key")
+    run("state", "show", "edited.json", "--trust", "release.pub").failed("edited.json: the sig")
+    run("state", "import", "signed.json", *NEW, "--require-signature").misused(
+        "no key is trusted", "$HOLDFAST_TRUSTED_KEYS"
+    )
+    assert not (tmp_path / "new.db").exists()
+
+
+def test_a_database_of_others_has_no_signature(run, signed, tmp_path):
+    chat = "\n".join(json.dumps({"role": "user", "content": text}) for text in "ab")
+    (tmp_path / "chat.jsonl").write_text(chat)
+    run("state", "import", "chat.jsonl", *NEW, "--trust", "release.pub").failed(
+        "it is read as chat", "no signature"
+    )
+    assert not (tmp_path / "new.db").exists()
+
+
+def test_a_server_takes_its_keys_before_it_listens(run, signed, monkeypatch, tmp_path):
+    served = []
+    monkeypatch.setattr("holdfast.server.serving.serve", lambda *_, **said: served.append(said))
+    assert run("serve", "--trust", "release.pub").code == 0
+    assert run("serve").code == 0
+    assert [said["trusted"] for said in served] == [trusted_keys(tmp_path), None]
+    run("serve", "--require-signature").misused("no key is trusted")
+    run("serve", "--trust", "release.key").failed("release.key is a private key")
+    assert len(served) == 2

@@ -1,0 +1,241 @@
+"""What somebody gets who installs Holdfast: the files, the quick start, an extra at a time.
+
+Here nothing is downloaded: what a distribution says that it needs is lent to it from the packages
+that the tests have anyway, and nothing else is. HOLDFAST_PACKAGING=all has pip fetch everything, on
+every Python that is there; it takes minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tarfile
+import zipfile
+from configparser import ConfigParser
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from wheels import (
+    ROOT,
+    built_sdist,
+    copied_sources,
+    done,
+    install,
+    lend,
+    made_environment,
+    needed,
+    quick_start,
+    wheel_command,
+)
+
+ALL = os.environ.get("HOLDFAST_PACKAGING") == "all"
+needs_time = pytest.mark.skipif(not ALL, reason="HOLDFAST_PACKAGING=all")
+
+# What an extra is for, as a program that ends well with it and names it in its error without it.
+USES = {
+    "postgresql": "import holdfast.stores.postgresql",
+    "redis": "import holdfast.stores.redis",
+    "objectstore": "import holdfast.stores.objectstore",
+    "nats": "import holdfast.stores.nats",
+    "dapr": "import holdfast.stores.dapr",
+    "encryption": "import holdfast.stores.wrappers.encryption",
+    "signing": "from holdfast.snapshots.signing_keys import SigningKey; SigningKey.generate()",
+    "compression": "import holdfast.stores.wrappers.compression",
+    "redaction": "import holdfast; holdfast.Redactor()",
+    "testing": "import holdfast.testing",
+    "cli": "import holdfast.console_script; holdfast.console_script.main(['--help'])",
+    "server": "import holdfast.server",
+    "langgraph": "import holdfast.adapters.langgraph",
+    "strands": "import holdfast.adapters.strands",
+    "openai-agents": "import holdfast.adapters.openai_agents",
+}
+PYTHONS = ("3.11", "3.12", "3.13")
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("sdist")
+    return built_sdist(copied_sources(folder / "sources"), folder)
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist, tmp_path_factory) -> Path:
+    """The interpreted package, built of the source distribution."""
+    folder = tmp_path_factory.mktemp("wheel")
+    said = done(wheel_command(sdist, folder), folder, HOLDFAST_COMPILE="0")
+    assert "HOLDFAST_COMPILE=0: building the interpreted package" in said
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def unpacked(wheel, tmp_path_factory) -> metadata.Distribution:
+    folder = tmp_path_factory.mktemp("unpacked")
+    shutil.unpack_archive(wheel, folder, "zip")
+    (found,) = metadata.distributions(path=[str(folder)])
+    return found
+
+
+@pytest.fixture(scope="module")
+def empty(wheel, unpacked, tmp_path_factory) -> Path:
+    """The interpreter of an environment with the wheel and no extra."""
+    folder = tmp_path_factory.mktemp("empty") / "venv"
+    python = made_environment(folder)
+    (site,) = folder.glob("lib/python*/site-packages")
+    for distribution in needed(unpacked, set()):
+        lend(distribution, site)
+    install(python, "--no-index", wheel)
+    return python
+
+
+# -------------------------------------------------------------------------------------- the content
+
+
+def test_the_source_distribution_has_what_a_build_needs_and_no_more(sdist):
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames() if "/" in name}
+    assert {"setup.py", "pyproject.toml", "LICENSE", "SECURITY.md", "PKG-INFO"} <= names
+    assert "src/holdfast/py.typed" in names
+    assert {name.split("/")[0] for name in names if "/" in name} == {"src"}
+    assert {Path(name).suffix for name in names} <= {
+        *("", ".py", ".typed", ".md", ".toml", ".cfg", ".in", ".txt", ".egg-info"),
+        *(".html", ".css", ".js", ".svg"),
+    }
+
+
+def test_the_wheel_has_the_package_and_nothing_else(wheel):
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    inside = {name for name in names if ".dist-info/" not in name}
+    source = ROOT / "src"
+    expected = {
+        str(path.relative_to(source))
+        for path in (source / "holdfast").rglob("*")
+        if path.is_file() and path.suffix not in (".so", ".pyc")
+    }
+    assert inside == expected
+    assert {"holdfast/py.typed", "holdfast/server/viewer/index.html"} <= inside
+
+
+def test_the_wheel_says_what_it_is(unpacked):
+    told = unpacked.metadata
+    assert (told["Name"], told["License-Expression"]) == ("holdfast", "MIT")
+    assert unpacked.read_text("licenses/LICENSE") == (ROOT / "LICENSE").read_text()
+    assert told["Requires-Python"] == ">=3.11"
+    assert told.get_payload().startswith("# Holdfast\n")
+    points = ConfigParser()
+    points.read_string(unpacked.read_text("entry_points.txt"))
+    assert {group: dict(points[group]) for group in points.sections()} == {
+        "console_scripts": {"holdfast": "holdfast.console_script:main"},
+        "pytest11": {"holdfast": "holdfast.pytest_plugin"},
+    }
+
+
+def test_every_extra_is_tried_here_and_part_of_all(unpacked):
+    names = set(unpacked.metadata.get_all("Provides-Extra"))
+    assert names == {*USES, "all"}
+    alone = {each.metadata["Name"] for extra in USES for each in needed(unpacked, {extra})}
+    both = {each.metadata["Name"] for each in needed_by_all(unpacked)}
+    assert both == alone
+
+
+def needed_by_all(unpacked: metadata.Distribution) -> list[metadata.Distribution]:
+    lines = [line for line in unpacked.requires or () if line.startswith("holdfast[")]
+    extras = {extra for line in lines for extra in line[9 : line.index("]")].split(",")}
+    return needed(unpacked, extras)
+
+
+# ---------------------------------------------------------------------------------------- installed
+
+
+def test_the_quick_start_runs_where_nothing_else_is_installed(empty, tmp_path):
+    program = f"{quick_start()}\nprint(holdfast.__file__, holdfast.compiled)"
+    said = done([empty, "-I", "-c", program], tmp_path)
+    assert f"{empty.parent.parent}" in said
+    assert said.endswith(" False\n")
+    listed = done([sys.executable, "-m", "pip", "--python", empty, "list"], tmp_path)
+    assert {line.split()[0] for line in listed.splitlines()[2:] if line} == {"holdfast", "msgspec"}
+
+
+def test_without_an_extra_the_error_says_which_one_to_install(empty, tmp_path):
+    program = f"""
+for extra, use in {USES!r}.items():
+    try:
+        exec(use)
+    except (Exception, SystemExit) as error:
+        print(extra, "=", error)
+"""
+    said = done([empty, "-I", "-c", program], tmp_path)
+    told = dict(line.split(" = ", 1) for line in said.splitlines())
+    assert [extra for extra in USES if f"pip install 'holdfast[{extra}]'" not in told[extra]] == []
+
+
+@pytest.mark.parametrize("extra", USES)
+def test_an_extra_brings_all_that_its_part_imports(extra, unpacked, tmp_path):
+    for distribution in needed(unpacked, {extra}):
+        lend(distribution, tmp_path / "site")
+    paths = f"{unpacked.locate_file('')}{os.pathsep}{tmp_path / 'site'}"
+    done([sys.executable, "-S", "-P", "-c", USES[extra]], tmp_path, PYTHONPATH=paths)
+
+
+# ----------------------------------------------------------------------- with all that pip fetches
+
+
+def interpreter(version: str) -> str:
+    """A Python of this version, or a skip."""
+    kept = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
+    # Those first: what pyenv puts on the path need not lead anywhere.
+    found = str(kept[-1]) if kept else shutil.which(f"python{version}")
+    if found is None:
+        pytest.skip(f"there is no python{version} here")
+    return found
+
+
+@needs_time
+@pytest.mark.parametrize("extra", USES)
+def test_an_extra_can_be_installed_from_nothing(extra, wheel, tmp_path):
+    python = made_environment(tmp_path / "venv")
+    install(python, f"{wheel}[{extra}]")
+    done([python, "-I", "-c", USES[extra]], tmp_path)
+    done([sys.executable, "-m", "pip", "--python", python, "check"], tmp_path)
+
+
+@needs_time
+@pytest.mark.parametrize("version", PYTHONS)
+def test_all_extras_can_be_installed_together(version, wheel, tmp_path):
+    python = made_environment(tmp_path / "venv", interpreter(version))
+    install(python, f"{wheel}[all]")
+    for use in USES.values():
+        done([python, "-I", "-c", use], tmp_path)
+    done([python, "-I", "-c", quick_start()], tmp_path)
+    done([sys.executable, "-m", "pip", "--python", python, "check"], tmp_path)
+
+
+@needs_time
+@pytest.mark.parametrize("version", PYTHONS)
+def test_the_source_distribution_installs_compiled_and_interpreted(version, sdist, tmp_path):
+    for wish, compiled in (("1", "True"), ("0", "False")):
+        python = made_environment(tmp_path / wish, interpreter(version))
+        pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-cache-dir"]
+        done([*pip, sdist], tmp_path, HOLDFAST_COMPILE=wish)
+        program = f"{quick_start()}\nprint(holdfast.compiled)"
+        (tmp_path / f"run{wish}").mkdir()
+        said = done([python, "-I", "-c", program], tmp_path / f"run{wish}")
+        assert said.endswith(f" {compiled}\n") or said.splitlines()[-1] == compiled
+
+
+@needs_time
+def test_the_compiled_wheel_is_of_this_platform_and_holds_no_c(sdist, tmp_path):
+    done(wheel_command(sdist, tmp_path), tmp_path, HOLDFAST_COMPILE="1")
+    (wheel,) = tmp_path.glob("*.whl")
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    assert wheel.name.split("-")[2] == tag
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert not [name for name in names if name.endswith((".c", ".h", ".o"))]
+    assert [name for name in names if name.startswith("holdfast/state/trie.c")]
+    assert not [name for name in names if name.startswith(("tests", "build", "benchmarks"))]

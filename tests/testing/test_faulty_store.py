@@ -1,0 +1,302 @@
+"""The store that fails on purpose: each fault is what it says, at the call it is planned for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from holdfast import ConflictError, Put, Session, StateStoreError
+from holdfast.stores.files import FileStateStore
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.wrappers.retry import RetryingStateStore
+from holdfast.testing import Crash, Fault, FaultyStateStore, StateStoreSuite
+from loops import done, in_loop
+
+
+class TestWithoutFaults(StateStoreSuite):
+    @pytest.fixture
+    def new_store(self):
+        return lambda: FaultyStateStore(MemoryStateStore(), remember=3)
+
+
+class TestOneByOne(StateStoreSuite):
+    @pytest.fixture
+    def new_store(self):
+        return lambda: FaultyStateStore(MemoryStateStore(), atomic=False)
+
+
+def faulty(*plan, **options):
+    return FaultyStateStore(MemoryStateStore(), plan, **options)
+
+
+async def held(store):
+    """What the store inside has."""
+    keys = [key async for key in store.inner.list()]
+    return {key: entry.value for key, entry in (await store.inner.get_many(keys)).items()}
+
+
+# ----------------------------------------------------------------------------------- writes
+
+
+@pytest.mark.parametrize(
+    ("fault", "raised"),
+    [
+        (Fault(2, "error"), StateStoreError),
+        (Fault(2, "unknown"), StateStoreError),
+        (Fault(2, "unknown", done=True), StateStoreError),
+        (Fault(2, "cancelled"), asyncio.CancelledError),
+        (Fault(2, "cancelled", done=True), asyncio.CancelledError),
+        (Fault(2, "crash"), Crash),
+        (Fault(2, "crash", done=True), Crash),
+    ],
+    ids=str,
+)
+@in_loop
+async def test_a_write_fails_as_planned_and_is_there_only_if_it_was_done(fault, raised):
+    for write in (
+        lambda store: store.put("b", b"2"),
+        lambda store: store.put_many([Put("b", b"2")]),
+    ):
+        store = faulty(fault)
+        await store.put("a", b"1")
+        with pytest.raises(raised) as caught:
+            await write(store)
+        assert await held(store) == {"a": b"1", **({"b": b"2"} if fault.done else {})}
+        assert store.faults == [fault]
+        assert store.counts == {fault.kind: 1}
+        if raised is StateStoreError:
+            assert caught.value.transient
+            assert caught.value.unknown == (fault.kind == "unknown")
+            assert str(fault) in str(caught.value)
+
+
+@in_loop
+async def test_a_delete_whose_answer_is_lost_is_done():
+    store = faulty(Fault(2, "unknown", done=True))
+    await store.put("a", b"1")
+    with pytest.raises(StateStoreError):
+        await store.delete("a")
+    assert await held(store) == {}
+    assert not await store.delete("a")
+
+
+@in_loop
+async def test_who_does_not_get_an_answer_does_not_hear_of_a_conflict():
+    store = faulty(Fault(2, "unknown", done=True))
+    await store.put("a", b"1")
+    with pytest.raises(StateStoreError) as caught:
+        await store.put("a", b"2", if_absent=True)
+    assert caught.value.unknown
+    assert await held(store) == {"a": b"1"}
+
+
+@pytest.mark.parametrize(("is_done", "left"), [(False, "ab"), (True, "abc")])
+@in_loop
+async def test_a_batch_that_is_not_atomic_tears_at_the_write_that_fails(is_done, left):
+    batch = [Put(key, b"") for key in "abcd"]
+    store = faulty(Fault(3, "crash", is_done), atomic=False)
+    with pytest.raises(Crash):
+        await store.put_many(batch)
+    assert "".join(await held(store)) == left
+    whole = faulty(Fault(1, "crash", is_done))
+    with pytest.raises(Crash):
+        await whole.put_many(batch)
+    assert "".join(await held(whole)) == ("abcd" if is_done else "")
+
+
+@in_loop
+async def test_after_a_crash_nothing_works_but_in_another_process():
+    store = faulty(Fault(1, "crash", done=True))
+    with pytest.raises(Crash):
+        await store.put("a", b"1")
+    for call in (
+        lambda: store.get("a"),
+        lambda: store.get_many(["a"]),
+        lambda: store.put("a", b"2"),
+        lambda: store.delete("a"),
+        lambda: anext(store.list()),
+    ):
+        with pytest.raises(Crash):
+            await call()
+    assert (await FaultyStateStore(store.inner).get("a")).value == b"1"
+    await store.close()
+
+
+# ------------------------------------------------------------------------------------ reads
+
+
+@pytest.mark.parametrize("kind", ["error", "unknown"])
+@in_loop
+async def test_a_read_fails_as_planned_and_is_never_unknown(kind):
+    store = faulty(*(Fault(at, kind, of="reads") for at in (1, 2, 3)))
+    await store.put("a", b"1")
+    for call in (
+        lambda: store.get("a"),
+        lambda: store.get_many(["a"]),
+        lambda: anext(store.list()),
+    ):
+        with pytest.raises(StateStoreError) as caught:
+            await call()
+        assert caught.value.transient
+        assert not caught.value.unknown
+    assert (store.reads, store.writes) == (3, 1)
+    assert (await store.get("a")).value == b"1"
+
+
+@in_loop
+async def test_a_listing_fails_before_its_first_key_or_after_its_last():
+    for is_done in (False, True):
+        store = faulty(Fault(1, "error", is_done, of="reads"))
+        await store.put_many([Put(key, b"") for key in "abc"])
+        seen = []
+        with pytest.raises(StateStoreError):
+            async for key in store.list():
+                seen.append(key)
+        assert seen == (["a", "b", "c"] if is_done else [])
+
+
+@in_loop
+async def test_a_stale_read_gives_what_was_there_some_writes_ago():
+    def stale(at, behind):
+        return Fault(at, "stale", of="reads", behind=behind)
+
+    async def keys(store, **bounds):
+        return [key async for key in store.list(**bounds)]
+
+    store = faulty(remember=3)
+    await store.put_many([Put("a", b"1"), Put("b", b"1")])
+    await store.put("a", b"2")
+    await store.delete("b")
+    await store.put("c", b"1")
+    store.plan(*(stale(at, at) for at in (1, 2, 3)))
+    assert [(await store.get("a")).value for _ in range(4)] == [b"2", b"2", b"1", b"2"]
+    store.plan(stale(1, 1), stale(2, 2), stale(3, 3))
+    assert [await keys(store) for _ in range(4)] == [["a"], ["a", "b"], ["a", "b"], ["a", "c"]]
+    store.plan(stale(1, 3), stale(2, 3))
+    assert await keys(store, start_after="a", limit=1) == ["b"]
+    found = await store.get_many(["c", "b", "a"])
+    assert {key: entry.value for key, entry in found.items()} == {"b": b"1", "a": b"1"}
+
+
+@in_loop
+async def test_a_condition_is_checked_against_the_truth_after_a_stale_read():
+    store = faulty(Fault(1, "stale", of="reads"), Fault(2, "stale", of="reads"))
+    await store.put("a", b"1")
+    assert await store.get("a") is None
+    with pytest.raises(ConflictError):
+        await store.put("a", b"2", if_absent=True)
+    await store.put("a", b"3")
+    old = await store.get("a")
+    with pytest.raises(ConflictError):
+        await store.put("a", b"4", if_match=old.etag)
+
+
+@in_loop
+async def test_a_session_opened_by_a_stale_read_meets_a_conflict_and_loses_nothing():
+    store = faulty(remember=1)
+    first = await Session.open(store, agent_id="bot", session_id="ses")
+    first.add_message("user", "one")
+    await first.commit()
+    first.add_message("user", "two")
+    await first.commit()
+    store.plan(*(Fault(at, "stale", of="reads") for at in range(1, 20)))
+    late = await Session.open(store, agent_id="bot", session_id="ses")
+    assert len(late.messages) == 1
+    store.plan()
+    late.add_message("user", "three")
+    with pytest.raises(ConflictError):
+        await late.commit()
+    await late.commit(on_conflict="rebase")
+    assert [each["content"] for each in late.messages] == ["one", "two", "three"]
+
+
+# ------------------------------------------------------------------------- delays and chance
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@in_loop
+async def test_what_is_late_is_done_before_or_after_the_wait(is_done):
+    store = faulty(Fault(1, "delay", is_done, seconds=0.05))
+    begun = time.monotonic()
+    work = asyncio.create_task(store.put("a", b"1"))
+    await asyncio.sleep(0.01)
+    assert bool(await held(store)) == is_done
+    await work
+    assert time.monotonic() - begun >= 0.05
+    assert await held(store) == {"a": b"1"}
+
+
+async def outcomes(**options):
+    store = faulty(rate=0.3, longest_delay=0, **options)
+    for number in range(100):
+        for call in (store.put(f"{number}", b""), store.get(f"{number}")):
+            try:
+                await call
+            except StateStoreError:
+                continue
+    return store
+
+
+@in_loop
+async def test_the_same_seed_fails_in_the_same_way_and_another_in_another():
+    one, same, other = [await outcomes(seed=seed) for seed in (7, 7, 8)]
+    assert one.faults == same.faults != other.faults
+    assert set(one.counts) == {"error", "unknown", "delay"}
+    assert 30 <= len(one.faults) <= 90
+    chosen = await outcomes(seed=7, kinds=["stale"])
+    assert set(chosen.counts) == {"stale"}
+    assert {fault.of for fault in chosen.faults} == {"reads"}
+
+
+@in_loop
+async def test_faults_by_chance_end_when_the_rate_is_nothing():
+    store = faulty(rate=1.0, kinds=["error"])
+    with pytest.raises(StateStoreError):
+        await store.put("a", b"1")
+    store.rate = 0.0
+    await store.put("a", b"1")
+    assert store.counts == {"error": 1}
+
+
+@in_loop
+async def test_retries_around_it_see_a_session_through():
+    store = RetryingStateStore(faulty(rate=0.2, seed=3, kinds=["error"]), 9, 0, 0)
+    async with Session.open(store, agent_id="bot", session_id="ses") as session:
+        session.add_message("user", "hello")
+    assert store.inner.counts["error"] > 0
+    again = await Session.open(store.inner.inner, agent_id="bot", session_id="ses")
+    assert len(again.messages) == 1
+
+
+# ----------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"at": 0}, "counted from 1"),
+        ({"kind": "flood"}, "one of error, unknown"),
+        ({"of": "calls"}, '"writes" or of "reads"'),
+        ({"done": True}, "what is refused is not done"),
+        ({"kind": "stale"}, 'of="reads"'),
+        ({"behind": 0}, "1 write behind"),
+    ],
+)
+def test_a_fault_that_cannot_be_is_refused(change, problem):
+    with pytest.raises(ValueError, match=problem):
+        replace(Fault(1, "error"), **change)
+
+
+def test_a_store_that_cannot_be_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="is not atomic"):
+        FaultyStateStore(FileStateStore(tmp_path), atomic=True)
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        faulty(rate=2)
+    with pytest.raises(ValueError, match="one of error, unknown"):
+        faulty(kinds=["flood"])
+    with pytest.raises(ValueError, match="remember=3"):
+        faulty(remember=1).plan(Fault(1, "stale", of="reads", behind=3))
+    done(faulty().close())

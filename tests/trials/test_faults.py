@@ -1,0 +1,85 @@
+"""A part of all faults at all calls, as `python -m trials.faults` tries them; and what it found.
+
+Writes of the operations on one session are ended one by one in `tests/sessions/test_crashes.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast import Session, SnapshotArchive, StateStoreError
+from holdfast.log import timeline
+from holdfast.sessions.copying import compare_stores, copy_sessions
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.testing import Fault, FaultyStateStore
+from loops import in_loop
+from sessions.copies import HERE, talked
+
+sys.path.insert(0, str(Path(__file__).parent.parent.parent))
+
+from trials.faults.trial import Trial
+from trials.report import Report
+
+
+@pytest.mark.parametrize(
+    ("store", "kinds"),
+    [
+        ("memory", ["error", "unknown", "delay", "stale", "cancelled", "crash"]),
+        ("memory, one by one", ["error", "unknown", "delay", "stale", "cancelled", "crash"]),
+    ],
+)
+def test_whatever_fails_in_any_operation_it_is_done_or_not_and_can_be_done_again(store, kinds):
+    report = Report("faults")
+    asyncio.run(Trial(report, stores=[store], kinds=kinds, part=0.08, seconds=200).run())
+    assert report.problems == []
+    assert report.counts[f"cases on {store}"] > 200
+    for kind in kinds:
+        assert report.counts[f"faults: {kind}"] > 10, kind
+
+
+@in_loop
+async def test_a_store_that_cannot_be_read_is_no_damage(monkeypatch):
+    monkeypatch.setattr(timeline, "MOST_SEGMENTS", 2)
+    disk = MemoryStateStore()
+    await talked(disk)
+    store = FaultyStateStore(disk)
+    archive = SnapshotArchive(store)
+    store.plan()
+    assert (await archive.verify(location=HERE)).keyframes > 0
+    for at in range(1, store.reads + 1):
+        store.plan(Fault(at, "error", of="reads"))
+        with pytest.raises(StateStoreError):
+            await archive.verify(location=HERE)
+
+
+@in_loop
+async def test_an_agent_that_begins_a_session_while_it_is_copied_there_is_not_mixed_with_it():
+    async def begin(target):
+        session = await Session.open(target, agent_id="bot", session_id="ses")
+        session.add_message("user", "an agent's own")
+        await session.commit()
+
+    source, counted = MemoryStateStore(), FaultyStateStore(MemoryStateStore())
+    await talked(source)
+    await copy_sessions(source, counted)
+    outcomes = set()
+    for at in range(1, counted.reads + 1):
+        disk = MemoryStateStore()
+        target = FaultyStateStore(disk, [Fault(at, "delay", of="reads")])
+        copied, begun = await asyncio.gather(
+            copy_sessions(source, target), begin(disk), return_exceptions=True
+        )
+        assert (await SnapshotArchive(disk).verify(location=HERE)).damage == [], at
+        session = await Session.open(disk, agent_id="bot", session_id="ses")
+        said = [each["content"] for each in session.messages]
+        if begun is None and copied.failed:
+            assert said == ["an agent's own"], at
+        else:
+            assert said[:8] == list("abcdefgh"), at
+            assert await compare_stores(source, disk) == [], at
+        outcomes.add(bool(copied.failed))
+    assert outcomes == {True, False}

@@ -1,0 +1,365 @@
+"""Input that is made to do harm, trick by trick: it is refused, or is data like any other."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tracemalloc
+import zlib
+
+import pytest
+import zstandard
+
+import holdfast.foreign
+from holdfast import (
+    IntegrityError,
+    InvalidDocumentError,
+    Session,
+    SessionSnapshot,
+    SnapshotManager,
+    StateStoreError,
+    UnsupportedValueError,
+    open_state_store,
+)
+from holdfast.log import keyframes
+from holdfast.sessions.copying import copy_sessions
+from holdfast.snapshots import SnapshotArchive
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.urls import StoreURL
+from loops import in_loop
+from watched import HERE, damage_of, frame, full_snapshot, log, record, saved, tried, world
+
+MANAGER = SnapshotManager(state_store=MemoryStateStore())
+SECRET = "Xq7tBxZ9hunter"
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """Keyframes are small and many."""
+    monkeypatch.setattr("holdfast.log.timeline.SLACK", 0)
+    monkeypatch.setattr("holdfast.log.timeline.MOST_SEGMENTS", 4)
+
+
+def text_of(**fields):
+    """A small document as a text, with other fields."""
+    tree = {
+        "schema_version": 1,
+        "agent_id": "a",
+        "session_id": "s",
+        "state": {"status": "running", "messages": [], "values": {"plan": 1}},
+    }
+    return json.dumps({**tree, **fields})
+
+
+def read(tmp_path, text, name="a.json", **options):
+    """What a file with this text is read as."""
+    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return MANAGER.from_file(tmp_path / name, **options)
+
+
+def peak(function):
+    """The most bytes of memory that a function had at one time."""
+    tracemalloc.start()
+    try:
+        function()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+# ------------------------------------------------------------------------------------------ bombs
+
+
+def gzipped_zeros(start, count):
+    """A start and so many megabytes of spaces, packed; its end is missing, where nobody gets to."""
+    work = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+    head = work.compress(start) + work.flush(zlib.Z_FULL_FLUSH)
+    # After a full flush the same bytes can stand there any number of times.
+    return head + (work.compress(b" " * (1 << 20)) + work.flush(zlib.Z_FULL_FLUSH)) * count
+
+
+def test_a_gzip_bomb_that_begins_like_a_document_is_not_unpacked_to_its_end(tmp_path):
+    bomb = gzipped_zeros(b'{"schema_version": 1, "x": "', 150)
+
+    def refuse():
+        with pytest.raises(InvalidDocumentError, match="no document is packed so well"):
+            read(tmp_path, bomb, "bomb.json.gz")
+
+    assert peak(refuse) < 150 << 20
+
+
+def test_a_zstd_bomb_that_begins_like_a_document_is_not_unpacked_to_its_end(tmp_path):
+    work = zstandard.ZstdCompressor().compressobj()
+    parts = [work.compress(b'{"x": "'), *(work.compress(b" " * (1 << 20)) for _ in range(150))]
+    with pytest.raises(InvalidDocumentError, match="no document is packed so well"):
+        read(tmp_path, b"".join([*parts, work.flush()]), "bomb.json.zst")
+
+
+def test_a_zstd_file_that_wants_a_huge_window_is_refused(tmp_path):
+    # A frame whose header asks for a window of 2 GiB, with one empty block.
+    data = b"\x28\xb5\x2f\xfd" + b"\x00" + bytes([(31 - 10) << 3]) + b"\x01\x00\x00"
+    with pytest.raises(InvalidDocumentError, match="damaged or cut short"):
+        read(tmp_path, data, "window.json.zst")
+
+
+def test_a_keyframe_that_is_a_bomb_is_damage_and_not_unpacked_to_its_end():
+    bomb = gzipped_zeros(b'{"format": 1, "seq": 5, "hash": "', 150)
+
+    def refuse():
+        with pytest.raises(IntegrityError, match="far too many when it is unpacked"):
+            keyframes.decoded("keyframes/5", bomb)
+
+    assert peak(refuse) < 150 << 20
+
+
+def test_a_keyframe_of_very_even_data_is_packed_so_that_it_can_be_read(monkeypatch):
+    monkeypatch.setattr(keyframes, "SURELY_FINE", 1000)
+    changes = {"set": [("state", "zeros", "0" * 1_000_000)], "delete": []}
+    data, _ = keyframes.encoded(5, "ab", (), changes)
+    assert keyframes.decoded("k", data).changes == changes
+    assert len(data) > 1_000_000
+
+
+@in_loop
+async def test_a_bomb_in_a_backup_folder_is_not_restored_and_keeps_nobody_else(
+    tmp_path, monkeypatch, often
+):
+    monkeypatch.setattr(keyframes, "SURELY_FINE", 1 << 20)
+    async with open_state_store(f"file://{tmp_path}/backup") as backup:
+        await saved(backup, 6)
+        async with Session.open(backup, agent_id="other", session_id="ses_2") as other:
+            other.set("a", 1)
+        await backup.put(frame(5), gzipped_zeros(b'{"format": 1, "seq": 5, "hash": "', 20))
+        target = MemoryStateStore()
+        copied = await copy_sessions(backup, target)
+        verification = await SnapshotArchive(target).verify(location=HERE)
+        assert copied.failed or not verification.ok
+        again = await Session.open(target, agent_id="other", session_id="ses_2", must_exist=True)
+        assert again.get("a") == 1
+
+
+# ------------------------------------------------------------------------- depth, numbers, names
+
+
+@in_loop
+async def test_stored_entries_that_are_nested_without_end_are_damage(often):
+    deep = b"[" * 100_000 + b"]" * 100_000
+    digest = hashlib.sha256(deep).hexdigest().encode()
+    segment = b'{"format":1,"first":3,"last":3,"prev":"","hash":"","digest":"%b","events":%b}'
+    sealed = b'{"format":1,"digest":"%b","content":%b}'
+    changes = b'{"format":1,"seq":5,"hash":"","chain":[],"digest":"%b","changes":%b}'
+    store, snapshots = await world()
+    forged = {
+        log(3): segment % (digest, deep),
+        frame(5): gzip.compress(changes % (digest, deep)),
+        record(snapshots, 2): sealed % (digest, deep),
+        HERE.manifest: sealed % (digest, deep),
+    }
+    for key, data in forged.items():
+        await store.put(key, data)
+    assert set(forged) <= await damage_of(store)
+
+
+@pytest.mark.parametrize(
+    "number", ["1e999", "-1e999", "1" * 5000, "0." + "1" * 5000, "1e-999", "-" + "9" * 30]
+)
+@pytest.mark.parametrize("where", ['"plan": 1', '"schema_version": 1'])
+def test_a_number_that_no_machine_has_is_refused_or_read_and_written_as_the_same(
+    tmp_path, number, where
+):
+    text = text_of().replace(where, where[:-1] + number)
+    first, refusal = tried(read, tmp_path, text)
+    if refusal is not None:
+        assert len(refusal) < 1000
+    else:
+        MANAGER.to_file(first, tmp_path / "b.json")
+        assert MANAGER.from_file(tmp_path / "b.json").digest == first.digest
+
+
+def test_an_integer_of_a_million_digits_is_refused_at_once(tmp_path):
+    for value in ({"$int": "9" * 1_000_000}, {"$decimal": "9" * 1_000_000 + "x"}):
+        with pytest.raises(InvalidDocumentError) as caught:
+            read(tmp_path, text_of(state={"values": {"n": value}}))
+        assert len(str(caught.value)) < 1000
+
+
+def test_fields_that_nobody_knows_are_nested_no_deeper_than_values(tmp_path):
+    deep = json.loads("[" * 600 + "]" * 600)
+    event = {"seq": 1, "id": "1", "type": "x", "at": "2026-01-01T00:00:00Z", "changes": {}}
+    for fields in ({"x": deep}, {"state": {"x": deep}}, {"events": [{**event, "x": deep}]}):
+        with pytest.raises(InvalidDocumentError, match="unknown field .* nested deeper than 128"):
+            read(tmp_path, text_of(**fields))
+    assert read(tmp_path, text_of(x=[[{"y": []}]])).extra == {"x": [[{"y": []}]]}
+
+
+def test_a_long_name_makes_no_long_error(tmp_path):
+    for state in (
+        {"values": {"x" * 100_000: {"$unknown": 1}}},
+        {"values": {"a": {"$" + "x" * 100_000: 1}}},
+        {"namespaces": {"n" * 100_000: {"k" * 100_000: {"$date": "x" * 100_000}}}},
+        {"messages": [{"$datetime": "9" * 100_000}]},
+    ):
+        with pytest.raises(InvalidDocumentError) as caught:
+            read(tmp_path, text_of(state=state))
+        assert len(str(caught.value)) < 1000
+
+
+def test_a_name_that_stands_twice_means_the_same_to_the_digest_and_to_the_reader(tmp_path):
+    whole = json.dumps(full_snapshot().to_dict())
+    first = whole.index('"values": ')
+    twice = whole[:first] + '"values": {"plan": "evil"}, ' + whole[first:]
+    assert read(tmp_path, twice).digest == full_snapshot_digest(whole)
+    last = whole.replace('"namespaces": ', '"values": {"plan": "evil"}, "namespaces": ', 1)
+    assert last != whole
+    with pytest.raises(InvalidDocumentError, match="does not match its digest"):
+        read(tmp_path, last)
+
+
+def full_snapshot_digest(text):
+    return SessionSnapshot.from_dict(json.loads(text)).digest
+
+
+@pytest.mark.parametrize("text", ['"\\ud800"', '"\\udfff\\ud800"', '{"\\ud800": 1}'])
+def test_half_of_a_surrogate_pair_in_a_file_is_refused(tmp_path, text):
+    with pytest.raises(InvalidDocumentError):
+        read(tmp_path, text_of().replace("1}", text + "}", 1))
+    (tmp_path / "chat.json").write_text(f'[{{"role": "user", "content": {text}}}]')
+    with pytest.raises(InvalidDocumentError, match="surrogate"):
+        holdfast.foreign.read(str(tmp_path / "chat.json"))
+
+
+@in_loop
+async def test_a_nul_is_a_character_like_any_other_in_values_names_and_ids(tmp_path):
+    text = text_of(agent_id="a\0b", session_id="\0", state={"values": {"\0": "\0", "x": ["\0"]}})
+    document = read(tmp_path, text)
+    async with open_state_store(f"file://{tmp_path}/store") as store:
+        await SnapshotManager(state_store=store).import_session(document)
+        session = await Session.open(store, agent_id="a\0b", session_id="\0", must_exist=True)
+        assert session.get("\0") == "\0"
+
+
+# --------------------------------------------------------------------------- tags, forged documents
+
+
+HOSTILE_TAGS = [
+    {"$type": ["os.system", "touch pwned"]},
+    {"$type": ["builtins.eval", "open('pwned', 'w')"]},
+    {"$map": [[{"$type": ["os.system", "touch pwned"]}, 1]]},
+    {"$$type": ["os.system", "touch pwned"]},
+    {"$tuple": [{"$set": [{"$type": ["subprocess.run", ["touch", "pwned"]]}]}]},
+    {"__class__": "os.system", "args": ["touch pwned"]},
+    {"py/object": "os.system"},
+    {"lc": 1, "type": "constructor", "id": ["os", "system"], "kwargs": {"command": "touch pwned"}},
+]
+
+
+def test_nothing_is_run_or_imported_that_a_document_names(tmp_path):
+    files = []
+    for number, tag in enumerate(HOSTILE_TAGS):
+        path = tmp_path / f"{number}.json"
+        path.write_text(text_of(state={"values": {"x": tag}, "messages": [tag]}))
+        files.append(str(path))
+    program = """
+import sys
+from holdfast import InvalidDocumentError, SnapshotManager, UnsupportedValueError
+from holdfast.stores.memory import MemoryStateStore
+manager = SnapshotManager(state_store=MemoryStateStore())
+seen = []
+sys.addaudithook(lambda event, arguments: seen.append((event, arguments)))
+for path in sys.argv[1:]:
+    try:
+        manager.from_file(path)
+    except (InvalidDocumentError, UnsupportedValueError):
+        pass
+names = ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "pickle.find_class")
+assert not [each for each in seen if each[0] in names], seen
+opened = [str(each[1][0]) for each in seen if each[0] == "open"]
+assert opened == sys.argv[1:], opened
+"""
+    subprocess.run([sys.executable, "-c", program, *files], check=True, cwd=tmp_path)
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_what_poses_as_a_type_is_refused_or_stays_the_dict_that_it_is(tmp_path):
+    for tag in HOSTILE_TAGS[:3] + HOSTILE_TAGS[4:5]:
+        with pytest.raises((InvalidDocumentError, UnsupportedValueError)):
+            read(tmp_path, text_of(state={"values": {"x": tag}}))
+    for tag in HOSTILE_TAGS[5:]:
+        found = read(tmp_path, text_of(state={"values": {"x": tag}}))
+        assert found.to_store().get("state", "x") == tag
+
+
+def forged_document():
+    """A document whose state was changed, and whose digest was made right again."""
+    tree = full_snapshot().to_dict()
+    tree["state"]["values"]["plan"] = "wire the money"
+    forged = SessionSnapshot.from_dict(tree, allow_modified=True)
+    return {**tree, "digest": forged.digest}
+
+
+@in_loop
+async def test_a_document_forged_with_its_digest_is_read_but_its_import_shows_what_was_added():
+    # A digest is no signature: who writes a document can also write what it should be.
+    document = SessionSnapshot.from_dict(forged_document())
+    store = MemoryStateStore()
+    await SnapshotManager(state_store=store).import_session(document)
+    session = await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
+    *_, last = [event async for event in session.events]
+    assert last.type == "session.imported"
+    assert ("state", "plan", "wire the money") in last.changes["set"]
+    assert (await session.verify()).ok
+
+
+def test_a_forged_event_is_found_unless_every_hash_after_it_is_forged_too():
+    tree = full_snapshot().to_dict()
+    tree["events"][1]["data"] = {"said": "something else"}
+    with pytest.raises(InvalidDocumentError, match="breaks the chain"):
+        SessionSnapshot.from_dict(tree)
+    del tree["events"][1]["hash"]
+    with pytest.raises(InvalidDocumentError, match="breaks the chain"):
+        SessionSnapshot.from_dict(tree)  # the next one still says what came before it
+    anew = SessionSnapshot.from_dict(tree, allow_modified=True)
+    again = SessionSnapshot.from_dict(anew.to_dict())
+    assert again.events[1].data == {"said": "something else"}
+    # Who knows the hash of the last event of the real one can still tell.
+    assert again.events[-1].hash != full_snapshot().events[-1].hash
+
+
+# ------------------------------------------------------------------------------------------- URLs
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://ada:{SECRET}@onepostgresql://ada:{SECRET}@one:1/agents",
+        f"redis://:{SECRET}@cache:6379/0?retryredis://:{SECRET}@cache:6379/0?retry=3",
+        f"postgresql://a?da:{SECRET}@db:5432/agents?sslmode=require",
+        f"redis://:{SECRET}\udce9@cache/0",
+        f"nats://ada:{SECRET}@h/b?x=" + "y" * 5000,
+        f"{SECRET}" * 400 + "://x",
+    ],
+    ids=["two run together", "in an option", "a question mark", "a byte", "long", "scheme"],
+)
+def test_a_url_that_cannot_be_read_is_one_short_error_without_its_password(url):
+    with pytest.raises(StateStoreError) as caught:
+        open_state_store(url)
+    assert SECRET not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_the_path_of_a_local_store_may_be_bytes_that_are_no_text(tmp_path):
+    name = os.fsdecode(b"caf\xe9")
+
+    async def write():
+        async with open_state_store(f"file://{tmp_path}/{name}") as store:
+            await store.put("a", b"1")
+
+    asyncio.run(write())
+    assert [os.fsencode(path.name) for path in tmp_path.iterdir()] == [b"caf\xe9"]
+    with pytest.raises(StateStoreError, match="surrogate"):
+        StoreURL(f"s3://bucket/{name}")

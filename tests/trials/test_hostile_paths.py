@@ -1,0 +1,176 @@
+"""Names and links that lead elsewhere: nothing is read or written outside of its place."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from holdfast import (
+    InvalidDocumentError,
+    Session,
+    SessionSnapshot,
+    SnapshotManager,
+    StateStoreError,
+    open_state_store,
+)
+from holdfast.sessions.copying import copy_sessions
+from holdfast.snapshots import SnapshotArchive
+from holdfast.stores.files import FileStateStore
+from holdfast.stores.memory import MemoryStateStore
+from loops import in_loop
+from watched import HERE, damage_of, full_snapshot, saved, world
+
+MANAGER = SnapshotManager(state_store=MemoryStateStore())
+TRICKS = [
+    "../../etc/passwd",
+    "..",
+    ".",
+    "%2e%2e%2f%2e%2e",
+    "..%2F..",
+    "/etc/passwd",
+    "//server/share",
+    "C:\\Windows\\x",
+    "C:evil",
+    "..\\..\\x",
+    "CON",
+    "nul",
+    "aux.json",
+    "a\x00b",
+    "~",
+    "~holdfast",
+    "~holdfast/locks",
+    "a.~",
+    "-rf",
+    "$(id)",
+    "a\n../b",
+    "\u202e",
+    " ",
+]
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """Keyframes are small and many."""
+    monkeypatch.setattr("holdfast.log.timeline.SLACK", 0)
+    monkeypatch.setattr("holdfast.log.timeline.MOST_SEGMENTS", 4)
+
+
+def files_below(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+# ------------------------------------------------------------------------------------------ paths
+
+
+@in_loop
+async def test_ids_that_look_like_paths_stay_in_the_folder_of_a_store_and_of_its_backup(tmp_path):
+    home = tmp_path / "a" / "b" / "store"
+    kept = tmp_path / "a" / "b" / "backup"
+    home.parent.mkdir(parents=True)
+    async with (
+        open_state_store(f"file://{home}") as store,
+        open_state_store(f"file://{kept}") as backup,
+    ):
+        for trick in TRICKS:
+            async with Session.open(store, agent_id=trick, session_id=trick) as session:
+                session.set(trick, trick)
+        copied = await copy_sessions(store, backup)
+        assert (copied.sessions, copied.failed) == (len(TRICKS), {})
+        for trick in TRICKS:
+            session = await Session.open(backup, agent_id=trick, session_id=trick, must_exist=True)
+            assert session.get(trick) == trick
+    assert {path.split("/")[0] for path in files_below(tmp_path / "a" / "b")} == {"store", "backup"}
+    assert {path.split("/")[0] for path in files_below(tmp_path)} == {"a"}
+    for path in files_below(home):
+        assert path.isascii()
+        assert not {"..", ".", "CON", "con", "nul", "aux.json"} & set(path.split("/"))
+
+
+def test_an_id_of_a_snapshot_that_is_a_path_is_refused_in_a_document():
+    for trick in (*TRICKS, "", "x" * 129):
+        if trick in ("CON", "nul", "-rf"):
+            continue  # letters, and a part of a longer name
+        with pytest.raises(InvalidDocumentError, match="snapshot_id"):
+            SessionSnapshot.from_dict({**full_snapshot().to_dict(), "snapshot_id": trick})
+
+
+@in_loop
+async def test_keys_that_nobody_of_ours_wrote_do_not_keep_a_session_from_loading(often):
+    store, snapshots = await world()
+    for stray in ("notes.txt", "..json.gz", "000000000'; DROP TABLE--", "9" * 40 + ".json.gz"):
+        await store.put(f"{HERE.place}keyframes/{stray}", b"x")
+    found = await SnapshotArchive(store).load_snapshot(
+        location=HERE, snapshot_id=list(snapshots)[-1]
+    )
+    assert found.digest == snapshots[list(snapshots)[-1]].digest
+    assert await damage_of(store) == set()
+
+
+# ------------------------------------------------------------------------------------------ links
+
+
+def test_a_document_that_is_written_over_a_link_leaves_what_it_pointed_to(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    link = tmp_path / "out.json"
+    link.symlink_to(precious)
+    MANAGER.to_file(full_snapshot(), link)
+    assert precious.read_text() == "precious"
+    assert not link.is_symlink()
+    assert MANAGER.from_file(link).agent_id == HERE.scope_id
+
+
+@in_loop
+async def test_a_link_out_of_a_backup_folder_is_neither_restored_nor_followed(tmp_path):
+    outside = tmp_path / "outside"
+    async with FileStateStore(outside) as store:
+        await saved(store, 2)
+    backup = tmp_path / "backup"
+    async with FileStateStore(backup) as store:
+        async with Session.open(store, agent_id="mine", session_id="mine") as session:
+            session.set("a", 1)
+        # The folder of another session, which a stranger put there.
+        (inside,) = [path for path in (outside / "sessions.~").iterdir() if path.is_dir()]
+        (backup / "sessions.~" / inside.name).symlink_to(inside)
+        before = files_below(outside)
+        target = MemoryStateStore()
+        copied = await copy_sessions(store, target)
+        assert copied.sessions == 1
+        assert [key async for key in target.list("") if "ses_abc123" in key] == []
+        with pytest.raises(StateStoreError, match="link|folder"):
+            await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
+    assert files_below(outside) == before
+
+
+@in_loop
+async def test_a_folder_that_becomes_a_link_while_a_store_is_open_is_not_written_through(tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    async with FileStateStore(tmp_path / "root") as store:
+        await store.put("deep/a", b"1")
+        folder = tmp_path / "root" / "deep.~"
+        (folder / "a").unlink()
+        folder.rmdir()
+        folder.symlink_to(outside)
+        for work in (store.put("deep/a", b"2"), store.get("deep/a"), store.delete("deep/a")):
+            with pytest.raises(StateStoreError, match="link|folder"):
+                await work
+    assert list(outside.iterdir()) == []
+
+
+@in_loop
+async def test_a_link_in_the_place_of_a_half_written_file_is_removed_and_not_written_through(
+    tmp_path,
+):
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    async with FileStateStore(tmp_path / "root") as store:
+        await store.put("a", b"1")
+    link = tmp_path / "root" / "~holdfast" / "writing" / "05-0123456789abcdef"
+    link.symlink_to(precious)
+    async with FileStateStore(tmp_path / "root") as store:
+        await store.put("b", b"2")
+        assert (await store.get("b")).value == b"2"
+    assert precious.read_text() == "precious"
+    assert not os.path.lexists(link)

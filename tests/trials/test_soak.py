@@ -1,0 +1,214 @@
+"""A few seconds of the soak, what its check says of losses, and what it has brought to light."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from backends import SharedMemory
+from holdfast import RetentionPolicy, Session, SnapshotArchive, open_state_store
+from holdfast.log.timeline import Timeline
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.wrappers.base import WrappedStateStore
+from trials.soak.__main__ import soaked
+from trials.soak.checking import checked
+from trials.soak.memory import ALLOWED, Memory
+from trials.soak.notes import Notes, location_of, session_id_of
+from trials.truth import Ledger
+
+
+def test_processes_on_one_store_and_a_server_beside_them_lose_nothing(tmp_path):
+    report = soaked(
+        f"sqlite:///{tmp_path}/state.db",
+        tmp_path,
+        name="sqlite",
+        seconds=2.4,
+        processes=2,
+        sessions=4,
+        seed=7,
+    )
+    assert report.problems == []
+    for name in ("commits", "saves", "tokens found", "sessions verified", "HTTP requests"):
+        assert report.counts[name] > 0, report.table
+    assert report.counts["MB of the server in the last third"] > 0
+
+
+# ------------------------------------------------------------------------------- what checks it
+
+
+@pytest.fixture
+def told(tmp_path):
+    """A store with one session of two tokens and a snapshot, and the notes of one worker of it."""
+    session_id = session_id_of(0, 0)
+    url = f"sqlite:///{tmp_path}/state.db"
+    ledger, notes = Ledger(tmp_path / "0.ledger"), Notes(tmp_path / "0.notes")
+
+    async def write():
+        async with open_state_store(url) as store:
+            agent = location_of(session_id).scope_id
+            session = await Session.open(store, agent_id=agent, session_id=session_id)
+            for token in ("0-1", "0-2"):
+                ledger.begin(session_id, token)
+                session.add_message("user", token)
+                snapshot = await session.save()
+                ledger.done(session_id, token)
+            notes.note("snapshot", session_id, snapshot.snapshot_id, snapshot.digest)
+            notes.note("state", session_id, str(session.log.end.seq), snapshot.digest)
+            await session.once("key-1", lambda: "0-3")
+            notes.note("once", session_id, "key-1", "0-3")
+
+    asyncio.run(write())
+    yield Noted(url, tmp_path, session_id, ledger, notes)
+    ledger.close()
+    notes.close()
+
+
+class Noted:
+    def __init__(self, url, folder, session_id, ledger, notes):
+        self.url, self.folder, self.session_id = url, folder, session_id
+        self.ledger, self.notes = ledger, notes
+
+    @property
+    def problems(self):
+        return "\n".join(checked(self.url, self.folder).problems)
+
+
+def test_the_check_finds_nothing_wrong_with_what_is_right(told):
+    assert told.problems == ""
+
+
+def test_the_check_finds_what_is_lost_refused_changed_or_done_twice(told):
+    session_id = told.session_id
+    told.ledger.begin(session_id, "0-9")
+    told.ledger.done(session_id, "0-9")
+    told.notes.note("refused", session_id, "0-2")
+    told.notes.note("state", session_id, "2", "sha256:another")
+    told.notes.note("snapshot", session_id, "019a8b5e-6f00-7000-8000-000000000000", "sha256:any")
+    told.notes.note("once", session_id, "key-1", "0-4")
+    told.notes.note("copy", "fork-0-5", "fork", "sha256:any")
+    found = told.problems
+    assert "0-9 was acknowledged and is lost" in found
+    assert "0-2 was refused and is there" in found
+    assert "state 2 was sha256:another" in found
+    assert "snapshot 019a8b5e-6f00-7000-8000-000000000000 was sha256:any" in found
+    assert "once key-1 gave 0-4" in found
+    assert "fork-0-5: copy fork was sha256:any" in found
+    assert "the catalog: fork-0-5 is not listed" in found
+
+
+def test_a_process_that_grows_in_the_last_third_is_told_of():
+    memory = Memory({"worker 0": 1, "worker 1": 2})
+    memory.samples["worker 0"] = [[0], [100 * ALLOWED], [101 * ALLOWED]]
+    memory.samples["worker 1"] = [[0], [100 * ALLOWED], [101 * ALLOWED + 1]]
+    (problem,) = memory.problems()
+    assert problem.startswith("worker 1 grew")
+
+
+# ---------------------------------------------------------------- what it has brought to light
+
+
+class Held(WrappedStateStore):
+    """A store for one who prunes slowly: it waits before it writes a keyframe."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.reached, self.go = asyncio.Event(), asyncio.Event()
+
+    async def put(self, key, value, **condition):
+        if "/keyframes/" in key:
+            self.reached.set()
+            await self.go.wait()
+        return await super().put(key, value, **condition)
+
+
+def test_those_who_prune_at_once_and_keep_different_things_lose_nothing():
+    async def whole():
+        store = MemoryStateStore()
+        session = await Session.open(store, agent_id="bot", session_id="ses")
+        for number in range(4):
+            session.add_message("user", f"message {number}")
+            await session.save()
+
+        async def prune(where, last):
+            policy = RetentionPolicy(last=last)
+            await SnapshotArchive(where).prune(location=session.location, policy=policy)
+
+        slow, slower = Held(store), Held(store)
+        two = asyncio.create_task(prune(slow, 2))
+        await slow.reached.wait()
+        await prune(store, 3)
+        one = asyncio.create_task(prune(slower, 1))
+        await slower.reached.wait()
+        slow.go.set()
+        await two
+        slower.go.set()
+        await one
+        again = await Session.open(store, agent_id="bot", session_id="ses")
+        assert again.message_count == 4
+        assert (await again.verify()).ok
+
+    asyncio.run(whole())
+
+
+class Meanwhile(WrappedStateStore):
+    """A store in which something happens right before a keyframe is read for the first time."""
+
+    def __init__(self, inner, happens):
+        super().__init__(inner)
+        self.happens = happens
+
+    async def get_many(self, keys):
+        wanted = list(keys)
+        if self.happens is not None and any("/keyframes/" in key for key in wanted):
+            happens, self.happens = self.happens, None
+            await happens()
+        return await super().get_many(wanted)
+
+
+def test_who_reads_events_while_others_prune_gets_them():
+    async def whole():
+        store = MemoryStateStore()
+        session = await Session.open(store, agent_id="bot", session_id="ses")
+        for number in range(5):
+            session.add_message("user", f"message {number}")
+            await session.save()
+        session.add_message("user", "the last")
+        await session.commit()
+
+        async def prune(*lasts):
+            for last in lasts:
+                policy = RetentionPolicy(last=last)
+                await SnapshotArchive(store).prune(location=session.location, policy=policy)
+
+        await prune(3)
+        seq = session.log.end.seq
+        busy = Meanwhile(store, lambda: prune(2, 1))
+        timeline = Timeline(busy, session.location.place)
+        assert [event.seq async for event in timeline.events(seq)] == [seq]
+        assert busy.happens is None
+
+    asyncio.run(whole())
+
+
+def test_who_commits_on_top_of_others_comes_through_however_busy_they_are():
+    async def whole():
+        content = MemoryStateStore()
+        theirs = await Session.open(SharedMemory(content), agent_id="bot", session_id="ses")
+        ours = await Session.open(SharedMemory(content), agent_id="bot", session_id="ses")
+
+        async def be_busy():
+            while True:
+                theirs.record("tick")
+                await theirs.commit(on_conflict="rebase")
+                await asyncio.sleep(0.001)
+
+        busy = asyncio.create_task(be_busy())
+        for _ in range(5):
+            await asyncio.sleep(0.01)
+            ours.record("tock")
+            await ours.commit(on_conflict="rebase")
+        busy.cancel()
+        await asyncio.gather(busy, return_exceptions=True)
+
+    asyncio.run(whole())

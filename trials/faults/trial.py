@@ -1,0 +1,104 @@
+"""All cases: which operation, on which store, with which fault at which call."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from holdfast import StateStore
+from holdfast.stores.files import FileStateStore
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.sqlite import SqliteStateStore
+from holdfast.testing import Fault
+from holdfast.testing.faulty_store import KINDS
+from trials.faults.trying import READS, WRITES, Case, Home, Undisturbed
+from trials.faults.works import works
+from trials.report import ProgressBar, Report
+
+STORES = {"memory": True, "memory, one by one": False, "sqlite": None, "files": None}
+"""The kinds of store, and whether put_many is made atomic or not; None is as the store has it."""
+
+
+def faults_of(whole: Undisturbed) -> Iterator[Fault]:
+    """Every fault at every call."""
+    for kinds, calls in ((READS, whole.reads), (WRITES, whole.writes)):
+        for at in range(1, calls + 1):
+            yield from (replace(fault, at=at) for fault in kinds)
+
+
+def home_of(store: str, folder: Path) -> Home:
+    """Opens empty stores of a kind, each in a place of its own that goes when it is closed."""
+
+    @asynccontextmanager
+    async def home() -> AsyncIterator[StateStore]:
+        if store.startswith("memory"):
+            yield MemoryStateStore()
+            return
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            kind = SqliteStateStore if store == "sqlite" else FileStateStore
+            async with kind(Path(place) / "state") as disk:
+                yield disk
+
+    return home
+
+
+class Trial:
+    """All cases on some stores, or a part of them, in a random order, while there is time."""
+
+    def __init__(
+        self,
+        report: Report,
+        *,
+        stores: Sequence[str] = tuple(STORES),
+        kinds: Sequence[str] = KINDS,
+        only: str = "",
+        seconds: float = 240.0,
+        part: float = 1.0,
+        seed: int = 1,
+        bar: ProgressBar | None = None,
+    ) -> None:
+        self.report = report
+        self.stores = stores
+        self.kinds = kinds
+        self.only = only
+        self.seconds = seconds
+        self.part = part
+        self.chance = random.Random(seed)
+        self.bar = bar
+        self.begun = time.monotonic()
+
+    async def run(self) -> None:
+        """Each store has its part of the time."""
+        with tempfile.TemporaryDirectory() as folder:
+            async with works(self.only) as found:
+                self.report.count("operations", len(found))
+                for number, store in enumerate(self.stores, start=1):
+                    until = self.begun + self.seconds * number / len(self.stores)
+                    await self.on(store, Path(folder), found, until)
+
+    async def on(self, store: str, folder: Path, found: list[Any], until: float) -> None:
+        """All cases on one store, until the time is up."""
+        cases = []
+        for work in found:
+            case = Case(work, home_of(store, folder), atomic=STORES[store], report=self.report)
+            whole = await case.undisturbed()
+            faults = (each for each in faults_of(whole) if each.kind in self.kinds)
+            cases += [(case, fault, whole) for fault in faults]
+        self.chance.shuffle(cases)
+        cases = cases[: round(len(cases) * self.part)]
+        tried = 0
+        for case, fault, whole in cases:
+            if time.monotonic() > until:
+                break
+            await case.check(fault, whole)
+            tried += 1
+            if self.bar is not None:
+                self.bar.to(time.monotonic() - self.begun)
+        self.report.count(f"cases on {store}", tried)
+        self.report.count(f"left out on {store}, as time was up", len(cases) - tried)

@@ -1,0 +1,76 @@
+"""The trial: every hardship once, and the table of what became of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from holdfast import HoldfastError
+from trials.hardship import Skipped, checkpoints, clocks, disks, read_only
+from trials.kills.places import places
+from trials.report import Report, progress
+
+Trial = Callable[[Path], list[str]]
+
+
+def on_postgresql(folder: Path) -> list[str]:
+    """A role that may not write, on a server of its own."""
+    with places("postgresql", folder / "server") as there:
+        return read_only.read_only_role(folder, there.server)
+
+
+TRIALS: dict[str, Trial] = {
+    **{
+        f"{name} {backend}": partial(trial, backend=backend)
+        for name, trial in (
+            ("full disk", disks.full_disk),
+            ("files that may not grow", disks.limited_files),
+            ("read-only option", read_only.wrapped),
+            ("read-only disk", read_only.read_only_disk),
+        )
+        for backend in ("sqlite", "files")
+    },
+    "read-only role postgresql": on_postgresql,
+    "ids by a jumping clock": clocks.ids_in_order,
+    "a session by a jumping clock": clocks.one_object,
+    "sessions by a jumping clock": clocks.one_process,
+    "processes with other clocks": clocks.two_processes,
+    "checkpoints by a jumping clock": checkpoints.each_by_its_own,
+}
+
+
+def main() -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(prog="python -m trials.hardship", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=TRIALS, default=list(TRIALS), metavar="NAME")
+    options = parser.parse_args()
+    report = Report("hardship")
+    with progress("hardships", len(options.only)) as bar:
+        for name in options.only:
+            with tempfile.TemporaryDirectory(prefix="holdfast-hardship-") as folder:
+                run(report, name, Path(folder))
+            bar.step()
+    return report.finish()
+
+
+def run(report: Report, name: str, folder: Path) -> None:
+    """One trial, and what is to be said of it."""
+    try:
+        problems = TRIALS[name](folder)
+    except Skipped as why:
+        print(f"SKIPPED {name}: {why}", file=sys.stderr)
+        report.count(f"{name}: skipped")
+        return
+    except HoldfastError as error:
+        problems = [f"{type(error).__name__}: {error}"]
+    report.count(name)
+    for problem in problems:
+        report.problem(f"{name}: {problem}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""LangGraph's checkpoints by a clock that jumps: the one that was put last is the current one.
+
+LangGraph names checkpoints by the time, and orders them by their names. It keeps that order within
+a process; here each checkpoint is put as if by a process of its own, which knows of no other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, empty_checkpoint
+from langgraph.checkpoint.base import id as checkpoint_ids
+
+from holdfast.adapters.langgraph import HoldfastSaver
+from trials.hardship.clocks import JUMPS, wrong_by
+from trials.hardship.disks import url_in
+
+
+def each_by_its_own(folder: Path, jumps: tuple[float, ...] = JUMPS) -> list[str]:
+    """A thread that goes on while the clock jumps."""
+    url = url_in(folder, "sqlite")
+    problems = []
+    before: str | None = None
+    for number, seconds in enumerate(jumps):
+        with wrong_by(seconds):
+            before = put(url, number, before)
+        for wrong in (0.0, seconds):
+            with wrong_by(wrong):
+                problems += current_problems(url, before, number)
+    return problems
+
+
+def put(url: str, number: int, before: str | None) -> str:
+    """One more checkpoint; its id."""
+    checkpoint_ids._last_v6_timestamp = None  # as in a new process
+    checkpoint: Checkpoint = {
+        **empty_checkpoint(),
+        "channel_values": {"number": number},
+        "channel_versions": {"number": f"{number + 1:08}"},
+    }
+    metadata: CheckpointMetadata = {"source": "loop", "step": number, "parents": {}}
+    with HoldfastSaver.from_url(url) as saver:
+        saver.put(config_of(before), checkpoint, metadata, checkpoint["channel_versions"])
+    return checkpoint["id"]
+
+
+def current_problems(url: str, last: str, number: int) -> list[str]:
+    """What is wrong with the thread, which stands at a checkpoint and has so many before it."""
+    with HoldfastSaver.from_url(url) as saver:
+        found = saver.get_tuple(config_of(None))
+        listed = {row.checkpoint["id"] for row in saver.list(config_of(None))}
+    problems = []
+    if found is None or found.checkpoint["id"] != last:
+        problems.append(f"after checkpoint {number} the thread does not stand at it")
+    elif found.checkpoint["channel_values"] != {"number": number}:
+        problems.append(f"the checkpoint {number} has another value")
+    if len(listed) != number + 1:
+        problems.append(f"after checkpoint {number} there are {len(listed)}")
+    return problems
+
+
+def config_of(id_: str | None) -> RunnableConfig:
+    """How LangGraph names a checkpoint, or where a thread stands."""
+    known = {} if id_ is None else {"checkpoint_id": id_}
+    return {"configurable": {"thread_id": "thread", "checkpoint_ns": "", **known}}

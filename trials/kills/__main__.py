@@ -1,0 +1,117 @@
+"""The trial: kills by kind and backend, and the table of what became of them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from holdfast import HoldfastError, open_state_store
+from trials.kills.kinds import KINDS
+from trials.kills.places import BACKENDS, Places, places
+from trials.kills.tasks import Kind, Task, damage
+from trials.kills.worker import Worker
+from trials.report import ProgressBar, Report, progress
+
+SPREADS = (0.0, 0.002, 0.01, 0.03)
+"""Seconds in which a kill comes after an operation began: short ones and long ones."""
+SERVER_EVERY = 5
+"""Every so many kills the server is killed first, where there is one."""
+
+
+def main() -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(prog="python -m trials.kills", description=__doc__)
+    parser.add_argument("--kills", type=int, help="by backend; 200, and 50 with a server")
+    parser.add_argument("--backend", nargs="+", choices=BACKENDS, default=BACKENDS)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    options = parser.parse_args()
+    print(f"seed {options.seed}", file=sys.stderr)
+    report = Report("kill -9")
+    kills = {each: options.kills or (50 if each == "postgresql" else 200) for each in BACKENDS}
+    worker = Worker()
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-kills-"))
+    try:
+        with progress("kills", sum(kills[each] for each in options.backend)) as bar:
+            for backend in options.backend:
+                with places(backend, folder / backend) as there:
+                    dice = random.Random(f"{options.seed} {backend}")
+                    Trial(there, worker, report, dice).run(kills[backend], bar)
+    finally:
+        worker.close()
+        shutil.rmtree(folder)
+    return report.finish()
+
+
+class Trial:
+    """Kills on one backend."""
+
+    def __init__(self, there: Places, worker: Worker, report: Report, dice: random.Random) -> None:
+        self.places = there
+        self.worker = worker
+        self.report = report
+        self.dice = dice
+
+    def run(self, kills: int, bar: ProgressBar) -> None:
+        """So many kills, of each kind the same number, and a look at everything in the end."""
+        kinds = [kind(self.places) for kind in KINDS.values()]
+        for number in range(kills):
+            with_server = self.places.server is not None and number % SERVER_EVERY == 1
+            self.kill(kinds[number % len(kinds)], number // len(kinds), with_server=with_server)
+            bar.step()
+        for name in ("written", "imported"):
+            for problem in asyncio.run(all_damage(self.places.url(name))):
+                self.report.problem(f"{self.places.backend} in the end: {problem}")
+
+    def kill(self, kind: Kind, number: int, *, with_server: bool) -> None:
+        """One kill, and what is to be said of it."""
+        name = f"{self.places.backend} {kind.name}"
+        task = kind.task(number)
+        ledger = Path(task.ledger)
+        operation = self.dice.randint(1, kind.operations)
+        self.worker.start(task)
+        lived = self.worker.wait_for(ledger, operation)
+        if with_server:
+            self.kill_server()
+            self.report.count(f"{name}: kills of the server")
+            lived = self.worker.wait_for(ledger, operation + 1, done=operation)
+        time.sleep(self.dice.uniform(0, self.dice.choice(SPREADS)))
+        ended = self.worker.kill()
+        if not lived or ended:
+            self.report.problem(f"{name} {number}: the worker did not go on: {ended or 'stuck'}")
+            return
+        notes = kind.operations_of(task)
+        self.report.count(f"{name}: kills")
+        self.report.count(f"{name}: of these inside", len(notes.begun) > len(notes.acknowledged))
+        self.report.count(f"{name}: operations acknowledged", len(notes.acknowledged))
+        self.check(kind, task, f"{name} {number}")
+
+    def kill_server(self) -> None:
+        """Kill the server at some moment, and bring it back."""
+        time.sleep(self.dice.uniform(0, 0.02))
+        self.places.server.kill()
+        self.places.server.start()
+
+    def check(self, kind: Kind, task: Task, name: str) -> None:
+        """Look at what is there, and do the operation again."""
+        try:
+            problems = asyncio.run(kind.check(task))
+        except HoldfastError as error:
+            problems = [f"{type(error).__name__}: {error}"]
+        for problem in problems:
+            self.report.problem(f"{name}: {problem}")
+
+
+async def all_damage(url: str) -> list[str]:
+    """What is damaged in a store."""
+    async with open_state_store(url) as store:
+        return await damage(store)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""The process that is killed. It stays warm, and forks a victim that does one task until it dies.
+
+To import Holdfast takes a second and a fork some milliseconds: so one worker is started a trial, by
+`Worker`, and told over its standard input what to do, one line of JSON an order. It has one thread,
+which makes a fork safe. Everything else a victim says, it says to its ledger.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+
+from trials.kills.kinds import KINDS
+from trials.kills.places import ROOT
+from trials.kills.tasks import Task
+from trials.truth import Ledger
+
+PATIENCE = 60.0
+"""Seconds after which a victim that does nothing counts as stuck."""
+
+
+class Worker:
+    """A warm process, seen from the one that kills."""
+
+    def __init__(self) -> None:
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "trials.kills.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+            text=True,
+        )
+        self._pid = 0
+
+    def start(self, task: Task) -> None:
+        """Fork a victim that does this."""
+        self._pid = self._ask({"start": asdict(task)})["pid"]
+
+    def wait_for(self, ledger: Path, begun: int, *, done: int = 0) -> bool:
+        """Wait until so many operations are begun and done; False if that never happens."""
+        victim = psutil.Process(self._pid)
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end and victim.status() != psutil.STATUS_ZOMBIE:
+            notes = ledger.read_bytes() if ledger.exists() else b""
+            if notes.count(b"begun work ") >= begun and notes.count(b"done work ") >= done:
+                return True
+            time.sleep(0.0003)
+        return False
+
+    def kill(self) -> str | None:
+        """Kill the victim; why it had ended before, if it had."""
+        os.kill(self._pid, signal.SIGKILL)  # it is no one else's: nobody has waited for it yet
+        ended = self._ask({"wait": self._pid})["status"]
+        if os.WIFSIGNALED(ended) and os.WTERMSIG(ended) == signal.SIGKILL:
+            return None
+        return f"it had ended by itself, with status {os.waitstatus_to_exitcode(ended)}"
+
+    def _ask(self, order: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        """End it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(10)
+        self._process.stdout.close()
+
+
+def serve() -> None:
+    """Obey until the standard input ends."""
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "start" in order:
+            answer = {"pid": fork(Task(**order["start"]))}
+        else:
+            answer = {"status": os.waitpid(order["wait"], 0)[1]}
+        print(json.dumps(answer), flush=True)
+
+
+def fork(task: Task) -> int:
+    """A victim; its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        KINDS[task.kind].work(task, Ledger(Path(task.ledger)))
+    except BaseException:  # noqa: BLE001 - told, and the process ends
+        os.write(2, f"{task.kind} {task.number}: {traceback.format_exc()}\n".encode())
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,176 @@
+"""Holds what is in a store against what all workers were told, while all of them stand still."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast import (
+    Catalog,
+    NotFoundError,
+    Session,
+    SessionEntry,
+    SnapshotArchive,
+    StateStore,
+    open_state_store,
+)
+from holdfast.log.timeline import Timeline
+from holdfast.snapshots.session_state import ONCE
+from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
+from trials.soak.notes import Note, is_pruned, location_of, read_notes
+from trials.soak.working import Told
+from trials.truth import Told as ToldTokens
+from trials.truth import problems_of, read_ledgers
+
+
+def checked(url: str, folder: Path) -> Told:
+    """All that is wrong in a store, and how much was looked at."""
+    ledgers = read_ledgers(sorted(folder.glob("*.ledger")))
+    notes: defaultdict[str, list[Note]] = defaultdict(list)
+    for note in read_notes(sorted(folder.glob("*.notes"))):
+        notes[note.session_id].append(note)
+
+    async def whole() -> Told:
+        async with open_state_store(url) as store:
+            check = Check(ReadOnlyStateStore(store))
+            for session_id in sorted({*ledgers, *notes}):
+                await check.session(session_id, ledgers.get(session_id), notes[session_id])
+            await check.listing({*ledgers, *notes}, notes, ledgers)
+        return check.told
+
+    return asyncio.run(whole())
+
+
+class Check:
+    """One look at everything."""
+
+    def __init__(self, state_store: StateStore) -> None:
+        self.state_store = state_store
+        self.archive = SnapshotArchive(state_store)
+        self.told = Told()
+
+    async def session(self, session_id: str, told: ToldTokens | None, notes: list[Note]) -> None:
+        """One session: its tokens, and all that was noted of it."""
+        location = location_of(session_id)
+        session = await Session.open(
+            self.state_store, agent_id=location.scope_id, session_id=session_id
+        )
+        if told is not None:
+            self.told.problems += await problems_of(self.state_store, location, told)
+            self.told.counts["tokens found"] += len(told.acknowledged)
+            self.problems(session_id, wrong_tokens(await tokens_in(session), notes))
+        else:
+            damage = (await session.verify()).damage
+            self.problems(session_id, (f"{each.key}: {each.problem}" for each in damage))
+        self.told.counts["sessions verified"] += 1
+        self.problems(session_id, wrong_effects(session, notes))
+        for note in notes:
+            await self.note(session, note)
+
+    async def note(self, session: Session, note: Note) -> None:
+        """What one note says must still be so."""
+        if note.kind == "copy":
+            found: str | None = session.snapshot().digest
+            self.told.counts["forks and imports compared"] += 1
+        elif note.kind == "snapshot":
+            snapshot = await self.archive.load_snapshot(
+                location=session.location, snapshot_id=note.name
+            )
+            if snapshot is None and is_pruned(note.session_id):
+                return
+            found = None if snapshot is None else snapshot.digest
+            self.told.counts["snapshots compared"] += 1
+        elif note.kind == "state":
+            try:
+                timeline = Timeline(self.state_store, session.location.place)
+                found = (await timeline.load(int(note.name))).store.snapshot().digest
+            except NotFoundError:
+                if is_pruned(note.session_id):
+                    return
+                raise
+            self.told.counts["states compared"] += 1
+        else:
+            return
+        if found != note.value:
+            told = f"was {note.value} when it was made and is {found}"
+            self.problems(note.session_id, [f"{note.kind} {note.name} {told}"])
+
+    async def listing(
+        self, known: set[str], notes: dict[str, list[Note]], ledgers: dict[str, ToldTokens]
+    ) -> None:
+        """Every session that was written to is listed, and no other."""
+        catalog = Catalog(self.state_store)
+        listed = {
+            entry.session_id
+            for agent in await catalog.agents()
+            for entry in await all_sessions(catalog, agent)
+        }
+        written = {
+            session_id
+            for session_id in known
+            if (session_id in ledgers and ledgers[session_id].acknowledged)
+            or any(note.kind == "copy" for note in notes[session_id])
+        }
+        self.told.counts["sessions listed"] += len(listed)
+        self.problems("the catalog", (f"{each} is not listed" for each in written - listed))
+        self.problems("the catalog", (f"{each} is nobody's" for each in listed - known))
+
+    def problems(self, name: str, texts: Iterator[str] | list[str]) -> None:
+        """Tell what is wrong with something."""
+        self.told.problems += [f"{name}: {text}" for text in texts]
+
+
+async def all_sessions(catalog: Catalog, agent: str) -> list[SessionEntry]:
+    """All sessions of an agent, page by page."""
+    found: list[SessionEntry] = []
+    token = None
+    while True:
+        page = await catalog.sessions(agent, limit=1000, next_token=token)
+        found += page.sessions
+        token = page.next_token
+        if token is None:
+            return found
+
+
+async def tokens_in(session: Session) -> list[str]:
+    """The tokens of a session in the order in which they came."""
+    found = [str(message["content"]) for message in session.messages]
+    if is_pruned(session.session_id):
+        return found
+    return [
+        str(value["content"])
+        async for event in session.events
+        if event.type == "message.appended"
+        for _, _, value in event.changes["set"]
+    ]
+
+
+def wrong_tokens(tokens: list[str], notes: list[Note]) -> Iterator[str]:
+    """Tokens that were refused and are there, or not in the order in which they were written."""
+    there = set(tokens)
+    for note in notes:
+        if note.kind == "refused" and note.name in there:
+            yield f"{note.name} was refused and is there"
+    for token, times in Counter(tokens).items():
+        if times > 1:
+            yield f"{token} is there {times} times"
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    for token in tokens:
+        worker, _, number = token.partition("-")
+        numbers[worker].append(int(number))
+    for worker, found in numbers.items():
+        if found != sorted(found):
+            yield f"the tokens of worker {worker} are not in the order in which they were written"
+
+
+def wrong_effects(session: Session, notes: list[Note]) -> Iterator[str]:
+    """Side effects of which somebody was told another result than the one that counts."""
+    state = session.snapshot()
+    for note in notes:
+        if note.kind != "once":
+            continue
+        kept = state.get(ONCE, note.name)
+        if kept is None or kept["result"] != note.value:
+            yield f"once {note.name} gave {note.value}, and {kept} is kept"

@@ -1,0 +1,57 @@
+"""Whether processes grow: how much memory each has, third by third of a run.
+
+In the first third caches fill and sessions reach their size. From then on a process that works for
+ever must not need more for it. What is compared are medians, as a collection of garbage here or
+there says nothing. What a worker holds is bounded by how it works (`working`): few sessions, none
+of more than a few hundred events; and what the server remembers is bounded by the server.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from statistics import median
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+MEGABYTE = 1 << 20
+ALLOWED = 8 * MEGABYTE
+"""What the median may grow from the middle third to the last."""
+EVERY = 0.2
+LONG_ENOUGH = 45.0
+"""Seconds of a run from which on it is judged: below, even the last third is warming up."""
+
+
+class Memory:
+    """Samples of processes, by name and third."""
+
+    def __init__(self, pids: Mapping[str, int]) -> None:
+        self.pids = pids
+        self.samples: dict[str, list[list[int]]] = {name: [] for name in pids}
+
+    def watch(self, is_over: Callable[[], bool]) -> None:
+        """Sample one more third, until it is over."""
+        for of in self.samples.values():
+            of.append([])
+        while not is_over():
+            for name, pid in self.pids.items():
+                self.samples[name][-1].append(resident(pid))
+            time.sleep(EVERY)
+
+    def medians(self) -> Iterator[tuple[str, list[int]]]:
+        """The median of each third, in bytes, by process."""
+        for name, thirds in self.samples.items():
+            yield name, [round(median(third)) if third else 0 for third in thirds]
+
+    def problems(self) -> Iterator[str]:
+        """Processes that grew."""
+        for name, (_, middle, last) in self.medians():
+            if last - middle > ALLOWED:
+                grown = (last - middle) / MEGABYTE
+                yield f"{name} grew by {grown:.1f} MB from the middle third to the last"
+
+
+def resident(pid: int) -> int:
+    """The bytes that a process has in memory."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE

@@ -1,0 +1,324 @@
+"""One process that works on the sessions of a store, at random, and notes what it was told.
+
+Each commit carries tokens, as `trials.truth` has it. Which sessions there are, every worker knows:
+a number of slots, and in each one generation of a session after the other. So they meet all the
+time, and what each holds open is old news most of the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from holdfast import (
+    ConflictError,
+    NotFoundError,
+    RetentionPolicy,
+    Session,
+    SessionSnapshot,
+    SnapshotManager,
+    StateStore,
+    open_state_store,
+)
+from trials.soak.notes import COPIES, FULL, Notes, is_pruned, location_of, session_id_of
+from trials.truth import Ledger
+
+HELD = 12
+"""How many sessions a worker has open at once."""
+PADDING = "Some more of what a message says. " * 6
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a process is told at its start."""
+
+    url: str
+    folder: str
+    number: int
+    slots: int
+    seed: int
+
+
+@dataclass(slots=True)
+class Told:
+    """What a process did in one round."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+
+
+class Worker:
+    """The work of one process, one operation after the other."""
+
+    def __init__(self, job: Job, state_store: StateStore, ledger: Ledger, notes: Notes) -> None:
+        self.job = job
+        self.state_store = state_store
+        self.manager = SnapshotManager(state_store)
+        self.ledger = ledger
+        self.notes = notes
+        self.rng = random.Random(f"{job.seed}-{job.number}")
+        self.told = Told()
+        self.names = 0
+        self.generations = [0] * job.slots
+        self.held: dict[int, Session] = {}
+        self.heads: dict[str, int] = {}
+        """The last event of each session that this worker was told of."""
+        self.saved: dict[str, list[tuple[str, str]]] = {}
+        """Ids and digests of snapshots, by session."""
+        self.acts: dict[Callable[[], Awaitable[None]], int] = {
+            self.commit: 45,
+            self.save: 12,
+            self.read: 12,
+            self.once: 8,
+            self.restore: 6,
+            self.prune: 5,
+            self.fork: 4,
+            self.export: 4,
+            self.verify: 4,
+        }
+
+    async def run(self, seconds: float) -> Told:
+        """Work for a while; what came of it."""
+        self.told = Told()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            (act,) = self.rng.choices(list(self.acts), list(self.acts.values()))
+            try:
+                await act()
+            except Exception as error:  # noqa: BLE001 - whatever it is, it was not expected
+                self.problem(f"{act.__name__}: {type(error).__name__}: {error}")
+                self.held.clear()
+        return self.told
+
+    def problem(self, text: str) -> None:
+        """Tell what must not happen."""
+        self.told.problems.append(f"worker {self.job.number}: {text}")
+
+    def name(self) -> str:
+        """A name that nobody else gives."""
+        self.names += 1
+        return f"{self.job.number}-{self.names}"
+
+    # ------------------------------------------------------------------------------- sessions
+
+    async def session(self, wanted: Callable[[int], bool] = lambda _: True) -> Session:
+        """One of the sessions, some more often than others; held open already, or opened anew."""
+        slots = [slot for slot in range(self.job.slots) if wanted(slot)]
+        slot = slots[int(len(slots) * self.rng.random() ** 2)]
+        held = self.held.pop(slot, None)
+        if held is not None and self.rng.random() < 0.9 and held.log.end.seq < FULL:
+            self.held[slot] = held
+            return held
+        while True:
+            session = await self.opened(session_id_of(slot, self.generations[slot]))
+            if session.log.end.seq < FULL:
+                break
+            self.leave(session.session_id)
+            self.generations[slot] += 1
+        self.held[slot] = session
+        while len(self.held) > HELD:
+            del self.held[next(iter(self.held))]
+        return session
+
+    async def opened(self, session_id: str) -> Session:
+        """Open a session: all that this worker was told of must be there."""
+        agent = location_of(session_id).scope_id
+        session = await Session.open(self.state_store, agent_id=agent, session_id=session_id)
+        self.told.counts["sessions opened"] += 1
+        known = self.heads.get(session_id, 0)
+        if session.log.end.seq < known:
+            self.problem(f"{session_id} opened at {session.log.end.seq}, and {known} was written")
+        return session
+
+    def leave(self, session_id: str) -> None:
+        """Forget a session that is full."""
+        self.heads.pop(session_id, None)
+        self.saved.pop(session_id, None)
+
+    async def refused(self, session: Session, error: ConflictError, tokens: list[str]) -> None:
+        """Go on after a conflict: what waited is dropped."""
+        self.told.counts[f"conflicts{' about a key' if error.conflicts else ''}"] += 1
+        for token in tokens:
+            self.notes.note("refused", session.session_id, token)
+        await session.reload()
+
+    def written(self, session: Session, *, surely: bool = False) -> None:
+        """Note where a session is after a write, and now and then what its state is there."""
+        seq = session.log.end.seq
+        self.heads[session.session_id] = seq
+        if surely or self.rng.random() < 0.1:
+            self.notes.note("state", session.session_id, str(seq), session.snapshot().digest)
+
+    def add(self, session: Session, count: int) -> list[str]:
+        """Record something, with so many tokens."""
+        tokens = [self.name() for _ in range(count)]
+        for token in tokens:
+            self.ledger.begin(session.session_id, token)
+            session.add_message("user", token, more=PADDING)
+        session.set(f"worker-{self.job.number}", tokens)
+        if self.rng.random() < 0.05:
+            session.set("shared", tokens)
+        return tokens
+
+    def done(self, session: Session, tokens: list[str]) -> None:
+        """The commit of these tokens has returned."""
+        for token in tokens:
+            self.ledger.done(session.session_id, token)
+        self.written(session)
+
+    # ------------------------------------------------------------------------------ operations
+
+    async def commit(self) -> None:
+        """Commit tokens; where others were first, on top of theirs or not at all."""
+        session = await self.session()
+        tokens = self.add(session, self.rng.choice([1, 1, 1, 3]))
+        wanted = session.events[-1].seq
+        try:
+            try:
+                await session.commit(on_conflict=self.rng.choice(["raise", "rebase"]))
+            except ConflictError as error:
+                if error.conflicts or self.rng.random() < 0.3:
+                    raise
+                self.told.counts["conflicts"] += 1
+                await session.commit(on_conflict="rebase")
+        except ConflictError as error:
+            await self.refused(session, error, tokens)
+            return
+        self.done(session, tokens)
+        self.told.counts["commits"] += 1
+        self.told.counts["tokens committed"] += len(tokens)
+        if session.log.end.seq > wanted:
+            self.told.counts["commits on top of others'"] += 1
+
+    async def save(self) -> None:
+        """Keep a durable snapshot, mostly of something new."""
+        session = await self.session()
+        tokens = self.add(session, 1) if self.rng.random() < 0.8 else []
+        try:
+            snapshot = await session.save(tags={"by": str(self.job.number)}, on_conflict="rebase")
+        except ConflictError as error:
+            await self.refused(session, error, tokens)
+            return
+        self.done(session, tokens)
+        self.told.counts["saves"] += 1
+        found = (snapshot.snapshot_id, snapshot.digest)
+        self.notes.note("snapshot", session.session_id, *found)
+        self.saved.setdefault(session.session_id, []).append(found)
+
+    async def restore(self) -> None:
+        """Go back to a snapshot, in a session that is never pruned."""
+        session = await self.session(lambda slot: not is_pruned(session_id_of(slot, 0)))
+        if saved := self.saved.get(session.session_id):
+            try:
+                await session.restore(self.rng.choice(saved)[0])
+            except ConflictError as error:
+                await self.refused(session, error, [])
+                return
+            self.written(session, surely=True)
+            self.told.counts["restores"] += 1
+
+    async def read(self) -> None:
+        """Open a session anew and read some of its events."""
+        location = (await self.session()).location
+        session = await self.opened(location.session_id)
+        last = session.log.end.seq
+        first = self.rng.randint(max(1, last - 50), last + 1)
+        try:
+            seqs = [event.seq async for event in session.events.read(first, last)] if last else []
+        except NotFoundError:
+            if not is_pruned(location.session_id):
+                raise
+            self.told.counts["reads of what was pruned"] += 1
+            return
+        self.told.counts["reads"] += 1
+        if is_pruned(location.session_id):
+            first = seqs[0] if seqs else last + 1
+        if last and seqs != list(range(first, last + 1)):
+            self.problem(f"{location.session_id} gave {seqs} for {first} to {last}")
+
+    async def once(self) -> None:
+        """Do a side effect once by key, as all the others do."""
+        session = await self.session()
+        key = f"key-{self.rng.randrange(8)}"
+
+        def effect() -> str:
+            self.told.counts["side effects done"] += 1
+            return self.name()
+
+        for _ in range(3):
+            try:
+                result = await session.once(key, effect)
+            except ConflictError as error:
+                if error.conflicts:
+                    self.told.counts["side effects done twice at one moment"] += 1
+                await self.refused(session, error, [])
+                continue
+            self.written(session)
+            self.notes.note("once", session.session_id, key, result)
+            self.told.counts["side effects asked for"] += 1
+            return
+
+    async def prune(self) -> None:
+        """Prune a session that is never restored."""
+        session = await self.session(lambda slot: is_pruned(session_id_of(slot, 0)))
+        policy = RetentionPolicy(last=self.rng.choice([1, 2, 4]))
+        pruned = await self.manager.archive.prune(location=session.location, policy=policy)
+        self.told.counts["prunes"] += 1
+        self.told.counts["events pruned"] += pruned.events_removed
+
+    async def fork(self) -> None:
+        """Fork a session as it is here, or as it was at a snapshot."""
+        session = await self.session()
+        name = f"fork-{self.name()}"
+        saved = self.saved.get(session.session_id)
+        if saved and not is_pruned(session.session_id) and self.rng.random() < 0.5:
+            snapshot_id, digest = self.rng.choice(saved)
+            other = await session.fork(name, at=snapshot_id, agent_id=COPIES)
+        else:
+            digest = session.snapshot().digest
+            other = await session.fork(name, agent_id=COPIES)
+        self.notes.note("copy", other.session_id, "fork", digest)
+        self.told.counts["forks"] += 1
+
+    async def export(self) -> None:
+        """Export a session as a document, read that, and import it as another session."""
+        session = await self.session()
+        if not session.log.end.seq:
+            return
+        document = await session.export()
+        read = SessionSnapshot.from_dict(document.to_dict())
+        name = f"import-{self.name()}"
+        await self.manager.import_session(read, agent_id=COPIES, session_id=name)
+        self.notes.note("copy", name, "import", document.digest)
+        self.told.counts["exports and imports"] += 1
+
+    async def verify(self) -> None:
+        """Verify a session that others are writing to."""
+        session = await self.session()
+        damage = (await session.verify()).damage
+        self.told.counts["verified while others write"] += 1
+        for each in damage:
+            self.problem(f"verify: {each.key}: {each.problem}")
+
+
+def work(job: Job, line: Connection) -> None:
+    """A process: works for as long as it is told, answers, and ends when it is told nothing."""
+    folder = Path(job.folder)
+
+    async def whole() -> None:
+        ledger = Ledger(folder / f"{job.number}.ledger")
+        notes = Notes(folder / f"{job.number}.notes")
+        async with open_state_store(job.url) as store:
+            worker = Worker(job, store, ledger, notes)
+            while (seconds := await asyncio.to_thread(line.recv)) is not None:
+                line.send(await worker.run(seconds))
+        ledger.close()
+        notes.close()
+
+    asyncio.run(whole())
