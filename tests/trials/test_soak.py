@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
 from backends import SharedMemory
-from holdfast import RetentionPolicy, Session, SnapshotArchive, open_state_store
+from holdfast import (
+    ConflictError,
+    RetentionPolicy,
+    Session,
+    SnapshotArchive,
+    SnapshotLocation,
+    open_state_store,
+)
 from holdfast.log.timeline import Timeline
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.base import WrappedStateStore
@@ -16,6 +24,9 @@ from trials.soak.checking import checked
 from trials.soak.memory import ALLOWED, Memory
 from trials.soak.notes import Notes, location_of, session_id_of
 from trials.truth import Ledger
+from watched import Interrupted
+
+LOCATION = SnapshotLocation("ses", scope_id="bot")
 
 
 def test_processes_on_one_store_and_a_server_beside_them_lose_nothing(tmp_path):
@@ -115,11 +126,12 @@ class Held(WrappedStateStore):
         super().__init__(inner)
         self.reached, self.go = asyncio.Event(), asyncio.Event()
 
-    async def put(self, key, value, **condition):
-        if "/keyframes/" in key:
+    async def put_many(self, puts):
+        wanted = list(puts)
+        if "/keyframes/" in wanted[0].key:
             self.reached.set()
             await self.go.wait()
-        return await super().put(key, value, **condition)
+        return await super().put_many(wanted)
 
 
 def test_those_who_prune_at_once_and_keep_different_things_lose_nothing():
@@ -210,5 +222,49 @@ def test_who_commits_on_top_of_others_comes_through_however_busy_they_are():
             await ours.commit(on_conflict="rebase")
         busy.cancel()
         await asyncio.gather(busy, return_exceptions=True)
+
+    asyncio.run(whole())
+
+
+def test_who_saves_what_was_there_already_while_others_prune_can_load_it_or_is_told():
+    async def prepared():
+        store = MemoryStateStore()
+        idle = await Session.open(store, agent_id="bot", session_id="ses")
+        idle.add_message("user", "first")
+        await idle.save()
+        other = await Session.open(store, agent_id="bot", session_id="ses")
+        for number in range(3):
+            other.add_message("user", f"message {number}")
+            await other.save()
+        return store, idle
+
+    async def pruned(where):
+        policy = RetentionPolicy(last=1)
+        await SnapshotArchive(where).prune(location=LOCATION, policy=policy)
+
+    async def whole():
+        counting = Interrupted((await prepared())[0], 0, None)
+        await pruned(counting)
+        told = 0
+        for at in range(1, counting.calls + 1):
+            store, idle = await prepared()
+            saved = []
+
+            async def save(idle=idle, saved=saved):
+                with contextlib.suppress(ConflictError):
+                    saved.append(await idle.save())
+
+            await pruned(Interrupted(store, at, save))
+            told += not saved
+            archive = SnapshotArchive(store)
+            assert (await archive.verify(location=LOCATION)).damage == [], at
+            there = await archive.list_snapshot_ids(location=LOCATION)
+            for each in saved:
+                if each.snapshot_id in there:
+                    found = await archive.load_snapshot(
+                        location=LOCATION, snapshot_id=each.snapshot_id
+                    )
+                    assert [m["content"] for m in found.state.messages] == ["first"], at
+        assert 0 < told < counting.calls
 
     asyncio.run(whole())

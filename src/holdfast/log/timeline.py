@@ -48,6 +48,14 @@ class Anchor:
     state: Snapshot = field(default_factory=lambda: Store().snapshot())
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A keyframe that is not written yet, and what it is for the next one."""
+
+    put: Put
+    anchor: Anchor
+
+
 @dataclass(slots=True)
 class Loaded:
     """A state at a place in the log, and the segments since its keyframe."""
@@ -130,13 +138,18 @@ class Timeline:
 
     async def events(self, first: int, last: int | None = None) -> AsyncIterator[Event]:
         """The events from one seq to another, both included, without reading all before them."""
-        try:
-            after = await self._before(first)
-        except IntegrityError:
-            # Who prunes meanwhile takes away a keyframe that was just listed, and leaves another.
-            after = await self._before(first)
-        async for event in self.log.read(first, last, after=after):
-            yield event
+        is_begun = False
+        for is_again in (False, True):
+            try:
+                after = await self._before(first)
+                async for event in self.log.read(first, last, after=after):
+                    is_begun = True
+                    yield event
+                return
+            except (IntegrityError, NotFoundError):
+                # Who prunes meanwhile takes away what was just found, and leaves another keyframe.
+                if is_begun or is_again:
+                    raise
 
     async def _before(self, first: int) -> Position:
         """The last keyframe before an event: reading may begin there."""
@@ -202,6 +215,16 @@ class Timeline:
         self, position: Position, state: Snapshot, anchor: Anchor
     ) -> Anchor | None:
         """Write the state at a position, measured against a keyframe before it; None if one is."""
+        made = self.keyframe_at(position, state, anchor)
+        try:
+            await self.state_store.put(made.put.key, made.put.value, if_absent=True)
+        except ConflictError:
+            # The same place in the same log, and so the same state.
+            return None
+        return made.anchor
+
+    def keyframe_at(self, position: Position, state: Snapshot, anchor: Anchor) -> Made:
+        """The keyframe at a position: what differs from one before it, or the whole state."""
         chain = anchor.chain
         changes = state.changes(anchor.state)
         data, size = keyframes.encoded(position.seq, position.hash, chain, changes)
@@ -211,13 +234,11 @@ class Timeline:
             chain = ()
             changes = state.changes(Store().snapshot())
             data, size = keyframes.encoded(position.seq, position.hash, chain, changes)
-        try:
-            await self.state_store.put(self.key(position.seq), data, if_absent=True)
-        except ConflictError:
-            # The same place in the same log, and so the same state.
-            return None
         whole = size if not chain else anchor.size + size
-        return Anchor(position, (*chain, position.seq), whole, state)
+        return Made(
+            Put(self.key(position.seq), data, if_absent=True),
+            Anchor(position, (*chain, position.seq), whole, state),
+        )
 
     def key(self, seq: int) -> str:
         """The key of the keyframe at a seq."""

@@ -139,6 +139,14 @@ class Writer:
         if puts:
             await self.state_store.put_many(puts)
         self.is_founded = True
+        if record is None:
+            return
+        try:
+            await self.check_there()
+        except ConflictError:
+            # Somebody who has not seen it in time is about to prune the events that it is at.
+            await self.state_store.delete(puts[-1].key)
+            raise
 
     def _founding(self) -> list[Put]:
         """What the first commit writes beside its segment."""
@@ -262,8 +270,9 @@ class Writer:
         """Refuse to go on with what was pruned or deleted since this object was there."""
         archive = SnapshotArchive(self.state_store)
         manifest = await archive.load_manifest(location=self.location)
-        if self.recording.end.seq < manifest.floor.seq:
-            problem = f"the events up to {manifest.floor.seq} were pruned"
+        floor = max(manifest.floor.seq, 0 if manifest.pruning is None else manifest.pruning.seq)
+        if self.recording.end.seq < floor:
+            problem = f"the events up to {floor} were pruned"
             raise self.stale(problem, ways_out=RELOAD)
         if self.is_founded and manifest.started_at != self.started_at:
             raise self.stale("it was deleted by somebody else", ways_out=RELOAD)

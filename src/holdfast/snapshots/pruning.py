@@ -5,7 +5,8 @@ none is removed, the *floor*, the log stays as it is. Kept snapshots before it g
 and the events up to it go. A crash between any two steps loses nothing that is kept:
 
     1. keyframes at the kept snapshots up to the floor        more ways to the same states
-    2. the floor to be is noted in the manifest               so that whoever is next goes on
+    2. the floor to be is noted in the manifest               so that whoever is next goes on,
+                                                              and nobody saves before it any more
     3. the records of the others are deleted                  each by itself
     4. the floor is written into the manifest                 from here on the events are gone
     5. segments up to the floor become stubs, keyframes that nothing needs are deleted
@@ -20,6 +21,7 @@ after a day, nor after less where the clock of whoever prunes is days ahead.
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError
@@ -31,6 +33,7 @@ from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.retention import RetentionPolicy
 from holdfast.stores.contract import StateStore
+from holdfast.stores.entries import Put
 
 AT_ONCE = 100
 STUBS_STAY = dt.timedelta(days=1)
@@ -76,15 +79,18 @@ async def prune(
     needed = [info for info in kept if info.seq <= floor.seq]
     if latest is not None and latest.seq <= floor.seq:
         needed.append(latest)
-    for info in sorted(needed, key=lambda each: each.seq):
-        try:
-            await write_keyframe(timeline, info)
-        except (IntegrityError, NotFoundError):
-            # Somebody else who prunes may keep less, and have removed it since.
-            if await is_there(state_store, location, info):
-                raise
+    await write_keyframes(timeline, location, needed)
     if floor.seq > before.floor.seq:
         await note_floor(state_store, location, floor, moment, is_reached=False)
+        # Who saved meanwhile at an event that goes sees the note, or is seen here.
+        known = {info.snapshot_id for info in there}
+        late = [
+            info
+            for info in await all_records(state_store, location)
+            if info.seq <= floor.seq and info.snapshot_id not in known
+        ]
+        await write_keyframes(timeline, location, late)
+        needed += late
     for info in removed:
         await state_store.delete(location.snapshot(info.snapshot_id))
     if floor.seq > before.floor.seq:
@@ -144,15 +150,47 @@ async def is_there(state_store: StateStore, location: SnapshotLocation, info: Sn
     return await read_latest(state_store, location) == info
 
 
+async def write_keyframes(
+    timeline: Timeline, location: SnapshotLocation, infos: list[SnapshotInfo]
+) -> None:
+    """See that there is a keyframe at each snapshot that is still kept."""
+    for info in sorted(infos, key=lambda each: each.seq):
+        try:
+            await write_keyframe(timeline, info)
+        except (IntegrityError, NotFoundError):
+            # Somebody else who prunes may keep less, and have removed it since.
+            if await is_there(timeline.state_store, location, info):
+                raise
+
+
 async def write_keyframe(timeline: Timeline, info: SnapshotInfo) -> None:
     """See that there is a keyframe at a snapshot's very position.
 
-    It carries the whole state: what it would build on, somebody else who prunes and keeps less may
-    be about to delete, and the events in between go.
+    What it builds on, somebody else who prunes and keeps less may be about to delete, and the
+    events in between go. So that is written once more as it is, in the same step: whoever has
+    looked at it before deletes what they have seen and nothing else, and whoever looks later sees
+    what builds on it. Where a store knows no such step, the keyframe carries the whole state.
     """
+    store = timeline.state_store
     there = await timeline.load(info.seq, near=info.keyframe)
-    if there.anchor.position.seq != info.seq:
-        await timeline.write_keyframe_at(there.end, there.store.snapshot(), Anchor())
+    if there.anchor.position.seq == info.seq:
+        return
+    state = there.store.snapshot()
+    anchor = there.anchor if store.atomic_put_many else Anchor()
+    while True:
+        made = timeline.keyframe_at(there.end, state, anchor)
+        built_on = [timeline.key(seq) for seq in made.anchor.chain[:-1]]
+        found = await store.get_many(built_on)
+        if len(found) < len(built_on):
+            anchor = Anchor()
+            continue
+        held = [Put(key, each.value, if_match=each.etag) for key, each in found.items()]
+        try:
+            await store.put_many([made.put, *held])
+            return
+        except ConflictError:
+            if await store.get(made.put.key) is not None:
+                return  # the same place in the same log, and so the same state
 
 
 async def note_floor(
@@ -216,15 +254,21 @@ async def drop_keyframes(
 
     The one that was the last before is spared: a writer may be about to build on it.
     """
+    known: dict[int, str] = {}
+    for seq in await timeline.keyframe_seqs(last=floor.seq):
+        if (entry := await state_store.get(timeline.key(seq))) is not None:
+            known[seq] = entry.etag
+    # Looked for after that: what is new since then stays, and so does what it builds on.
     there = await timeline.keyframe_seqs()
     wanted = {info.seq for info in needed} | {floor.seq} | set(spared)
-    for seq in sorted(wanted | {seq for seq in there if seq > floor.seq}):
+    for seq in sorted(wanted | {seq for seq in there if seq not in known}):
         if seq in there:
             wanted |= set(await chain_of(timeline, seq))
     # The last first: what builds on another must not be left without it.
     for seq in reversed(there):
-        if seq <= floor.seq and seq not in wanted:
-            await state_store.delete(timeline.key(seq))
+        if seq in known and seq not in wanted:
+            with suppress(ConflictError):  # somebody else has built on it
+                await state_store.delete(timeline.key(seq), if_match=known[seq])
 
 
 async def chain_of(timeline: Timeline, seq: int) -> tuple[int, ...]:

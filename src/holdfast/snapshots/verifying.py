@@ -16,6 +16,8 @@ from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.stores.contract import StateStore
 
+ATTEMPTS = 8
+
 
 @dataclass(slots=True)
 class Verification:
@@ -34,8 +36,19 @@ class Verification:
 
 
 async def verify(state_store: StateStore, location: SnapshotLocation) -> Verification:
-    """Fold the whole log anew and check chain, digests, keyframes and every snapshot."""
-    return await Verifier(state_store, location).run()
+    """Fold the whole log anew and check chain, digests, keyframes and every snapshot.
+
+    What somebody prunes meanwhile looks like damage and is none: what is found is looked for once
+    more, and what is damaged is so again.
+    """
+    result = await Verifier(state_store, location).run()
+    for _ in range(ATTEMPTS):
+        if result.ok:
+            break
+        found, result = result.damage, await Verifier(state_store, location).run()
+        if result.damage == found:
+            break
+    return result
 
 
 class Verifier:
