@@ -21,7 +21,8 @@ serve: $(VENV)/package
 ifdef STORE
 	@$(BIN)/holdfast serve --store '$(STORE)'
 else
-	@test -d build/demo || $(BIN)/holdfast demo --folder build/demo > /dev/null < /dev/null
+	@test -f build/demo/.holdfast/state.db \
+		|| $(BIN)/holdfast demo --folder build/demo > /dev/null 2>&1 < /dev/null
 	@$(BIN)/holdfast serve --store sqlite:///build/demo/.holdfast/state.db
 endif
 
@@ -85,10 +86,12 @@ $(BENCHMARKS): bench-%: $(VENV)/tools $(VENV)/package
 faults: $(VENV)/tools $(VENV)/package
 	$(BIN)/python -m trials.faults
 	$(BIN)/python -m trials.kills
+	$(BIN)/python -m trials.hardship
 
 SECONDS ?= 60
 soak: $(VENV)/tools $(VENV)/package
 	$(BIN)/python -m trials.soak --seconds $(SECONDS)
+	$(BIN)/python -m trials.linearizable
 
 fuzz: $(VENV)/tools $(VENV)/package
 	$(BIN)/python -m trials.fuzz --seconds $(SECONDS)

@@ -265,17 +265,6 @@ async def test_what_was_done_in_a_session_that_both_began_is_not_done_again():
 
 
 @in_loop
-async def test_two_who_did_it_at_the_same_moment_with_the_same_result_agree():
-    one, other = await two(MemoryStateStore())
-
-    async def pay():
-        await other.once("pay", Effect("same"))
-        return "same"
-
-    assert await one.once("pay", pay) == "same"
-
-
-@in_loop
 async def test_two_who_did_it_at_the_same_moment_with_different_results_hear_of_it():
     one, other = await two(MemoryStateStore())
 
@@ -388,3 +377,29 @@ def test_what_is_done_once_may_record_and_commit_itself():
 
     assert session.once("pay", pay) == "paid"
     assert types(session.events) == ["session.started", "tool.called", "once.done"]
+
+
+@in_loop
+async def test_who_did_the_same_at_the_same_moment_is_told_also_where_both_gave_the_same():
+    store = MemoryStateStore()
+    one = await opened(store)
+    await one.commit()
+    two = await opened(store)
+
+    async def slowly():
+        await one.once("pay", lambda: "paid")
+        return "paid"
+
+    with pytest.raises(ConflictError, match="done twice: pay") as told:
+        await two.once("pay", slowly)
+    assert told.value.conflicts == [("once", "pay")]
+    await two.reload()
+    assert await two.once("pay", lambda: pytest.fail("a third time")) == "paid"
+
+
+@in_loop
+async def test_what_is_no_function_is_refused_before_anything_is_done():
+    session = await opened(MemoryStateStore())
+    with pytest.raises(TypeError, match="once takes a function"):
+        await session.once("pay", "paid")
+    assert not session.snapshot().contains("once", "pay")

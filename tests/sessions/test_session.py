@@ -107,8 +107,8 @@ async def test_a_session_that_must_exist_and_does_not_is_not_found():
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"agent_id": ""}, ValueError, "scope_id has 1 to 256 characters"),
-        ({"agent_id": None}, TypeError, "scope_id is a str"),
+        ({"agent_id": ""}, ValueError, "agent_id has 1 to 256 characters"),
+        ({"agent_id": None}, TypeError, "agent_id is a str"),
         ({"session_id": ""}, ValueError, "session_id has 1 to 256"),
         ({"session_id": 7}, TypeError, "session_id is a str"),
         ({"session_id": "x" * 257}, ValueError, "this one has 257"),

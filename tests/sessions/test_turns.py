@@ -35,7 +35,13 @@ def plain_call(*calls):
 def item_call(*calls):
     """OpenAI's responses: items beside the messages."""
     return [
-        {"type": "function_call", "id": f"fc_{call_id}", "call_id": call_id, "name": tool}
+        {
+            "type": "function_call",
+            "id": f"fc_{call_id}",
+            "call_id": call_id,
+            "name": tool,
+            "arguments": "{}",
+        }
         for call_id, tool in calls
     ]
 
@@ -48,7 +54,9 @@ def item_result(*call_ids):
 
 def anthropic_call(*calls):
     """Anthropic's parts."""
-    parts = [{"type": "tool_use", "id": call_id, "name": tool} for call_id, tool in calls]
+    parts = [
+        {"type": "tool_use", "id": call_id, "name": tool, "input": {}} for call_id, tool in calls
+    ]
     return [{"role": "assistant", "content": [{"type": "text", "text": "let me see"}, *parts]}]
 
 
@@ -59,7 +67,9 @@ def anthropic_result(*call_ids):
 
 def bedrock_call(*calls):
     """Bedrock's parts, which Strands uses too."""
-    parts = [{"toolUse": {"toolUseId": call_id, "name": tool}} for call_id, tool in calls]
+    parts = [
+        {"toolUse": {"toolUseId": call_id, "name": tool, "input": {}}} for call_id, tool in calls
+    ]
     return [{"role": "assistant", "content": [{"text": "let me see"}, *parts]}]
 
 
@@ -70,7 +80,7 @@ def bedrock_result(*call_ids):
 
 def gemini_call(*calls):
     """Gemini's parts."""
-    parts = [{"functionCall": {"id": call_id, "name": tool}} for call_id, tool in calls]
+    parts = [{"functionCall": {"id": call_id, "name": tool, "args": {}}} for call_id, tool in calls]
     return [{"role": "model", "parts": parts}]
 
 
@@ -106,6 +116,7 @@ def test_a_call_is_unfinished_until_its_result_is_there(session, call, result):
     add(session, call(("c1", "search")))
     (found,) = session.unfinished
     assert found == UnfinishedCall("000000000001", "c1", "search")
+    assert found.arguments in ({}, "{}")  # as the message has them
     assert str(found) == "the call c1 of search in message 000000000001 has no result"
     add(session, result("c1"))
     assert session.unfinished == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 
 import pytest
 
@@ -16,7 +17,9 @@ from holdfast import (
     SnapshotLocation,
     open_state_store,
 )
+from holdfast.ids import new_id
 from holdfast.log.timeline import Timeline
+from holdfast.snapshots.pruning import note_floor
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.base import WrappedStateStore
 from trials.soak.__main__ import soaked
@@ -126,12 +129,11 @@ class Held(WrappedStateStore):
         super().__init__(inner)
         self.reached, self.go = asyncio.Event(), asyncio.Event()
 
-    async def put_many(self, puts):
-        wanted = list(puts)
-        if "/keyframes/" in wanted[0].key:
+    async def put(self, key, value, **condition):
+        if "/keyframes/" in key:
             self.reached.set()
             await self.go.wait()
-        return await super().put_many(wanted)
+        return await super().put(key, value, **condition)
 
 
 def test_those_who_prune_at_once_and_keep_different_things_lose_nothing():
@@ -226,45 +228,74 @@ def test_who_commits_on_top_of_others_comes_through_however_busy_they_are():
     asyncio.run(whole())
 
 
-def test_who_saves_what_was_there_already_while_others_prune_can_load_it_or_is_told():
+@pytest.mark.parametrize("way", ["a session", "an archive", "the latest"])
+def test_who_saves_what_was_there_already_while_others_prune_can_load_it_or_is_told(way):
     async def prepared():
         store = MemoryStateStore()
         idle = await Session.open(store, agent_id="bot", session_id="ses")
         idle.add_message("user", "first")
-        await idle.save()
+        first = await idle.save()
         other = await Session.open(store, agent_id="bot", session_id="ses")
         for number in range(3):
             other.add_message("user", f"message {number}")
             await other.save()
-        return store, idle
+        return store, idle, first
 
     async def pruned(where):
         policy = RetentionPolicy(last=1)
         await SnapshotArchive(where).prune(location=LOCATION, policy=policy)
 
+    async def saved(store, idle, first):
+        if way == "a session":
+            return (await idle.save()).snapshot_id
+        id_, is_latest = new_id(), way == "the latest"
+        await SnapshotArchive(store).save_snapshot(
+            location=LOCATION, snapshot_id=id_, is_latest=is_latest, snapshot=first
+        )
+        return None if is_latest else id_
+
     async def whole():
         counting = Interrupted((await prepared())[0], 0, None)
         await pruned(counting)
-        told = 0
         for at in range(1, counting.calls + 1):
-            store, idle = await prepared()
-            saved = []
+            store, idle, first = await prepared()
+            found = []
 
-            async def save(idle=idle, saved=saved):
+            async def save(store=store, idle=idle, first=first, found=found):
                 with contextlib.suppress(ConflictError):
-                    saved.append(await idle.save())
+                    found.append(await saved(store, idle, first))
 
             await pruned(Interrupted(store, at, save))
-            told += not saved
             archive = SnapshotArchive(store)
             assert (await archive.verify(location=LOCATION)).damage == [], at
             there = await archive.list_snapshot_ids(location=LOCATION)
-            for each in saved:
-                if each.snapshot_id in there:
-                    found = await archive.load_snapshot(
-                        location=LOCATION, snapshot_id=each.snapshot_id
-                    )
-                    assert [m["content"] for m in found.state.messages] == ["first"], at
-        assert 0 < told < counting.calls
+            for each in found:
+                if each is None or each in there:
+                    loaded = await archive.load_snapshot(location=LOCATION, snapshot_id=each)
+                    assert [m["content"] for m in loaded.state.messages] == ["first"], at
+
+    asyncio.run(whole())
+
+
+def test_the_note_of_who_prunes_furthest_stays_until_it_is_reached():
+    async def whole():
+        store = MemoryStateStore()
+        session = await Session.open(store, agent_id="bot", session_id="ses")
+        positions = []
+        for number in range(3):
+            session.add_message("user", f"message {number}")
+            positions.append((await session.save()).position)
+        low, _, high = positions
+
+        async def noted(floor, *, is_reached):
+            moment = dt.datetime.now(dt.UTC)
+            await note_floor(store, LOCATION, floor, moment, is_reached=is_reached)
+            known = await SnapshotArchive(store).load_manifest(location=LOCATION)
+            return known.floor.seq, known.pruning and known.pruning.seq
+
+        assert await noted(high, is_reached=False) == (0, high.seq)
+        assert await noted(low, is_reached=False) == (0, high.seq)
+        assert await noted(low, is_reached=True) == (low.seq, high.seq)
+        assert await noted(high, is_reached=True) == (high.seq, None)
 
     asyncio.run(whole())

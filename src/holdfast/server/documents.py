@@ -45,7 +45,34 @@ UNPACKED = 4
 """A packed body may have so many times the limit when it is unpacked."""
 PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 
-AnId = Annotated[str | None, Query(min_length=1, max_length=LONGEST_ID)]
+AgentAsked = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=LONGEST_ID,
+        description="The agent, where several have a session of this id.",
+    ),
+]
+OtherAgent = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=LONGEST_ID,
+        description="Import under another agent than the document's.",
+    ),
+]
+OtherSession = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=LONGEST_ID,
+        description="Import as another session than the document's.",
+    ),
+]
+SnapshotAsked = Annotated[
+    str | None,
+    Query(pattern=shapes.SNAPSHOT_ID, description="A kept snapshot; the latest state without it."),
+]
 Tags = Annotated[
     list[Annotated[str, StringConstraints(pattern="^[^=]+=")]] | None,
     Query(alias="tag", description="Added to its tags, as K=V.", examples=[["reason=incident"]]),
@@ -73,8 +100,8 @@ async def snapshot(
     request: Request,
     desk: AtDesk,
     session_id: SessionId,
-    agent_id: AnId = None,
-    snapshot_id: Annotated[str | None, Query(pattern=shapes.SNAPSHOT_ID)] = None,
+    agent_id: AgentAsked = None,
+    snapshot_id: SnapshotAsked = None,
     tag: Tags = None,
     redact: Redact = False,
 ) -> Response:
@@ -167,8 +194,8 @@ async def import_(
     request: Request,
     desk: AtDesk,
     dry_run: DryRun = False,
-    agent_id: AnId = None,
-    session_id: AnId = None,
+    agent_id: OtherAgent = None,
+    session_id: OtherSession = None,
     allow_modified: Annotated[
         bool, Query(description="Take a document that was edited on purpose.")
     ] = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -59,8 +59,23 @@ Search = Annotated[str, Query(max_length=LONGEST_ID, description="A part of the 
 MomentQuery = Annotated[
     str, Query(pattern=shapes.MOMENT, description=shapes.MOMENT_MEANS, examples=["17"])
 ]
-AgentQuery = Annotated[str, Query(min_length=1, max_length=LONGEST_ID, examples=["research-bot"])]
-SessionQuery = Annotated[str, Query(min_length=1, max_length=LONGEST_ID, examples=["ses_abc123"])]
+AgentQuery = Annotated[
+    str,
+    Query(min_length=1, max_length=LONGEST_ID, description="Its agent.", examples=["research-bot"]),
+]
+SessionQuery = Annotated[
+    str,
+    Query(min_length=1, max_length=LONGEST_ID, description="The session.", examples=["ses_abc123"]),
+]
+FromQuery = Annotated[
+    str,
+    Query(
+        alias="from",
+        pattern=shapes.MOMENT,
+        description=f"What it is compared with. {shapes.MOMENT_MEANS}",
+        examples=["5"],
+    ),
+]
 
 SESSION = "/agents/{agent_id}/sessions/{session_id}"
 
@@ -177,7 +192,12 @@ async def events(
 
 
 @router.get(f"{SESSION}/events/{{seq}}", response_model=shapes.EventShape, operation_id="get_event")
-async def event(request: Request, desk: AtDesk, place: Place, seq: int) -> Response:
+async def event(
+    request: Request,
+    desk: AtDesk,
+    place: Place,
+    seq: Annotated[int, Path(description="The number of the event.", examples=[17])],
+) -> Response:
     """One event. It never changes."""
     if not 0 < seq < 10**12:
         raise no_event(place, seq)
@@ -247,7 +267,7 @@ async def state(
 async def diff(
     desk: AtDesk,
     place: Place,
-    from_: Annotated[str, Query(alias="from", pattern=shapes.MOMENT)],
+    from_: FromQuery,
     to: MomentQuery = NOW,
     limit: Limit = MOST,
     patch: Annotated[bool, Query(description="With a JSON Patch.")] = True,
@@ -266,7 +286,7 @@ async def diff_of_two(
     from_session: SessionQuery,
     to_agent: AgentQuery,
     to_session: SessionQuery,
-    from_: Annotated[str, Query(alias="from", pattern=shapes.MOMENT)] = NOW,
+    from_: FromQuery = NOW,
     to: MomentQuery = NOW,
     limit: Limit = MOST,
     patch: Annotated[bool, Query(description="With a JSON Patch.")] = True,

@@ -216,6 +216,7 @@ class BlockingSession(Recorder):
         The function runs in the caller's own thread; see `Session.once`.
         """
         key = once.checked_key(key)
+        once.check_function(function)
         with once.not_inside(self, key), self._turn:
             if not once.is_done(self._recording, key):
                 portal().call(self._session._catch_up())

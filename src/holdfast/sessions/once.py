@@ -30,6 +30,12 @@ def checked_key(key: object) -> str:
     return str.__str__(key)
 
 
+def check_function(function: object) -> None:
+    """Refuse what cannot be called, before anything is done."""
+    if not callable(function):
+        raise TypeError(f"once takes a function that does the side effect, not {shown(function)}")
+
+
 _under_way: ContextVar[frozenset[tuple[int, str]]] = ContextVar(
     "holdfast_once", default=frozenset()
 )

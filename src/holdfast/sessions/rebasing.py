@@ -13,7 +13,7 @@ from dataclasses import replace
 from holdfast.errors import ConflictError
 from holdfast.log.events import Draft
 from holdfast.sessions.recording import Recording
-from holdfast.snapshots.session_state import MESSAGES, message_key, message_number
+from holdfast.snapshots.session_state import MESSAGES, ONCE, message_key, message_number
 from holdfast.state.diff import Changes, Pair
 
 STARTED = "session.started"
@@ -42,6 +42,13 @@ def rebased(ours: Recording, theirs: Recording, their_changes: Iterable[Changes]
         if not is_behind(space, key, first)
     }
     both = ours_touched & pairs(their_changes)
+    done_twice = sorted(pair for pair in both if pair[0] == ONCE)
+    if done_twice:
+        raise ConflictError(
+            "another writer has done the same side effect in this moment, so it was done twice: "
+            + ", ".join(key for _, key in done_twice[:5]),
+            done_twice,
+        )
     result = Recording(theirs.store.fork(), theirs.end)
     for each in drafts:
         result.add(each)

@@ -21,7 +21,7 @@ from holdfast.snapshots.document import SIGNATURES
 from holdfast.snapshots.layout import LONGEST_ID
 from holdfast.snapshots.paths import ROOTS, Path, Places, changed, fits, parsed, refusal
 from holdfast.snapshots.session_snapshot import SessionSnapshot
-from holdfast.snapshots.session_state import MESSAGES, SESSION, STATUS, message_key
+from holdfast.snapshots.session_state import MESSAGES, SESSION, STATUS, STATUSES, message_key
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 
@@ -175,6 +175,11 @@ def listed(earlier: Any, cleaner: Cleaner) -> list[Any]:
 # ---------------------------------------------------------------------------------- by paths
 
 
+def is_status(value: object) -> bool:
+    """Whether a value is one of the few words that a status can be; a forged one is not."""
+    return isinstance(value, str) and value in STATUSES
+
+
 def without_named(parts: Parts, paths: Sequence[Path], cleaner: Cleaner) -> Parts:
     """A document without what paths name."""
     if not paths:
@@ -234,7 +239,7 @@ def cleaned(parts: Parts, cleaner: Cleaner) -> Parts:
         )
 
     def entry(space: str, key: str, value: Any) -> Entry:
-        if (space, key) == (SESSION, STATUS):
+        if (space, key) == (SESSION, STATUS) and is_status(value):
             return space, key, value
         new = names(space, key)
         place = parts.places.of(*((space, key) if space == MESSAGES else new))

@@ -25,7 +25,7 @@ from holdfast.sessions.turns import CallLedger, UnfinishedCall
 from holdfast.sessions.writing import OnConflict, Writer, checked_choice
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.history import newest
-from holdfast.snapshots.layout import AGENT, MULTI_AGENT, SnapshotLocation
+from holdfast.snapshots.layout import AGENT, MULTI_AGENT, SnapshotLocation, checked_id
 from holdfast.snapshots.records import SnapshotInfo, checked_tags
 from holdfast.snapshots.session_snapshot import SessionSnapshot, loaded, now
 from holdfast.snapshots.session_state import PENDING, SESSION, STATE, STATUS, checked_status
@@ -85,7 +85,7 @@ class Session(Recorder):
             )
         if session_id is None:
             session_id = f"ses_{new_id()}"
-        location = SnapshotLocation(session_id, scope, agent_id)
+        location = SnapshotLocation(session_id, scope, checked_id(agent_id, "agent_id"))
         return Opening(cls._opened(state_store, location, must_exist=must_exist))
 
     @classmethod
@@ -294,7 +294,8 @@ class Session(Recorder):
     ) -> Session:
         """A new session with the state that this one has now, or had at a snapshot.
 
-        It is durable when this returns. This session is not touched.
+        It is durable when this returns. This session is not touched. What was done once up to that
+        moment counts as done in the new one; what was done later, the new one does itself.
         """
         state, snapshot_id = (self.snapshot(), None) if at is None else await self._at(at)
         if session_id is None:
@@ -330,7 +331,8 @@ class Session(Recorder):
         if found is None:
             raise NotFoundError(
                 f"the session {self.session_id} of {self.agent_id} has no snapshot "
-                f"{shown(moment)}: see archive.list_snapshots(location=session.location)"
+                f"{shown(moment)}: holdfast state list --session {self.session_id} lists those "
+                "there are"
             )
         return found.snapshot, found.snapshot_id
 
@@ -354,6 +356,7 @@ class Session(Recorder):
         idempotency key where it can. Going back to a snapshot does not undo it.
         """
         key = once.checked_key(key)
+        once.check_function(function)
         with once.not_inside(self, key):
             async with self._doing.setdefault(key, asyncio.Lock()):
                 if not once.is_done(self._recording, key):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from holdfast.snapshots.session_state import MESSAGES
@@ -29,6 +29,8 @@ class UnfinishedCall:
     """The key of the message that makes the call."""
     call_id: str
     tool: str
+    arguments: Any = field(default=None, compare=False)
+    """What the tool is called with, as the message has it: JSON text with OpenAI, else a dict."""
 
     def __str__(self) -> str:
         which = f"the call {self.call_id}" if self.call_id else "a call"
@@ -115,23 +117,25 @@ def is_plain(message: Any) -> bool:
     )
 
 
-def calls_of(message: Any) -> Iterator[tuple[str, str]]:
-    """Ids and tools of the calls in a message."""
+def calls_of(message: Any) -> Iterator[tuple[str, str, Any]]:
+    """Ids, tools and arguments of the calls in a message."""
     for part in parts_of(message):
         kind = part.get("type")
         if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
-            yield text(part.get("id")), text(part.get("name"))
+            yield text(part.get("id")), text(part.get("name")), part.get("input")
         elif kind == "function_call":
-            yield text(part.get("call_id") or part.get("id")), text(part.get("name"))
-        for name, id_ in (("toolUse", "toolUseId"), ("functionCall", "id")):
+            id_ = text(part.get("call_id") or part.get("id"))
+            yield id_, text(part.get("name")), part.get("arguments")
+        for name, id_, given in (("toolUse", "toolUseId", "input"), ("functionCall", "id", "args")):
             if isinstance(inner := part.get(name), dict):
-                yield text(inner.get(id_)), text(inner.get("name"))
+                yield text(inner.get(id_)), text(inner.get("name")), inner.get(given)
     calls = message.get("tool_calls") if isinstance(message, dict) else None
     for call in calls if isinstance(calls, list | tuple) else ():
         if isinstance(call, dict):
             function = call.get("function")
             named = function if isinstance(function, dict) else call
-            yield text(call.get("id")), text(named.get("name"))
+            arguments = named.get("arguments", named.get("args"))
+            yield text(call.get("id")), text(named.get("name")), arguments
 
 
 def results_of(message: Any) -> Iterator[Answer]:

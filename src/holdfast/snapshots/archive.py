@@ -99,13 +99,16 @@ class SnapshotArchive:
         self, location: SnapshotLocation, snapshot_id: str, key: str, snapshot: SessionSnapshot
     ) -> None:
         is_latest = key == location.latest
+        is_overtaken = False
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(random.uniform(0, 0.01 * attempt))  # noqa: S311 - takes turns
             if not is_latest and await self._is_kept(location, snapshot_id, snapshot):
                 return
             head = await self._head(location)
-            position, state = await self._placed(location, snapshot, head)
+            position, state = None, snapshot.snapshot
+            if not is_overtaken:
+                position, state = await self._placed(location, snapshot, head)
             info = replace(
                 snapshot.info(),
                 snapshot_id=snapshot_id,
@@ -120,6 +123,12 @@ class SnapshotArchive:
                     info = replace(info, seq=position.seq, hash=position.hash)
                     record = Put(key, info.encoded(location), if_absent=not is_latest)
                     await self.state_store.put_many([record])
+                    is_overtaken = await self._goes(location, position.seq)
+                    if is_overtaken:
+                        # Somebody who has not seen it prunes: it gets an event at the end instead.
+                        if not is_latest:
+                            await self.state_store.delete(key)
+                        continue
                 return
             except BaseException as error:
                 # Whatever failed, what is remembered may not be how it is any more.
@@ -130,6 +139,11 @@ class SnapshotArchive:
             f"other writers were first {ATTEMPTS} times in the session {location.session_id}: "
             "try again when fewer write to it"
         )
+
+    async def _goes(self, location: SnapshotLocation, seq: int) -> bool:
+        """Whether an event was pruned, or is about to be."""
+        known = await self.load_manifest(location=location)
+        return seq < max(known.floor.seq, 0 if known.pruning is None else known.pruning.seq)
 
     async def _is_kept(
         self, location: SnapshotLocation, snapshot_id: str, snapshot: SessionSnapshot

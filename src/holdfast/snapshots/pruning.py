@@ -20,7 +20,9 @@ after a day, nor after less where the clock of whoever prunes is days ahead.
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
+import random
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -33,9 +35,9 @@ from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.retention import RetentionPolicy
 from holdfast.stores.contract import StateStore
-from holdfast.stores.entries import Put
 
 AT_ONCE = 100
+ATTEMPTS = 16
 STUBS_STAY = dt.timedelta(days=1)
 
 
@@ -89,6 +91,9 @@ async def prune(
             for info in await all_records(state_store, location)
             if info.seq <= floor.seq and info.snapshot_id not in known
         ]
+        newest = await read_latest(state_store, location)
+        if newest is not None and newest != latest and newest.seq <= floor.seq:
+            late.append(newest)
         await write_keyframes(timeline, location, late)
         needed += late
     for info in removed:
@@ -153,44 +158,48 @@ async def is_there(state_store: StateStore, location: SnapshotLocation, info: Sn
 async def write_keyframes(
     timeline: Timeline, location: SnapshotLocation, infos: list[SnapshotInfo]
 ) -> None:
-    """See that there is a keyframe at each snapshot that is still kept."""
+    """See that there is a keyframe at each snapshot that is still kept.
+
+    What they build on, somebody else who prunes and keeps less may be about to delete, and the
+    events in between go. So that is written once more as it is, after them: whoever has looked at
+    it before deletes what they have seen and nothing else, and whoever looks later sees what builds
+    on it. Where it is gone already, the whole state is written.
+    """
+    written: list[tuple[Anchor, Position]] = []
     for info in sorted(infos, key=lambda each: each.seq):
         try:
-            await write_keyframe(timeline, info)
+            there = await timeline.load(info.seq, near=info.keyframe)
         except (IntegrityError, NotFoundError):
             # Somebody else who prunes may keep less, and have removed it since.
             if await is_there(timeline.state_store, location, info):
                 raise
-
-
-async def write_keyframe(timeline: Timeline, info: SnapshotInfo) -> None:
-    """See that there is a keyframe at a snapshot's very position.
-
-    What it builds on, somebody else who prunes and keeps less may be about to delete, and the
-    events in between go. So that is written once more as it is, in the same step: whoever has
-    looked at it before deletes what they have seen and nothing else, and whoever looks later sees
-    what builds on it. Where a store knows no such step, the keyframe carries the whole state.
-    """
-    store = timeline.state_store
-    there = await timeline.load(info.seq, near=info.keyframe)
-    if there.anchor.position.seq == info.seq:
-        return
-    state = there.store.snapshot()
-    anchor = there.anchor if store.atomic_put_many else Anchor()
-    while True:
-        made = timeline.keyframe_at(there.end, state, anchor)
-        built_on = [timeline.key(seq) for seq in made.anchor.chain[:-1]]
-        found = await store.get_many(built_on)
-        if len(found) < len(built_on):
-            anchor = Anchor()
             continue
-        held = [Put(key, each.value, if_match=each.etag) for key, each in found.items()]
+        if there.anchor.position.seq == info.seq:
+            continue
+        made = await timeline.write_keyframe_at(there.end, there.store.snapshot(), there.anchor)
+        if made is not None:
+            written.append((made, there.end))
+    bases = sorted({seq for made, _ in written for seq in made.chain[:-1]})
+    gone = {seq for seq in bases if not await is_held(timeline, seq)}
+    for made, position in written:
+        if not gone.isdisjoint(made.chain):
+            whole = timeline.keyframe_at(position, made.state, Anchor())
+            await timeline.state_store.put(whole.put.key, whole.put.value)
+
+
+async def is_held(timeline: Timeline, seq: int) -> bool:
+    """Write a keyframe once more as it is; False where it is gone, or changes all the time."""
+    store, key = timeline.state_store, timeline.key(seq)
+    for attempt in range(ATTEMPTS):
+        entry = await store.get(key)
+        if entry is None:
+            return False
         try:
-            await store.put_many([made.put, *held])
-            return
+            await store.put(key, entry.value, if_match=entry.etag)
+            return True
         except ConflictError:
-            if await store.get(made.put.key) is not None:
-                return  # the same place in the same log, and so the same state
+            await asyncio.sleep(0.001 * attempt)  # somebody else holds it, or has deleted it
+    return False
 
 
 async def note_floor(
@@ -202,13 +211,20 @@ async def note_floor(
     is_reached: bool,
 ) -> None:
     """Write into the manifest where the log begins now, or is about to begin."""
-    while True:
+    for attempt in range(ATTEMPTS):
         entry = await state_store.get(location.manifest)
         there = await read_manifest(state_store, location)
         if there.floor.seq >= floor.seq:
             return
-        noted = replace(there, updated_at=moment, pruning=None if is_reached else floor)
-        data = (replace(noted, floor=floor) if is_reached else noted).encoded()
+        # Of several who prune at once, the note of the one who goes furthest stays.
+        noted = there.pruning
+        if noted is None or noted.seq < floor.seq:
+            noted = floor
+        if is_reached:
+            still = noted if noted.seq > floor.seq else None
+            data = replace(there, updated_at=moment, pruning=still, floor=floor).encoded()
+        else:
+            data = replace(there, updated_at=moment, pruning=noted).encoded()
         try:
             if entry is None:
                 await state_store.put(location.manifest, data, if_absent=True)
@@ -216,7 +232,11 @@ async def note_floor(
                 await state_store.put(location.manifest, data, if_match=entry.etag)
             return
         except ConflictError:
-            continue
+            await asyncio.sleep(random.uniform(0, 0.01 * attempt))  # noqa: S311 - takes turns
+    raise ConflictError(
+        f"others changed the manifest {location.manifest} {ATTEMPTS} times: prune again later",
+        key=location.manifest,
+    )
 
 
 async def stub_segments(

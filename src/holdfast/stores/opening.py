@@ -69,7 +69,7 @@ def opener(url: StoreURL) -> Opener:
     """What opens URLs of a scheme."""
     if url.scheme in SCHEMES:
         module, extra = SCHEMES[url.scheme]
-        found: Opener = imported(module, extra, f"a {url.scheme} store").open_url
+        found: Opener = imported(module, extra, f"a store on {url.scheme}").open_url
         return found
     others = registered()
     if url.scheme in others:
