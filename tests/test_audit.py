@@ -23,7 +23,7 @@ WEAK = tool.Finding("weak", "1.0", ("GHSA-1", "CVE-2026-1"), ("1.1",), "it is")
 
 
 class Osv(BaseHTTPRequestHandler):
-    """Answers as OSV does: an empty object, or the vulnerabilities of a version."""
+    """Answers as OSV does: an empty object, the vulnerabilities of a version, or a failure."""
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -36,7 +36,7 @@ class Osv(BaseHTTPRequestHandler):
             "affected": [{"package": {"name": "weak", "ecosystem": "PyPI"}, "ranges": ranges}],
         }
         body = json.dumps({"vulns": [known]} if name == "weak" else {}).encode()
-        self.send_response(200)
+        self.send_response(503 if name == "silent" else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -62,12 +62,17 @@ def constraints(tmp_path):
     return path
 
 
-def test_a_known_vulnerability_fails_the_audit(service, constraints, capsys):
+def test_a_known_vulnerability_fails_the_audit_also_if_others_could_not_be_asked_about(
+    service, constraints, capsys
+):
     needs("pip_audit")
+    with constraints.open("a") as file:
+        file.write("silent==3.0\n")
     assert tool.audit(constraints, service=service) == 1
     said = capsys.readouterr().out
     assert "audit: weak==1.0: CVE-2026-1, GHSA-1: raise it to 1.1\n" in said
-    assert "2 pinned versions, 1 problems" in said
+    assert "audit: NOT ASKED about silent==3.0: " in said
+    assert "3 pinned versions, 1 not asked about, 1 problems" in said
 
 
 def test_a_service_that_cannot_be_reached_is_said_in_one_line_and_fails_where_it_is_required(
@@ -100,9 +105,38 @@ def test_what_is_ignored_has_a_reason_and_is_still_there():
     assert all(reason.strip() for reason in tool.IGNORED.values())
 
 
-def test_a_package_that_was_skipped_counts_as_not_asked_about():
-    with pytest.raises(tool.UnreachableError, match="not found"):
-        tool.findings_of({"name": "fine", "skip_reason": "not found"})
+def test_a_package_that_was_skipped_counts_as_not_asked_about_and_hides_no_other(capsys):
+    known = {"id": "GHSA-1", "aliases": [], "fix_versions": ["1.1"], "description": "it is"}
+    skipped = {"name": "fine", "skip_reason": "not found"}
+    sound = {"name": "sound", "version": "1.0", "vulns": []}
+    weak = {"name": "weak", "version": "1.0", "vulns": [known]}
+    for packages, code, code_if_required in (
+        ([skipped, weak], 1, 1),
+        ([skipped, sound], 0, 1),
+        ([skipped], 0, 1),
+        ([sound], 0, 0),
+    ):
+        answer = tool.answer_of(packages)
+        assert answer.unasked == ({"fine": "not found"} if skipped in packages else {})
+        for required in (False, True):
+            expected = code_if_required if required else code
+            assert tool.told(len(packages), answer, {}, required=required) == expected
+            said = capsys.readouterr().out
+            assert ("weak==1.0: GHSA-1" in said) == (weak in packages)
+            assert ("NOT" in said) == (skipped in packages)
+
+
+def test_what_is_ignored_is_not_taken_for_gone_while_some_were_not_asked_about(capsys):
+    ignored = {"CVE-2026-1": "not called here"}
+    assert tool.told(2, tool.Answer(unasked={"weak": "slow"}), ignored, required=False) == 0
+    assert tool.told(2, tool.Answer(), ignored, required=False) == 1
+    assert capsys.readouterr().out.count("take it out") == 1
+
+
+def test_where_pip_audit_fails_what_is_known_is_said_first(capsys):
+    with pytest.raises(SystemExit, match="pip-audit failed: it broke"):
+        tool.told(2, tool.Answer([WEAK], failures=["it broke"]), {}, required=False)
+    assert "weak==1.0" in capsys.readouterr().out
 
 
 def test_every_line_of_the_constraints_pins_one_version():

@@ -1,8 +1,9 @@
 """Known vulnerabilities in the versions that constraints.txt pins: ``make audit``.
 
 pip-audit asks OSV about each of them. One that is known fails the audit, unless IGNORED gives a
-reason why it does not matter here. Where OSV cannot be reached nothing is known, which is said in
-one line and is no failure, unless HOLDFAST_AUDIT=required is in the environment.
+reason why it does not matter here, and whatever became of the others. Where OSV gives no answer
+nothing is known, which is said in one line, of all pins or of those that it concerns; that is no
+failure, unless HOLDFAST_AUDIT=required is in the environment.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,6 @@ AT_ONCE = 4
 SECONDS, SECONDS_IF_REQUIRED = 18, 180
 REQUEST_SECONDS = 5
 OSV = ("api.osv.dev", 443)
-
-
-class UnreachableError(Exception):
-    """OSV could not be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +56,41 @@ def pins(constraints: Path) -> list[str]:
     return [line for line in lines if line]
 
 
-def findings(lines: Sequence[str], service: str | None, seconds: float) -> list[Finding]:
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of asking: what is known, and of which pins nothing is."""
+
+    findings: list[Finding] = field(default_factory=list)
+    unasked: dict[str, str] = field(default_factory=dict)
+    """Pins that could not be asked about, each with the reason."""
+    failures: list[str] = field(default_factory=list)
+    """What pip-audit says where it did not work at all."""
+
+
+def answer_to(lines: Sequence[str], service: str | None, seconds: float) -> Answer:
     """What is known of these pins. Several processes ask, as each waits for every answer."""
-    if service is None:
-        reach(OSV)
+    if service is None and (why := unreachable(OSV)):
+        return Answer(unasked=dict.fromkeys(lines, why))
     parts = [part for part in (lines[each::AT_ONCE] for each in range(AT_ONCE)) if part]
     with ThreadPoolExecutor(len(parts)) as pool:
-        answers = pool.map(lambda part: asked(part, service, seconds), parts)
-        return sorted((found for answer in answers for found in answer), key=str)
+        answers = list(pool.map(lambda part: asked(part, service, seconds), parts))
+    return Answer(
+        sorted((found for answer in answers for found in answer.findings), key=str),
+        {pin: why for answer in answers for pin, why in answer.unasked.items()},
+        [failure for answer in answers for failure in answer.failures],
+    )
 
 
-def reach(address: tuple[str, int]) -> None:
-    """Refuse at once where nobody listens, as starting pip-audit takes seconds."""
+def unreachable(address: tuple[str, int]) -> str | None:
+    """Why nobody listens there, if so: known at once, as starting pip-audit takes seconds."""
     try:
         socket.create_connection(address, timeout=REQUEST_SECONDS).close()
     except OSError as error:
-        raise UnreachableError(f"{address[0]}: {error}") from error
+        return f"{address[0]}: {error}"
+    return None
 
 
-def asked(lines: Sequence[str], service: str | None, seconds: float) -> list[Finding]:
+def asked(lines: Sequence[str], service: str | None, seconds: float) -> Answer:
     """What pip-audit says of some pins."""
     with tempfile.TemporaryDirectory() as folder:
         listed = Path(folder, "pins.txt")
@@ -90,21 +103,31 @@ def asked(lines: Sequence[str], service: str | None, seconds: float) -> list[Fin
             done = subprocess.run(
                 command, capture_output=True, text=True, check=False, timeout=seconds
             )
-        except subprocess.TimeoutExpired as error:
-            raise UnreachableError(f"no answer within {seconds:g} s") from error
+        except subprocess.TimeoutExpired:
+            return Answer(unasked=dict.fromkeys(lines, f"no answer within {seconds:g} s"))
     try:
-        answer = json.loads(done.stdout)["dependencies"]
-    except (ValueError, KeyError, TypeError) as error:
-        if FAILED_TO_ASK.search(done.stderr):
-            raise UnreachableError(done.stderr.strip().splitlines()[-1]) from error
-        raise SystemExit(f"audit: pip-audit failed: {done.stderr.strip()}") from error
-    return [found for package in answer for found in findings_of(package)]
+        packages = json.loads(done.stdout)["dependencies"]
+    except (ValueError, KeyError, TypeError):
+        words = done.stderr.strip()
+        if FAILED_TO_ASK.search(words):
+            return Answer(unasked=dict.fromkeys(lines, words.splitlines()[-1]))
+        return Answer(failures=[words])
+    return answer_of(packages)
+
+
+def answer_of(packages: Sequence[Mapping[str, Any]]) -> Answer:
+    """What is known of some packages. One that was skipped counts as not asked about."""
+    answer = Answer()
+    for package in packages:
+        if "skip_reason" in package:
+            answer.unasked[package["name"]] = package["skip_reason"]
+        else:
+            answer.findings.extend(findings_of(package))
+    return answer
 
 
 def findings_of(package: Mapping[str, Any]) -> list[Finding]:
-    """What is known of one package. One that was skipped counts as not asked about."""
-    if "skip_reason" in package:
-        raise UnreachableError(package["skip_reason"])
+    """What is known of one package."""
     return [
         Finding(
             package["name"],
@@ -117,13 +140,15 @@ def findings_of(package: Mapping[str, Any]) -> list[Finding]:
     ]
 
 
-def verdict(found: Sequence[Finding], ignored: Mapping[str, str]) -> list[str]:
+def verdict(
+    found: Sequence[Finding], ignored: Mapping[str, str], *, all_asked: bool = True
+) -> list[str]:
     """What is wrong: vulnerabilities, and reasons to ignore some that are not there any more."""
     known = {name for finding in found for name in finding.ids}
     wrong = [str(finding) for finding in found if ignored.keys().isdisjoint(finding.ids)]
-    wrong += [
-        f"{name} is ignored, and no pin has it: take it out" for name in ignored.keys() - known
-    ]
+    if all_asked:
+        gone = ignored.keys() - known
+        wrong += [f"{name} is ignored, and no pin has it: take it out" for name in gone]
     return wrong
 
 
@@ -136,19 +161,31 @@ def audit(
 ) -> int:
     """Say what is known and give the exit code."""
     lines = pins(constraints)
-    try:
-        found = findings(lines, service, SECONDS_IF_REQUIRED if required else SECONDS)
-    except UnreachableError as error:
-        reason = str(error)[:120]
-        print(f"audit: NOT DONE, as the vulnerability service could not be asked: {reason}")
-        return 1 if required else 0
-    wrong = verdict(found, ignored)
+    if not lines:
+        raise SystemExit(f"audit: {constraints} pins nothing")
+    answer = answer_to(lines, service, SECONDS_IF_REQUIRED if required else SECONDS)
+    return told(len(lines), answer, ignored, required=required)
+
+
+def told(number: int, answer: Answer, ignored: Mapping[str, str], *, required: bool) -> int:
+    """Say what is known of so many pins, then of which nothing is, and give the exit code."""
+    unasked = answer.unasked
+    wrong = verdict(answer.findings, ignored, all_asked=not (unasked or answer.failures))
     for line in wrong:
         print(f"audit: {line}")
+    if len(unasked) == number:
+        reason = next(iter(unasked.values()))[:120]
+        print(f"audit: NOT DONE, as the vulnerability service could not be asked: {reason}")
+        return 1 if required else 0
     for name, reason in ignored.items():
         print(f"audit: ignored {name}: {reason}")
-    print(f"audit: {len(lines)} pinned versions, {len(wrong)} problems")
-    return 1 if wrong else 0
+    for reason in dict.fromkeys(unasked.values()):
+        names = ", ".join(pin for pin, why in unasked.items() if why == reason)
+        print(f"audit: NOT ASKED about {names}: {reason[:120]}")
+    print(f"audit: {number} pinned versions, {len(unasked)} not asked about, {len(wrong)} problems")
+    if answer.failures:
+        raise SystemExit(f"audit: pip-audit failed: {answer.failures[0]}")
+    return 1 if wrong or (required and unasked) else 0
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,30 @@ class Report:
         self.counts.update(counts)
         self.problems += problems
 
+    @contextmanager
+    def to_the_end(self) -> Iterator[None]:
+        """Whatever ends the block too early is one more problem, and hides none before it.
+
+        Where somebody wants the program itself to end, all that is known is printed first.
+        """
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - told, and the trial fails
+            self.failed("the trial did not come to its end", error)
+        except BaseException:
+            self.finish()
+            raise
+
+    def failed(self, what: str, error: Exception) -> None:
+        """An error that should not have been: a problem, with where it came from."""
+        traceback.print_exception(error)
+        self.problem(f"{what}: {type(error).__name__}: {error}")
+
+    @property
+    def tried(self) -> int:
+        """How much was done at all."""
+        return self.counts.total()
+
     @property
     def table(self) -> str:
         """The counts as a Markdown table."""
@@ -44,7 +69,9 @@ class Report:
         return "\n".join([*lines, *(f"| {name} | {number:,} |" for name, number in rows)])
 
     def finish(self) -> int:
-        """Print it all; gives the exit code of the program."""
+        """Print it all; gives the exit code of the program. To have done nothing is a failure."""
+        if not self.tried and not self.problems:
+            self.problem("nothing was tried")
         print(self.table)
         for problem in self.problems[:50]:
             print(f"PROBLEM {problem}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import sqlite3
@@ -9,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import zstandard
 
 NEW = ["--store", "sqlite:///new.db"]
 CHAT = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]
@@ -55,6 +57,14 @@ def test_a_list_of_messages_becomes_a_session(run, chat):
     assert shown(run, "chat")["state"]["messages"] == CHAT
     assert run("state", "verify", "chat", *NEW).code == 0
     assert run("replay", "chat", *NEW).code == 0
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("zst", zstandard.compress)])
+def test_a_packed_list_of_messages_becomes_a_session(run, chat, tmp_path, suffix, pack):
+    (tmp_path / f"chat.json.{suffix}").write_bytes(pack(chat.read_bytes()))
+    ran = run("state", "import", f"chat.json.{suffix}", *NEW)
+    assert (ran.code, ran.err) == (0, "")
+    assert "2 messages and 3 events became a new session: imported/chat" in ran.out
 
 
 def test_a_dry_run_writes_nothing(run, chat, tmp_path):

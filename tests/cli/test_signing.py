@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import errno
 import json
+import resource
+import socket
 import stat
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from holdfast.cli import keys
-from holdfast.snapshots.signing import PublicKey, SigningKey, trusted_keys
+from holdfast.foreign import register_reader, unregister_reader
+from holdfast.snapshots.signing import (
+    PublicKey,
+    Signature,
+    SigningKey,
+    signature_json,
+    signed_message,
+    trusted_keys,
+)
 
 NEW = ["--store", "sqlite:///new.db"]
 
@@ -76,6 +88,43 @@ def test_where_the_second_file_cannot_be_written_the_first_does_not_stay(
     run("keys", "show", "odd.pub").failed("odd.pub is no key in PEM")
 
 
+def test_a_key_that_could_not_be_written_is_not_in_the_way_of_the_next_try(run, tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        ran = run("keys", "new", "release")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    ran.failed("release.key: File too large")
+    assert list(tmp_path.iterdir()) == []
+    assert run("keys", "new", "release").code == 0
+
+
+def test_a_passphrase_is_bytes_and_no_error_shows_it(run, world, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_SIGNING_PASSPHRASE", "caf\udce9")
+    assert run("keys", "new", "latin").code == 0
+    assert run("state", "export", "ann", "-o", "a.json", "--sign", "latin.key").code == 0
+    monkeypatch.setenv("HOLDFAST_SIGNING_PASSPHRASE", "q" * 1024)
+    ran = run("keys", "new", "long")
+    ran.failed("more than 1,023 bytes", "$HOLDFAST_SIGNING_PASSPHRASE")
+    assert "qq" not in ran.err
+    assert not Path("long.key").exists()
+
+
+def test_an_empty_path_trusts_nobody(run, signed, monkeypatch, tmp_path):
+    for command in (["state", "import", "signed.json", *NEW], ["state", "show", "signed.json"]):
+        run(*command, "--trust", "").misused("--trust", "it is empty")
+        run(*command, "--trust", "release.pub", "--trust", "").misused("it is empty")
+    run("serve", "--trust", "").misused("it is empty")
+    run("state", "export", "ann", "-o", "a.json", "--sign", "").misused("--sign", "it is empty")
+    run("keys", "show", "").failed("the path of a key is empty")
+    for value in ("", ":", "::"):
+        monkeypatch.setenv("HOLDFAST_TRUSTED_KEYS", value)
+        run("state", "show", "signed.json", "--require-signature").misused("no key is trusted")
+        assert "not checked" in run("state", "show", "signed.json").out
+    assert not (tmp_path / "new.db").exists()
+
+
 def test_a_passphrase_comes_from_the_environment(run, world, monkeypatch, tmp_path):
     monkeypatch.setenv("HOLDFAST_SIGNING_PASSPHRASE", "open sesame")
     assert "encrypted with $HOLDFAST_SIGNING_PASSPHRASE" in run("keys", "new", "locked").out
@@ -127,6 +176,9 @@ def test_who_signed_is_shown(run, signed, monkeypatch, tmp_path):
     ran = run("state", "show", "odd.json")
     assert "nobody that is trusted: the document's signatures are malformed" in ran.out
     assert "\x1b" not in ran.out
+    for nobody in ([], None):
+        (tmp_path / "odd.json").write_text(json.dumps({**tree, "signatures": nobody}))
+        assert "signed_by" not in run("state", "show", "odd.json").out
     run("state", "show", "ses_1", "--require-signature").failed("ses_1 is no file", "not signed")
 
 
@@ -169,12 +221,29 @@ def test_what_is_not_signed_as_required_is_refused_and_nothing_is_written(run, s
     assert not (tmp_path / "new.db").exists()
 
 
-def test_a_database_of_others_has_no_signature(run, signed, tmp_path):
+def test_what_others_wrote_is_refused_before_a_reader_looks_at_it(run, signed, tmp_path):
+    looked = []
     chat = "\n".join(json.dumps({"role": "user", "content": text}) for text in "ab")
     (tmp_path / "chat.jsonl").write_text(chat)
-    run("state", "import", "chat.jsonl", *NEW, "--trust", "release.pub").failed(
-        "it is read as chat", "no signature"
-    )
+    (tmp_path / "threads.sqlite").write_bytes(b"SQLite format 3\x00" + bytes(500))
+    key = SigningKey.from_file(tmp_path / "release.key")
+    message = signed_message({"songs": []})
+    entry = signature_json(Signature(key.key_id, key.sign(message)))
+    (tmp_path / "songs.json").write_text(json.dumps({"songs": [], "signatures": [entry]}))
+    register_reader("nosy", looked.append, looked.append)
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            server.setblocking(False)
+            url = f"postgresql://ada:s3cret@127.0.0.1:{server.getsockname()[1]}/db"
+            for name in ("chat.jsonl", "threads.sqlite", "songs.json", url):
+                ran = run("state", "import", name, *NEW, "--trust", "release.pub")
+                ran.failed("only a document of Holdfast has one")
+                assert "s3cret" not in ran.err
+            with pytest.raises(BlockingIOError):
+                server.accept()
+    finally:
+        unregister_reader("nosy")
+    assert looked == []
     assert not (tmp_path / "new.db").exists()
 
 
@@ -187,3 +256,16 @@ def test_a_server_takes_its_keys_before_it_listens(run, signed, monkeypatch, tmp
     run("serve", "--require-signature").misused("no key is trusted")
     run("serve", "--trust", "release.key").failed("release.key is a private key")
     assert len(served) == 2
+
+
+def test_a_server_that_is_broken_is_not_called_missing(run, signed, monkeypatch, tmp_path):
+    monkeypatch.delitem(sys.modules, "holdfast.server.serving", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "uvicorn.py").write_text("raise ImportError('its library is of another machine')")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "uvicorn"]:
+        monkeypatch.delitem(sys.modules, name)
+    ran = run("serve")
+    ran.failed("its library is of another machine")
+    assert "install" not in ran.err
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    run("serve").failed("needs uvicorn, which is not installed", "pip install 'holdfast[server]'")

@@ -9,10 +9,13 @@ import threading
 from pathlib import Path
 
 import pytest
+import zstandard
 
 import holdfast.foreign
 from foreign.graphs import check_imports
 from holdfast.errors import InvalidDocumentError, StateStoreError
+from holdfast.foreign.langgraph_serde import Serde
+from holdfast.sessions.detection import library
 from holdfast.snapshots.session_snapshot import now
 
 
@@ -156,6 +159,47 @@ def test_a_pipe_is_read_once_for_all_readers(folder):
 def test_a_path_through_a_file_is_an_error(folder):
     with pytest.raises(InvalidDocumentError, match="cannot be read: Not a directory"):
         holdfast.foreign.read("chat.json/x")
+
+
+# --------------------------------------------------------------------------- what readers need
+
+
+NEEDS = {
+    "zstandard": (lambda: holdfast.foreign.read("packed.json"), "compression"),
+    "psycopg": (lambda: holdfast.foreign.read("postgresql://127.0.0.1:1/db"), "postgresql"),
+    "langgraph.checkpoint.serde.jsonplus": (lambda: Serde("it"), "langgraph"),
+    "phonenumbers": (lambda: library("phonenumbers"), "redaction"),
+}
+
+
+@pytest.mark.parametrize("module", NEEDS)
+def test_only_a_package_that_is_missing_is_called_missing(folder, monkeypatch, module):
+    (folder / "packed.json").write_bytes(zstandard.compress(b"[]"))
+    use, extra = NEEDS[module]
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(StateStoreError, match=rf"needs .*pip install 'holdfast\[{extra}\]'"):
+        use()
+    monkeypatch.delitem(sys.modules, module)
+    for problem in (
+        ImportError("its library is of another machine"),
+        ModuleNotFoundError("No module named 'its_own_need'", name="its_own_need"),
+    ):
+        monkeypatch.setattr(sys, "meta_path", [Broken(module, problem), *sys.meta_path])
+        with pytest.raises(Exception, match=str(problem)) as told:
+            use()
+        assert "pip install" not in str(told.value)
+
+
+class Broken:
+    """A module that is installed, and fails when it is imported."""
+
+    def __init__(self, module, problem):
+        self.module = module
+        self.problem = problem
+
+    def find_spec(self, name, path=None, target=None):
+        if name == self.module:
+            raise self.problem
 
 
 # ------------------------------------------------------------------------------------- packages

@@ -318,6 +318,17 @@ def test_a_signed_document_with_a_name_twice_is_refused_by_whoever_reads_it(tmp_
         manager().from_file(path)
 
 
+def test_names_are_looked_at_only_where_signatures_have_their_form(monkeypatch):
+    looked = []
+    monkeypatch.setattr(document_files, "check_names", lambda *said: looked.append(said))
+    for signatures in (None, [], "yes", [{**ENTRY, "algorithm": "none"}], [ENTRY] * 17):
+        text = json.dumps({**SMALL_TREE, "signatures": signatures}).encode()
+        refuses(document_files.parsed(text, "it"), "signe" if not signatures else "malformed")
+    assert looked == []
+    document_files.parsed(json.dumps(SMALL_TREE).encode(), "it")
+    assert len(looked) == 1
+
+
 def test_numbers_of_any_length_do_not_disturb_the_look_for_names():
     text = b"".join(SMALL.chunks()).replace(b"{", b'{"n": ' + b"9" * 5000 + b".5, ", 1)
     with pytest.raises(InvalidDocumentError):

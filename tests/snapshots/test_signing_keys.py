@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -101,6 +103,49 @@ def test_files_that_are_no_public_keys_are_refused(tmp_path):
         PublicKey(b"short")
     with pytest.raises(KeyFileError, match="its passphrase is another"):
         SigningKey.from_pem(OTHER.to_pem(passphrase="x"), passphrase="y")
+
+
+def test_an_empty_path_is_not_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stray.pub").write_bytes(PUBLIC)
+    assert trusted_keys(".") == [KEY.public]
+    for read in (trusted_keys, PublicKey.from_file, SigningKey.from_file):
+        with pytest.raises(KeyFileError, match="path of a key is empty"):
+            read("")
+
+
+def test_blocks_without_an_end_are_refused_in_no_time():
+    begin = b"-----BEGIN PUBLIC KEY-----\n"
+    cut = PUBLIC[: PUBLIC.index(b"-----END")]
+    started = time.process_time()
+    for data in (
+        begin * 38_000,
+        b"".join(begin.replace(b"KEY", b"%d" % number) for number in range(35_000)),
+        PUBLIC + cut,
+        cut + PUBLIC,
+        cut + PRIVATE,
+        cut + b"-----END PRIVATE KEY-----",
+    ):
+        with pytest.raises(KeyFileError, match="a block in it has no end"):
+            PublicKey.from_pem(data)
+    assert time.process_time() - started < 1
+    edges = b"-----END PUBLIC KEY-----" + PUBLIC.replace(b"\n", b"\r\n")
+    assert PublicKey.from_pem(b"\xef\xbb\xbf" + edges) == KEY.public
+
+
+def test_an_error_about_a_passphrase_shows_nothing_of_it():
+    locked = KEY.to_pem(passphrase=b"x" * 1023)
+    assert SigningKey.from_pem(locked, passphrase="x" * 1023).public == KEY.public
+    for use in (
+        lambda: KEY.to_pem(passphrase="\udcf6" + "q" * 2000),
+        lambda: KEY.to_pem(passphrase="q" * 1024),
+        lambda: SigningKey.from_pem(locked, passphrase="\udcf6q"),
+        lambda: SigningKey.from_pem(locked, passphrase="q" * 5000),
+    ):
+        with pytest.raises(KeyFileError, match="passphrase") as refused:
+            use()
+        assert "q" not in str(refused.value)
+        assert "udcf6" not in str(refused.value)
 
 
 def test_a_private_key_that_others_can_read_is_warned_of(tmp_path, caplog):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Session, SnapshotArchive, StateStoreError
+from holdfast import RetentionPolicy, Session, SnapshotArchive, StateStoreError
 from holdfast.log import timeline
 from holdfast.sessions.copying import compare_stores, copy_sessions
 from holdfast.stores.memory import MemoryStateStore
@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
 from trials.faults.trial import Trial
 from trials.report import Report
+from trials.truth import Told, problems_of
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,38 @@ def test_whatever_fails_in_any_operation_it_is_done_or_not_and_can_be_done_again
     assert report.counts[f"cases on {store}"] > 200
     for kind in kinds:
         assert report.counts[f"faults: {kind}"] > 10, kind
+
+
+def test_a_trial_of_nothing_fails():
+    report = Report("faults")
+    asyncio.run(Trial(report, only="no such operation").run())
+    assert report.problems == ["no operation has 'no such operation' in its name"]
+    assert Report("nothing at all").finish() == 1
+
+
+def test_an_error_that_ends_a_trial_is_told_after_the_problems_before_it(capsys):
+    report = Report("cut short")
+    with report.to_the_end():
+        report.problem("one is lost")
+        raise TimeoutError("nobody answers")
+    with pytest.raises(SystemExit), report.to_the_end():
+        raise SystemExit(143)
+    assert report.finish() == 1
+    for part in capsys.readouterr().err.split("PROBLEM one is lost\n")[1:]:
+        assert part.startswith("PROBLEM the trial did not come to its end: TimeoutError: nobody")
+
+
+@in_loop
+async def test_what_was_doubled_is_told_also_when_its_events_were_pruned():
+    store = MemoryStateStore()
+    session = await Session.open(store, agent_id="bot", session_id="ses")
+    for token in ("once", "twice", "twice", "last"):
+        session.add_message("user", token)
+        await session.save()
+    pruned = await session.archive.prune(location=HERE, policy=RetentionPolicy(last=1))
+    assert pruned.events_removed > 4
+    told = Told(["once", "twice", "last"], ["once", "twice", "last"])
+    assert await problems_of(store, HERE, told) == ["bot/ses: twice is there 2 times"]
 
 
 @in_loop

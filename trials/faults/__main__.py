@@ -29,7 +29,7 @@ def main() -> int:
     # Keyframes that are put off are what is asked for here.
     logging.getLogger("holdfast").setLevel(logging.ERROR)
     report = Report("Faults")
-    with progress("faults", asked.minutes * 60) as bar:
+    with report.to_the_end(), progress("faults", asked.minutes * 60) as bar:
         trial = Trial(
             report,
             stores=asked.store or tuple(STORES),

@@ -78,6 +78,9 @@ class Trial:
         with tempfile.TemporaryDirectory() as folder:
             async with works(self.only) as found:
                 self.report.count("operations", len(found))
+                if not found:
+                    self.report.problem(f"no operation has {self.only!r} in its name")
+                    return
                 for number, store in enumerate(self.stores, start=1):
                     until = self.begun + self.seconds * number / len(self.stores)
                     await self.on(store, Path(folder), found, until)
@@ -101,4 +104,6 @@ class Trial:
             if self.bar is not None:
                 self.bar.to(time.monotonic() - self.begun)
         self.report.count(f"cases on {store}", tried)
+        if not tried:
+            self.report.problem(f"none of {len(cases)} cases was tried on {store}")
         self.report.count(f"left out on {store}, as time was up", len(cases) - tried)

@@ -29,6 +29,11 @@ class FuzzReport(Report):
         self.rows: dict[str, dict[str, int]] = {}
 
     @property
+    def tried(self) -> int:
+        """How many inputs there were."""
+        return sum(sum(counts.values()) for counts in self.rows.values())
+
+    @property
     def table(self) -> str:
         """The counts as a Markdown table."""
         lines = [
@@ -66,7 +71,7 @@ def main() -> int:
     report = FuzzReport(said.seed)
     # So many inputs are quickly tried, and need no process for each target.
     groups = [names] if said.inputs else [[name] for name in names]
-    with progress("targets", len(names)) as bar:
+    with report.to_the_end(), progress("targets", len(names)) as bar:
         for group in groups:
             run_child(report, bar, said, group)
     return report.finish()

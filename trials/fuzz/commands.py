@@ -113,7 +113,7 @@ class Commands(Target):
         code, said = self._run(call)
         if code not in (0, 1, 2):
             raise Wrong(f"{call!r:.200} ended with {code}: {said[:200]}")
-        if "Traceback" in said:
+        if "Traceback (most recent call last)" in said:
             raise Wrong(f"{call!r:.200} shows a traceback")
         names = {path.name for path in self._folder.iterdir()}
         if not names <= {FILE, "state.db", "state.db-wal", "state.db-shm"}:

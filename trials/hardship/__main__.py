@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from holdfast import HoldfastError
+from trials.ending import clean_up_on_sigterm
 from trials.hardship import Skipped, checkpoints, clocks, disks, read_only
 from trials.kills.places import places
 from trials.report import Report, progress
@@ -49,7 +49,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=TRIALS, default=list(TRIALS), metavar="NAME")
     options = parser.parse_args()
     report = Report("hardship")
-    with progress("hardships", len(options.only)) as bar:
+    clean_up_on_sigterm()
+    with report.to_the_end(), progress("hardships", len(options.only)) as bar:
         for name in options.only:
             with tempfile.TemporaryDirectory(prefix="holdfast-hardship-") as folder:
                 run(report, name, Path(folder))
@@ -65,8 +66,9 @@ def run(report: Report, name: str, folder: Path) -> None:
         print(f"SKIPPED {name}: {why}", file=sys.stderr)
         report.count(f"{name}: skipped")
         return
-    except HoldfastError as error:
-        problems = [f"{type(error).__name__}: {error}"]
+    except Exception as error:  # noqa: BLE001 - told, and the next one is tried
+        report.failed(name, error)
+        problems = []
     report.count(name)
     for problem in problems:
         report.problem(f"{name}: {problem}")

@@ -41,8 +41,24 @@ def small_disk(folder: Path, size: str = "2m") -> Iterator[Path]:
         raise Skipped(f"mounting is not permitted here: {done.stderr.strip()}")
     try:
         yield disk
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
+    except BaseException as error:
+        for why in unmount(disk):
+            error.add_note(why)
+        raise
+    left = unmount(disk)
+    if left:
+        raise OSError("; ".join(left))
+
+
+def unmount(disk: Path) -> list[str]:
+    """Take a file system away; what failed, if anything. A busy one goes once nobody uses it."""
+    failed: list[str] = []
+    for command_ in (["umount", str(disk)], ["umount", "-l", str(disk)]):
+        done = subprocess.run(command_, capture_output=True, text=True, check=False)
+        if not done.returncode:
+            break
+        failed.append(f"{' '.join(command_)}: {done.stderr.strip()}")
+    return failed
 
 
 @contextmanager

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import shutil
 import sys
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
-from holdfast import HoldfastError, open_state_store
+from holdfast import open_state_store
+from trials.ending import clean_up_on_sigterm
 from trials.kills.kinds import KINDS
 from trials.kills.places import BACKENDS, Places, places
 from trials.kills.tasks import Kind, Task, damage
@@ -34,17 +35,17 @@ def main() -> int:
     print(f"seed {options.seed}", file=sys.stderr)
     report = Report("kill -9")
     kills = {each: options.kills or (50 if each == "postgresql" else 200) for each in BACKENDS}
-    worker = Worker()
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-kills-"))
-    try:
-        with progress("kills", sum(kills[each] for each in options.backend)) as bar:
-            for backend in options.backend:
-                with places(backend, folder / backend) as there:
-                    dice = random.Random(f"{options.seed} {backend}")
-                    Trial(there, worker, report, dice).run(kills[backend], bar)
-    finally:
-        worker.close()
-        shutil.rmtree(folder)
+    clean_up_on_sigterm()
+    with (
+        report.to_the_end(),
+        tempfile.TemporaryDirectory(prefix="holdfast-kills-") as folder,
+        closing(Worker()) as worker,
+        progress("kills", sum(kills[each] for each in options.backend)) as bar,
+    ):
+        for backend in options.backend:
+            with places(backend, Path(folder) / backend) as there:
+                dice = random.Random(f"{options.seed} {backend}")
+                Trial(there, worker, report, dice).run(kills[backend], bar)
     return report.finish()
 
 
@@ -101,8 +102,9 @@ class Trial:
         """Look at what is there, and do the operation again."""
         try:
             problems = asyncio.run(kind.check(task))
-        except HoldfastError as error:
-            problems = [f"{type(error).__name__}: {error}"]
+        except Exception as error:  # noqa: BLE001 - told, and the trial goes on
+            self.report.failed(name, error)
+            return
         for problem in problems:
             self.report.problem(f"{name}: {problem}")
 

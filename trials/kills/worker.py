@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
+from trials.ending import die_with
 from trials.kills.kinds import KINDS
 from trials.kills.places import ROOT
 from trials.kills.tasks import Task
@@ -75,31 +76,41 @@ class Worker:
         return answer
 
     def close(self) -> None:
-        """End it."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(10)
-        self._process.stdout.close()
+        """End it, and the victim that it has."""
+        try:
+            self._process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
 
 
 def serve() -> None:
-    """Obey until the standard input ends."""
-    for line in sys.stdin:
-        order = json.loads(line)
-        if "start" in order:
-            answer = {"pid": fork(Task(**order["start"]))}
-        else:
-            answer = {"status": os.waitpid(order["wait"], 0)[1]}
-        print(json.dumps(answer), flush=True)
+    """Obey until the standard input ends. A victim that nobody waited for is killed then."""
+    victim = 0
+    try:
+        for line in sys.stdin:
+            order = json.loads(line)
+            if "start" in order:
+                victim = fork(Task(**order["start"]))
+                answer = {"pid": victim}
+            else:
+                answer = {"status": os.waitpid(order["wait"], 0)[1]}
+                victim = 0
+            print(json.dumps(answer), flush=True)
+    finally:
+        if victim:
+            os.kill(victim, signal.SIGKILL)
+            os.waitpid(victim, 0)
 
 
 def fork(task: Task) -> int:
     """A victim; its pid."""
+    worker = os.getpid()
     pid = os.fork()
     if pid:
         return pid
     try:
+        die_with(worker)
         KINDS[task.kind].work(task, Ledger(Path(task.ledger)))
     except BaseException:  # noqa: BLE001 - told, and the process ends
         os.write(2, f"{task.kind} {task.number}: {traceback.format_exc()}\n".encode())

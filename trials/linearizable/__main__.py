@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from trials.ending import clean_up_on_sigterm
 from trials.linearizable.checker import Link, Operation, problems_in
 from trials.linearizable.recording import START, history_of, pool
 from trials.places import BACKENDS, place
@@ -23,6 +24,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=2, help="in each process")
     parser.add_argument("--each", type=float, default=2, help="seconds on one session")
     asked = parser.parse_args()
+    clean_up_on_sigterm()
     codes = [
         tried(backend, asked.seconds, asked.each, asked.processes, asked.clients).finish()
         for backend in asked.backend
@@ -35,6 +37,7 @@ def tried(backend: str, seconds: float, each: float, processes: int, clients: in
     report = Report(f"linearizability of the head, {backend}")
     sessions = max(1, round(seconds / each))
     with (
+        report.to_the_end(),
         tempfile.TemporaryDirectory() as folder,
         place(backend, Path(folder)) as url,
         pool(processes) as workers,

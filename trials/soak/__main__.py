@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Session, open_state_store
+from trials.ending import clean_up_on_sigterm
 from trials.places import BACKENDS, place
 from trials.report import Report, progress
 from trials.soak.checking import checked
@@ -45,6 +46,7 @@ def main() -> int:
     parser.add_argument("--sessions", type=int, default=20, help="that are worked on at one time")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     asked = parser.parse_args()
+    clean_up_on_sigterm()
     codes = []
     for backend in asked.backend:
         with tempfile.TemporaryDirectory() as folder, place(backend, Path(folder)) as url:
@@ -73,31 +75,33 @@ def soaked(
 ) -> Report:
     """Everything on one store."""
     report = Report(f"soak, {name}, {processes} processes, seed {seed}")
-    asyncio.run(begin(url))
-    with ExitStack() as stack:
-        server, address = stack.enter_context(served(url, folder, report))
-        crew = {
-            f"worker {number}": stack.enter_context(
-                started(work, Job(url, str(folder), number, sessions, seed))
-            )
-            for number in range(processes)
-        }
-        crew["viewer"] = stack.enter_context(started(watch, address, seed))
-        pids = {who: process.pid or 0 for who, (process, _) in crew.items()}
-        memory = Memory({**pids, "server": server.pid})
-        with progress(name, seconds) as bar:
-            for _ in THIRDS:
-                for told in round_of([line for _, line in crew.values()], seconds / 3, memory):
-                    report.merge(told.counts, told.problems)
-                found = checked(url, folder)
-                report.merge({}, found.problems)
-                bar.step(seconds / 3)
-    report.merge(found.counts, [])
-    for who, medians in memory.medians():
-        for third, size in list(zip(THIRDS, medians, strict=True))[1:]:
-            report.count(f"MB of the {who} in the {third} third", round(size / MEGABYTE))
-    if seconds >= LONG_ENOUGH:
-        report.merge({}, list(memory.problems()))
+    with report.to_the_end():
+        asyncio.run(begin(url))
+        with ExitStack() as stack:
+            server, address = stack.enter_context(served(url, folder, report))
+            crew = {
+                f"worker {number}": stack.enter_context(
+                    started(work, Job(url, str(folder), number, sessions, seed))
+                )
+                for number in range(processes)
+            }
+            crew["viewer"] = stack.enter_context(started(watch, address, seed))
+            pids = {who: process.pid or 0 for who, (process, _) in crew.items()}
+            memory = Memory({**pids, "server": server.pid})
+            lines = {who: line for who, (_, line) in crew.items()}
+            with progress(name, seconds) as bar:
+                for _ in THIRDS:
+                    for told in round_of(lines, seconds / 3, memory):
+                        report.merge(told.counts, told.problems)
+                    found = checked(url, folder)
+                    report.merge({}, found.problems)
+                    bar.step(seconds / 3)
+        report.merge(found.counts, [])
+        for who, medians in memory.medians():
+            for third, size in list(zip(THIRDS, medians, strict=True))[1:]:
+                report.count(f"MB of the {who} in the {third} third", round(size / MEGABYTE))
+        if seconds >= LONG_ENOUGH:
+            report.merge({}, list(memory.problems()))
     return report
 
 
@@ -111,16 +115,33 @@ async def begin(url: str) -> None:
         session.status = "running"
 
 
-def round_of(lines: list[Connection], seconds: float, memory: Memory) -> Iterator[Told]:
-    """Let all work for a while; what each says that it did."""
-    for line in lines:
+def round_of(lines: dict[str, Connection], seconds: float, memory: Memory) -> Iterator[Told]:
+    """Let all work for a while; what each says that it did. Who says nothing is named last."""
+    for line in lines.values():
         line.send(seconds)
     end = time.monotonic() + seconds
     memory.watch(lambda: time.monotonic() > end)
-    for line in lines:
-        if not line.poll(SLOWEST):
-            raise TimeoutError(f"a process is not done {SLOWEST:.0f} seconds after its round")
-        yield line.recv()
+    silent = []
+    for who, line in lines.items():
+        told = answer(line, end + SLOWEST)
+        if told is None:
+            silent.append(who)
+        else:
+            yield told
+    if silent:
+        after = f"{SLOWEST:.0f} seconds after their round"
+        raise TimeoutError(f"{', '.join(silent)}: ended, or not done {after}")
+
+
+def answer(line: Connection, until: float) -> Told | None:
+    """What a process says; None if it has ended, or says nothing until then."""
+    try:
+        if line.poll(max(0.0, until - time.monotonic())):
+            told: Told = line.recv()
+            return told
+    except (EOFError, ConnectionError):
+        return None
+    return None
 
 
 @contextmanager

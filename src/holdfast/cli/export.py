@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.console import StoreOption, command, err, fail, read_tags, say, write_bytes
-from holdfast.cli.keys import signing_key
+from holdfast.cli.keys import named_file, signing_key
 from holdfast.cli.references import existing_store
 from holdfast.errors import StateStoreError
 from holdfast.sessions.manager import Redaction, SnapshotManager
@@ -51,7 +51,12 @@ async def export(
     ] = None,
     sign: Annotated[
         str | None,
-        typer.Option("--sign", metavar="KEYFILE", help="Sign it with this private key."),
+        typer.Option(
+            "--sign",
+            metavar="KEYFILE",
+            help="Sign it with this private key.",
+            callback=named_file,
+        ),
     ] = None,
     store: StoreOption = None,
 ) -> None:

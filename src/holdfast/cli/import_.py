@@ -13,6 +13,7 @@ from holdfast.cli.console import (
     FormatOption,
     StoreOption,
     command,
+    fail,
     print_json,
     say,
     typed,
@@ -25,6 +26,8 @@ from holdfast.cli.keys import (
     signers_text,
 )
 from holdfast.cli.references import check_file
+from holdfast.errors import InvalidDocumentError
+from holdfast.foreign import holdfast_document
 from holdfast.foreign.keeping import keep_snapshots
 from holdfast.foreign.registry import HOLDFAST, Result, read_source
 from holdfast.foreign.source import URL, Source, open_source
@@ -32,6 +35,8 @@ from holdfast.sessions.importing import ImportResult
 from holdfast.sessions.manager import SnapshotManager
 from holdfast.snapshots.signing import PublicKey, SignatureError, check_signature, vouched
 from holdfast.stores.opening import open_state_store
+
+ONLY = "A signature is required, and only a document of Holdfast has one"
 
 
 @command
@@ -100,22 +105,19 @@ async def import_(
 
 def read_signed(source: Source, as_: str | None, keys: list[PublicKey]) -> Result:
     """What is in a source that one of these keys has signed."""
+    # No reader of another format so much as looks at it: nobody who is trusted has made it.
     with signatures_told(source.name):
         if as_ not in (None, HOLDFAST):
-            raise unsigned(as_)
-        signers = check_signature(source.json, keys) if source.is_json else ()
-        found = read_source(source, as_)
-        if found.format != HOLDFAST:
-            raise unsigned(found.format)
+            raise SignatureError(f"it is read as {as_}, which has no signature. {ONLY}")
+        try:
+            tree = source.json
+        except InvalidDocumentError as error:
+            fail(f"{error}. {ONLY}", "holdfast state export --sign makes a document that is signed")
+        signers = check_signature(tree, keys)
+        if not holdfast_document.recognises(source):
+            raise SignatureError(f"it is JSON of something else. {ONLY}")
+        found = read_source(source, HOLDFAST)
         return replace(found, documents=[vouched(each, signers) for each in found.documents])
-
-
-def unsigned(format_: str | None) -> SignatureError:
-    """The error for a source of another format, which nobody can have signed."""
-    return SignatureError(
-        f"it is read as {format_}, which has no signature, and one is required: only a document "
-        "of Holdfast has"
-    )
 
 
 def report(result: ImportResult, store: str | None, kept: int = 0) -> None:

@@ -33,12 +33,28 @@ TRUSTED = "HOLDFAST_TRUSTED_KEYS"
 PASSPHRASE = "HOLDFAST_SIGNING_PASSPHRASE"  # noqa: S105 - the name of a variable
 SUFFIXES = (".key", ".pub")
 
+
+def named_file(text: str | None) -> str | None:
+    """A path as it was typed. An empty one, as of a variable that is not set, names no key."""
+    if text == "":
+        raise typer.BadParameter("it is empty, and names no key")
+    return text
+
+
+def named_files(texts: list[str] | None) -> list[str] | None:
+    """Paths as they were typed, none of them empty."""
+    for text in texts or ():
+        named_file(text)
+    return texts
+
+
 TrustOption = Annotated[
     list[str] | None,
     typer.Option(
         "--trust",
         metavar="FILE",
         help="Take only what this public key signed, or one of a folder's *.pub. Repeatable.",
+        callback=named_files,
     ),
 ]
 RequireOption = Annotated[
@@ -70,7 +86,7 @@ def new(
             if os.path.lexists(path):
                 fail(f"{path} is there already, and is not replaced", "choose another NAME")
         key = SigningKey.generate(private.stem)
-        secret = os.environ.get(PASSPHRASE)
+        secret = passphrase()
         write(private, key.to_pem(passphrase=secret), 0o600)
         try:
             write(public, key.public.to_pem(), 0o644)
@@ -110,11 +126,21 @@ def keys_in(file: str) -> list[PublicKey]:
 
 
 def write(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that must not be there, and that nobody else can read before it has its mode."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(data)
-        file.flush()
-        sync(file.fileno())
+    """Write a file that must not be there, and that nobody else can read before it has its mode.
+
+    What could not be written wholly does not stay: it would be in the way of the next try.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            sync(file.fileno())
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(path)  # which the system does not know of an open file
+        raise
 
 
 # --------------------------------------------------------------------------- for other commands
@@ -123,7 +149,13 @@ def write(path: Path, data: bytes, mode: int) -> None:
 def signing_key(file: str) -> SigningKey:
     """The private key of a file."""
     with keys_told():
-        return SigningKey.from_file(file, passphrase=os.environ.get(PASSPHRASE))
+        return SigningKey.from_file(file, passphrase=passphrase())
+
+
+def passphrase() -> bytes | None:
+    """What private keys are encrypted with: the bytes of the variable, which may be no text."""
+    text = os.environ.get(PASSPHRASE)
+    return None if text is None else os.fsencode(text)
 
 
 def required_keys(trust: list[str] | None, *, required: bool) -> list[PublicKey] | None:

@@ -13,6 +13,7 @@ import typer
 from holdfast.cli.console import StoreOption, err, errors_told, fail, say
 from holdfast.cli.keys import RequireOption, TrustOption, required_keys
 from holdfast.cli.references import existing_store
+from holdfast.extras import MissingExtraError, extra
 
 if TYPE_CHECKING:
     from holdfast.server import Token
@@ -56,12 +57,16 @@ def serve(
     """
     with errors_told():
         try:
-            from holdfast.server import Limits, read_tokens  # noqa: PLC0415 - an extra
-            from holdfast.server.app import checked_origins  # noqa: PLC0415 - an extra
-            from holdfast.server.serving import check_listening  # noqa: PLC0415 - an extra
-            from holdfast.server.serving import serve as run  # noqa: PLC0415 - an extra
-        except ImportError as error:
-            fail(f"the server is not installed ({error.name})", "pip install 'holdfast[server]'")
+            with extra("server"):
+                from holdfast.server import Limits, read_tokens  # noqa: PLC0415 - an extra
+                from holdfast.server.app import checked_origins  # noqa: PLC0415 - an extra
+                from holdfast.server.serving import check_listening  # noqa: PLC0415 - an extra
+                from holdfast.server.serving import serve as run  # noqa: PLC0415 - an extra
+        except MissingExtraError as error:
+            fail(
+                f"the server needs {error.name}, which is not installed",
+                "pip install 'holdfast[server]'",
+            )
         known = given_tokens(token) + (read_tokens(tokens) if tokens else [])
         keys = required_keys(trust, required=require_signature)
         with misused("--host"):

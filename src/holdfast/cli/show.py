@@ -28,7 +28,6 @@ from holdfast.cli.keys import (
 from holdfast.cli.references import check_file, is_file, load
 from holdfast.log.events import time_text
 from holdfast.snapshots import document_files
-from holdfast.snapshots.document import SIGNATURES
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.snapshots.signing import PublicKey, SignatureError, check_signature, signatures_of
@@ -81,10 +80,11 @@ def read_file(name: str, required: list[PublicKey] | None) -> tuple[SessionSnaps
 
 def told(tree: Any) -> str | None:
     """Who is said to have signed a document, and whether that is so; None where nobody is."""
-    if tree.get(SIGNATURES) is None:
-        return None
     try:
-        claimed = signers_text((each.key_id for each in signatures_of(tree)), ())
+        found = signatures_of(tree)
+        if not found:
+            return None
+        claimed = signers_text((each.key_id for each in found), ())
         keys = known_keys()
         if not keys:
             return f"{claimed}: not checked, as no key is trusted here"

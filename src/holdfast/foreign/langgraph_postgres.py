@@ -54,7 +54,9 @@ def read(source: Source) -> Any:
         raise InvalidDocumentError(f"{source.name} is no URL, as in postgresql://host/database")
     try:
         import psycopg  # noqa: PLC0415 - an extra
-    except ImportError:
+    except ModuleNotFoundError as error:
+        if error.name != "psycopg":
+            raise
         raise missing_extra(source.name, "psycopg", "postgresql") from None
     url = StoreURL(source.url)
     try:

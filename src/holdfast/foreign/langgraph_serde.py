@@ -88,7 +88,10 @@ class Serde:
             from langgraph.checkpoint.serde.jsonplus import (  # noqa: PLC0415 - an extra
                 JsonPlusSerializer,
             )
-        except ImportError:
+        except ModuleNotFoundError as error:
+            # A part of its name may be there without it, as other packages are named so too.
+            if (error.name or "").partition(".")[0] != "langgraph":
+                raise
             raise missing_extra(name, "langgraph-checkpoint", "langgraph") from None
         try:
             self._serializer = JsonPlusSerializer(

@@ -270,7 +270,9 @@ def library(module: str) -> Any:
     """A module of the libraries that redaction needs, or an error that says how to get them."""
     try:
         return importlib.import_module(module)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != module.partition(".")[0]:
+            raise
         raise StateStoreError(
             f"redaction needs {error.name}: pip install 'holdfast[redaction]', or name paths alone"
         ) from None

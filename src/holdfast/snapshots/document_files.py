@@ -22,7 +22,7 @@ from typing import IO, Any
 import msgspec
 
 from holdfast.errors import HoldfastError, InvalidDocumentError, StateStoreError, shown
-from holdfast.snapshots.document import SIGNATURES
+from holdfast.snapshots.signing import SignatureError, signatures_of
 from holdfast.stores.local import sync, sync_folder
 
 CHUNK = 1 << 20
@@ -164,7 +164,8 @@ def unpacking(source: str, file: IO[bytes]) -> Iterator[Any]:
         elif start == b"\x28\xb5\x2f\xfd":
             zstd = zstd_of(source)
             try:
-                with zstd.ZstdDecompressor(max_window_size=1 << 27).stream_reader(file) as reading:
+                decompressor = zstd.ZstdDecompressor(max_window_size=1 << 27)
+                with decompressor.stream_reader(file, closefd=False) as reading:
                     yield reading
             except zstd.ZstdError as error:
                 raise InvalidDocumentError(f"{source} is damaged or cut short: {error}") from error
@@ -198,7 +199,7 @@ def parsed(data: bytes | bytearray, source: str) -> Any:
     text = data.removeprefix(BOM) if data.startswith(BOM) else data
     try:
         tree = msgspec.json.decode(text)
-        if isinstance(tree, dict) and SIGNATURES in tree:
+        if is_signed(tree):
             check_names(text, source)
         return tree
     except RecursionError:
@@ -207,6 +208,14 @@ def parsed(data: bytes | bytearray, source: str) -> Any:
         raise InvalidDocumentError(
             f"{source} is not JSON, or is cut short: {error!s:.400}"
         ) from error
+
+
+def is_signed(tree: object) -> bool:
+    """Whether data has signatures in their form; others are refused by whoever requires one."""
+    try:
+        return bool(signatures_of(tree))
+    except SignatureError:
+        return False
 
 
 def check_names(text: bytes | bytearray, source: str) -> None:
@@ -231,7 +240,9 @@ def zstd_of(path: Path | str) -> Any:
     """The module that packs with zstd, or an error that says how to get it."""
     try:
         import zstandard  # noqa: PLC0415 - an extra
-    except ImportError:
+    except ModuleNotFoundError as error:
+        if error.name != "zstandard":
+            raise
         raise StateStoreError(
             f"{path} needs zstandard: pip install 'holdfast[compression]', or use .json.gz"
         ) from None

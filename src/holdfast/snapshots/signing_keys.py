@@ -32,9 +32,12 @@ RAW_BYTES = 32
 SPKI = bytes.fromhex("302a300506032b6570032100")
 """What stands before the 32 bytes of an Ed25519 key in DER (RFC 8410)."""
 MOST_BYTES = 1 << 20
-PEM = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
+LONGEST_PASSPHRASE = 1023
+"""In bytes: what encrypts a key takes no more."""
+EDGE = re.compile(rb"-----(BEGIN|END) ([A-Z0-9 ]+)-----")
 PUBLIC, PRIVATE, ENCRYPTED = "PUBLIC KEY", "PRIVATE KEY", "ENCRYPTED PRIVATE KEY"
 PUBLIC_SUFFIX = ".pub"
+FROM = "the command line takes it from $HOLDFAST_SIGNING_PASSPHRASE"
 
 
 class KeyFileError(HoldfastError, ValueError):
@@ -148,7 +151,13 @@ class SigningKey:
 
         how: forms.KeySerializationEncryption = forms.NoEncryption()
         if passphrase:
-            how = forms.BestAvailableEncryption(as_bytes(passphrase))
+            secret = as_bytes(passphrase)
+            if len(secret) > LONGEST_PASSPHRASE:
+                raise KeyFileError(
+                    f"the passphrase has more than {LONGEST_PASSPHRASE:,} bytes, and a key cannot "
+                    f"be encrypted with it: {FROM}"
+                )
+            how = forms.BestAvailableEncryption(secret)
         return self._key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, how)
 
     def sign(self, message: bytes) -> bytes:
@@ -161,12 +170,19 @@ def trusted_keys(*paths: str | os.PathLike[str]) -> list[PublicKey]:
     return [
         key
         for path in paths
-        for file in key_files(Path(path))
+        for file in key_files(named(path))
         for key in public_keys(read_key_file(file), str(file), file.stem)
     ]
 
 
 # -------------------------------------------------------------------------------- files of keys
+
+
+def named(path: str | os.PathLike[str]) -> Path:
+    """A path that names something. An empty one would be the current folder, and all its keys."""
+    if not os.fspath(path):
+        raise KeyFileError("the path of a key is empty, and names no file and no folder")
+    return Path(path)
 
 
 def key_files(path: Path) -> list[Path]:
@@ -185,7 +201,7 @@ def key_files(path: Path) -> list[Path]:
 def read_key_file(path: str | os.PathLike[str]) -> bytes:
     """What a file of keys has."""
     try:
-        with Path(path).open("rb") as file:
+        with named(path).open("rb") as file:
             data = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise unreadable(path, error) from error
@@ -201,13 +217,32 @@ def unreadable(path: str | os.PathLike[str], error: OSError) -> KeyFileError:
 
 def blocks(data: bytes, source: str) -> list[tuple[str, bytes]]:
     """The PEM blocks of a text, each with its label."""
-    found = [(each[1].decode(), each[0] + b"\n") for each in PEM.finditer(data)]
+    found = []
+    begin: re.Match[bytes] | None = None
+    # From edge to edge: to look for the end of each block anew would take the square of the time.
+    for edge in EDGE.finditer(data):
+        if begin is None:
+            begin = edge if edge[1] == b"BEGIN" else None
+        elif edge[1] == b"BEGIN" or edge[2] != begin[2]:
+            raise cut_short(source)
+        else:
+            found.append((edge[2].decode(), data[begin.start() : edge.end()] + b"\n"))
+            begin = None
+    if begin is not None:
+        raise cut_short(source)
     if not found:
         raise KeyFileError(
             f"{source} is no key in PEM, as `holdfast keys new` or `openssl genpkey -algorithm "
             "ed25519` writes it"
         )
     return found
+
+
+def cut_short(source: str) -> KeyFileError:
+    """The error for a block that has no end."""
+    return KeyFileError(
+        f"{source} cannot be read as a key: a block in it has no end, so it is damaged or cut short"
+    )
 
 
 def public_keys(data: bytes, source: str, name: str) -> list[PublicKey]:
@@ -242,10 +277,7 @@ def private_key(data: bytes, source: str, passphrase: str | bytes | None) -> Ed2
     if label == PUBLIC:
         raise KeyFileError(f"{source} is a public key, and signing needs the private one")
     if label == ENCRYPTED and not passphrase:
-        raise KeyFileError(
-            f"{source} is encrypted, and there is no passphrase: the command line takes it from "
-            "$HOLDFAST_SIGNING_PASSPHRASE"
-        )
+        raise KeyFileError(f"{source} is encrypted, and there is no passphrase: {FROM}")
     if label not in (PRIVATE, ENCRYPTED):
         raise wrong_kind(source, label)
     secret = as_bytes(passphrase) if label == ENCRYPTED and passphrase else None
@@ -278,4 +310,10 @@ def wrong_kind(source: str, key: object) -> KeyFileError:
 
 def as_bytes(passphrase: str | bytes) -> bytes:
     """A passphrase as the bytes that encrypt."""
-    return passphrase.encode() if isinstance(passphrase, str) else passphrase
+    if isinstance(passphrase, bytes):
+        return passphrase
+    try:
+        return passphrase.encode()
+    except UnicodeEncodeError:
+        # Python's own error shows what it stumbled on, which is part of the secret.
+        raise KeyFileError("the passphrase is no text in UTF-8: give it as bytes") from None
