@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -54,7 +55,12 @@ class Served:
         """End it, and come back when it is gone."""
         self._server.should_exit = True
         self._thread.join(timeout=20)
-        assert not self._thread.is_alive(), "the server did not end"
+        # A browser that is busy elsewhere may hold its connections for long.
+        self._server.force_exit = True
+        self._thread.join(timeout=20)
+        if self._thread.is_alive():
+            faulthandler.dump_traceback(all_threads=True)
+            raise AssertionError("the server did not end")
 
 
 @contextmanager

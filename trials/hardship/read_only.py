@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -44,16 +45,17 @@ def read_only_disk(folder: Path, backend: str) -> list[str]:
 
 def read_only_role(folder: Path, server: Any) -> list[str]:
     """A role of PostgreSQL whose transactions are read-only."""
-    url = server.url(table="looked_at")
-    before = asyncio.run(written(url))
+    # The server may be one that others use too.
+    role = table = f"reader_{secrets.token_hex(6)}"
+    before = asyncio.run(written(server.url(table=table)))
     server.execute(
-        "CREATE ROLE looker LOGIN PASSWORD 'looks'",
-        "ALTER ROLE looker SET default_transaction_read_only = on",
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON looked_at, looked_at_done TO looker",
+        f"CREATE ROLE {role} LOGIN PASSWORD 'looks'",
+        f"ALTER ROLE {role} SET default_transaction_read_only = on",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table}, {table}_done TO {role}",
     )
-    address = f"postgresql://looker:looks@127.0.0.1:{server.port}/postgres"
+    address = f"postgresql://{role}:looks@127.0.0.1:{server.port}/postgres"
     # A standby may become the primary, so a write is tried again for as long as this.
-    return problems_of_reading(f"{address}?table=looked_at&patience=0.2", before, folder)
+    return problems_of_reading(f"{address}?table={table}&patience=0.2", before, folder)
 
 
 async def written(url: str) -> Content:
