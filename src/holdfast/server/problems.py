@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 MOST_ERRORS = 20
-LONGEST = 2000
+LONGEST = 1900
 METHODS = ("GET", "POST", "DELETE")
 
 KINDS: dict[int, tuple[str, str]] = {

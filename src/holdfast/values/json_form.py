@@ -145,7 +145,7 @@ def _read_tag(tag: str, content: object, room: int) -> object:
             content = [half for item in content for half in _pair(item)]
         return build(code, [_untagged(item, room - 1) for item in content])
     if not isinstance(content, str):
-        raise InvalidDocumentError(f"a {tag} must hold a str, not {type(content).__name__}")
+        raise InvalidDocumentError(f"a {tag:.60} must hold a str, not {type(content).__name__}")
     if code > 0:
         return read_scalar(code, content)
     if tag == "$bytes":

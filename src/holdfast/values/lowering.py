@@ -255,7 +255,7 @@ def _lower_dict(value: dict[Any, Any], room: int) -> object:
 def _step(key: object) -> str:
     if isinstance(key, str):
         text = str.__str__(key)
-        return "." + text if text.isidentifier() else f"[{shown(text)}]"
+        return "." + text if len(text) <= 60 and text.isidentifier() else f"[{shown(text)}]"
     return f"[{shown(key)}]"
 
 
