@@ -26,17 +26,21 @@ SAVES_A_PRUNE = 5
 LOADED = 4
 
 
-class Commit(Kind):
+class OnSharedSession(Kind):
+    """Work on a session that some victims share, one after another."""
+
+    def task(self, number: int) -> Task:
+        """The next victim's."""
+        session = f"{self.name}-{number // SAME_SESSION}"
+        url = self.places.url("written")
+        return Task(self.name, number, self.ledger(number), "written", url, session)
+
+
+class Commit(OnSharedSession):
     """One message and one value a commit."""
 
     name = "commit"
     operations = 12
-
-    def task(self, number: int) -> Task:
-        """A session that some victims share, one after another."""
-        session = f"{self.name}-{number // SAME_SESSION}"
-        url = self.places.url("written")
-        return Task(self.name, number, self.ledger(number), "written", url, session)
 
     @staticmethod
     def work(task: Task, ledger: Ledger) -> None:
@@ -166,17 +170,11 @@ async def load_problems(store: StateStore, location: SnapshotLocation, last: int
     return problems
 
 
-class Prune(Kind):
+class Prune(OnSharedSession):
     """Some saves, and a prune that keeps the last three."""
 
     name = "prune"
     operations = 2
-
-    def task(self, number: int) -> Task:
-        """A session that some victims share, one after another."""
-        session = f"{self.name}-{number // SAME_SESSION}"
-        url = self.places.url("written")
-        return Task(self.name, number, self.ledger(number), "written", url, session)
 
     @staticmethod
     def work(task: Task, ledger: Ledger) -> None:

@@ -270,9 +270,8 @@ class Writer:
         """Refuse to go on with what was pruned or deleted since this object was there."""
         archive = SnapshotArchive(self.state_store)
         manifest = await archive.load_manifest(location=self.location)
-        floor = max(manifest.floor.seq, 0 if manifest.pruning is None else manifest.pruning.seq)
-        if self.recording.end.seq < floor:
-            problem = f"the events up to {floor} were pruned"
+        if self.recording.end.seq < manifest.last_gone:
+            problem = f"the events up to {manifest.last_gone} were pruned"
             raise self.stale(problem, ways_out=RELOAD)
         if self.is_founded and manifest.started_at != self.started_at:
             raise self.stale("it was deleted by somebody else", ways_out=RELOAD)

@@ -123,7 +123,8 @@ class SnapshotArchive:
                     info = replace(info, seq=position.seq, hash=position.hash)
                     record = Put(key, info.encoded(location), if_absent=not is_latest)
                     await self.state_store.put_many([record])
-                    is_overtaken = await self._goes(location, position.seq)
+                    known = await self.load_manifest(location=location)
+                    is_overtaken = position.seq < known.last_gone
                     if is_overtaken:
                         # Somebody who has not seen it prunes: it gets an event at the end instead.
                         if not is_latest:
@@ -139,11 +140,6 @@ class SnapshotArchive:
             f"other writers were first {ATTEMPTS} times in the session {location.session_id}: "
             "try again when fewer write to it"
         )
-
-    async def _goes(self, location: SnapshotLocation, seq: int) -> bool:
-        """Whether an event was pruned, or is about to be."""
-        known = await self.load_manifest(location=location)
-        return seq < max(known.floor.seq, 0 if known.pruning is None else known.pruning.seq)
 
     async def _is_kept(
         self, location: SnapshotLocation, snapshot_id: str, snapshot: SessionSnapshot

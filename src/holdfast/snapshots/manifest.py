@@ -31,6 +31,11 @@ class SnapshotManifest:
     """The floor to be, while snapshots are being pruned."""
     extra: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def last_gone(self) -> int:
+        """The seq of the last event that is pruned, or is about to be."""
+        return max(self.floor.seq, 0 if self.pruning is None else self.pruning.seq)
+
     def encoded(self) -> bytes:
         """The bytes that are stored."""
         content = {
