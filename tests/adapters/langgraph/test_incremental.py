@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pydantic
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
@@ -108,10 +109,8 @@ def test_messages_that_were_handed_out_can_be_changed_without_harm(saver):
         message.response_metadata["b"] = 1
 
 
-@pytest.mark.parametrize(("number", "noticed"), [(-1, True), (-7, True), (0, False)])
-def test_messages_that_change_in_place_and_are_not_returned_are_noticed_at_the_end(
-    saver, number, noticed
-):
+@pytest.mark.parametrize("number", [-1, -7, 0])
+def test_messages_that_change_in_place_and_are_not_returned_are_noticed(saver, number):
     def edit(state):
         state["messages"][number].content = "changed"
         return {}
@@ -127,5 +126,59 @@ def test_messages_that_change_in_place_and_are_not_returned_are_noticed_at_the_e
         graph.invoke({"messages": []}, at(), durability="sync")
         messages = graph.get_state(at()).values["messages"]
         kept[each] = [message.content for message in messages].count("changed")
-    # Savers that write all of it every time notice all of it.
-    assert list(kept.values()) == [int(noticed), 1]
+    assert list(kept.values()) == [1, 1]
+
+
+def change_content(message):
+    message.content += "!"
+
+
+def change_deep(message):
+    message.additional_kwargs["a"]["b"].append(3)
+
+
+def change_beside(message):
+    message.unheard_of = "here"
+
+
+@pytest.mark.parametrize("change", [change_content, change_deep, change_beside])
+@pytest.mark.parametrize("channel", ["messages", "items"])
+def test_what_changed_in_place_is_kept_though_nobody_told_of_the_writes_yet(saver, channel, change):
+    puts = Puts(saver)
+    items = [
+        HumanMessage("m", id=str(number), additional_kwargs={"a": {"b": [1, 2]}})
+        for number in range(40)
+    ]
+    puts.put(**{channel: items})
+    puts.put(**{channel: items})
+    change(items[3])
+    # As when LangGraph's threads come the other way round: the checkpoint, then what led to it.
+    before = puts.config
+    changed = [int(key) for space, key in puts.put(**{channel: items}) if space != "langgraph"]
+    saver.put_writes(before, [(channel, [items[3]])], "task")
+    assert changed == [3]
+    kept = HoldfastSaver(saver.state_store).get_tuple(at()).checkpoint["channel_values"]
+    assert kept[channel] == items
+
+
+def test_equal_numbers_of_another_type_are_kept(saver):
+    puts = Puts(saver)
+    numbers = list(range(20))
+    puts.put(items=numbers)
+    numbers[1], numbers[2], numbers[3] = True, 2.0, 3
+    changed = [int(key) for space, key in puts.put(items=numbers) if space != "langgraph"]
+    assert changed == [1, 2]
+    kept = saver.get_tuple(at()).checkpoint["channel_values"]["items"]
+    assert [type(each) for each in kept[:4]] == [int, bool, float, int]
+
+
+def test_things_of_any_other_kind_are_looked_at_every_time(saver):
+    class Doc(pydantic.BaseModel):
+        text: str
+
+    puts = Puts(saver)
+    puts.saver = saver = HoldfastSaver(saver.state_store, allowed_types=[(__name__, "Doc")])
+    docs = [Doc(text="a") for _ in range(20)]
+    puts.put(items=docs)
+    docs[5].text = "b"
+    assert len([key for space, key in puts.put(items=docs) if space != "langgraph"]) == 1

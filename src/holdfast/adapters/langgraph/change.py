@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import is_
 from typing import Any
 
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 
 from holdfast.adapters.langgraph.codec import Codec
+from holdfast.adapters.langgraph.copies import Copies
 from holdfast.adapters.langgraph.deltas import (
     SEEDS,
     Base,
@@ -36,19 +36,17 @@ from holdfast.values.binary import encode
 
 MANY = 16
 """So many items make a list one that is kept item by item."""
-LOOKED_AT_AGAIN = 8
-"""So many of the last items are compared by what they hold, as somebody may have changed them."""
 
 
 class Change:
     """What a checkpoint changes in the state of its session."""
 
-    def __init__(self, codec: Codec, ns: str, store: Store, seen: Mapping[str, list[Any]]) -> None:
+    def __init__(self, codec: Codec, ns: str, store: Store, kept: Mapping[str, Copies]) -> None:
         self._codec = codec
         self._ns = ns
         self._store = store
-        self._before = seen
-        self.seen: dict[str, list[Any]] = {}
+        self._before = kept
+        self.kept: dict[str, Copies] = {}
         self._set: dict[tuple[str, str], Any] = {}
         self._delete: set[tuple[str, str]] = set()
 
@@ -175,22 +173,16 @@ class Change:
 
     def _items(self, name: str, items: list[Any], written: set[int]) -> None:
         space = items_space(self._ns, name)
-        first = self._first_that_may_differ(self._before.get(space, []), items, written)
-        for number in range(first, len(items)):
+        before = self._before.get(space) or Copies()
+        differing = before.differing(items, written)
+        self.kept[space] = before.following(items, differing)
+        for number in differing:
             data = self._codec.encoded(items[number], f"the channel {name!r}, item {number},")
             self._put_new(space, message_key(number), data)
         number = len(items)
         while self._store.contains(space, message_key(number)):
             self.delete(space, message_key(number))
             number += 1
-        self.seen[space] = list(items)
-
-    @staticmethod
-    def _first_that_may_differ(seen: list[Any], items: list[Any], written: set[int]) -> int:
-        """Where to begin to compare by what items hold; before that they are the very same."""
-        surely = max(0, min(len(seen), len(items)) - LOOKED_AT_AGAIN)
-        same = all(map(is_, seen[:surely], items)) and written.isdisjoint(map(id, items[:surely]))
-        return surely if same else 0
 
     def _drop(self, before: Mapping[str, Any] | None, values: set[str], lists: set[str]) -> None:
         """Take away the channels that the checkpoint has no value of."""
@@ -204,7 +196,7 @@ class Change:
                 space = items_space(self._ns, name)
                 for key in self._store.keys(space):
                     self.delete(space, key)
-                self.seen[space] = []
+                self.kept[space] = Copies()
 
 
 SPLIT = frozenset(("id", "channel_values", "channel_versions"))

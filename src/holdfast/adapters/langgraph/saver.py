@@ -154,11 +154,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
                 found = await history.current(thread, ns)
             if found is None:
                 return None
-            here = not get_checkpoint_id(config)
-            row = history.tuple_of(self._codec, thread, found)
-            if here:
-                thread.given_out(ns, row.checkpoint["channel_values"])
-            return row
+            return history.tuple_of(self._codec, thread, found)
 
     async def alist(
         self,

@@ -15,15 +15,15 @@ from typing import Any, TypeAlias
 
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 
-from holdfast.adapters.langgraph.change import Change, is_list, parts
+from holdfast.adapters.langgraph.change import Change, parts
 from holdfast.adapters.langgraph.codec import Codec
+from holdfast.adapters.langgraph.copies import Copies
 from holdfast.adapters.langgraph.deltas import Base
 from holdfast.adapters.langgraph.entry import entry_of
 from holdfast.adapters.langgraph.names import (
     DELETED,
     LATE,
     STATUSES,
-    items_space,
     snapshot_id,
     writes_space,
 )
@@ -96,8 +96,8 @@ class Thread:
         self.location = location
         self.lock = asyncio.Lock()
         self._writer: Writer | None = None
-        self._seen: dict[str, list[Any]] = {}
-        """The very objects that lists had when they were kept, by which they are known again."""
+        self._copies: dict[str, Copies] = {}
+        """What the lists of the current checkpoints held when they were kept."""
         self._touched: list[Any] = []
         self._late: dict[int, list[Write]] = {}
         """Writes by the events that have them, which this object wrote or read."""
@@ -112,7 +112,7 @@ class Thread:
         if writer is None or not await self._is_current(writer):
             writer = await Writer.open(self.state_store, self.location)
             self._writer = writer
-            self._seen.clear()
+            self._copies.clear()
         return writer
 
     async def _is_current(self, writer: Writer) -> bool:
@@ -126,12 +126,6 @@ class Thread:
             return False
         # What was deleted and begun again may be as long; its hash is another.
         return not segments or log.end.hash.encode() in found[last].value
-
-    def given_out(self, ns: str, values: Mapping[str, Any]) -> None:
-        """Know again, when they come back, the items of the current checkpoint that a graph got."""
-        for name, value in values.items():
-            if is_list(name, value):
-                self._seen[items_space(ns, name)] = list(value)
 
     async def state(self) -> Snapshot:
         """The state of the session now."""
@@ -152,14 +146,14 @@ class Thread:
         """Keep a checkpoint; ``base`` is its parent, where the thread stands at another one."""
 
         async def record(writer: Writer) -> Kept:
-            change = Change(codec, ns, writer.recording.store, self._seen)
-            change.checkpoint(checkpoint, parent, metadata, versions, self._touched, base)
+            touched, self._touched = self._touched, []
+            change = Change(codec, ns, writer.recording.store, self._copies)
+            change.checkpoint(checkpoint, parent, metadata, versions, touched, base)
             await self._adopt_late(writer, ns, checkpoint["id"], change)
             step = metadata.get("step")
             data = {"checkpoint_id": checkpoint["id"], "ns": ns, "parent": parent, "step": step}
             writer.recording.record(PUT, data, change.changes())
-            self._seen.update(change.seen)
-            self._touched.clear()
+            self._copies.update(change.kept)
             return self._kept(writer, checkpoint["id"], ns, parent, metadata)
 
         await self._written(record)
@@ -286,7 +280,7 @@ class Thread:
         self._waiting.append(act)
         await self._write_all()
         await act.done
-        self._seen.clear()
+        self._copies.clear()
         for _, id_ in ids:
             await self.state_store.delete(self.location.snapshot(snapshot_id(id_)))
 
@@ -359,7 +353,7 @@ class Thread:
         """Look anew next time."""
         self._writer = None
         self._late.clear()
-        self._seen.clear()
+        self._copies.clear()
 
     async def delete_all(self) -> None:
         """Remove the thread."""
