@@ -182,3 +182,19 @@ def test_things_of_any_other_kind_are_looked_at_every_time(saver):
     puts.put(items=docs)
     docs[5].text = "b"
     assert len([key for space, key in puts.put(items=docs) if space != "langgraph"]) == 1
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_a_task_wrote_is_kept_as_it_was_then(saver, late):
+    puts = Puts(saver)
+    puts.put(log=["a"])
+    before = puts.config
+    if late:
+        puts.put(log=["b"])
+    wrote = {"role": "user", "content": ["as written"]}
+    saver.put_writes(before, [("log", wrote)], "task")
+    wrote["content"].append("later")
+    for _ in range(2):
+        ((_, _, value),) = saver.get_tuple(before).pending_writes
+        assert value == {"role": "user", "content": ["as written"]}
+        value["content"].append("by whoever read it")

@@ -41,10 +41,12 @@ from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Put
+from holdfast.values.binary import decode, encode
 
 PUT = "langgraph.checkpoint"
 WROTE = "langgraph.writes"
 TAKEN = "langgraph.deleted"
+NOTHING = encode([])
 ATTEMPTS = 16
 LINGERS = 0.002
 """Seconds for which what a task wrote waits for the checkpoint that mostly follows it at once."""
@@ -99,8 +101,8 @@ class Thread:
         self._copies: dict[str, Copies] = {}
         """What the lists of the current checkpoints held when they were kept."""
         self._touched: list[Any] = []
-        self._late: dict[int, list[Write]] = {}
-        """Writes by the events that have them, which this object wrote or read."""
+        self._late: dict[int, bytes] = {}
+        """Writes by the events that have them, encoded, which this object wrote or read."""
         self._ledger = CallLedger()
         self._waiting: list[Act] = []
 
@@ -180,8 +182,8 @@ class Thread:
             async for event in writer.timeline.events(seq, seq):
                 data = event.data
                 if event.type == WROTE and f"{data['ns']}|{data['checkpoint_id']}" == key:
-                    self._late[seq] = [write_of(each) for each in data.get("writes", ())]
-        return self._late.get(seq, [])
+                    self._late[seq] = encode(data.get("writes", []))
+        return [write_of(each) for each in decode(self._late.get(seq, NOTHING))]
 
     def _kept(
         self,
@@ -214,20 +216,21 @@ class Thread:
 
     async def put_writes(self, codec: Codec, ns: str, id_: str, writes: Sequence[Write]) -> None:
         """Keep what a task wrote after a checkpoint."""
-        kept = [
-            replace(each, value=codec.encoded(each.value, f"a write to {each.channel!r}"))
-            for each in writes
-        ]
+        kept = []
+        for each in writes:
+            data = codec.encoded(each.value, f"a write to {each.channel!r}")
+            # A copy, as it is written later, and those who made it may go on with it.
+            kept.append(replace(each, value=decode(encode(data))))
         for each in writes:
             self._touched += each.value if type(each.value) is list else [each.value]
         names = [each.channel for each in writes]
-        data = {"checkpoint_id": id_, "ns": ns, "task_id": kept[0].task_id, "channels": names}
+        about = {"checkpoint_id": id_, "ns": ns, "task_id": kept[0].task_id, "channels": names}
 
         async def record(writer: Writer) -> None:
             store = writer.recording.store
             current = entry_of(store, ns)
             if current is None or current["id"] != id_:
-                self._record_late(writer, data, kept)
+                self._record_late(writer, about, kept)
                 return
             space = writes_space(ns)
             new = [each for each in kept if each.index < 0 or not store.contains(space, each.key)]
@@ -239,7 +242,7 @@ class Thread:
             if status is not None and not ns:
                 changes["set"].append((SESSION, STATUS, status))
             if new:
-                writer.recording.record(WROTE, data, changes)
+                writer.recording.record(WROTE, about, changes)
 
         await self._written(record, lingers=LINGERS)
 
@@ -255,7 +258,7 @@ class Thread:
         event = {**data, "writes": [each.data() for each in kept]}
         changes: Changes = {"set": [(LATE, key, [*known, seq])], "delete": []}
         recording.record(WROTE, event, changes)
-        self._late[seq] = kept
+        self._late[seq] = encode(event["writes"])
 
     async def delete(
         self, ids: Sequence[tuple[str, str]], heads: Mapping[str, Snapshot | None]
