@@ -1,6 +1,10 @@
 # Everything sets itself up: a virtual environment in .venv, then the package, compiled where a C
 # compiler is at hand. PYTHON=python3.12 make test takes another interpreter.
 
+# Bytecode is kept, whatever the shell says: hundreds of processes are started, and each would compile
+# all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
