@@ -55,9 +55,6 @@ class Served:
         """End it, and come back when it is gone."""
         self._server.should_exit = True
         self._thread.join(timeout=20)
-        # A browser that is busy elsewhere may hold its connections for long.
-        self._server.force_exit = True
-        self._thread.join(timeout=20)
         if self._thread.is_alive():
             faulthandler.dump_traceback(all_threads=True)
             raise AssertionError("the server did not end")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import random
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -42,8 +41,6 @@ from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Put
 
 REMEMBERED = 8
-IDLE = 3600.0
-"""Seconds after which the end of a log is looked for anew: see `pruning`."""
 ATTEMPTS = 16
 
 
@@ -54,7 +51,6 @@ class Head:
     timeline: Timeline
     state: Snapshot
     started_at: dt.datetime | None
-    seen_at: float
 
 
 class SnapshotArchive:
@@ -170,7 +166,7 @@ class SnapshotArchive:
             known = await self.settle(location)
             timeline = Timeline(self.state_store, place)
             opened = await timeline.open()
-            head = Head(timeline, opened.store.snapshot(), known.started_at, time.time())
+            head = Head(timeline, opened.store.snapshot(), known.started_at)
             self._heads[place] = head
             while len(self._heads) > REMEMBERED:
                 self._heads.popitem(last=False)
@@ -178,11 +174,13 @@ class SnapshotArchive:
         return head
 
     async def _is_current(self, location: SnapshotLocation, head: Head) -> bool:
-        """Whether the session is still that one, and its log still has what is remembered."""
+        """Whether the session is still that one, and its log still has what is remembered.
+
+        What is after the floor was not pruned: whoever wrote there is met when this writes.
+        """
         known = await self.load_manifest(location=location)
         is_same_session = known.started_at == head.started_at
-        is_fresh = 0 <= time.time() - head.seen_at < IDLE
-        return is_fresh and is_same_session and known.floor.seq <= head.timeline.log.end.seq
+        return is_same_session and known.floor.seq <= head.timeline.log.end.seq
 
     async def _placed(
         self, location: SnapshotLocation, snapshot: SessionSnapshot, head: Head
@@ -220,7 +218,7 @@ class SnapshotArchive:
         info = replace(info, seq=sealed.end.seq, hash=sealed.end.hash)
         more.append(Put(key, info.encoded(location), if_absent=key != location.latest))
         await timeline.commit(sealed, more)
-        head.state, head.seen_at = state, time.time()
+        head.state = state
         await timeline.keep_keyframes(state)
 
     # ----------------------------------------------------------------------------------- loading
