@@ -15,7 +15,7 @@ from holdfast.testing.state_machine import compare_with_memory
 class SharingSuite:
     """Writers that meet, stores that share a place, event loops that follow each other."""
 
-    increments = 50
+    increments = 20
     """How often each of 16 writers adds one to the same number."""
 
     examples = 15

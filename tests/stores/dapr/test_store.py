@@ -30,7 +30,8 @@ from holdfast.testing.state_store_suite import content, listed  # noqa: E402
 
 
 class TestWithTransactions(StateStoreSuite):
-    examples = 8
+    examples = 5
+    increments = 8
 
     @pytest.fixture
     def new_store(self, open_store):
@@ -41,6 +42,7 @@ class TestWithClaims(StateStoreSuite):
     """A component whose transactions cannot be taken back."""
 
     examples = 5
+    increments = 8
     many = 300
 
     @pytest.fixture

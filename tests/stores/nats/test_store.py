@@ -17,6 +17,9 @@ from loops import in_loop
 
 
 class TestNats(StateStoreSuite):
+    increments = 10
+    examples = 8
+
     @pytest.fixture
     def new_store(self, nats_server, bucket):
         return lambda: holdfast.open_state_store(nats_server.url(bucket))

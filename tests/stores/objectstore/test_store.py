@@ -22,6 +22,9 @@ async def listed(store, *args, **options):
 
 
 class TestObjectStateStore(StateStoreSuite):
+    increments = 8
+    examples = 8
+
     @pytest.fixture
     def new_store(self, s3_server, prefix):
         return lambda: open_state_store(s3_server.url(prefix))

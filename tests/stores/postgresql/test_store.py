@@ -18,6 +18,9 @@ from holdfast.testing.state_store_suite import listed
 
 
 class TestPostgres(StateStoreSuite):
+    increments = 10
+    examples = 8
+
     @pytest.fixture
     def new_store(self, postgres, table):
         return lambda: open_state_store(postgres.url(table=table))
