@@ -118,7 +118,7 @@ class TestLostAnswers:
         asyncio.run(use())
 
     def test_an_attempt_that_comes_late_is_not_done_beside_the_next(self, postgres, proxy, table):
-        async def write(kind, name):
+        async def write(kind, name, ready):
             url = through(proxy, postgres, table=name, timeout=0.7, application_name=name)
             async with open_state_store(url) as store:
                 # A machine that is busy may need longer for the first connection and the table.
@@ -126,6 +126,8 @@ class TestLostAnswers:
                     with suppress(StateStoreError):
                         etag = await store.put("a", b"1")
                         break
+                # What one gives up before that is not to lose what another is to lose.
+                await ready.wait()
                 attempt = {
                     "put": lambda: store.put("a", b"2"),
                     "put if_match": lambda: store.put("a", b"2", if_match=etag),
@@ -151,8 +153,9 @@ class TestLostAnswers:
                 "put_many": ["UPDATE", "INSERT"],
                 "delete": ["DELETE"],
             }
+            ready = asyncio.Barrier(len(written))
             found = await asyncio.gather(
-                *(write(kind, f"{table}_{number}") for number, kind in enumerate(written))
+                *(write(kind, f"{table}_{number}", ready) for number, kind in enumerate(written))
             )
             assert found == list(written.values())
             assert proxy.lost == 4
