@@ -218,6 +218,21 @@ async def test_two_who_removed_the_same_message_agree():
     assert one.message_count == 1
 
 
+@in_loop
+async def test_messages_that_were_taken_back_and_brought_back_move_behind_the_others():
+    one = await opened(MemoryStateStore())
+    await said(one, "begun")
+    other = await reopened(one)
+    await said(other, "x")
+    one.add_message("user", "x")
+    mark = one.snapshot()
+    one.pop_message()
+    one.add_message("user", "another at its place")
+    one.rollback(mark)
+    await one.commit(on_conflict="rebase")
+    assert contents(await reopened(one)) == contents(one) == ["begun", "x", "x"]
+
+
 # ------------------------------------------------------------------------------- beginnings
 
 

@@ -67,13 +67,15 @@ def rebased(ours: Recording, theirs: Recording, their_changes: Iterable[Changes]
 
 def brings_back(ours: Recording, first: int) -> bool:
     """Whether an event sets messages behind the committed ones that it did not append."""
-    appended: dict[str, object] = {}
+    # A number is given anew when its message was taken back, and a rollback brings any of them.
+    appended: dict[str, list[object]] = {}
     for event in ours.pending:
         messages = {key: value for space, key, value in event.changes["set"] if space == MESSAGES}
         if event.type == APPENDED:
-            appended |= messages
+            for key, value in messages.items():
+                appended.setdefault(key, []).append(value)
         elif any(
-            is_behind(MESSAGES, key, first) and (key not in appended or appended[key] != value)
+            is_behind(MESSAGES, key, first) and value not in appended.get(key, ())
             for key, value in messages.items()
         ):
             return True
