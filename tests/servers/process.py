@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import functools
 import importlib
 import os
 import random
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -30,12 +33,35 @@ def needs(*modules: str) -> None:
 
 
 def free_port(also: int = 0) -> int:
-    """A port of this machine that nobody listens on; with ``also``, neither on port + also."""
+    """A port of this machine that nobody listens on; with ``also``, neither on port + also.
+
+    It is this process's for as long as that lives: no other that asks here gets it, though nobody
+    may listen on it yet.
+    """
     while True:
-        # Below the range from which the kernel lends ports to clients.
-        port = random.randrange(12_000, 22_000)
-        if is_free(port) and (not also or is_free(port + also)):
+        # Below the range from which the kernel lends ports to clients. Tests may seed `random`.
+        port = random.SystemRandom().randrange(12_000, 22_000)
+        if is_free(port) and (not also or is_free(port + also)) and is_ours(port):
             return port
+
+
+@functools.cache
+def taken() -> tuple[int, set[int]]:
+    """A file in whose bytes processes lock their ports until they end, and those of this one."""
+    name = Path(tempfile.gettempdir(), f"holdfast-ports-of-{os.getuid()}")
+    return os.open(name, os.O_RDWR | os.O_CREAT, 0o600), set()
+
+
+def is_ours(port: int) -> bool:
+    """Whether a port could be taken, that neither this process nor another has."""
+    file, ours = taken()
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    is_new = port not in ours
+    ours.add(port)
+    return is_new
 
 
 def is_free(port: int) -> bool:
