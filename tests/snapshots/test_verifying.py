@@ -85,9 +85,9 @@ ENTRIES = {
     "a segment": (lambda snapshots: log(7), {5, 6}),
     "the last segment before a keyframe": (lambda snapshots: log(9), set()),
     "the last segment": (lambda snapshots: log(13), set()),
-    "a keyframe": (lambda snapshots: frame(5), set(range(3, 12))),
-    "a keyframe on it": (lambda snapshots: frame(9), set(range(7, 12))),
-    "the last keyframe": (lambda snapshots: frame(13), {11}),
+    "a keyframe": (lambda snapshots: frame(5), set()),
+    "a keyframe on it": (lambda snapshots: frame(9), set()),
+    "the last keyframe": (lambda snapshots: frame(13), set()),
     "a record": (lambda snapshots: record(snapshots, 6), {6}),
     "the newest record": (lambda snapshots: record(snapshots, 11), {11}),
     "the latest": (lambda snapshots: HERE.latest, set()),
@@ -150,7 +150,7 @@ async def test_a_keyframe_that_others_build_on_is_missed_by_them(often):
     found = {each.key: each.problem for each in (await verify(store)).damage}
     assert found.keys() == {frame(9), frame(13)}
     assert found[frame(9)] == "the keyframe 5 that it builds on is not there"
-    await check_rest(store, snapshots, {frame(5)}, set(range(7, 12)))
+    await check_loads(store, snapshots)
 
 
 @in_loop

@@ -46,6 +46,10 @@ MALFORMED = (
 )
 
 
+class KeyframeError(IntegrityError):
+    """A keyframe is damaged or missing. Another one, or none, may do as well."""
+
+
 class KeyframeForm(msgspec.Struct):
     """A keyframe as it is stored, unpacked."""
 
@@ -123,9 +127,9 @@ def most_of(data: bytes) -> int:
     return max(SURELY_FINE, HIGHEST_RATIO * len(data))
 
 
-def damaged(key: str, problem: str) -> IntegrityError:
+def damaged(key: str, problem: str) -> KeyframeError:
     """The error for a keyframe that is not as it was written."""
-    return IntegrityError(
+    return KeyframeError(
         f"the keyframe {key} is damaged: {problem:.400}. The log gives the same state: delete the "
         "keyframe, or restore it from a backup"
     )

@@ -14,6 +14,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError, StateStoreError
 from holdfast.log import keyframes
@@ -84,22 +85,38 @@ class Timeline:
         ``NotFoundError`` where the events that lead there were pruned.
         """
         try:
-            return await self._load(last, near)
+            return await self._load_from(await self._keyframe_before(last, near), last)
         except (NotFoundError, IntegrityError):
             # Who prunes meanwhile takes away what a load has begun with, and leaves another.
             return await self._load_again(last)
 
     async def _load_again(self, last: int | None) -> Loaded:
-        try:
-            return await self._load(last, 0)
-        except IntegrityError:
-            floor = await self._floor()
-            if last is not None and last < floor:
-                raise NotFoundError(
-                    f"the events up to {floor} in {self.place} were pruned: ask for later ones, or "
-                    "for the state at a snapshot that was kept"
-                ) from None
-            raise
+        """The same, from the last keyframe that is whole: the log leads from any to one state."""
+        problem: IntegrityError | NotFoundError | None = None
+        for seq in reversed([0, *await self.keyframe_seqs(last=last)]):
+            try:
+                loaded = await self._load_from(seq, last)
+            except keyframes.KeyframeError as error:
+                problem = problem or error
+            except (IntegrityError, NotFoundError) as error:
+                problem = problem or error
+                break
+            else:
+                if problem is not None:
+                    logger.warning("a keyframe was passed over: %s", problem)
+                return loaded
+        if not isinstance(problem, NotFoundError):
+            await self._check_pruned(last)
+        raise cast("Exception", problem)
+
+    async def _check_pruned(self, last: int | None) -> None:
+        """``NotFoundError`` where what leads to an event was pruned."""
+        floor = await self._floor()
+        if last is not None and last < floor:
+            raise NotFoundError(
+                f"the events up to {floor} in {self.place} were pruned: ask for later ones, or "
+                "for the state at a snapshot that was kept"
+            ) from None
 
     async def _floor(self) -> int:
         """After which event the log begins, if a keyframe has the state there; 0 otherwise."""
@@ -110,8 +127,8 @@ class Timeline:
         seqs = await self.keyframe_seqs()
         return seqs[-1] if seqs else 0
 
-    async def _load(self, last: int | None, near: int) -> Loaded:
-        seq = await self._keyframe_before(last, near)
+    async def _load_from(self, seq: int, last: int | None) -> Loaded:
+        """The state after an event, by way of a certain keyframe, or of none for 0."""
         log = EventLog(self.state_store, self.place)
         # The segments are fetched while the keyframe is unpacked.
         fetching = asyncio.ensure_future(log.page(seq, last))
@@ -152,12 +169,18 @@ class Timeline:
                     raise
 
     async def _before(self, first: int) -> Position:
-        """The last keyframe before an event: reading may begin there."""
-        seq = await self._keyframe_before(first - 1) if first > 1 else 0
-        if seq == 0:
-            return Position()
-        frame = await self.keyframe(seq)
-        return Position(frame.seq, frame.hash)
+        """The last keyframe before an event that is whole: reading may begin there."""
+        problem: keyframes.KeyframeError | None = None
+        for seq in reversed(await self.keyframe_seqs(last=first - 1) if first > 1 else []):
+            try:
+                frame = await self.keyframe(seq)
+            except keyframes.KeyframeError as error:
+                problem = problem or error
+            else:
+                return Position(frame.seq, frame.hash)
+        if problem is not None and await self._floor():
+            raise problem
+        return Position()
 
     async def head(self) -> tuple[str, int]:
         """What changes with every commit: the key of the last segment, and what is before it.
@@ -290,7 +313,7 @@ class Timeline:
         found = await self.state_store.get_many(keys)
         for key in keys:
             if key not in found:
-                raise IntegrityError(
+                raise keyframes.KeyframeError(
                     f"the keyframe {key} is missing: restore it from a backup or a document"
                 )
         frames = [await asyncio.to_thread(keyframes.decoded, key, found[key].value) for key in keys]
