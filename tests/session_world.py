@@ -148,7 +148,8 @@ class World(RuleBasedStateMachine):
     def let_time_pass(self) -> None:
         """Nobody has written for days."""
         for writer in self.writers:
-            writer.session._writer.touched = 0.0
+            its = writer.session._writer
+            its.wrote.wall = its.looked.wall = 0.0
 
     def end(self, process: Process) -> None:
         """A process ends, and all its objects with it."""

@@ -156,3 +156,28 @@ def test_an_agent_that_two_threads_ask_for_joins_once(restless, store):
 
     in_threads(4, join)
     assert types(crew.events).count("agent.joined") == 100
+
+
+def test_unfinished_calls_are_counted_right_while_another_thread_saves(store):
+    session = twin(store)
+    ended = threading.Event()
+
+    def look(number):
+        if number:
+            while not ended.is_set():
+                assert len(session.unfinished) <= 1
+            return
+        for turn in range(150):
+            call = {"id": f"call {turn}", "type": "function", "function": {"name": "f"}}
+            session.add_message("assistant", "", tool_calls=[call])
+            session.add_message("tool", "done", tool_call_id=f"call {turn}")
+            session.save()
+        ended.set()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        in_threads(2, look)
+    finally:
+        sys.setswitchinterval(interval)
+    assert session.unfinished == []

@@ -8,8 +8,16 @@ import datetime as dt
 import pytest
 
 from faults import Fault, FaultyStateStore
-from holdfast import ConflictError, RetentionPolicy, StateStoreError, open_state_store
+from holdfast import (
+    ConflictError,
+    RetentionPolicy,
+    SnapshotArchive,
+    StateStoreError,
+    open_state_store,
+)
 from holdfast.sessions import writing
+from holdfast.sessions.copying import copy_sessions
+from holdfast.snapshots.layout import deleted_key
 from holdfast.stores.memory import MemoryStateStore
 from loops import in_loop
 from sessions.conversations import Counted, contents, opened, reopened, said, types
@@ -158,10 +166,16 @@ async def test_who_was_idle_looks_where_the_log_ends_before_writing(monkeypatch)
     store.forget()
     await said(session, "b")
     assert store.calls == ["put_many"]
-    monkeypatch.setattr(writing, "IDLE", 0.0)
+    idle(monkeypatch)
     store.forget()
     await said(session, "c")
-    assert store.calls == ["get", "list", "put_many"]
+    assert store.calls == ["get_many", "list", "put_many"]
+
+
+def idle(monkeypatch):
+    """Whoever writes did not write for long."""
+    monkeypatch.setattr(writing, "IDLE", 0.0)
+    monkeypatch.setattr(writing, "LOOK_AFTER", 0.0)
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
@@ -171,7 +185,7 @@ async def test_who_was_idle_writes_nothing_where_even_the_traces_are_gone(goes_o
     other = await pruned(session, days=2)
     if goes_on:
         await said(other, "goes on")
-    monkeypatch.setattr(writing, "IDLE", 0.0)
+    idle(monkeypatch)
     session.add_message("user", "mine")
     there = dict(session.state_store._entries)
     with pytest.raises(ConflictError):
@@ -179,12 +193,13 @@ async def test_who_was_idle_writes_nothing_where_even_the_traces_are_gone(goes_o
     assert session.state_store._entries == there
 
 
-@pytest.mark.parametrize("clock", ["touched", "steady"])
+@pytest.mark.parametrize("clock", ["wall", "steady"])
 @in_loop
 async def test_who_was_idle_for_seconds_writes_nothing_where_a_wrong_clock_took_the_traces(clock):
     session = await said(await opened(MemoryStateStore()), "a")
     await pruned(session, days=2)
-    setattr(session._writer, clock, getattr(session._writer, clock) - writing.LOOK_AFTER)
+    looked = session._writer.looked
+    setattr(looked, clock, getattr(looked, clock) - writing.LOOK_AFTER)
     session.add_message("user", "mine")
     there = dict(session.state_store._entries)
     with pytest.raises(ConflictError, match="were pruned"):
@@ -195,11 +210,98 @@ async def test_who_was_idle_for_seconds_writes_nothing_where_a_wrong_clock_took_
 @in_loop
 async def test_who_was_idle_and_began_a_session_that_is_there_meanwhile_meets_it(monkeypatch):
     store = MemoryStateStore()
-    idle = await opened(store)
+    session = await opened(store)
     await said(await opened(store), "theirs")
-    monkeypatch.setattr(writing, "IDLE", 0.0)
-    idle.add_message("user", "mine")
+    idle(monkeypatch)
+    session.add_message("user", "mine")
     with pytest.raises(ConflictError):
-        await idle.commit()
-    await idle.commit(on_conflict="rebase")
+        await session.commit()
+    await session.commit(on_conflict="rebase")
     assert contents(await opened(store)) == ["theirs", "mine"]
+
+
+# ------------------------------------------------------------------- deleted under a busy writer
+
+
+def late(session):
+    """Let it be time for a session to look."""
+    session._writer.looked.steady -= writing.LOOK_AFTER
+
+
+@pytest.mark.parametrize("begun_again", [False, True])
+@in_loop
+async def test_a_busy_writer_notices_in_time_that_its_session_was_deleted(begun_again):
+    store = MemoryStateStore()
+    session = await said(await opened(store), "a", "b", "c")
+    await SnapshotArchive(store).delete_session(session_id="ses")
+    if begun_again:
+        await said(await opened(store), "anew")
+    late(session)
+    there = dict(store._entries)
+    session.add_message("user", "d")
+    with pytest.raises(ConflictError, match="deleted by somebody else"):
+        await session.commit(on_conflict="rebase")
+    assert store._entries == there
+    await session.reload()
+    assert contents(session) == (["anew"] if begun_again else [])
+
+
+@pytest.mark.parametrize("begun_again", [False, True])
+@in_loop
+async def test_what_was_committed_before_the_writer_noticed_harms_nobody(begun_again):
+    store = MemoryStateStore()
+    session = await said(await opened(store), "a", "b", "c")
+    await SnapshotArchive(store).delete_session(session_id="ses")
+    if begun_again:
+        await said(await opened(store), "anew")
+    await said(session, "d", "e")
+    late(session)
+    session.add_message("user", "f")
+    with pytest.raises(ConflictError, match="committed since then went with it"):
+        await session.commit()
+    again = await opened(store)
+    assert contents(again) == (["anew"] if begun_again else [])
+    await said(again, "on")
+    assert (await again.verify()).ok
+
+
+@pytest.mark.parametrize("more", [(), ("d", "e")])
+@in_loop
+async def test_a_writer_of_a_session_that_was_put_back_from_a_backup_notices_in_time(more):
+    store, backup = MemoryStateStore(), MemoryStateStore()
+    session = await said(await opened(store), "a")
+    await copy_sessions(store, backup)
+    await said(session, "b")
+    late(session)
+    await said(session, "c")
+    await SnapshotArchive(store).delete_session(session_id="ses")
+    await copy_sessions(backup, store)
+    await said(session, *more)
+    late(session)
+    session.add_message("user", "d")
+    with pytest.raises(ConflictError, match="had committed is not there any more"):
+        await session.commit(on_conflict="rebase")
+    await session.reload()
+    assert contents(session) == ["a"]
+
+
+@in_loop
+async def test_nothing_is_saved_in_a_session_that_is_being_deleted():
+    store = MemoryStateStore()
+    session = await said(await opened(store), "a")
+    await store.put(deleted_key("ses"), b"{}")
+    with pytest.raises(ConflictError, match="deleted by somebody else"):
+        await session.save()
+    assert [key async for key in store.list(session.location.history)] == []
+
+
+@in_loop
+async def test_one_that_meets_another_session_under_its_id_is_not_told_of_damage():
+    store = MemoryStateStore()
+    session = await said(await opened(store), "a")
+    await SnapshotArchive(store).delete_session(session_id="ses")
+    await said(await opened(store), "anew", "and", "on")
+    session.add_message("user", "mine")
+    with pytest.raises(ConflictError, match="deleted by somebody else"):
+        await session.commit(on_conflict="rebase")
+    assert (await (await opened(store)).verify()).ok

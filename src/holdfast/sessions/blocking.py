@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import isawaitable
 from types import TracebackType
 from typing import Self, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from holdfast.log.event_log import EventLog
 from holdfast.sessions import once
@@ -42,6 +44,7 @@ class BlockingSession(Recorder):
         self._session = session
         self._owns_store = owns_store
         self._turn = threading.RLock()
+        self._doing: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
 
     @classmethod
     def open(
@@ -144,7 +147,8 @@ class BlockingSession(Recorder):
     @property
     def unfinished(self) -> list[UnfinishedCall]:
         """Tool calls in the conversation that have no result: no model accepts it like that."""
-        return self._session.unfinished
+        with self._turn:
+            return self._session.unfinished
 
     def agent(self, agent_id: str) -> AgentPart:
         """The part of one agent in a session of several: its messages, its values."""
@@ -210,21 +214,36 @@ class BlockingSession(Recorder):
         """Fold the whole log anew and check chain, digests, keyframes and every snapshot."""
         return portal().call(self._session.verify())
 
-    def once(self, key: str, function: Callable[[], T]) -> T:
+    def once(self, key: str, function: Callable[[], T | Awaitable[T]]) -> T:
         """Do a side effect once: afterwards, and after any crash, its recorded result is returned.
 
-        The function runs in the caller's own thread; see `Session.once`.
+        The function runs in the caller's own thread, and other threads may go on meanwhile. One
+        that is async is waited for. See `Session.once`.
         """
         key = once.checked_key(key)
         once.check_function(function)
-        with once.not_inside(self, key), self._turn:
-            if not once.is_done(self._recording, key):
-                portal().call(self._session._catch_up())
-            if not once.is_recorded(self._recording, key):
-                once.record_done(self._recording, key, function())
-            if not once.is_done(self._recording, key):
-                self.commit(on_conflict="rebase")
+        with self._turn:
+            lock = self._doing.setdefault(key, threading.Lock())
+        with once.not_inside(self, key), lock:
+            with self._turn:
+                if not once.is_done(self._recording, key):
+                    portal().call(self._session._catch_up())
+            results: list[object] = []
+            while not self._has_once(key, results):
+                result = function()
+                results = [portal().call(waited(result)) if isawaitable(result) else result]
             return cast("T", once.result_of(self._recording, key))
+
+    def _has_once(self, key: str, results: list[object]) -> bool:
+        """Whether a side effect is done and committed; if there is a result, by now."""
+        with self._turn:
+            while not once.is_done(self._recording, key):
+                if not once.is_recorded(self._recording, key):
+                    if not results:
+                        return False
+                    once.record_done(self._recording, key, results[0])
+                self.commit(on_conflict="rebase")
+            return True
 
     # ---------------------------------------------------------------------------------- rest
 
@@ -254,3 +273,8 @@ class BlockingSession(Recorder):
 
     def __repr__(self) -> str:
         return f"<Blocking{repr(self._session)[1:]}"
+
+
+async def waited(result: Awaitable[T]) -> T:
+    """What something that is awaited gives."""
+    return await result

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import UnsupportedValueError, shown
@@ -36,21 +37,31 @@ def check_function(function: object) -> None:
         raise TypeError(f"once takes a function that does the side effect, not {shown(function)}")
 
 
-_under_way: ContextVar[frozenset[tuple[int, str]]] = ContextVar(
-    "holdfast_once", default=frozenset()
-)
+@dataclass(slots=True)
+class Doing:
+    """A side effect that is being done."""
+
+    session: object
+    key: str
+    is_over: bool = False
+
+
+_under_way: ContextVar[tuple[Doing, ...]] = ContextVar("holdfast_once", default=())
 
 
 @contextmanager
 def not_inside(session: object, key: str) -> Iterator[None]:
     """Refuse to do a side effect inside itself, which would wait for its own end."""
-    this = (id(session), key)
-    if this in _under_way.get():
+    # Tasks that a function began, and left, have what it had; and may go on long after it.
+    here = tuple(each for each in _under_way.get() if not each.is_over)
+    if any(each.session is session and each.key == key for each in here):
         raise RuntimeError(f"once({key!r}) was called by the function of once({key!r}) itself")
-    token = _under_way.set(_under_way.get() | {this})
+    this = Doing(session, key)
+    token = _under_way.set((*here, this))
     try:
         yield
     finally:
+        this.is_over = True
         _under_way.reset(token)
 
 

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from holdfast.errors import ConflictError, NotFoundError, shown
 from holdfast.ids import new_id
@@ -59,7 +60,7 @@ class Session(Recorder):
         self.archive = SnapshotArchive(writer.state_store)
         self._ledger = CallLedger()
         self._lock = asyncio.Lock()
-        self._doing: dict[str, asyncio.Lock] = {}
+        self._doing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._parent: str | None = None if writer.recording.end.seq == 0 else NOT_LOOKED
         self._newest = self._parent
 
@@ -358,15 +359,19 @@ class Session(Recorder):
         key = once.checked_key(key)
         once.check_function(function)
         with once.not_inside(self, key):
-            async with self._doing.setdefault(key, asyncio.Lock()):
+            lock = self._doing.setdefault(key, asyncio.Lock())
+            async with lock:
                 if not once.is_done(self._recording, key):
                     await self._catch_up()
-                if not once.is_recorded(self._recording, key):
-                    result = function()
-                    if inspect.isawaitable(result):
-                        result = await result
-                    once.record_done(self._recording, key, result)
-                if not once.is_done(self._recording, key):
+                results: list[object] = []
+                while not once.is_done(self._recording, key):
+                    # Who reloads meanwhile drops what waits; what was done is recorded again.
+                    if not once.is_recorded(self._recording, key):
+                        if not results:
+                            result = function()
+                            results = [await result if inspect.isawaitable(result) else result]
+                            continue
+                        once.record_done(self._recording, key, results[0])
                     await self.commit(on_conflict="rebase")
                 return cast("T", once.result_of(self._recording, key))
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal, Self, TypeAlias
 
-from holdfast.errors import ConflictError, NotFoundError, shown
+from holdfast.errors import ConflictError, IntegrityError, NotFoundError, shown
 from holdfast.log import segments
 from holdfast.log.changes import fold
 from holdfast.log.event_log import Position
@@ -23,14 +24,15 @@ from holdfast.log.timeline import Timeline
 from holdfast.sessions.event_view import Tail
 from holdfast.sessions.rebasing import rebased
 from holdfast.sessions.recording import Recording
+from holdfast.snapshots import manifest as manifests
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.founding import founding
-from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.layout import SnapshotLocation, deleted_key
 from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.stores.contract import StateStore
-from holdfast.stores.entries import Put
+from holdfast.stores.entries import Entry, Put
 
 OnConflict: TypeAlias = Literal["raise", "rebase"]
 Record: TypeAlias = Callable[[Position, Snapshot], Put]
@@ -47,10 +49,31 @@ ATTEMPTS = 16
 LOOK_AFTER = 5.0
 """Seconds after which a writer looks whether its session is still there, and not pruned.
 
-Stubs would tell it too; but how long they stay is up to the clock of whoever prunes.
+Stubs would tell it too; but how long they stay is up to the clock of whoever prunes. And whoever
+writes on and on meets nobody where a session was deleted.
 """
 IDLE = 3600.0
 """Seconds after which a writer looks where the log ends before it writes: see `pruning`."""
+
+
+class Since:
+    """A moment, and how long ago that is by two clocks.
+
+    One jumps, and the other stands still while the machine sleeps.
+    """
+
+    def __init__(self) -> None:
+        self.wall = self.steady = 0.0
+        self.begin()
+
+    def begin(self) -> None:
+        """It is now."""
+        self.wall, self.steady = time.time(), time.monotonic()
+
+    def is_within(self, seconds: float) -> bool:
+        """Whether it is less than that ago; not where the clock was set back."""
+        gone = time.time() - self.wall
+        return 0 <= gone < seconds and time.monotonic() - self.steady < seconds
 
 
 class Writer:
@@ -74,8 +97,12 @@ class Writer:
         """What somebody put into the manifest before the session began."""
         self.started_at = manifest.started_at
         self.is_founded = manifest.started_at is not None
-        self.touched = self.steady = 0.0
-        self._touch()
+        self.wrote = Since()
+        """When this object was at the end of the log."""
+        self.looked = Since()
+        """When this object saw that its session is there."""
+        self.seen = tail.segments[-1:]
+        """The last segment then, if there was one."""
 
     @classmethod
     async def open(cls, state_store: StateStore, location: SnapshotLocation) -> Self:
@@ -115,10 +142,9 @@ class Writer:
                 return
             if also is not None:
                 more = also(self.recording.events())
-            idle = self._idle()
-            if not 0 <= idle < min(LOOK_AFTER, IDLE):
+            if not self.looked.is_within(LOOK_AFTER):
                 await self.check_there()
-            if not 0 <= idle < IDLE and await self.is_behind():
+            if not self.wrote.is_within(IDLE) and await self.is_behind():
                 await self.meet_others(on_conflict)
                 continue
             if await self._commit(record, more):
@@ -173,21 +199,9 @@ class Writer:
         self.is_founded = True
         recording.committed(mark, sealed.end)
         self.tail.add(segments.decoded(sealed.put.key, sealed.put.value))
-        self._touch()
+        self.wrote.begin()
         await timeline.keep_keyframes(mark.state)
         return True
-
-    def _touch(self) -> None:
-        """Note that this object knows now what is there."""
-        self.touched, self.steady = time.time(), time.monotonic()
-
-    def _idle(self) -> float:
-        """Seconds since then: less than none where the clock was set back.
-
-        One clock jumps, and the other stands still while the machine sleeps.
-        """
-        idle = time.time() - self.touched
-        return idle if idle < 0 else max(idle, time.monotonic() - self.steady)
 
     async def is_behind(self) -> bool:
         """Whether the log goes on after what this object knows."""
@@ -199,7 +213,7 @@ class Writer:
 
     async def catch_up(self) -> None:
         """Take in what other writers did since, and put one's own on top."""
-        if not 0 <= self._idle() < min(LOOK_AFTER, IDLE):
+        if not self.looked.is_within(LOOK_AFTER):
             await self.check_there()
         while await self.is_behind():
             await self.meet_others("rebase")
@@ -213,6 +227,10 @@ class Writer:
             problem = "other writers were first, and their events are pruned"
             written = YOURS_WAITS if not await self._is_own_stub() else YOURS_WAS_WRITTEN
             raise self.stale(problem, written=written, ways_out=RELOAD) from error
+        except IntegrityError:
+            # Another session under the same id follows nothing that this one had.
+            await self.check_there()
+            raise
         if not found:
             raise self.stale("what stood at the end of the log is gone again")
         ids = [event.id for event in found[0].events()]
@@ -264,17 +282,45 @@ class Writer:
             self.timeline.segments += 1
             self.timeline.size += each.size
             self.tail.add(each)
-        self._touch()
+        self.wrote.begin()
 
     async def check_there(self) -> None:
         """Refuse to go on with what was pruned or deleted since this object was there."""
-        archive = SnapshotArchive(self.state_store)
-        manifest = await archive.load_manifest(location=self.location)
-        if self.recording.end.seq < manifest.last_gone:
-            problem = f"the events up to {manifest.last_gone} were pruned"
+        mark, mine = deleted_key(self.location.session_id), [*self.seen, *self.tail.segments[-1:]]
+        wanted = {mark, self.location.manifest, *(each.key for each in mine)}
+        found = await self.state_store.get_many(sorted(wanted))
+        known = SnapshotManifest()
+        if entry := found.get(self.location.manifest):
+            known = manifests.decoded(self.location.manifest, entry.value)
+        if self.recording.end.seq < known.last_gone:
+            problem = f"the events up to {known.last_gone} were pruned"
             raise self.stale(problem, ways_out=RELOAD)
-        if self.is_founded and manifest.started_at != self.started_at:
-            raise self.stale("it was deleted by somebody else", ways_out=RELOAD)
+        if self.is_founded and (mark in found or known.started_at != self.started_at):
+            raise await self._gone("it was deleted by somebody else")
+        # One that was put back from a backup began when this one did, and may lack what it had.
+        if any(known.last_gone < each.last and not is_in(found, each) for each in mine):
+            raise await self._gone("what it had committed is not there any more")
+        self.looked.begin()
+        self.seen = self.tail.segments[-1:]
+
+    async def _gone(self, problem: str) -> ConflictError:
+        """The error for a session that is not there any more, after taking one's own rest away.
+
+        What was committed after a deletion, before this object noticed, follows nothing; and nobody
+        could open a session of that id with it.
+        """
+        left: list[tuple[str, str]] = []
+        for segment in reversed(self.tail.segments):
+            found = await self.state_store.get_many([segment.key])
+            if not is_in(found, segment):
+                for key, etag in left:
+                    with suppress(ConflictError):
+                        await self.state_store.delete(key, if_match=etag)
+                if left:
+                    problem += ", and what was committed since then went with it"
+                break
+            left.append((segment.key, found[segment.key].etag))
+        return self.stale(problem, ways_out=RELOAD)
 
     def stale(
         self,
@@ -292,6 +338,12 @@ class Writer:
             conflicts or (),
             key=self.timeline.log.key(seq + 1),
         )
+
+
+def is_in(found: Mapping[str, Entry], segment: Segment) -> bool:
+    """Whether a segment, or the stub of it, is among what was found."""
+    entry = found.get(segment.key)
+    return entry is not None and segment.hash.encode() in entry.value
 
 
 def checked_choice(on_conflict: object) -> None:
