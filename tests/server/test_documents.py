@@ -15,6 +15,7 @@ from server.world import ODD, ODD_PATH, S, client, entries, filled, good, opened
 from sessions.importable import PRUNED, WHOLE
 
 IMPORT = "/agents/snapshot/restore"
+UNREADABLE = "it is not JSON, or not packed as it says"
 PACKED = {"plain": bytes, "gzip": gzip.compress, "zstd": zstandard.compress}
 
 
@@ -136,6 +137,26 @@ async def test_the_agent_is_asked_for_where_several_share_a_session(store, api):
 
 
 @in_loop
+async def test_the_scope_is_asked_for_where_an_agent_has_both_in_a_session(store, api):
+    for scope in ("agent", "multi_agent"):
+        async with Session.open(store, agent_id="crew", session_id="ses", scope=scope) as session:
+            session.add_message("user", f"hello {scope}")
+    path = "/agents/ses/snapshot"
+    for query in ({}, {"agent_id": "crew"}):
+        tree = problem(await api.get(path, params=query), 409, "crew", "agent, multi_agent")
+        assert "scope" in tree["hint"]
+        for scope in ("agent", "multi_agent"):
+            document = good(await api.get(path, params={**query, "scope": scope}))
+            assert document["state"]["messages"][0]["content"] == f"hello {scope}"
+    problem(await api.get(path, params={"scope": "all"}), 422, "scope")
+    one, other = ({f"{end}_agent": "crew", f"{end}_session": "ses"} for end in ("from", "to"))
+    scopes = {"from_scope": "agent", "to_scope": "multi_agent"}
+    tree = good(await api.get("/diff", params={**one, **other, **scopes}))
+    assert (tree["from"]["scope"], tree["to"]["scope"]) == ("agent", "multi_agent")
+    assert tree["changed"] == 1
+
+
+@in_loop
 async def test_a_snapshot_of_a_session_leaves_as_its_document(store, api):
     first, second = await filled(store)
     path = "/agents/ses_1/snapshot"
@@ -185,12 +206,12 @@ async def test_a_document_that_was_edited_is_refused_unless_it_was_on_purpose(st
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"", "the body"),
-        (b"{", "the body"),
-        (b"\xff\xfe", "the body"),
+        (b"", UNREADABLE),
+        (b"{", UNREADABLE),
+        (b"\xff\xfe", UNREADABLE),
         (b"[]", "document"),
-        (b"null", "the body"),
-        (b'"text"', "the body"),
+        (b"null", UNREADABLE),
+        (b'"text"', UNREADABLE),
         (b"{}", "schema_version"),
         (b'{"schema_version": 99}', "99"),
         (b'{"schema_version": true}', "schema_version"),
@@ -198,13 +219,16 @@ async def test_a_document_that_was_edited_is_refused_unless_it_was_on_purpose(st
         (b'{"schema_version": 1, "agent_id": "", "session_id": "s", "state": {}}', ""),
         (b'{"schema_version": 1, "agent_id": "a", "session_id": "s", "state": []}', ""),
         (b'{"schema_version": 1, "agent_id": "a", "agent_id": "b"}', ""),
-        (b'{"schema_version": NaN}', ""),
-        (b'{"schema_version": 1' + b"0" * 5000 + b"}", ""),
-        (b'{"schema_version": 1, "agent_id": "\\ud800", "session_id": "s", "state": {}}', ""),
-        (gzip.compress(b"{}", mtime=0)[:-4], "the body"),
-        (b"\x1f\x8b\x08\x00garbage", "the body"),
-        (b"\x28\xb5\x2f\xfdgarbage", "the body"),
-        (gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0), ""),
+        (b'{"schema_version": NaN}', UNREADABLE),
+        (b'{"schema_version": 1' + b"0" * 5000 + b"}", UNREADABLE),
+        (
+            b'{"schema_version": 1, "agent_id": "\\ud800", "session_id": "s", "state": {}}',
+            UNREADABLE,
+        ),
+        (gzip.compress(b"{}", mtime=0)[:-4], UNREADABLE),
+        (b"\x1f\x8b\x08\x00garbage", UNREADABLE),
+        (b"\x28\xb5\x2f\xfdgarbage", UNREADABLE),
+        (gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0), UNREADABLE),
     ],
     ids=lambda value: repr(value[:30]) if isinstance(value, bytes) else "",
 )
@@ -214,6 +238,7 @@ async def test_a_body_that_is_no_document_is_refused_with_the_words_of_the_libra
 ):
     for query in ({}, {"dry_run": "true"}, {"allow_modified": "true"}):
         answered = await looking().post(IMPORT, params=query, content=body)
-        assert answered.status_code in (400, 422)
-        tree = problem(answered, answered.status_code)
-        assert words in tree["detail"]
+        if words is UNREADABLE:
+            problem(answered, 400, "the body", kind="bad-request")
+        else:
+            problem(answered, 422, words, kind="invalid")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import jsonpatch
 import pytest
 
-from holdfast import Session
+from holdfast import RetentionPolicy, Session
 from loops import in_loop
-from server.world import S, filled, good, opened, problem, pruned
+from server.world import S, entries, filled, good, opened, problem, pruned
 
 LONG = "/agents/long-bot/sessions/long"
 
@@ -59,6 +59,43 @@ async def test_the_tag_of_a_session_changes_with_each_commit_and_each_snapshot(s
     await session.save()
     tags.append((await with_etag(api, S))[1])
     assert len(set(tags)) == 3
+
+
+@in_loop
+async def test_the_tags_of_a_session_are_others_where_it_was_begun_again(store, api):
+    """Or where it went on from a backup: as many events, and when it began is the same then."""
+
+    async def begun(value):
+        session = await Session.open(store, agent_id="research-bot", session_id="ses_1")
+        session.set("a", value)
+        await session.commit()
+        tags.extend([(await with_etag(api, path))[1] for path in (S, f"{S}/growth")])
+
+    tags = []
+    await begun("one")
+    good(await api.delete(S), 204)
+    await begun("other")
+    backup = await entries(store)
+    await begun("more")
+    good(await api.delete(S), 204)
+    for key, value in backup.items():
+        await store.put(key, value)
+    await begun("else")
+    assert len(set(tags)) == 8
+
+
+@in_loop
+async def test_the_tag_of_a_growth_changes_where_its_first_events_are_pruned(store, api):
+    session = await Session.open(store, agent_id="research-bot", session_id="ses_1")
+    for text in "abc":
+        session.add_message("user", text)
+        await session.save()
+    await session._writer.timeline.write_keyframe(session.snapshot())
+    before, tag = await with_etag(api, f"{S}/growth")
+    await session.archive.prune(location=session.location, policy=RetentionPolicy(last=2))
+    after, other = await with_etag(api, f"{S}/growth")
+    assert len(after["points"]) < len(before["points"])
+    assert other != tag
 
 
 @in_loop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from urllib.parse import quote
 
 import pytest
 from fastapi import FastAPI
@@ -270,7 +271,7 @@ async def test_requests_are_spans_where_the_process_has_a_provider(store, spans)
 # ---------------------------------------------------------------------------------------- mounted
 
 
-@pytest.mark.parametrize("outside", ["", "/outer"])
+@pytest.mark.parametrize("outside", ["", "/outer", "/gr\u00f6\u00dfe und %/mehr"])
 @in_loop
 async def test_everything_works_below_a_prefix_of_another_app(store, outside):
     async with Session.open(store, agent_id=ODD, session_id=ODD) as session:
@@ -282,7 +283,7 @@ async def test_everything_works_below_a_prefix_of_another_app(store, outside):
         app = FastAPI()
         app.mount(outside, parent)
     api = client_of(app, host="http://agents.example.com")
-    below = f"{outside}/state"
+    below = f"{quote(outside)}/%73tate"
     for path in ("/", "/viewer/app.js", "/openapi.json", "/health/live", "/access"):
         assert (await api.get(below + path)).status_code == 200, path
     problem(await api.get(f"{below}/agents"), 401)

@@ -12,7 +12,7 @@ from holdfast import Session
 from holdfast.server import Limits
 from loops import done
 from server.running import Running, until
-from server.world import TOKENS, S, entries, filled
+from server.world import READER, TOKENS, S, bearer, entries, filled
 
 CLOSE = b"Host: 127.0.0.1\r\nConnection: close\r\n"
 IMPORT = b"POST /agents/snapshot/restore HTTP/1.1\r\n"
@@ -142,5 +142,7 @@ def test_one_connection_takes_many_requests_with_and_without_bodies(store):
             assert http.get("/agents").status_code == 401
             assert http.post(f"{S}/restore", json={"at": "0"}).status_code == 401
             assert http.get("/health/live").status_code == 200
-            assert http.head("/health/live").content == b""
+            assert http.head("/health/live").status_code == 200
+            assert http.head("/agents/ses_1/snapshot").status_code == 401
+            assert http.head("/agents/ses_1/snapshot", headers=bearer(READER)).content == b""
         assert "secret" not in server.log

@@ -84,7 +84,7 @@ def create_app(
         app.add_middleware(
             CORSMiddleware,
             allow_origins=origins,
-            allow_methods=["GET", "POST", "DELETE"],
+            allow_methods=["GET", "HEAD", "POST", "DELETE"],
             allow_headers=["authorization", "content-type", "if-match", "if-none-match"],
             expose_headers=["etag"],
         )

@@ -50,14 +50,15 @@ class Desk:
         self.catalog = self.manager.catalog
         self.metrics = Metrics()
         self.moments = Moments(self.archive)
-        self._turns: WeakValueDictionary[SnapshotLocation, asyncio.Lock] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def turn(self, location: SnapshotLocation) -> asyncio.Lock:
-        """A lock that lets one request at a time write to a session.
+        """A lock that lets one request at a time write to a session, to any agent's part of it.
 
-        Requests of other servers are told apart by the store; these need not meet there.
+        Who deletes it takes all parts along, also one that another has just begun. Requests of
+        other servers are told apart by the store; these need not meet there.
         """
-        return self._turns.setdefault(location, asyncio.Lock())
+        return self._turns.setdefault(location.session_id, asyncio.Lock())
 
     async def session(self, location: SnapshotLocation) -> Session:
         """A session that is there, to be written to."""

@@ -14,7 +14,7 @@ from starlette.concurrency import iterate_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from holdfast.errors import NotFoundError, shown
+from holdfast.errors import InvalidDocumentError, NotFoundError, shown
 from holdfast.server import shapes
 from holdfast.server.access import authority_of
 from holdfast.server.desk import (
@@ -22,6 +22,7 @@ from holdfast.server.desk import (
     AtDesk,
     Desk,
     Place,
+    ScopeQuery,
     SessionId,
     answer,
     known_parameters,
@@ -29,9 +30,9 @@ from holdfast.server.desk import (
 from holdfast.server.moments import NOW
 from holdfast.server.problems import Problem, refusing
 from holdfast.server.reading import SESSION
-from holdfast.server.writing import DryRun, IfMatch, check_head_of, check_parts
+from holdfast.server.writing import DryRun, IfMatch, check_head, check_parts
 from holdfast.sessions.exporting import exported
-from holdfast.sessions.importing import ImportResult
+from holdfast.sessions.importing import ImportResult, imported
 from holdfast.sessions.manager import Redaction
 from holdfast.snapshots import document_files
 from holdfast.snapshots.layout import LONGEST_ID, SnapshotLocation
@@ -40,6 +41,7 @@ from holdfast.snapshots.signing import SignatureError
 
 router = APIRouter(tags=["documents"], dependencies=[Depends(known_parameters)])
 
+NAME = "the body"
 IN_MEMORY = 1 << 20
 UNPACKED = 4
 """A packed body may have so many times the limit when it is unpacked."""
@@ -101,6 +103,7 @@ async def snapshot(
     desk: AtDesk,
     session_id: SessionId,
     agent_id: AgentAsked = None,
+    scope: ScopeQuery = None,
     snapshot_id: SnapshotAsked = None,
     tag: Tags = None,
     redact: Redact = False,
@@ -114,20 +117,29 @@ async def snapshot(
     found = [
         each
         for each in places
-        if authority.allows(each.scope_id) and agent_id in (None, each.scope_id)
+        if authority.allows(each.scope_id)
+        and agent_id in (None, each.scope_id)
+        and scope in (None, each.scope)
     ]
     if not found:
         owner = "" if agent_id is None else f" of the agent {shown(agent_id)}"
         raise NotFoundError(f"there is no session {shown(session_id)}{owner}")
     if len(found) > 1:
-        agents = ", ".join(each.scope_id for each in found)
-        raise Problem(
-            409,
-            f"the session {session_id} has several agents: {agents}",
-            hint="say which with ?agent_id=",
-            more={"title": "It is not clear which is meant"},
-        )
+        raise not_clear(found)
     return await sent(desk, found[0], snapshot_id, tag, redact=redact)
+
+
+def not_clear(found: list[SnapshotLocation]) -> Problem:
+    """The problem of a session's id that several parts of it go by."""
+    session_id, agents = found[0].session_id, sorted({each.scope_id for each in found})
+    several = f"several agents: {', '.join(agents)}"
+    both = f"two parts of {agents[0]}: {', '.join(each.scope for each in found)}"
+    return Problem(
+        409,
+        f"the session {session_id} has {several if len(agents) > 1 else both}",
+        hint=f"say which with ?{'agent_id' if len(agents) > 1 else 'scope'}=",
+        more={"title": "It is not clear which is meant"},
+    )
 
 
 @router.get(
@@ -217,9 +229,12 @@ async def import_(
         place = SnapshotLocation(session_id or found.session_id, found.scope, owner)
         await check_parts(request, desk, place.session_id)
         async with desk.turn(place):
-            await check_head_of(desk, place, if_match)
-            result = await desk.manager.import_session(
-                found, dry_run=dry_run, agent_id=agent_id, session_id=session_id
+            result = await imported(
+                desk.state_store,
+                found,
+                place,
+                dry_run=dry_run,
+                check=lambda head: check_head(head, if_match),
             )
     if not dry_run:
         desk.metrics.acted("imported")
@@ -239,9 +254,16 @@ async def take(stream: AsyncIterator[bytes], file: IO[bytes]) -> None:
 def read(desk: Desk, file: IO[bytes], *, allow_modified: bool) -> SessionSnapshot:
     """What a body says, checked."""
     with refusing():
-        tree = document_files.read_from(
-            file, "the body", max_bytes=UNPACKED * desk.limits.body_bytes
-        )
+        try:
+            tree = document_files.read_from(file, NAME, max_bytes=UNPACKED * desk.limits.body_bytes)
+        except InvalidDocumentError as error:
+            if not is_unreadable(error):
+                raise
+            raise Problem(
+                400,
+                str(error),
+                hint="send a document as it was exported, or packed with gzip or zstd",
+            ) from error
         try:
             return desk.manager.from_dict(tree, allow_modified=allow_modified, trusted=desk.trusted)
         except SignatureError as error:
@@ -254,6 +276,11 @@ def read(desk: Desk, file: IO[bytes], *, allow_modified: bool) -> SessionSnapsho
                     "title": "It is not signed by a trusted key",
                 },
             ) from error
+
+
+def is_unreadable(error: InvalidDocumentError) -> bool:
+    """Whether a body is no JSON at all, or not packed as it says: nothing of it was looked at."""
+    return error.__cause__ is not None or str(error).startswith(f"{NAME} is not JSON")
 
 
 def imported_json(result: ImportResult) -> dict[str, object]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ access_log = logging.getLogger("holdfast.access")
 PUBLIC = ("/", "/docs", "/openapi.json", "/access", "/health/live", "/health/ready")
 READS = frozenset(("GET", "HEAD", "OPTIONS"))
 MEGABYTE = 1 << 20
+BYTE = re.compile("%[0-9A-Fa-f]{2}|.", re.DOTALL)
+"""One byte of a path, encoded or not."""
 MOST_DIGITS = 18
 """Of a length; a longer number is no length of anything, and long ones take long to read."""
 
@@ -81,8 +84,12 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope = {**scope, "path": encoded_path(scope)}
+        path = encoded_path(scope)
+        scope = {**scope, "path": path, "root_path": encoded_root(scope, path)}
         passage = Passage(scope, receive, send, self._limits, self._origins)
+        if passage.method == "HEAD":
+            # It is answered as GET is, and the body stays here.
+            scope["method"] = "GET"
         started = time.perf_counter()
         connection = HTTPConnection(scope)
         authority = self._tokens.authority(connection)
@@ -103,14 +110,14 @@ class Gate:
         except Exception as error:
             # What was refused may have become another error on its way through the framework.
             if passage.refused is None:
-                logger.exception("%s %s failed", scope["method"], scope["path"][:500])
+                logger.exception("%s %s failed", passage.method, scope["path"][:500])
             await passage.answer(passage.refused or failure(error))
         finally:
             self._note(scope, passage, authority, time.perf_counter() - started)
 
     def _check(self, connection: HTTPConnection, scope: Scope, authority: Authority) -> None:
         writes = scope["method"] not in READS
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        path = scope["path"].removeprefix(scope["root_path"])
         if path not in PUBLIC and not path.startswith("/viewer/") and not self._is_preflight(scope):
             self._tokens.check(authority, writes=writes)
         origin = connection.headers.get("origin")
@@ -135,12 +142,12 @@ class Gate:
     def _note(self, scope: Scope, passage: Passage, authority: Authority, seconds: float) -> None:
         """Count a request and write it down: neither its query nor any of its headers."""
         route = getattr(scope.get("route"), "path", "-")
-        self._metrics.count(scope["method"], route, passage.status, seconds)
+        self._metrics.count(passage.method, route, passage.status, seconds)
         client = scope.get("client")
         access_log.info(
             "%s %s %s %d %d bytes %.1f ms %s",
             client[0] if client else "-",
-            scope["method"],
+            passage.method,
             scope["path"][:500],
             passage.status,
             passage.bytes_sent,
@@ -160,6 +167,7 @@ class Passage:
         limits: Limits,
         origins: Sequence[str] = (),
     ) -> None:
+        self.method: str = scope["method"]
         self.status = 499
         """As if the other side had gone away, until something is answered."""
         self.bytes_sent = 0
@@ -211,6 +219,8 @@ class Passage:
                 self.clock.reschedule(None)
                 self.clock = None
         else:
+            if self.method == "HEAD":
+                message = {**message, "body": b""}
             self.bytes_sent += len(message.get("body", b""))
         try:
             await self._send(message)
@@ -240,8 +250,8 @@ class Passage:
 
     def log_gone(self) -> None:
         """Note that there is nobody to answer."""
-        method, path = self._scope["method"], self._scope["path"][:500]
-        logger.info("%s %s: the other side went away", method, path)
+        path = self._scope["path"][:500]
+        logger.info("%s %s: the other side went away", self.method, path)
 
     def too_large(self, what: str) -> Problem:
         """The problem of a body that is too large."""
@@ -279,3 +289,15 @@ def encoded_path(scope: Scope) -> str:
     raw, path = scope.get("raw_path"), scope["path"]
     sent = "" if raw is None else raw.decode("ascii", "backslashreplace")
     return sent if unquote(sent) == path else quote(path, errors="replace")
+
+
+def encoded_root(scope: Scope, path: str) -> str:
+    """The prefix that the app is mounted below, as an encoded path begins with it.
+
+    Who sends a path chooses what of it is encoded, also of the prefix.
+    """
+    root: str = scope.get("root_path", "")
+    if not root:
+        return root
+    start = "".join(BYTE.findall(path)[: len(root.encode(errors="replace"))])
+    return start if unquote(start) == root else quote(root, errors="replace")

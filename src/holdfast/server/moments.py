@@ -32,6 +32,8 @@ class Moment:
     snapshot_id: str | None = None
     at: str | None = None
     """When the event happened that led there, where that was read with it."""
+    segment: tuple[str, str] | None = None
+    """The key and the hash of the segment with that event, where that was read with it."""
 
     def named(self) -> dict[str, Any]:
         """Which moment it is, for an answer."""
@@ -79,11 +81,12 @@ async def at_event(archive: SnapshotArchive, location: SnapshotLocation, seq: in
 
 def loaded(location: SnapshotLocation, there: Loaded) -> Moment:
     """The moment that a load led to."""
-    at = None
-    if there.segments:
-        segment = there.segments[-1]
-        at = time_text(segment.events()[there.end.seq - segment.first].at)
-    return Moment(location, there.store.snapshot(), there.end, at=at)
+    state = there.store.snapshot()
+    if not there.segments:
+        return Moment(location, state, there.end)
+    segment = there.segments[-1]
+    at = time_text(segment.events()[there.end.seq - segment.first].at)
+    return Moment(location, state, there.end, at=at, segment=(segment.key, segment.hash))
 
 
 async def at_snapshot(

@@ -171,7 +171,7 @@ async def of_http(request: Request, error: Exception) -> Response:
 
 def allowed_methods(request: Request) -> list[str]:
     """The methods that the path of a request takes. The framework does not look into routers."""
-    return [
+    found = [
         method
         for method in METHODS
         if any(
@@ -179,6 +179,7 @@ def allowed_methods(request: Request) -> list[str]:
             for route in request.app.routes
         )
     ]
+    return [*found, "HEAD"] if "GET" in found else found
 
 
 async def of_validation(request: Request, error: Exception) -> Response:

@@ -25,7 +25,9 @@ from holdfast.server.answers import (
 from holdfast.server.desk import (
     AgentId,
     AtDesk,
+    Desk,
     Place,
+    ScopeQuery,
     SnapshotId,
     answer,
     bad_cursor,
@@ -43,7 +45,8 @@ from holdfast.server.problems import refusing
 from holdfast.snapshots.catalog import SessionEntry
 from holdfast.snapshots.document import event_json
 from holdfast.snapshots.founding import microseconds
-from holdfast.snapshots.layout import LONGEST_ID, agent_place, index_key
+from holdfast.snapshots.layout import LONGEST_ID, SnapshotLocation, agent_place, index_key
+from holdfast.snapshots.manifest import SnapshotManifest
 
 router = APIRouter(tags=["look"], dependencies=[Depends(known_parameters)])
 
@@ -156,14 +159,24 @@ def token_after(entry: SessionEntry) -> str:
 @router.get(SESSION, response_model=shapes.Summary, operation_id="get_session")
 async def session(request: Request, desk: AtDesk, place: Place) -> Response:
     """A session as it is now. Its tag changes with every commit and every snapshot."""
-    timeline = Timeline(desk.state_store, place.place)
     manifest = await desk.archive.load_manifest(location=place)
     latest = await desk.archive.load_info(location=place)
     ids = await desk.archive.list_snapshot_ids(location=place, limit=MOST_COUNTED + 1)
-    tag = etag(await timeline.head(), manifest.started_at, latest and latest.encoded(place), ids)
+    version = await version_of(desk, place, manifest)
+    tag = etag(version, latest and latest.encoded(place), ids)
     if is_known(request, tag):
         return unchanged(tag)
     return answer(await summary(desk, place, manifest, latest, len(ids)), tag=tag)
+
+
+async def version_of(desk: Desk, place: SnapshotLocation, manifest: SnapshotManifest) -> object:
+    """What is the same exactly while a log is, at the cost of names and one entry.
+
+    The names are the same in a session that was begun again, or that went on from a backup.
+    """
+    last, keyframe = await Timeline(desk.state_store, place.place).head()
+    entry = await desk.state_store.get(last) if last else None
+    return last, entry and entry.etag, keyframe, manifest.started_at, manifest.floor
 
 
 # ---------------------------------------------------------------------------------------- events
@@ -215,7 +228,8 @@ async def growth_of(
     points: Annotated[int, Query(ge=2, le=2000, description="At most so many.")] = 300,
 ) -> Response:
     """How the session grew: messages and bytes, evenly over its events."""
-    tag = etag(await Timeline(desk.state_store, place.place).head(), place, points)
+    manifest = await desk.archive.load_manifest(location=place)
+    tag = etag(await version_of(desk, place, manifest), place, points)
     if is_known(request, tag):
         return unchanged(tag)
     return answer(await growth(desk, place, points), tag=tag)
@@ -286,6 +300,8 @@ async def diff_of_two(
     from_session: SessionQuery,
     to_agent: AgentQuery,
     to_session: SessionQuery,
+    from_scope: ScopeQuery = None,
+    to_scope: ScopeQuery = None,
     from_: FromQuery = NOW,
     to: MomentQuery = NOW,
     limit: Limit = MOST,
@@ -294,8 +310,8 @@ async def diff_of_two(
     """What differs between a moment of one session and a moment of another."""
     authority_of(request).check(from_agent, to_agent)
     with refusing():
-        first = await located(request, desk, from_agent, from_session)
-        second = await located(request, desk, to_agent, to_session)
+        first = await located(request, desk, from_agent, from_session, from_scope)
+        second = await located(request, desk, to_agent, to_session, to_scope)
     before = await desk.moments.at(first, from_)
     after = await desk.moments.at(second, to)
     return answer(await asyncio.to_thread(compared, before, after, limit, with_patch=patch))

@@ -1,14 +1,18 @@
 """States that were looked at a moment ago: who walks through a session asks for each several times.
 
-What an event led to never changes, so a state is known by its session and the event's number. How
-much is remembered is bounded by its size.
+What an event led to never changes, so a state is known by its session and the event's number, as
+long as the log has that event: one that was deleted and begun again, or copied back from a backup,
+has others. How much is remembered is bounded by its size.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import OrderedDict
+from typing import TypeAlias
 
+from holdfast.errors import IntegrityError
+from holdfast.log import segments
+from holdfast.log.event_log import EventLog
 from holdfast.server.moments import (
     NOW,
     Moment,
@@ -24,7 +28,7 @@ from holdfast.snapshots.layout import SnapshotLocation
 
 MOST_BYTES = 64 << 20
 MOST = 256
-Key = tuple[SnapshotLocation, dt.datetime | None, int]
+Key: TypeAlias = tuple[SnapshotLocation, int]
 
 
 class Moments:
@@ -46,17 +50,32 @@ class Moments:
         check_not_pruned(location, manifest.floor.seq, seq)
         if seq == 0:
             return beginning(location)
-        # A session that was deleted and begun again is another one.
-        key = (location, manifest.started_at, seq)
+        key = (location, seq)
         found = self._known.get(key)
-        if found is None:
+        if found is None or not await self._is_in_log(found):
             found = await at_event(self._archive, location, seq)
-            self._remember(key, found)
-        else:
-            self._known.move_to_end(key)
+        self._remember(key, found)
         return found
 
+    async def _is_in_log(self, found: Moment) -> bool:
+        """Whether the log still has the event that led to a moment.
+
+        Its segment tells, by a hash that all before it is in. Where the state was that of a
+        keyframe, no segment was read, and it is the next one that says what it follows.
+        """
+        log = EventLog(self._archive.state_store, found.location.place)
+        key, hash_ = found.segment or (log.key(found.position.seq + 1), None)
+        entry = await self._archive.state_store.get(key)
+        if entry is None:
+            return False
+        try:
+            there = segments.decoded(key, entry.value)
+        except IntegrityError:
+            return False  # who loads it anew says what is wrong
+        return there.prev == found.position.hash if hash_ is None else there.hash == hash_
+
     def _remember(self, key: Key, found: Moment) -> None:
+        """Keep a moment as the one that was asked for last."""
         before = self._known.pop(key, None)
         if before is not None:
             self._bytes -= before.state.size_bytes

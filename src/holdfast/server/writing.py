@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.errors import NotFoundError, shown
+from holdfast.errors import ConflictError, NotFoundError, shown
 from holdfast.log.event_log import Position
 from holdfast.log.timeline import Timeline
 from holdfast.server import shapes
@@ -24,6 +26,7 @@ from holdfast.server.problems import Problem, refusing
 from holdfast.server.reading import MOST, SESSION
 from holdfast.sessions import once
 from holdfast.sessions.session import Session
+from holdfast.snapshots.founding import first_key
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.records import checked_tags
 from holdfast.snapshots.session_state import MESSAGES, SessionState
@@ -40,24 +43,50 @@ IfMatch = Annotated[
 
 def check_head(position: Position, if_match: str | None) -> None:
     """Refuse to change what is not any more as it was when it was looked at."""
-    if if_match is None or if_match.strip() == "*":
+    if if_match is None or (if_match.strip() == "*" and position.seq):
         return
     if position.hash not in [each.strip().strip('"') for each in if_match.split(",")]:
-        raise Problem(
-            412,
-            f"the session went on: its head is {position.hash} at event {position.seq} now",
-            hint="look at how it is now, and decide anew",
-        )
+        head = f"its head is {position.hash} at event {position.seq} now"
+        raise moved_on(head if position.seq else "there is none of this id now")
 
 
 async def check_head_of(desk: Desk, place: SnapshotLocation, if_match: str | None) -> None:
     """Refuse to change a session that is not any more as it was when it was looked at."""
-    if if_match is not None:
-        check_head((await Timeline(desk.state_store, place.place).load()).end, if_match)
+    if if_match is None:
+        return
+    timeline = Timeline(desk.state_store, place.place)
+    end = (await timeline.load()).end
+    check_head(end, if_match)
+    # A load sees what was there when it began.
+    if await first_key(desk.state_store, timeline.log.prefix, timeline.log.key(end.seq)):
+        raise moved_on(f"somebody commits after event {end.seq} in this moment")
 
 
-async def check_parts(request: Request, desk: Desk, session_id: str | None) -> None:
-    """Refuse to a token for some agents what would join a session of others."""
+@contextmanager
+def following(if_match: str | None) -> Iterator[None]:
+    """Where a head must be followed, who was first made the session go on."""
+    try:
+        yield
+    except ConflictError as error:
+        if if_match is None:
+            raise
+        raise moved_on(str(error)) from error
+
+
+def moved_on(how: str) -> Problem:
+    """The problem of a session that is not any more what was looked at."""
+    return Problem(
+        412, f"the session went on: {how}", hint="look at how it is now, and decide anew"
+    )
+
+
+async def check_parts(
+    request: Request,
+    desk: Desk,
+    session_id: str | None,
+    hint: str = "choose another id for the session",
+) -> None:
+    """Refuse to a token for some agents what touches a session of others, unnamed as they are."""
     authority = authority_of(request)
     if authority.agents is not None and session_id is not None:
         with refusing():
@@ -66,7 +95,7 @@ async def check_parts(request: Request, desk: Desk, session_id: str | None) -> N
             raise Problem(
                 403,
                 f"the session {shown(session_id)} is not for the token {authority.name!r}",
-                hint="choose another id for the session",
+                hint=hint,
             )
 
 
@@ -127,13 +156,14 @@ async def delete_snapshot(
     if_match: IfMatch = None,
 ) -> Response:
     """Remove one snapshot. The session itself stays as it is."""
-    await check_head_of(desk, place, if_match)
-    info = await desk.archive.load_info(location=place, snapshot_id=snapshot_id)
-    if info is None:
-        raise no_snapshot(place, snapshot_id)
-    if dry_run:
-        return answer(info_json(info))
-    await desk.archive.delete_snapshot(location=place, snapshot_id=snapshot_id)
+    async with desk.turn(place):
+        info = await desk.archive.load_info(location=place, snapshot_id=snapshot_id)
+        if info is None:
+            raise no_snapshot(place, snapshot_id)
+        await check_head_of(desk, place, if_match)
+        if dry_run:
+            return answer(info_json(info))
+        await desk.archive.delete_snapshot(location=place, snapshot_id=snapshot_id)
     desk.metrics.acted("snapshot deleted")
     return Response(status_code=204)
 
@@ -147,14 +177,15 @@ async def restore(
     if_match: IfMatch = None,
 ) -> Response:
     """Make the state what it was at a moment. The log is not shortened: it can be undone."""
-    goal = await desk.moments.at(place, body.at)
     async with desk.turn(place):
         session = await desk.session(place)
         check_head(session.log.end, if_match)
+        goal = await moment_of(desk, session, body.at)
         before = Moment(place, session.snapshot(), session.log.end)
         changes = await asyncio.to_thread(way_back, before, goal)
         if not dry_run:
-            await restored(session, goal)
+            with following(if_match):
+                await restored(session, goal)
             desk.metrics.acted("restored")
     return answer(
         {
@@ -167,6 +198,13 @@ async def restore(
             "last_event": session.log.end.seq,
         }
     )
+
+
+async def moment_of(desk: Desk, session: Session, at: str) -> Moment:
+    """A moment of a session that is open; now is what it was when it was opened."""
+    if at == NOW:
+        return Moment(session.location, session.snapshot(), session.log.end)
+    return await desk.moments.at(session.location, at)
 
 
 async def restored(session: Session, goal: Moment) -> None:
@@ -207,15 +245,15 @@ async def fork(
     """Make a new session with the state of this one, now or at a moment."""
     agent_id = place.scope_id if body.agent_id is None else body.agent_id
     authority_of(request).check(agent_id)
-    await check_head_of(desk, place, if_match)
     await check_parts(request, desk, body.session_id)
-    goal = await desk.moments.at(place, body.at)
+    session = await desk.session(place)
+    check_head(session.log.end, if_match)
+    goal = await moment_of(desk, session, body.at)
     with refusing():
         if dry_run:
             session_id = body.session_id
             await check_free(desk, place, agent_id, session_id)
         else:
-            session = await desk.session(place)
             at = None if body.at == NOW else goal.snapshot_id or goal.state
             other = await session.fork(body.session_id, at=at, agent_id=body.agent_id)
             session_id = other.session_id
@@ -261,17 +299,19 @@ async def delete(
     if_match: IfMatch = None,
 ) -> Response:
     """Remove a session for good, with the part of every agent that has one in it."""
-    parts = await desk.catalog.locations(place.session_id)
-    if not parts:
-        raise NotFoundError(f"the session {place.session_id} is gone already")
-    authority_of(request).check(*(part.scope_id for part in parts))
-    if dry_run or if_match is not None:
-        ends = [(await Timeline(desk.state_store, part.place).load()).end for part in parts]
-        check_head(ends[parts.index(place)], if_match)
-    if not dry_run:
-        await desk.archive.delete_session(session_id=place.session_id)
-        desk.metrics.acted("deleted")
-        return Response(status_code=204)
+    async with desk.turn(place):
+        parts = await desk.catalog.locations(place.session_id)
+        if place not in parts:
+            raise NotFoundError(f"the session {place.session_id} is gone already")
+        await check_parts(
+            request, desk, place.session_id, hint="use a token for all agents that are in it"
+        )
+        await check_head_of(desk, place, if_match)
+        if not dry_run:
+            await desk.archive.delete_session(session_id=place.session_id)
+            desk.metrics.acted("deleted")
+            return Response(status_code=204)
+    ends = [(await Timeline(desk.state_store, part.place).load()).end for part in parts]
     kept = [len(await desk.archive.list_snapshot_ids(location=part)) for part in parts]
     return answer(
         {

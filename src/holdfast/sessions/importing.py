@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from holdfast.errors import ConflictError, InvalidDocumentError, StateStoreError
 from holdfast.log import keyframes
@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 IMPORTED = "session.imported"
 EVENTS_A_SEGMENT = 256
 ATTEMPTS = 8
+Check: TypeAlias = Callable[[Position], None]
 LAST_SEQ = 10**12 - 1
 """The last that has a key: those have twelve digits."""
 
@@ -70,10 +71,16 @@ async def imported(
     location: SnapshotLocation,
     *,
     dry_run: bool,
+    check: Check | None = None,
 ) -> ImportResult:
-    """Import a document that was read and so is known to be whole."""
+    """Import a document that was read and so is known to be whole.
+
+    ``check`` is shown the end of the log that is written over, and raises where it is not to be.
+    """
     events = checked_events(document)
     there = await found(ReadOnlyStateStore(state_store) if dry_run else state_store, location)
+    if check is not None:
+        check(there.end)
     state = document.snapshot
     result = ImportResult(
         agent_id=location.scope_id,
@@ -90,7 +97,7 @@ async def imported(
     if there.is_new:
         await New(state_store, location, document, events).write(there.manifest)
         return result
-    undo, before = await write_over(state_store, document, location)
+    undo, before = await write_over(state_store, document, location, check)
     return replace(result, undo_id=undo, diff=state.diff(before))
 
 
@@ -100,7 +107,12 @@ class There:
 
     manifest: SnapshotManifest
     state: Snapshot
-    is_new: bool
+    end: Position
+
+    @property
+    def is_new(self) -> bool:
+        """Whether there is no session."""
+        return self.end.seq == 0
 
 
 async def found(state_store: StateStore, location: SnapshotLocation) -> There:
@@ -108,9 +120,9 @@ async def found(state_store: StateStore, location: SnapshotLocation) -> There:
     manifest = await settle(state_store, location)
     going = await state_store.get(deleted_key(location.session_id)) is not None
     if going or manifest.started_at is None:
-        return There(manifest, Store(max_history=0).snapshot(), is_new=True)
+        return There(manifest, Store(max_history=0).snapshot(), Position())
     loaded = await Timeline(state_store, location.place).load()
-    return There(manifest, loaded.store.snapshot(), is_new=loaded.end.seq == 0)
+    return There(manifest, loaded.store.snapshot(), loaded.end)
 
 
 # ------------------------------------------------------------------------------ what is checked
@@ -295,7 +307,10 @@ class New:
 
 
 async def write_over(
-    state_store: StateStore, document: SessionSnapshot, location: SnapshotLocation
+    state_store: StateStore,
+    document: SessionSnapshot,
+    location: SnapshotLocation,
+    check: Check | None,
 ) -> tuple[str, Snapshot]:
     """Make a session's state the document's; gives the id and the state of what was there."""
     tags = {"reason": "before import", "import": document.snapshot_id}
@@ -306,6 +321,8 @@ async def write_over(
             session_id=location.session_id,
             scope=location.scope,
         )
+        if check is not None:
+            check(session.log.end)
         undo = await session.save(tags=tags)
         changes = document.snapshot.changes(undo.snapshot)
         data = {**origin(document), "undo": undo.snapshot_id}
