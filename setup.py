@@ -23,6 +23,7 @@ COMPILED_MODULES = [
     "src/holdfast/values/lowering.py",
     "src/holdfast/values/binary.py",
     "src/holdfast/values/json_form.py",
+    "src/holdfast/values/likeness.py",
     "src/holdfast/state/trie.py",
     "src/holdfast/state/diff.py",
     "src/holdfast/state/snapshot.py",

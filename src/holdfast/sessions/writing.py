@@ -25,6 +25,7 @@ from holdfast.sessions.event_view import Tail
 from holdfast.sessions.rebasing import rebased
 from holdfast.sessions.recording import Recording
 from holdfast.snapshots import manifest as manifests
+from holdfast.snapshots import records
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.founding import founding
 from holdfast.snapshots.layout import SnapshotLocation, deleted_key
@@ -310,17 +311,32 @@ class Writer:
         could open a session of that id with it.
         """
         left: list[tuple[str, str]] = []
+        hashes: list[str] = []
         for segment in reversed(self.tail.segments):
             found = await self.state_store.get_many([segment.key])
             if not is_in(found, segment):
-                for key, etag in left:
+                for key, etag in [*await self._records_of(set(hashes)), *left]:
                     with suppress(ConflictError):
                         await self.state_store.delete(key, if_match=etag)
                 if left:
                     problem += ", and what was committed since then went with it"
                 break
             left.append((segment.key, found[segment.key].etag))
+            hashes.append(segment.hash)
         return self.stale(problem, ways_out=RELOAD)
+
+    async def _records_of(self, hashes: set[str]) -> list[tuple[str, str]]:
+        """The records of snapshots at events with these hashes, with their etags."""
+        if not hashes:
+            return []
+        location = self.location
+        keys = [key async for key in self.state_store.list(location.history)]
+        found = await self.state_store.get_many([*keys, location.latest])
+        return [
+            (key, entry.etag)
+            for key, entry in found.items()
+            if records.decoded(key, entry.value, location).hash in hashes
+        ]
 
     def stale(
         self,

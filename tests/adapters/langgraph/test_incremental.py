@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated, TypedDict
+
 import pydantic
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import MessagesState
@@ -198,3 +200,45 @@ def test_what_a_task_wrote_is_kept_as_it_was_then(saver, late):
         ((_, _, value),) = saver.get_tuple(before).pending_writes
         assert value == {"role": "user", "content": ["as written"]}
         value["content"].append("by whoever read it")
+
+
+class Touchy(list):
+    """Something whose ``==`` and ``!=`` give no answer, as those of arrays do not."""
+
+    def __eq__(self, other):
+        raise ValueError("the truth value of an array is ambiguous")
+
+    __ne__ = __eq__
+    __hash__ = None
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize(
+    ("one", "other"), [(1, True), (2.0, 2), (0.0, -0.0), ({"a": 1, "b": 2}, {"b": 2, "a": 1})]
+)
+def test_what_became_something_equal_of_another_kind_is_kept(saver, durability, one, other):
+    def change(state):
+        return {"items": []}
+
+    def swapped(left, right):
+        return [{**each, "v": other} for each in left] if left else right
+
+    State = TypedDict("State", {"items": Annotated[list[dict], swapped], "todo": list})  # noqa: UP013
+    graph = chain(State, change).compile(checkpointer=saver)
+    graph.update_state(at(), {"items": [{"n": n, "v": one} for n in range(20)]}, as_node="change")
+    graph.invoke({"todo": []}, at(), durability=durability)
+    kept = HoldfastSaver(saver.state_store).get_tuple(at()).checkpoint["channel_values"]["items"]
+    assert {repr(each["v"]) for each in kept} == {repr(other)}
+
+
+def test_values_that_cannot_be_compared_are_kept(saver):
+    puts = Puts(saver)
+    artifact = Touchy([1.0, 2.0])
+    puts.put(messages=[ToolMessage("done", tool_call_id="1", artifact=artifact)])
+    many = [{"v": 1} for _ in range(20)]
+    puts.put(items=many)
+    many[3]["v"] = artifact
+    puts.put(items=many)
+    puts.put(items=many)
+    found = saver.get_tuple(at()).checkpoint["channel_values"]["items"]
+    assert list.__eq__(found[3]["v"], [1.0, 2.0])

@@ -81,7 +81,6 @@ class Change:
         parent: str | None,
         metadata: Mapping[str, Any],
         versions: ChannelVersions,
-        touched: Sequence[Any],
         base: Base | None = None,
     ) -> None:
         """Lead from the state to a checkpoint.
@@ -92,12 +91,11 @@ class Change:
         values = checkpoint["channel_values"]
         lists = [name for name, value in values.items() if is_list(name, value)]
         known = before["versions"] if before else {}
-        written = {id(each) for each in touched}
         for name, value in values.items():
             if self._is_same(name, checkpoint, known, versions, before):
                 continue
             if name in lists:
-                self._items(name, value, written)
+                self._items(name, value)
             else:
                 self._value(name, value)
         self._drop(before, set(values), set(lists))
@@ -171,10 +169,10 @@ class Change:
         if self._store._find(space, key) != encode(data):
             self.put(space, key, data)
 
-    def _items(self, name: str, items: list[Any], written: set[int]) -> None:
+    def _items(self, name: str, items: list[Any]) -> None:
         space = items_space(self._ns, name)
         before = self._before.get(space) or Copies()
-        differing = before.differing(items, written)
+        differing = before.differing(items)
         self.kept[space] = before.following(items, differing)
         for number in differing:
             data = self._codec.encoded(items[number], f"the channel {name!r}, item {number},")

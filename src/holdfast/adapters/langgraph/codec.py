@@ -40,6 +40,7 @@ TEMPLATES: dict[str, BaseMessage] = {
     "ToolMessage": ToolMessage("", tool_call_id=""),
 }
 OWN = ("role", KIND)
+ALWAYS = ("content", "tool_call_id")
 CONTAINERS = (list, tuple, set, frozenset)
 
 
@@ -136,7 +137,9 @@ def message_data(message: BaseMessage) -> dict[str, Any] | None:
     for field, value in message.__dict__.items():
         if field not in usual:
             return None
-        if field in ("content", "tool_call_id") or value != usual[field]:
+        empty = usual[field]
+        # The `!=` of foreign types may say anything.
+        if field in ALWAYS or type(value) is not type(empty) or value != empty:
             data[field] = value
     data[KIND] = name
     return data

@@ -74,20 +74,29 @@ async def remove(thread: Thread, gone: list[Found], rest: list[Found]) -> None:
 async def keep_latest(thread: Thread, codec: Codec) -> None:
     """Keep of each graph and subgraph the checkpoint it stands at, and what that needs."""
     async with thread.lock:
-        found = await history.walked(thread)
-        kept: list[Found] = []
-        for ns in sorted({each.ns for each in found}):
-            current = await history.current(thread, ns)
-            mine = {each.id: each for each in found if each.ns == ns}
-            # Where it stands, and not the newest: it may have been taken back to an older one.
-            latest = mine[current.id] if current is not None else next(iter(mine.values()))
-            kept += needed(codec, latest, mine)
-        names = {(each.ns, each.id) for each in kept}
-        gone = [each for each in found if (each.ns, each.id) not in names]
+        while (split := await told_apart(thread, codec)) is None:
+            pass  # Another saver has gone on in between.
+        gone, kept = split
         if not gone:
             return
         await give_back(thread, gone, min(kept, key=lambda each: each.since))
         await remove(thread, gone, kept)
+
+
+async def told_apart(thread: Thread, codec: Codec) -> tuple[list[Found], list[Found]] | None:
+    """Which checkpoints are to go, and which stay; None where one came while this looked."""
+    found = await history.walked(thread)
+    kept: list[Found] = []
+    for ns in sorted({each.ns for each in found}):
+        mine = {each.id: each for each in found if each.ns == ns}
+        current = await history.current(thread, ns)
+        if current is not None and current.id not in mine:
+            return None
+        # Where it stands, and not the newest: it may have been taken back to an older one.
+        latest = next(iter(mine.values())) if current is None else mine[current.id]
+        kept += needed(codec, latest, mine)
+    names = {(each.ns, each.id) for each in kept}
+    return [each for each in found if (each.ns, each.id) not in names], kept
 
 
 async def give_back(thread: Thread, gone: list[Found], oldest: Found) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -27,6 +28,7 @@ from langgraph.checkpoint.base import (
     get_serializable_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.adapters.langgraph import deleting, history
@@ -65,12 +67,18 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
                 "a saver is made over a StateStore, as open_state_store(url) gives it, not "
                 f"{shown(state_store)}"
             )
+        if isinstance(serde, EncryptedSerializer):
+            raise TypeError(
+                "an EncryptedSerializer would encrypt only what is no plain data: let the store "
+                "encrypt all of it, as in sqlite:///agents.db?encrypt=AGENT_KEYS"
+            )
         super().__init__(
             serde=serde or JsonPlusSerializer(allowed_msgpack_modules=allowed_types or None)
         )
         self.state_store = state_store
         self.agent_id = checked_id(agent_id, "agent_id")
         self._waited = Waited()
+        self._guard = threading.Lock()
         # Locks belong to a loop, and what one loop remembers is checked by the store.
         self._threads: WeakKeyDictionary[asyncio.AbstractEventLoop, OrderedDict[str, Thread]] = (
             WeakKeyDictionary()
@@ -123,7 +131,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     def thread(self, thread_id: str) -> Thread:
         """A thread, as this loop remembers it."""
         loop = asyncio.get_running_loop()
-        threads = self._threads.setdefault(loop, OrderedDict())
+        with self._guard:
+            threads = self._threads.setdefault(loop, OrderedDict())
         found = threads.get(thread_id)
         if found is None:
             found = threads[thread_id] = Thread(self.state_store, self.location(thread_id))
@@ -131,6 +140,14 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
                 threads.popitem(last=False)
         threads.move_to_end(thread_id)
         return found
+
+    def _doubt(self, thread_id: str) -> None:
+        """Let every loop look anew at a thread of which something was taken away."""
+        with self._guard:
+            remembered = list(self._threads.values())
+        for threads in remembered:
+            if found := threads.get(thread_id):
+                found.is_doubtful = True
 
     @property
     def _codec(self) -> Codec:
@@ -240,11 +257,13 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     async def adelete_thread(self, thread_id: str) -> None:
         """Remove a thread for good."""
         await deleting.delete_thread(self.thread(str(thread_id)))
+        self._doubt(str(thread_id))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints of runs, in whichever threads they are."""
         for location in await self.locations():
             await deleting.delete_runs(self.thread(location.session_id), set(run_ids), self._codec)
+            self._doubt(location.session_id)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Make a new thread with all that another has."""
@@ -262,6 +281,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
                 await deleting.delete_thread(thread)
             else:
                 await deleting.keep_latest(thread, self._codec)
+            self._doubt(str(thread_id))
 
     # ----------------------------------------------------------------------- delta channels
 

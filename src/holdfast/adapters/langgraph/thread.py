@@ -48,6 +48,7 @@ WROTE = "langgraph.writes"
 TAKEN = "langgraph.deleted"
 NOTHING = encode([])
 ATTEMPTS = 16
+MOST_LATE = 64
 LINGERS = 0.002
 """Seconds for which what a task wrote waits for the checkpoint that mostly follows it at once."""
 
@@ -69,6 +70,15 @@ class Act:
 
     record: Record
     done: asyncio.Future[None]
+    key: str = ""
+    """Of the snapshot that is written with it."""
+    is_again: bool = False
+    """Whether it may be written already."""
+
+    async def check_again(self, state_store: StateStore) -> None:
+        """Find out whether it was written when whoever wrote it was cancelled."""
+        if self.is_again and self.key and await state_store.get(self.key) is not None:
+            self.finish(None)
 
     async def recorded(self, writer: Writer) -> Kept | None:
         """Record it; one that cannot be is over, and the others go on."""
@@ -100,11 +110,12 @@ class Thread:
         self._writer: Writer | None = None
         self._copies: dict[str, Copies] = {}
         """What the lists of the current checkpoints held when they were kept."""
-        self._touched: list[Any] = []
         self._late: dict[int, bytes] = {}
         """Writes by the events that have them, encoded, which this object wrote or read."""
         self._ledger = CallLedger()
         self._waiting: list[Act] = []
+        self.is_doubtful = False
+        """Whether somebody, maybe in another loop, has taken away what this object knows of."""
 
     # -------------------------------------------------------------------------------- the head
 
@@ -112,9 +123,9 @@ class Thread:
         """The thread as it is committed now, by whomever."""
         writer = self._writer
         if writer is None or not await self._is_current(writer):
-            writer = await Writer.open(self.state_store, self.location)
-            self._writer = writer
-            self._copies.clear()
+            self.forget()
+            writer = self._writer = await Writer.open(self.state_store, self.location)
+        self.is_doubtful = False
         return writer
 
     async def _is_current(self, writer: Writer) -> bool:
@@ -123,8 +134,9 @@ class Thread:
         following = log.key(log.end.seq + 1)
         # Where a keyframe is at the very end, it stands for what was before it.
         last = segments[-1].key if segments else writer.timeline.key(log.end.seq)
-        found = await self.state_store.get_many([last, following])
-        if following in found or (log.end.seq and last not in found):
+        manifest = self.location.manifest
+        found = await self.state_store.get_many([last, following, manifest])
+        if following in found or (log.end.seq and (last not in found or manifest not in found)):
             return False
         # What was deleted and begun again may be as long; its hash is another.
         return not segments or log.end.hash.encode() in found[last].value
@@ -148,9 +160,8 @@ class Thread:
         """Keep a checkpoint; ``base`` is its parent, where the thread stands at another one."""
 
         async def record(writer: Writer) -> Kept:
-            touched, self._touched = self._touched, []
             change = Change(codec, ns, writer.recording.store, self._copies)
-            change.checkpoint(checkpoint, parent, metadata, versions, touched, base)
+            change.checkpoint(checkpoint, parent, metadata, versions, base)
             await self._adopt_late(writer, ns, checkpoint["id"], change)
             step = metadata.get("step")
             data = {"checkpoint_id": checkpoint["id"], "ns": ns, "parent": parent, "step": step}
@@ -158,7 +169,7 @@ class Thread:
             self._copies.update(change.kept)
             return self._kept(writer, checkpoint["id"], ns, parent, metadata)
 
-        await self._written(record)
+        await self._written(record, self.location.snapshot(snapshot_id(checkpoint["id"])))
 
     async def _adopt_late(self, writer: Writer, ns: str, id_: str, change: Change) -> None:
         """Put beside a checkpoint what tasks wrote to it before it was here itself."""
@@ -182,7 +193,7 @@ class Thread:
             async for event in writer.timeline.events(seq, seq):
                 data = event.data
                 if event.type == WROTE and f"{data['ns']}|{data['checkpoint_id']}" == key:
-                    self._late[seq] = encode(data.get("writes", []))
+                    self._remember_late(seq, encode(data.get("writes", [])))
         return [write_of(each) for each in decode(self._late.get(seq, NOTHING))]
 
     def _kept(
@@ -221,8 +232,6 @@ class Thread:
             data = codec.encoded(each.value, f"a write to {each.channel!r}")
             # A copy, as it is written later, and those who made it may go on with it.
             kept.append(replace(each, value=decode(encode(data))))
-        for each in writes:
-            self._touched += each.value if type(each.value) is list else [each.value]
         names = [each.channel for each in writes]
         about = {"checkpoint_id": id_, "ns": ns, "task_id": kept[0].task_id, "channels": names}
 
@@ -258,7 +267,13 @@ class Thread:
         event = {**data, "writes": [each.data() for each in kept]}
         changes: Changes = {"set": [(LATE, key, [*known, seq])], "delete": []}
         recording.record(WROTE, event, changes)
-        self._late[seq] = encode(event["writes"])
+        self._remember_late(seq, encode(event["writes"]))
+
+    def _remember_late(self, seq: int, writes: bytes) -> None:
+        """Have the writes of an event at hand; the oldest are let go, as the log has them too."""
+        self._late[seq] = writes
+        while len(self._late) > MOST_LATE:
+            del self._late[next(iter(self._late))]
 
     async def delete(
         self, ids: Sequence[tuple[str, str]], heads: Mapping[str, Snapshot | None]
@@ -273,6 +288,9 @@ class Thread:
             changes["set"] += [(DELETED, f"{ns}|{id_}", True) for ns, id_ in ids]
             here = writer.recording.store.snapshot()
             for ns, state in heads.items():
+                current = entry_of(here, ns)
+                if current is not None and (ns, current["id"]) not in ids:
+                    continue  # Somebody has gone on from what is to go.
                 kept = [] if state is None else parts(state, ns)
                 changes["set"] += kept
                 gone = {each[:2] for each in parts(here, ns)} - {each[:2] for each in kept}
@@ -287,27 +305,35 @@ class Thread:
         for _, id_ in ids:
             await self.state_store.delete(self.location.snapshot(snapshot_id(id_)))
 
-    async def _written(self, record: Record, *, lingers: float = 0) -> None:
-        """Record something and wait until it is durable.
+    async def _written(self, record: Record, key: str = "", *, lingers: float = 0) -> None:
+        """Record something and wait until it is durable. ``key`` is that of its snapshot.
 
         What others want to write meanwhile waits, and is written with the next commit together;
         one that ``lingers`` leaves it to another to begin that commit, for so long.
         """
-        act = Act(record, asyncio.get_running_loop().create_future())
+        act = Act(record, asyncio.get_running_loop().create_future(), key)
         self._waiting.append(act)
-        # Whoever came in the same moment joins in.
-        await asyncio.wait([act.done], timeout=lingers)
-        async with self.lock:
-            if not act.done.done():
-                await self._write_all()
-        await act.done
+        try:
+            # Whoever came in the same moment joins in.
+            await asyncio.wait([act.done], timeout=lingers)
+            async with self.lock:
+                if not act.done.done():
+                    await self._write_all()
+            await act.done
+        except BaseException:
+            # What nobody waits for any more is not written later, when it may be out of place.
+            act.done.cancel()
+            raise
 
     async def _write_all(self) -> None:
         """Record all that waits on top of what is there, again where another writer was first."""
         acts, self._waiting = self._waiting, []
         try:
             for attempt in range(ATTEMPTS):
-                writer = await self.head() if attempt or self._writer is None else self._writer
+                is_known = not attempt and not self.is_doubtful
+                writer = self._writer if is_known and self._writer else await self.head()
+                for act in acts:
+                    await act.check_again(self.state_store)
                 self._begin(writer)
                 kept = [await act.recorded(writer) for act in acts]
                 try:
@@ -329,7 +355,10 @@ class Thread:
             self.forget()
             if not isinstance(error, Exception):
                 # Who is cancelled does not take the others along: they try by themselves.
-                self._waiting = [act for act in acts if not act.done.done()] + self._waiting
+                others = [act for act in acts if not act.done.done()]
+                for act in others:
+                    act.is_again = True
+                self._waiting = others + self._waiting
                 raise
             for act in acts:
                 act.finish(error)

@@ -1,0 +1,93 @@
+"""Copies of plain data, and whether something is still exactly like its copy."""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from collections import OrderedDict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.values.binary import encode
+from holdfast.values.likeness import UNLIKE, copied, is_like, unlike
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 2),
+    st.sampled_from([0.0, -0.0, 1.0, 2.5]),
+    st.text("ab", max_size=2),
+    st.binary(max_size=2),
+)
+PLAIN = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.tuples(inner, inner),
+        st.dictionaries(st.one_of(st.text("ab", max_size=1), st.integers(0, 1)), inner, max_size=3),
+    ),
+    max_leaves=8,
+)
+
+
+class Word(enum.StrEnum):
+    A = "a"
+
+
+class Touchy:
+    def __eq__(self, other):
+        raise ValueError("which of them?")
+
+    __hash__ = None
+
+
+@given(PLAIN, PLAIN)
+def test_a_value_is_like_a_copy_if_it_is_kept_in_the_same_bytes(one, other):
+    assert is_like(copied(one), one)
+    assert is_like(copied(one), other) == (encode(one) == encode(other))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, True),
+        (1, 1.0),
+        (0.0, -0.0),
+        ("a", Word.A),
+        (b"a", bytearray(b"a")),
+        ([1], (1,)),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ({1: "x"}, {True: "x"}),
+        ({"a": 1}, OrderedDict(a=1)),
+        ("a", Touchy()),
+        ([[1]], [[1, 2]]),
+    ],
+)
+def test_what_is_equal_may_be_something_else(one, other):
+    for wrapped in (lambda value: value, lambda value: [value], lambda value: {"k": {"v": value}}):
+        assert not is_like(copied(wrapped(one)), wrapped(other))
+
+
+def test_a_copy_does_not_change_with_what_it_was_made_of():
+    value = {"a": [{"b": [1]}], "c": ([2],)}
+    copy = copied(value)
+    value["a"][0]["b"].append(3)
+    assert not is_like(copy, value)
+    value["a"][0]["b"].pop()
+    assert is_like(copy, value)
+    value["c"][0].append(3)
+    assert not is_like(copy, value)
+
+
+@pytest.mark.parametrize("value", [uuid.uuid4(), Word.A, [Touchy()], {"a": {1}}, OrderedDict()])
+def test_what_is_not_plain_cannot_be_copied(value):
+    with pytest.raises(TypeError):
+        copied(value)
+    assert not is_like(UNLIKE, value)
+
+
+def test_those_that_differ_are_told_by_their_places():
+    assert unlike([1, "a", UNLIKE, [2]], [1, "b", 3]) == [1, 2]
+    assert unlike([], [1]) == []
