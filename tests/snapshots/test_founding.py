@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from faults import Crash, Fault, FaultyStateStore
-from holdfast import IntegrityError
+from holdfast import IntegrityError, Session
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots import (
     Catalog,
@@ -312,6 +312,31 @@ async def calls_of_deletion():
     counting = Interrupted(inner, 0, None)
     await SnapshotArchive(counting).delete_session(session_id=HERE.session_id)
     return counting.calls
+
+
+def test_what_a_writer_adds_meanwhile_goes_with_the_session():
+    async def left(at):
+        inner = Watched()
+        session = await Session.open(
+            inner, agent_id=HERE.scope_id, session_id=HERE.session_id, scope=HERE.scope
+        )
+        await session.save()
+
+        async def meanwhile():
+            session.set("late", at)
+            await session.commit()
+
+        slow = Interrupted(inner, at, meanwhile)
+        await SnapshotArchive(slow).delete_session(session_id=HERE.session_id)
+        return [key async for key in inner.list("")], slow.calls
+
+    async def work():
+        _, calls = await left(0)
+        # Before the last call, which takes the mark away, the deleter has looked once more.
+        for at in range(3, calls - 2):
+            assert (await left(at))[0] == [], at
+
+    done(work())
 
 
 def test_what_a_new_session_writes_meanwhile_is_not_deleted():

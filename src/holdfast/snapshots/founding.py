@@ -35,6 +35,7 @@ from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Put
 
 AT_ONCE = 100
+ROUNDS = 4
 NOWHERE = Position()
 NOTHING: Mapping[str, Any] = {}
 
@@ -120,19 +121,25 @@ async def delete_session(state_store: StateStore, session_id: str) -> None:
         return
     mark = deleted_key(session_id)
     marked = await state_store.put(mark, b"{}")
-    places = await locations(state_store, session_id)
-    doomed = [each for place in places for each in await index_of(state_store, place)]
-    # Snapshots before keyframes before the log: what is still listed can still be loaded.
-    there = await etags(state_store, prefix, but=mark)
-    doomed += sorted(there.items(), key=lambda item: item[0].rpartition("/")[0][-4:] == "/log")
-    # Whoever meets the mark goes on with it, and removes it before anything is begun anew. So as
-    # long as it is there, what was found is what is to go.
-    entry = await state_store.get(mark)
-    if entry is None or entry.etag != marked:
-        return
-    for key, etag in [*doomed, (mark, marked)]:
-        with suppress(ConflictError):
-            await state_store.delete(key, if_match=etag)
+    # A writer who has not noticed may add something meanwhile: that goes too.
+    for _ in range(ROUNDS):
+        places = await locations(state_store, session_id)
+        doomed = [each for place in places for each in await index_of(state_store, place)]
+        # Snapshots before keyframes before the log: what is still listed can still be loaded.
+        there = await etags(state_store, prefix, but=mark)
+        doomed += sorted(there.items(), key=lambda item: item[0].rpartition("/")[0][-4:] == "/log")
+        # Whoever meets the mark goes on with it, and removes it before anything is begun anew. So
+        # as long as it is there, what was found is what is to go.
+        entry = await state_store.get(mark)
+        if entry is None or entry.etag != marked:
+            return
+        if not doomed:
+            break
+        for key, etag in doomed:
+            with suppress(ConflictError):
+                await state_store.delete(key, if_match=etag)
+    with suppress(ConflictError):
+        await state_store.delete(mark, if_match=marked)
 
 
 async def etags(state_store: StateStore, prefix: str, *, but: str = "") -> dict[str, str]:
