@@ -5,11 +5,23 @@ from __future__ import annotations
 import sys
 from io import TextIOWrapper
 
+INTERRUPTED = 130
 NEEDED = ("typer", "rich", "click")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
+    try:
+        run(arguments)
+    except KeyboardInterrupt:
+        # A command says this itself; to import it takes a while in which there is none as yet.
+        if sys.stderr is not None:
+            sys.stderr.write("interrupted\n")
+        sys.exit(INTERRUPTED)
+
+
+def run(arguments: list[str] | None) -> None:
+    """Import the commands, and run the one that is asked for."""
     try:
         from holdfast.cli.main import app  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:

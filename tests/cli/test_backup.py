@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,19 @@ def test_what_was_lost_in_a_backup_is_written_again_without_being_asked_to(
     asyncio.run(changed("sqlite:///kept.db", part, remove=True))
     assert run("backup", "sqlite:///kept.db").code == 0
     assert entries("sqlite:///kept.db") == entries()
+
+
+@pytest.mark.parametrize("more", [(), ("--verify",)], ids=["write", "verify"])
+@pytest.mark.parametrize("folder", ["2026-11-15T12:30", "nightly:1/a b"])
+def test_a_folder_with_a_colon_in_its_name_is_told_how_to_be_named(run, world, folder, more):
+    ran = run("backup", folder, *more)
+    ran.failed("taken for the URL", shlex.quote(f"./{folder}"))
+    assert run("backup", f"./{folder}").code == 0
+    assert run("backup", f"./{folder}", "--verify").out == WHOLE
+    ran = run("backup", "ada:secret@host/db")
+    ran.failed("./FOLDER")
+    assert "secret" not in ran.err
+    run("backup", "what://x").failed("no store is known for the scheme")
 
 
 def test_verifying_and_mending_at_once_is_wrong_usage(run, world):

@@ -47,7 +47,8 @@ def failing(run, world, monkeypatch):
         (holdfast.NotFoundError("none"), "state list"),
         (holdfast.ConflictError("two"), "another writer"),
         (holdfast.UnsupportedValueError("type"), "register_type"),
-        (holdfast.InvalidDocumentError("bad"), "--allow-modified"),
+        (holdfast.InvalidDocumentError("bad"), "get another copy, or see"),
+        (holdfast.InvalidDocumentError("bad: see allow_modified"), "--allow-modified"),
         (holdfast.IntegrityError("bad"), "state verify"),
         (holdfast.StateStoreError("down"), "doctor"),
     ],
@@ -111,6 +112,34 @@ def test_ctrl_c_ends_a_question_at_once(monkeypatch):
         assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_at_a_question_is_told_as_anywhere_else(run, world, entries, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    asking = sys.modules[typer.confirm.__module__]
+    monkeypatch.setattr(asking, "visible_prompt_func", interrupted)
+    before = entries()
+    ran = run("state", "delete", "ses_1", typed="y")
+    assert (ran.code, ran.err) == (130, "\ninterrupted\n")
+    assert entries() == before
+
+
+def test_without_a_standard_output_json_is_one_clear_error(run, world, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    run("state", "list", "--format", "json").failed("the standard output is closed")
+    run("state", "export", "research-bot", "-o", "-").failed("the standard output is closed")
+    assert run("state", "list").code == 0
+
+
+def test_control_codes_in_json_are_spelled_out_and_it_says_the_same(capsysbinary):
+    odd = "a\x1b\x7f\x9b2J\u202e\u2028\ud800 Grüße, 👩‍💻"
+    print_json({odd: [odd]})
+    text = capsysbinary.readouterr().out.decode()
+    assert json.loads(text) == {odd: [odd]}
+    assert visible(text.replace("\n", "")) == text.replace("\n", "")
+    assert "Grüße, 👩‍💻" in text
 
 
 def test_a_store_elsewhere_is_opened_without_a_look_at_this_machine():

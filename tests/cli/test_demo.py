@@ -10,8 +10,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import typer
 
 from holdfast.cli import demo as demo_module
+from holdfast.cli import show
 from holdfast.cli.console import out
 from holdfast.server import serving
 
@@ -65,6 +67,29 @@ def test_at_a_terminal_the_viewer_is_offered(run, monkeypatch, wanted):
     assert run("demo", "--folder", "play").code == 0
     assert len(served) == wanted
     assert all("state.db" in each for each in served)
+
+
+def test_ctrl_c_at_the_offer_ends_it_as_interrupted(run, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo_module, "is_terminal", lambda: True)
+    monkeypatch.setattr(demo_module, "tell", lambda *_: None)
+    monkeypatch.setattr(sys.modules[typer.confirm.__module__], "visible_prompt_func", interrupted)
+    ran = run("demo", "--folder", "play")
+    assert (ran.code, ran.err) == (130, "\ninterrupted\n")
+
+
+def test_ctrl_c_in_a_step_ends_it_as_interrupted(run, monkeypatch):
+    async def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(show, "load", interrupted)
+    monkeypatch.setattr(
+        demo_module, "tell", lambda context, _: demo_module.run(context, "state", "show", "x")
+    )
+    ran = run("demo", "--folder", "play")
+    assert (ran.code, ran.err) == (130, "interrupted\n")
 
 
 def test_a_terminal_sees_colours(run, monkeypatch):

@@ -23,6 +23,31 @@ def test_the_latest_session_of_an_agent_becomes_a_file(run, world, tmp_path):
     assert (tree["agent_id"], tree["session_id"]) == ("research-bot", "ses_1")
 
 
+def test_an_environment_that_is_no_text_is_told_with_its_variable(
+    run, world, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("HOLDFAST_ENVIRONMENT", os.fsdecode(b"pr\xffod"))
+    for output in ("x.json", "-"):
+        ran = run("state", "export", "research-bot", "-o", output)
+        ran.failed("HOLDFAST_ENVIRONMENT", "is not UTF-8")
+        assert ran.out == ""
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_a_file_that_is_there_keeps_its_mode_and_a_link_stays(run, world, tmp_path):
+    (tmp_path / "kept").mkdir()
+    real = tmp_path / "kept" / "real.json"
+    real.touch(mode=0o600)
+    (tmp_path / "x.json").symlink_to(real)
+    assert run("state", "export", "research-bot", "-o", "x.json").code == 0
+    assert (tmp_path / "x.json").is_symlink()
+    assert json.loads(real.read_bytes())["session_id"] == "ses_1"
+    assert real.stat().st_mode & 0o777 == 0o600
+    (tmp_path / "x.json").unlink()
+    (tmp_path / "x.json").symlink_to("none/real.json")
+    run("state", "export", "research-bot", "-o", "x.json").failed("there is no folder")
+
+
 def test_a_session_a_snapshot_and_tags_are_named(run, world, tmp_path, monkeypatch):
     monkeypatch.setenv("HOLDFAST_ENVIRONMENT", "production")
     options = ["--session", "ses_1", "--snapshot", world.first, "--tag", "a=1", "--tag", "b=x=y"]

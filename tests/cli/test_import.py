@@ -63,6 +63,19 @@ def test_an_edited_document_is_taken_where_that_is_meant(run, document):
     assert json.loads(shown.out)["state"]["values"]["plan"] == "edited"
 
 
+def test_events_that_were_taken_out_are_told_and_no_option_that_does_not_help(run, document):
+    tree = json.loads(document.read_bytes())
+    target = ("--session", "cut", "--store", "sqlite:///elsewhere.db")
+    document.write_text(json.dumps({**tree, "events": tree["events"][:-3]}))
+    run("state", "import", "incident.json", *target).failed("7 events", "10", "--allow-modified")
+    assert run("state", "import", "incident.json", "--allow-modified", *target).code == 0
+    document.write_text(json.dumps({**tree, "events": tree["events"][:4] + tree["events"][5:]}))
+    for more in ((), ("--allow-modified",)):
+        ran = run("state", "import", "incident.json", *more, *target)
+        ran.failed("the event 5", "cannot be taken out of the middle", "get another copy")
+        assert "allow" not in ran.err
+
+
 def test_a_read_only_store_is_an_error(run, document):
     ran = run("state", "import", "incident.json", "--store", "sqlite:///state.db?read_only=true")
     ran.failed("takes no writes")

@@ -127,6 +127,21 @@ def test_any_other_missing_module_is_not_hidden(monkeypatch):
         console_script.main()
 
 
+@pytest.mark.parametrize("has_errors", [True, False], ids=["stderr", "no stderr"])
+def test_ctrl_c_while_the_commands_are_imported_is_no_traceback(monkeypatch, capsys, has_errors):
+    def interrupted(name, *rest):
+        raise KeyboardInterrupt
+
+    if not has_errors:
+        monkeypatch.setattr(sys, "stderr", None)
+    monkeypatch.setattr(builtins, "__import__", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        console_script.main()
+    monkeypatch.undo()
+    assert ended.value.code == 130
+    assert capsys.readouterr() == ("", "interrupted\n" if has_errors else "")
+
+
 def test_the_script_runs_the_command_line(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["holdfast", "--version"])
     with pytest.raises(SystemExit) as ended:

@@ -115,6 +115,29 @@ def test_a_session_whose_id_looks_like_a_snapshot_of_one_is_found(run, world):
         assert json.loads(ran.out)["session_id"] == session
 
 
+def test_a_session_whose_id_ends_like_a_file_is_found_where_there_is_no_such_file(run, world):
+    for session in ("run.json", "run.json.gz", "a/run.zst"):
+        assert run("state", "fork", "ses_1", session, "--at", world.first).code == 0
+        ran = run("state", "show", session, "--format", "json")
+        assert json.loads(ran.out)["session_id"] == session
+        assert run("state", "diff", world.first, session).out == "no difference\n"
+        assert run("state", "diff", session, "ses_1").code == 0
+        assert run("replay", session).code == 0
+    run("state", "show", "run.json", "--agent", "ann").failed("no session 'run.json' of the agent")
+    assert run("state", "export", "research-bot", "--session", "ses_1", "-o", "run.json").code == 0
+    assert '"session_id": "ses_1"' in run("state", "show", "run.json", "--format", "json").out
+
+
+def test_a_file_that_is_not_there_is_told_whatever_store_there_is(run, world):
+    for verb in (["state", "show"], ["replay"], ["state", "diff", "ses_1"]):
+        run(*verb, "none.json").failed("there is no file none.json", "see the path")
+        run(*verb, "none.json", "--store", "what:x").failed("no file none.json, and the store")
+    run("state", "show", "none.json", "--store", "file:nowhere").failed("no file none.json")
+    run("state", "show", "x" * 250 + ".json").failed("there is no file")
+    run("state", "show", "x" * 400 + ".json").failed("cannot be a file")
+    run("state", "show", "\udcff.json").failed("there is no file")
+
+
 def test_a_folder_is_no_database(run, world, tmp_path):
     (tmp_path / "folder").mkdir()
     run("state", "show", "x", "--store", "sqlite:///folder").failed("is a folder", "file:folder")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -252,6 +253,13 @@ def test_the_number_of_events_is_told_where_they_are_not_there():
 # ---------------------------------------------------------------------------------- as text
 
 
+def test_an_environment_that_is_no_text_is_told_with_its_variable():
+    snapshot = replace(FULL, source_environment=os.fsdecode(b"pr\xffod"))
+    for written in (snapshot.chunks, snapshot.canonical):
+        with pytest.raises(ValueError, match=r"pr.udcffod.* is not UTF-8.*HOLDFAST_ENVIRONMENT"):
+            b"".join(written())
+
+
 @pytest.mark.parametrize("snapshot", [FULL, session_snapshot(), with_events(draft("one"))])
 def test_the_text_of_a_document_is_its_json(snapshot):
     tree = snapshot.to_dict()
@@ -365,6 +373,31 @@ def test_events_that_are_missing_swapped_or_doubled_break_the_chain():
     for wrong in ([one, three, four], [one, three, two, four], [one, two, two, three, four]):
         with pytest.raises(InvalidDocumentError, match="breaks the chain"):
             SessionSnapshot.from_dict(document("events", to=wrong))
+
+
+@pytest.mark.parametrize("left", [1, 3])
+def test_events_that_were_cut_off_at_the_end_are_missed(left):
+    tree = document("events", to=FULL.to_dict()["events"][:left])
+    with pytest.raises(InvalidDocumentError, match=f"has {left} events.* says 4.*allow_modified"):
+        SessionSnapshot.from_dict(tree)
+    again = SessionSnapshot.from_dict(tree, allow_modified=True)
+    assert again.event_log_count == len(again.events) == left
+    assert SessionSnapshot.from_dict(again.to_dict()).events == again.events
+
+
+@pytest.mark.parametrize("count", [0, 3, 5, 8, 999])
+def test_another_number_of_events_than_there_are_is_refused(count):
+    with pytest.raises(InvalidDocumentError, match="event_log_count"):
+        SessionSnapshot.from_dict(document("event_log_count", to=count))
+    assert SessionSnapshot.from_dict(document("event_log_count")).event_log_count == 4
+
+
+def test_an_event_that_was_taken_out_on_purpose_cannot_be():
+    one, _, three, four = FULL.to_dict()["events"]
+    tree = document("events", to=[one, three, four])
+    with pytest.raises(InvalidDocumentError, match="cannot be taken out of the middle") as refused:
+        SessionSnapshot.from_dict(tree, allow_modified=True)
+    assert "allow_modified" not in str(refused.value)
 
 
 class Point:

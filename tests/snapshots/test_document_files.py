@@ -208,3 +208,104 @@ def test_a_name_may_be_as_long_as_names_can_be(tmp_path):
     target = tmp_path / ("x" * 250 + ".json")
     document_files.write(target, [b"{}"])
     assert document_files.read(target) == {}
+
+
+def test_frames_of_zstd_that_are_to_be_skipped_are(tmp_path):
+    text = json.dumps(TREE).encode()
+    half = len(text) // 2
+    first, second = (zstandard.compress(part) for part in (text[:half], text[half:]))
+    skipped = b"\x5a\x2a\x4d\x18\x03\x00\x00\x00abc"
+    file = tmp_path / "a.json.zst"
+    for data in (
+        skipped + zstandard.compress(text),
+        skipped + skipped + first + skipped + second + skipped,
+        first + second,
+    ):
+        file.write_bytes(data)
+        assert document_files.read(file) == TREE
+    for data in (skipped, skipped[:6], skipped + first, skipped + b"{}", skipped + first[:-9]):
+        file.write_bytes(data)
+        with pytest.raises(InvalidDocumentError):
+            document_files.read(file)
+
+
+# -------------------------------------------------------------------- what is there already
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o666])
+def test_a_file_that_is_replaced_keeps_its_mode(tmp_path, monkeypatch, mode):
+    target = written(tmp_path / "a.json")
+    target.chmod(mode)
+    monkeypatch.setattr(os, "access", lambda path, mode: True)
+    seen = []
+
+    def looking():
+        (temporary,) = tmp_path.glob(".*.tmp")
+        seen.append(temporary.stat().st_mode & 0o7777)
+        yield b"{}"
+
+    document_files.write(target, looking())
+    assert [*seen, target.stat().st_mode & 0o7777] == [mode, mode]
+    assert target.read_bytes() == b"{}"
+
+
+def test_a_new_file_has_the_mode_that_the_user_gives_to_new_files(tmp_path):
+    before = os.umask(0o027)
+    try:
+        assert written(tmp_path / "a.json").stat().st_mode & 0o7777 == 0o640
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_a_file_that_is_replaced_keeps_its_owner_where_that_can_be(
+    tmp_path, monkeypatch, is_allowed
+):
+    target = written(tmp_path / "a.json")
+    target.chmod(0o600)
+    asked = []
+
+    def owner(descriptor, user, group):
+        asked.append((user, group))
+        if not is_allowed:
+            raise PermissionError(1, "Operation not permitted")
+
+    ours = os.fstat
+    monkeypatch.setattr(os, "fchown", owner)
+    monkeypatch.setattr(
+        os, "fstat", lambda descriptor: os.stat_result([*ours(descriptor)][:4] + [-2] * 6)
+    )
+    written(target)
+    monkeypatch.undo()
+    assert asked == [(-1, target.stat().st_gid), (target.stat().st_uid, -1)]
+    assert target.stat().st_mode & 0o7777 == 0o600
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_is_followed_and_stays(tmp_path, is_there):
+    (tmp_path / "deep").mkdir()
+    real = tmp_path / "deep" / "real"
+    if is_there:
+        real.write_bytes(b"old")
+        real.chmod(0o600)
+    (tmp_path / "second.json.gz").symlink_to("deep/real")
+    link = tmp_path / "link.json.gz"
+    link.symlink_to("second.json.gz")
+    assert written(link) == link
+    assert link.readlink().name == "second.json.gz"
+    assert gzip.decompress(real.read_bytes()) == b"".join(chunks(TREE))
+    if is_there:
+        assert real.stat().st_mode & 0o7777 == 0o600
+    assert [each.name for each in (tmp_path / "deep").iterdir()] == ["real"]
+
+
+def test_a_link_that_leads_nowhere_is_refused(tmp_path):
+    loop, lost = tmp_path / "loop.json", tmp_path / "lost.json"
+    loop.symlink_to("loop.json")
+    lost.symlink_to("none/a.json")
+    with pytest.raises(StateStoreError, match=r"loop\.json is a link that leads to itself"):
+        written(loop)
+    with pytest.raises(StateStoreError, match=r"lost\.json cannot be written: there is no folder"):
+        written(lost)
+    assert loop.is_symlink()
+    assert lost.is_symlink()

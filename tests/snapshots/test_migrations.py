@@ -74,3 +74,9 @@ def test_where_a_migration_is_missing_it_is_said():
     mine = ValueMigrations(3, {1: renamed})
     with pytest.raises(InvalidDocumentError, match="no migration of values from version 2 to 3"):
         mine.applied({}, 1)
+
+
+@pytest.mark.parametrize("given", [None, [("plan", 1)]])
+def test_a_migration_that_returns_no_values_is_named(given):
+    with pytest.raises(TypeError, match="from version 1 to 2 returned .*: it returns the values"):
+        ValueMigrations(2, {1: lambda values: given}).applied({}, 1)

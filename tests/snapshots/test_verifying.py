@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 
 from holdfast import HoldfastError, IntegrityError, Put
 from holdfast.snapshots import SnapshotArchive, Verification
+from holdfast.stores.wrappers.encryption import EncryptedStateStore, EncryptionKeys
 from loops import in_loop
 from watched import (
     HERE,
@@ -18,6 +20,7 @@ from watched import (
     frame,
     log,
     record,
+    saved,
     verify,
     world,
 )
@@ -226,3 +229,24 @@ def test_any_flipped_bit_is_listed_or_changes_nothing(often):
         assert (await verify(store)).ok
 
     asyncio.run(work())
+
+
+# ------------------------------------------------------------- what cannot be decrypted any more
+
+
+@in_loop
+async def test_all_that_cannot_be_decrypted_is_listed(often):
+    disk = Watched()
+    store = EncryptedStateStore(disk, EncryptionKeys({"one": os.urandom(32)}))
+    snapshots = await saved(store, 12)
+    assert (await verify(store)).ok
+    disk.forget()
+    await verify(store)
+    assert len(disk.read) == len(set(disk.read))
+    keys = {log(3), log(11), frame(9), record(snapshots, 5), record(snapshots, 7), HERE.manifest}
+    for key in keys:
+        await disk.damage(key, WAYS["a flipped bit"])
+    found = await verify(store)
+    assert {each.key for each in found.damage} >= keys
+    assert (found.segments, found.snapshots) == (10, 10)
+    assert all("cannot be decrypted" in e.problem for e in found.damage if e.key in keys)

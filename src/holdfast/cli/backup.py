@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -14,6 +15,7 @@ from holdfast.cli.console import (
     StoreOption,
     command,
     err,
+    fail,
     named_url,
     print_json,
     say,
@@ -22,14 +24,23 @@ from holdfast.cli.console import (
 from holdfast.cli.copy import MendOption, report, with_progress
 from holdfast.cli.references import existing_store
 from holdfast.sessions.copying import compare_stores
-from holdfast.stores.opening import open_state_store
+from holdfast.stores.opening import SCHEMES, open_state_store, registered
 
 
 def target_url(target: str) -> str:
     """The URL of a folder, or of another store."""
-    if ":" in target.split("/", maxsplit=1)[0]:
-        return target
-    return Path(target).absolute().as_uri()
+    if ":" not in target.split("/", maxsplit=1)[0]:
+        return Path(target).absolute().as_uri()
+    scheme = target.partition(":")[0].lower()
+    if scheme not in SCHEMES and "//" not in target and scheme not in registered():
+        # What may have a password in it is not repeated.
+        folder = quote(f"./{target}") if "@" not in target else "./FOLDER"
+        fail(
+            "the target is taken for the URL of a store, as it has a colon before any /, and no "
+            f"store is known for what stands before that: name a folder as {folder}",
+            "holdfast backup --help shows what it takes",
+        )
+    return target
 
 
 @command

@@ -1,8 +1,8 @@
 """What every command shares: its options, where it prints, and how errors end it.
 
-Exit codes: 0, 1 for a failed operation, 2 for wrong usage. An error is one line that says what is
-wrong, and a hint; never a traceback. What is printed is never taken for markup or for a terminal's
-control codes, as it comes from agents and from files.
+Exit codes: 0, 1 for a failed operation, 2 for wrong usage, 130 for Ctrl-C. An error is one line
+that says what is wrong, and a hint; never a traceback. What is printed is never taken for markup or
+for a terminal's control codes, as it comes from agents and from files.
 """
 
 from __future__ import annotations
@@ -46,16 +46,15 @@ FAILED = 1
 INTERRUPTED = 130
 TRACEBACK = "HOLDFAST_TRACEBACK"
 # Control codes, which a terminal would obey; what turns the direction of text; surrogates.
-UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+BEYOND_ASCII = r"\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+UNSEEN = re.compile(rf"[\x00-\x1f{BEYOND_ASCII}]")
+UNSEEN_IN_JSON = re.compile(f"[{BEYOND_ASCII}]")  # which spells out the others itself
 
 HINTS: list[tuple[type[BaseException], str]] = [
     (NotFoundError, "holdfast state list shows what there is"),
     (ConflictError, "try again; if it stays, another writer is at work on the same session"),
     (UnsupportedValueError, "read it in Python, after holdfast.register_type for its types"),
-    (
-        InvalidDocumentError,
-        "get another copy; state import --allow-modified takes what was edited on purpose",
-    ),
+    (InvalidDocumentError, "get another copy, or see in it what the error names"),
     (IntegrityError, "holdfast state verify lists all damage; restore what it names from a backup"),
     (StateStoreError, "holdfast doctor looks at the store and what it needs"),
     (OSError, "see whether the place exists, and who may use it"),
@@ -127,6 +126,8 @@ def errors_told() -> Iterator[None]:
 
 def hint_for(error: BaseException) -> str:
     """What to do about an error."""
+    if isinstance(error, InvalidDocumentError) and "allow_modified" in str(error):
+        return "get another copy; state import --allow-modified takes what was edited on purpose"
     for kind, hint in HINTS:
         if isinstance(error, kind):
             return hint
@@ -167,13 +168,15 @@ def typed(command_: str, *words: str, store: str | None = None, **options: str) 
 
 
 def print_json(data: object) -> None:
-    """JSON for a program: UTF-8, whatever the terminal has."""
+    """JSON for a program: UTF-8, whatever the terminal has. It may be one that a person sits at."""
     text = json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"
-    write_bytes([text.encode(errors="backslashreplace")])
+    text = UNSEEN_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    write_bytes([text.encode()])
 
 
 def write_bytes(chunks: Iterable[bytes]) -> None:
     """Bytes to the standard output, after what was printed before."""
+    check_standard_output()
     sys.stdout.flush()
     for chunk in chunks:
         left = memoryview(chunk)
@@ -181,6 +184,12 @@ def write_bytes(chunks: Iterable[bytes]) -> None:
             # Without a buffer, as with PYTHONUNBUFFERED, less may be written than was asked for.
             left = left[sys.stdout.buffer.write(left) :]
     sys.stdout.buffer.flush()
+
+
+def check_standard_output() -> None:
+    """Refuse to print where the standard output was closed: it is None then."""
+    if sys.stdout is None:
+        fail("the output cannot be written: the standard output is closed", "send it to a file")
 
 
 def print_rows(rows: dict[str, object]) -> None:
@@ -226,11 +235,22 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not has_person():
         fail("this needs to be confirmed, and there is no terminal to ask at", "add --yes")
-    with interruptible():
-        agreed = typer.confirm(visible(question))
-    if not agreed:
+    if not agrees(question):
         say("nothing was changed", to=err)
         raise typer.Exit(FAILED)
+
+
+def agrees(question: str) -> bool:
+    """What a person answers. Ctrl-C is the same here as anywhere else."""
+    with interruptible():
+        try:
+            return typer.confirm(visible(question))
+        except typer.Abort as error:
+            # typer says this of the end of the input as well.
+            if isinstance(error.__context__, KeyboardInterrupt):
+                err.print()
+                raise KeyboardInterrupt from None
+            raise
 
 
 def has_person() -> bool:

@@ -22,7 +22,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.console import FAILED, errors_told, fail, out, say
+from holdfast.cli.console import agrees, errors_told, fail, out, say
 from holdfast.sessions.exporting import ENVIRONMENT
 from holdfast.sessions.session import Session
 from holdfast.stores.opening import DEFAULT_URL, open_state_store
@@ -171,7 +171,7 @@ def offer_viewer(context: typer.Context) -> None:
     if not is_terminal() or find_spec("fastapi") is None:
         return
     out.print()
-    if typer.confirm("Open the viewer on them now?"):
+    if agrees("Open the viewer on them now?"):
         run(context, "serve")
 
 
@@ -203,10 +203,11 @@ def run(context: typer.Context, *arguments: str) -> None:
     prompt = "" if environment == "production" else f"{ENVIRONMENT}={environment} "
     out.print()
     say((f"$ {prompt}holdfast {shlex.join(arguments)}", "green"))
-    if context.find_root().command.main(
+    code = context.find_root().command.main(
         list(arguments), prog_name="holdfast", standalone_mode=False
-    ):
-        raise typer.Exit(FAILED)
+    )
+    if code:
+        raise typer.Exit(code)
 
 
 @contextmanager

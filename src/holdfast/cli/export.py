@@ -9,7 +9,16 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.console import StoreOption, command, err, fail, read_tags, say, write_bytes
+from holdfast.cli.console import (
+    StoreOption,
+    check_standard_output,
+    command,
+    err,
+    fail,
+    read_tags,
+    say,
+    write_bytes,
+)
 from holdfast.cli.keys import named_file, signing_key
 from holdfast.cli.references import existing_store
 from holdfast.errors import StateStoreError
@@ -92,13 +101,16 @@ async def export(
 
 def check_output(output: str) -> None:
     """Refuse what cannot be written before any work is done for it."""
-    if output == "-" or is_stream(output):
+    if output == "-":
+        check_standard_output()
+        return
+    if is_stream(output):
         return
     hint = "choose another --output, or - for the standard output"
     try:
-        target = document_files.check_writable(output)
+        place = document_files.check_writable(output)
         # Rights are not all: a file system may be read-only, full, or take no files of ours.
-        with tempfile.TemporaryFile(dir=target.parent):
+        with tempfile.TemporaryFile(dir=place.parent):
             pass
     except StateStoreError as error:
         fail(str(error), hint)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.cli.console import fail
-from holdfast.errors import NotFoundError, shown
+from holdfast.errors import HoldfastError, NotFoundError, shown
 from holdfast.sessions.copying import locations
 from holdfast.sessions.exporting import exported
 from holdfast.sessions.manager import SnapshotManager, near
@@ -40,14 +40,13 @@ def existing_store(url: str | None) -> StateStore:
 
     A wrong path would look like an empty store otherwise, and be made by the first write.
     """
-    if url is None:
-        url = os.environ.get("HOLDFAST_STORE") or DEFAULT_URL
+    url = named_or_usual(url)
     store = open_state_store(url)
     parsed = StoreURL(url)
-    path = {"sqlite": parsed.path[1:], "file": parsed.path}.get(parsed.scheme)
-    if path is not None and not Path(path).exists():
+    path = path_of(parsed)
+    if not is_there(parsed):
         fail(
-            f"there is no store {parsed}: {Path(path).absolute()} does not exist",
+            f"there is no store {parsed}: {Path(str(path)).absolute()} does not exist",
             "name the store with --store or $HOLDFAST_STORE; holdfast demo makes one to play with",
         )
     if parsed.scheme == "sqlite" and Path(str(path)).is_dir():
@@ -56,6 +55,22 @@ def existing_store(url: str | None) -> StateStore:
             f"name the file in it, or the folder as file:{path} if it is a store of files",
         )
     return store
+
+
+def named_or_usual(url: str | None) -> str:
+    """The URL of a store, where none was named that of the environment, or the usual one."""
+    return os.environ.get("HOLDFAST_STORE") or DEFAULT_URL if url is None else url
+
+
+def path_of(url: StoreURL) -> str | None:
+    """Where a store on this machine is kept; None for any other."""
+    return {"sqlite": url.path[1:], "file": url.path}.get(url.scheme)
+
+
+def is_there(url: StoreURL) -> bool:
+    """Whether a store is there, as far as this machine can tell."""
+    path = path_of(url)
+    return path is None or Path(path).exists()
 
 
 # ------------------------------------------------------------------------------------ sessions
@@ -122,10 +137,34 @@ async def find(store: StateStore, name: str, agent_id: str | None = None) -> Mom
 
 def is_file(name: str) -> bool:
     """Whether a name means a file rather than something in the store."""
+    path = Path(name)
     try:
-        return name.endswith(SUFFIXES) or Path(name).is_file()
+        return path.is_file() or (name.endswith(SUFFIXES) and path.exists())
     except OSError:
         return False  # too long for a path, and so no file
+
+
+async def check_name(url: str | None, name: str) -> None:
+    """Refuse a name that is like a file's where there is no such file, and no such session.
+
+    Most who type one mean a file; but an id may end in any way.
+    """
+    if not name.endswith(SUFFIXES) or is_file(name):
+        return
+    try:
+        if is_there(StoreURL(named_or_usual(url))):
+            async with existing_store(url) as store:
+                if await SnapshotManager(store).catalog.locations(name):
+                    return
+    except HoldfastError as error:
+        fail(
+            f"there is no file {name}, and the store cannot be asked for a session of that name: "
+            f"{error}",
+            "see the path, and the store",
+        )
+    except ValueError:
+        pass  # it cannot be an id
+    check_file(name)
 
 
 async def load(url: str | None, *names: str, agent_id: str | None = None) -> list[SessionSnapshot]:
@@ -133,6 +172,8 @@ async def load(url: str | None, *names: str, agent_id: str | None = None) -> lis
 
     The store is opened where a name means something in it, and not for files alone.
     """
+    for name in names:
+        await check_name(url, name)
     if all(map(is_file, names)):
         return [from_file(name) for name in names]
     async with existing_store(url) as store:

@@ -25,7 +25,7 @@ from holdfast.cli.keys import (
     signatures_told,
     signers_text,
 )
-from holdfast.cli.references import check_file, is_file, load
+from holdfast.cli.references import SUFFIXES, check_file, is_file, load
 from holdfast.log.events import time_text
 from holdfast.snapshots import document_files
 from holdfast.snapshots.session_snapshot import SessionSnapshot
@@ -52,7 +52,7 @@ async def show(
     Example: holdfast state show incident.json
     """
     keys = required_keys(trust, required=require_signature)
-    if is_file(name):
+    if is_file(name) or (keys is not None and name.endswith(SUFFIXES)):
         found, signers = read_file(name, keys)
     elif keys is None:
         (found,), signers = await load(store, name, agent_id=agent), None

@@ -8,7 +8,8 @@ and of two writers one gets ``ConflictError`` with nothing of its own written.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -151,7 +152,7 @@ class EventLog:
         start = self.key(after.seq) if after.seq else ""
         keys = [key async for key in self.state_store.list(self.prefix, start_after=start)]
         for at in range(0, len(keys), AT_ONCE):
-            found = await self.state_store.get_many(keys[at : at + AT_ONCE])
+            found = await read_each(self.state_store, keys[at : at + AT_ONCE])
             for key in keys[at : at + AT_ONCE]:
                 if expected is not None and key != self.key(expected):
                     yield Damage(self.key(expected), "it is missing")
@@ -159,7 +160,7 @@ class EventLog:
                 try:
                     if key not in found:
                         raise damaged(key, "it is listed but not there")
-                    segment = decoded(key, found[key].value)
+                    segment = decoded(key, readable(found[key]).value)
                     if key != self.key(segment.first):
                         raise damaged(key, f"it holds the events from {segment.first}")
                     if hash_ is not None and segment.prev != hash_:
@@ -188,3 +189,32 @@ class EventLog:
         return IntegrityError(
             f"the log's segment {self.key(seq)} is missing: restore it from a backup or a document"
         )
+
+
+async def read_each(
+    state_store: StateStore, keys: Iterable[str]
+) -> dict[str, Entry | IntegrityError]:
+    """What the keys hold; the error of one that cannot be decrypted or unpacked any more.
+
+    A store refuses all keys together for one of them, so they are read singly then, and only then.
+    """
+    wanted = list(keys)
+    with suppress(IntegrityError):
+        return dict(await state_store.get_many(wanted))
+    found: dict[str, Entry | IntegrityError] = {}
+    for key in wanted:
+        try:
+            entry = await state_store.get(key)
+        except IntegrityError as error:
+            found[key] = error
+        else:
+            if entry is not None:
+                found[key] = entry
+    return found
+
+
+def readable(found: Entry | IntegrityError) -> Entry:
+    """An entry that was read, or the error of one that was not."""
+    if isinstance(found, IntegrityError):
+        raise found
+    return found

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.errors import ConflictError, IntegrityError, InvalidDocumentError
 from holdfast.log import segments
-from holdfast.log.event_log import EventLog
+from holdfast.log.event_log import EventLog, read_each, readable
 from holdfast.log.timeline import Timeline
 from holdfast.sessions import mending
 from holdfast.sessions.mending import Mended, another_way, keys_below
@@ -299,9 +299,9 @@ class Copying:
         await self.put_changed(Put(key, data))
 
     async def put_changed(self, put: Put) -> None:
-        """Write an entry if the target has another there, or none."""
-        known = await self.target.get(put.key)
-        if known is None or known.value != put.value:
+        """Write an entry if the target has another there, none, or none to be read."""
+        known = (await read_each(self.target, [put.key])).get(put.key)
+        if not isinstance(known, Entry) or known.value != put.value:
             await self.put([put])
 
     async def put_absent(self, puts: list[Put]) -> None:
@@ -351,8 +351,8 @@ async def compare_stores(source: StateStore, target: StateStore) -> list[str]:
     """What a copy lacks of a store, and what is damaged in it; nothing where it is whole."""
     problems = []
     async for location in locations(source, None, None):
-        if await source.get(deleted_key(location.session_id)) is not None:
-            continue
+        if await read_each(source, [deleted_key(location.session_id)]):
+            continue  # it is being deleted; that the mark is there says so, whatever it holds
         name = f"{location.scope_id}/{location.session_id}"
         found = await SnapshotArchive(target).verify(location=location)
         damaged = {each.key for each in found.damage}
@@ -368,36 +368,39 @@ async def differing(
 ) -> AsyncIterator[tuple[str, str]]:
     """The entries of a session that a copy lacks, or has otherwise, and which of the two."""
     log = EventLog(source, location.place).prefix
+    keys = [*await keys_below(source, log), *await keys_below(source, location.history)]
+    keys.append(location.latest)
     try:
         started_at = decoded_manifest(location, await source.get(location.manifest)).started_at
-    except IntegrityError as error:
+    except (IntegrityError, InvalidDocumentError) as error:
         yield location.manifest, f"cannot be compared: {error}"
-        return
-    keys = [
-        *await keys_below(source, log),
-        *await keys_below(source, location.history),
-        location.latest,
-        location.manifest,
-        *([index_key(location, microseconds(started_at))] if started_at else []),
-    ]
+    else:
+        keys.append(location.manifest)
+        if started_at is not None:
+            keys.append(index_key(location, microseconds(started_at)))
     for start in range(0, len(keys), AT_ONCE):
-        here = await source.get_many(keys[start : start + AT_ONCE])
-        there = await target.get_many(keys[start : start + AT_ONCE])
-        for key, entry in here.items():
-            if key not in there:
+        some = keys[start : start + AT_ONCE]
+        ours, theirs = await read_each(source, some), await read_each(target, some)
+        for key in ours:
+            if key not in theirs:
                 yield key, "is not in the copy"
-            elif key != location.manifest and not is_same(
-                key, entry.value, there[key].value, is_segment=key.startswith(log)
-            ):
-                yield key, "is another one in the copy"
+                continue
+            try:
+                here, copy = readable(ours[key]).value, readable(theirs[key]).value
+                if key != location.manifest and not is_same(
+                    key, here, copy, is_segment=key.startswith(log)
+                ):
+                    yield key, "is another one in the copy"
+            except (IntegrityError, InvalidDocumentError) as error:
+                yield key, f"cannot be compared: {error}"
 
 
-def is_same(key: str, here: bytes, there: bytes, *, is_segment: bool) -> bool:
+def is_same(key: str, here: bytes, copy: bytes, *, is_segment: bool) -> bool:
     """Whether a copy of an entry is one; of a segment that was pruned since, the hash tells."""
-    if here == there or not is_segment:
-        return here == there
+    if here == copy or not is_segment:
+        return here == copy
     try:
-        one, other = segments.decoded(key, here), segments.decoded(key, there)
+        one, other = segments.decoded(key, here), segments.decoded(key, copy)
     except IntegrityError:
         return False
     return one.hash == other.hash and (one.is_pruned or not other.is_pruned)

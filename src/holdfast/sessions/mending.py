@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -23,7 +22,7 @@ from holdfast.errors import (
     UnsupportedValueError,
 )
 from holdfast.log import keyframes, segments
-from holdfast.log.event_log import EventLog
+from holdfast.log.event_log import EventLog, read_each
 from holdfast.snapshots import manifest, records
 from holdfast.snapshots.founding import first_key
 from holdfast.snapshots.layout import SnapshotLocation, deleted_key
@@ -235,19 +234,8 @@ async def keys_below(store: StateStore, prefix: str) -> list[str]:
 
 async def read(store: StateStore, keys: Iterable[str]) -> dict[str, Entry | None]:
     """What the keys hold; None for what is there and cannot be decrypted or unpacked any more."""
-    wanted = list(keys)
-    with suppress(IntegrityError):
-        return dict(await store.get_many(wanted))
-    found: dict[str, Entry | None] = {}
-    for key in wanted:
-        try:
-            entry = await store.get(key)
-        except IntegrityError:
-            found[key] = None
-        else:
-            if entry is not None:
-                found[key] = entry
-    return found
+    found = await read_each(store, keys)
+    return {key: each if isinstance(each, Entry) else None for key, each in found.items()}
 
 
 # ------------------------------------------------------------------------------- what is whole

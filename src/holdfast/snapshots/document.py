@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from holdfast.errors import shown
 from holdfast.log.changes import changes_json
 from holdfast.log.events import Event, content, time_text
 from holdfast.snapshots.session_state import (
@@ -107,12 +108,25 @@ def chunks(tree: Mapping[str, Any]) -> Iterator[bytes]:
 
     What would be a list may be an iterator, so that it never is there as a whole.
     """
+    check_environment(tree)
     text = bytearray()
     for _ in lines(tree, text):
         if len(text) >= CHUNK:
             yield bytes(text)
             text.clear()
     yield bytes(text)
+
+
+def check_environment(tree: Mapping[str, Any]) -> None:
+    """Refuse the name of an environment that is no text: the system gives bytes of any kind."""
+    name = tree.get("source_environment")
+    try:
+        str(name).encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"the source_environment {shown(name)} is not UTF-8, and a document cannot have it: "
+            "set HOLDFAST_ENVIRONMENT, which it comes from, to a text or to nothing"
+        ) from None
 
 
 def lines(tree: Mapping[str, Any], text: bytearray) -> Iterator[None]:
@@ -149,6 +163,7 @@ def canonical(tree: Mapping[str, Any]) -> Iterator[bytes]:
     They are the same however the document is laid out, packed, and its names ordered. What would be
     a list may be an iterator.
     """
+    check_environment(tree)
     signed = {name: value for name, value in tree.items() if name != SIGNATURES}
     for number, name in enumerate(sorted(signed)):
         yield f"{',' if number else '{'}{canonical_text(name)}:".encode()

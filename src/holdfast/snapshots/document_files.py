@@ -1,7 +1,8 @@
 """Documents as files: ``.json``, ``.json.gz`` and ``.json.zst``, streamed, written atomically.
 
-A file is there wholly or not at all: it is written under another name, synced, and renamed. What is
-read is not trusted: neither its size before nor after unpacking, nor its nesting.
+A file is there wholly or not at all: it is written under another name, synced, and renamed. One
+that it replaces keeps its rights. What is read is not trusted: neither its size before nor after
+unpacking, nor its nesting.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import secrets
 import shutil
+import stat
 import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,36 +34,40 @@ SURELY_FINE = 1 << 26
 HIGHEST_RATIO = 200
 SPACE = b" \t\r\n"
 BOM = b"\xef\xbb\xbf"
+ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
+"""How a frame begins, or one that is to be skipped, as tools put before the others."""
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
-    """Refuse a path that cannot be written, before any work is done for it."""
+    """The file that a path leads to. One that cannot be written is refused, before any work."""
     target = Path(path)
+    place = Path(os.path.realpath(target)) if target.is_symlink() else target
+    if place.is_symlink():
+        raise StateStoreError(f"{target} is a link that leads to itself: remove it")
     if target.is_dir():
         raise StateStoreError(f"{target} is a folder: name a file in it, as in {target}/state.json")
     if target.exists() and not target.is_file():
         raise StateStoreError(f"{target} is a device or a pipe, which is not replaced by a file")
-    if not target.parent.is_dir():
-        raise StateStoreError(f"{target} cannot be written: there is no folder {target.parent}")
-    if not os.access(target.parent, os.W_OK) or (
-        target.exists() and not os.access(target, os.W_OK)
-    ):
+    if not place.parent.is_dir():
+        raise StateStoreError(f"{target} cannot be written: there is no folder {place.parent}")
+    if not os.access(place.parent, os.W_OK) or (place.exists() and not os.access(place, os.W_OK)):
         raise StateStoreError(
             f"{target} cannot be written: this user has no right to it. See its owner and mode, or "
             "choose another path"
         )
     if target.name.endswith(".zst"):
         zstd_of(target)
-    return target
+    return place
 
 
 def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Path:
     """Write a document, all of it or nothing; packed as its name says."""
-    target = check_writable(path)
+    target, place = Path(path), check_writable(path)
     # Not longer than the name itself, which may be as long as a name can be.
-    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    temporary = place.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:
+            keep_rights(file.fileno(), place)  # while there is nothing in it to be read
             size = 0
             with packing(target, file) as out:
                 for chunk in chunks:
@@ -73,8 +80,8 @@ def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Path:
                 )
             file.flush()
             sync(file.fileno())
-        temporary.replace(target)
-        sync_folder(target.parent)
+        temporary.replace(place)
+        sync_folder(place.parent)
     except OSError as error:
         raise StateStoreError(
             f"{target} could not be written: {error.strerror or error}"
@@ -82,6 +89,24 @@ def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return target
+
+
+def keep_rights(descriptor: int, place: Path) -> None:
+    """Give a new file the owner, the group and the mode of the one that it is to replace."""
+    try:
+        known = place.stat()
+    except FileNotFoundError:
+        return
+    ours = os.fstat(descriptor)
+    # Not everybody may give a file away, or to any group: then it is the writer's own.
+    with suppress(OSError):
+        if known.st_gid != ours.st_gid:
+            os.fchown(descriptor, -1, known.st_gid)
+    with suppress(OSError):
+        if known.st_uid != ours.st_uid:
+            os.fchown(descriptor, known.st_uid, -1)
+    if known.st_mode != ours.st_mode:
+        os.fchmod(descriptor, stat.S_IMODE(known.st_mode))
 
 
 def is_trap(size: int, packed: int) -> bool:
@@ -161,11 +186,13 @@ def unpacking(source: str, file: IO[bytes]) -> Iterator[Any]:
     with ExitStack() as stack:
         if start[:2] == b"\x1f\x8b":
             yield stack.enter_context(gzip.GzipFile(fileobj=file, mode="rb"))
-        elif start == b"\x28\xb5\x2f\xfd":
+        elif ZSTD.match(start):
             zstd = zstd_of(source)
             try:
                 decompressor = zstd.ZstdDecompressor(max_window_size=1 << 27)
-                with decompressor.stream_reader(file, closefd=False) as reading:
+                with decompressor.stream_reader(
+                    file, closefd=False, read_across_frames=True
+                ) as reading:
                     yield reading
             except zstd.ZstdError as error:
                 raise InvalidDocumentError(f"{source} is damaged or cut short: {error}") from error

@@ -117,7 +117,7 @@ def read(
         "exported_at": optional_time(tree, "exported_at"),
         "source_environment": optional_text(tree, "source_environment"),
         "state": state,
-        "event_log_count": read_count(tree.get("event_log_count", len(events))),
+        "event_log_count": read_count(tree, len(events), allow_modified=allow_modified),
         "events": tuple(events),
         "state_extra": unknown(tree["state"], STATE_FIELDS, "state"),
     }
@@ -236,7 +236,9 @@ def read_event(fields: Mapping[str, Any], before: Event | None) -> Event:
     seq, prev = fields["seq"], fields.get("prev", GENESIS)
     if before is not None and (seq != before.seq + 1 or type(seq) is not int):
         raise ValueError(
-            f"the event {before.seq + 1} of the document breaks the chain: its seq is {shown(seq)}"
+            f"the event {before.seq + 1} of the document breaks the chain: its seq is {shown(seq)}."
+            " Events cannot be taken out of the middle: put back what is missing, or get another "
+            "copy"
         )
     if type(seq) is not int or seq < 1:
         raise ValueError(f"seq is a number from 1, not {shown(seq)}")
@@ -329,8 +331,22 @@ def read_scope(scope: object) -> str:
     )
 
 
-def read_count(count: object) -> int:
-    """A number of events, or a refusal."""
-    if type(count) is int and count >= 0:
+def read_count(tree: Mapping[str, Any], events: int, *, allow_modified: bool) -> int:
+    """How many events led to the state: as many as the document has, where it has any.
+
+    The chain tells of a change in every event but of none that are missing at its end.
+    """
+    count = tree.get("event_log_count", events)
+    if type(count) is not int or count < 0:
+        raise InvalidDocumentError(
+            f"the document's event_log_count is a number, not {shown(count)}"
+        )
+    if not events or count == events:
         return count
-    raise InvalidDocumentError(f"the document's event_log_count is a number, not {shown(count)}")
+    if allow_modified:
+        return events
+    raise InvalidDocumentError(
+        f"the document has {events} events, and its event_log_count says {shown(count)}: the last "
+        "ones were cut off, or it was changed after it was written. Get another copy; if it was "
+        "changed on purpose, read it with allow_modified"
+    )

@@ -78,4 +78,9 @@ class ValueMigrations:
                     "it to the steps of ValueMigrations"
                 )
             values = self.steps[number](values)
+            if not isinstance(values, Mapping):
+                raise TypeError(
+                    f"the migration of values from version {number} to {number + 1} returned "
+                    f"{shown(values)}: it returns the values as a dict"
+                )
         return values

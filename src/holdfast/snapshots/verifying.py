@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from holdfast.errors import HoldfastError, StateStoreError
 from holdfast.log import keyframes
 from holdfast.log.changes import fold
-from holdfast.log.event_log import Damage, EventLog, Position
+from holdfast.log.event_log import Damage, EventLog, Position, read_each, readable
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots import manifest, records
 from holdfast.snapshots.layout import SnapshotLocation
@@ -121,10 +121,10 @@ class Verifier:
         keys.append(self.location.latest)
         found = []
         for start in range(0, len(keys), 100):
-            entries = await self.state_store.get_many(keys[start : start + 100])
+            entries = await read_each(self.state_store, keys[start : start + 100])
             for key, entry in entries.items():
                 try:
-                    found.append((key, records.decoded(key, entry.value, self.location)))
+                    found.append((key, records.decoded(key, readable(entry).value, self.location)))
                     self.result.snapshots += 1
                 except HoldfastError as error:
                     self._wrong(key, str(error))
