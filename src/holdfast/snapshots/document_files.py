@@ -39,35 +39,34 @@ ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
-    """The file that a path leads to. One that cannot be written is refused, before any work."""
+    """Refuse a path that cannot be written, before any work is done for it."""
     target = Path(path)
-    place = Path(os.path.realpath(target)) if target.is_symlink() else target
-    if place.is_symlink():
-        raise StateStoreError(f"{target} is a link that leads to itself: remove it")
     if target.is_dir():
         raise StateStoreError(f"{target} is a folder: name a file in it, as in {target}/state.json")
     if target.exists() and not target.is_file():
         raise StateStoreError(f"{target} is a device or a pipe, which is not replaced by a file")
-    if not place.parent.is_dir():
-        raise StateStoreError(f"{target} cannot be written: there is no folder {place.parent}")
-    if not os.access(place.parent, os.W_OK) or (place.exists() and not os.access(place, os.W_OK)):
+    if not target.parent.is_dir():
+        raise StateStoreError(f"{target} cannot be written: there is no folder {target.parent}")
+    if not os.access(target.parent, os.W_OK) or (
+        target.exists() and not os.access(target, os.W_OK)
+    ):
         raise StateStoreError(
             f"{target} cannot be written: this user has no right to it. See its owner and mode, or "
             "choose another path"
         )
     if target.name.endswith(".zst"):
         zstd_of(target)
-    return place
+    return target
 
 
 def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Path:
     """Write a document, all of it or nothing; packed as its name says."""
-    target, place = Path(path), check_writable(path)
+    target = check_writable(path)
     # Not longer than the name itself, which may be as long as a name can be.
-    temporary = place.with_name(f".{secrets.token_hex(8)}.tmp")
+    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:
-            keep_rights(file.fileno(), place)  # while there is nothing in it to be read
+            keep_rights(file.fileno(), target)  # while there is nothing in it to be read
             size = 0
             with packing(target, file) as out:
                 for chunk in chunks:
@@ -80,8 +79,9 @@ def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Path:
                 )
             file.flush()
             sync(file.fileno())
-        temporary.replace(place)
-        sync_folder(place.parent)
+        # A link is replaced, and what it points to stays: somebody else may have put it there.
+        temporary.replace(target)
+        sync_folder(target.parent)
     except OSError as error:
         raise StateStoreError(
             f"{target} could not be written: {error.strerror or error}"
@@ -91,10 +91,10 @@ def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Path:
     return target
 
 
-def keep_rights(descriptor: int, place: Path) -> None:
+def keep_rights(descriptor: int, target: Path) -> None:
     """Give a new file the owner, the group and the mode of the one that it is to replace."""
     try:
-        known = place.stat()
+        known = target.stat()
     except FileNotFoundError:
         return
     ours = os.fstat(descriptor)
