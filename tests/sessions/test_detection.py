@@ -270,6 +270,13 @@ def test_long_texts_take_time_in_proportion_to_their_length():
         "eyJ" * 7000,
         "://a:" * 4000,
         "`" * 20_000,
+        "\\" * 20_000,
+        "%25" * 7000,
+        "\x1b[" + "1;" * 10_000,
+        "\x1b[1" * 5000,
+        r"\u001b[" * 3000,
+        r"\nsk-ant-" * 2000,
+        r"\npassword: " * 2000,
     ]
     for line in lines:
         begin = time.perf_counter()

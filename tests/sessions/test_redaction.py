@@ -352,7 +352,10 @@ def test_registered_types_are_looked_into():
 
 SECRETS = [AWS, GITHUB, ADA, BOB, PHONE]
 text = st.sampled_from(
-    ["{}", " {} ", "<{}>", 'x: "{}"', "{}\n", "see {}, please", "\\{}, é", "{}/{}"]
+    [
+        *("{}", " {} ", "<{}>", 'x: "{}"', "{}\n", "see {}, please", "\\{}, é", "{}/{}"),
+        *("a\\n{}\\n", "\x1b[1m{}\x1b[0m", "x%3D{}", "\\u00e9{}"),
+    ]
 )
 planted = st.builds(lambda form, secret: form.replace("{}", secret), text, st.sampled_from(SECRETS))
 leaves = planted | planted.map(str.encode)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -87,7 +88,7 @@ class Cleaner:
         found = self._found.get(text)
         if found is None:
             found = self._found[text] = self._detect(text)
-        if name is not None and self._names is not None and self._names.fit(name, text):
+        if self._fits(name, text):
             found = [*found, Found(0, len(text), SECRET, distinct=False)]
         if self.collecting:
             for each in found:
@@ -104,12 +105,13 @@ class Cleaner:
         if isinstance(value, dict):
             return self._dict(value, steps, name)
         if isinstance(value, list | tuple):
-            items = enumerate(value)
-            return type(value)([self.value(item, (*steps, at), name) for at, item in items])
+            return type(value)(list(self._items(value, steps, name)))
         if isinstance(value, bytes):
             return self._bytes(value, steps, name)
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
             return self._number(value, steps, name)
+        if isinstance(value, UUID):
+            return self._id(value, steps, name)
         if isinstance(value, set | frozenset):
             return type(value)([self._member(item, (*steps, "*"), name) for item in value])
         if type(value) in registered_types:
@@ -123,17 +125,31 @@ class Cleaner:
             cleaned[new] = self.value(item, (*steps, new), self._name_of(value, key, name))
         return cleaned
 
+    def _items(
+        self, items: Sequence[Any], steps: tuple[object, ...], name: str | None
+    ) -> Iterator[Any]:
+        """The items of a list; of two that are an option and its value, the first is a name."""
+        before: str | None = None
+        for at, item in enumerate(items):
+            text = text_or_none(item)
+            own = name
+            if before and text and self._names and self._names.tell_next(before, text, len(items)):
+                own = before.lstrip("-")
+            yield self.value(item, (*steps, at), own)
+            before = text
+
     def _name_of(self, holder: dict[Any, Any], key: object, outer: str | None) -> str | None:
         """What says of a field whether it is secret: mostly its own key."""
-        if not isinstance(key, str):
+        own = text_or_none(key)
+        if own is None:
             return None
-        if key == "value":
+        if own == "value":
             # As settings are often listed: {"name": "API_KEY", "value": "…"}
             other = holder.get("name", holder.get("key"))
-            return other if isinstance(other, str) else key
-        if outer and self._names and not HIT.search(key) and self._names.hold_many(outer):
+            return other if isinstance(other, str) else outer or own
+        if outer and self._names and not HIT.search(own) and self._names.hold_many(outer):
             return outer
-        return key
+        return own
 
     def _member(self, key: Any, steps: tuple[object, ...], name: str | None = None) -> Any:
         """A key of a dict or an item of a set."""
@@ -143,31 +159,50 @@ class Cleaner:
             return through_text(key, lambda text: self.key(text, steps, name))
         if isinstance(key, tuple | frozenset):
             return type(key)([self._member(item, steps, name) for item in key])
+        if isinstance(key, UUID):
+            kind = self._kind(str(key), own=self._fits(name, str(key)))
+            if kind is not None:
+                self.counts[kind, written(steps)] += 1
+                return self._label(kind, repr(key))  # the same as a text may be another key
         return key
 
     def _bytes(self, value: bytes, steps: tuple[object, ...], name: str | None) -> bytes:
         if text_of(value) is not None:
             return through_text(value, lambda text: self.text(text, steps, name))
-        hidden = name is not None and self._names is not None and self._names.fit(name, SAMPLE)
-        if not hidden or self.collecting:
+        if not self._fits(name, SAMPLE) or self.collecting:
             return value
         self.counts[SECRET, written(steps)] += 1
         return mark(SECRET).encode()
 
-    def _number(self, value: int, steps: tuple[object, ...], name: str | None) -> Any:
-        if not SMALLEST_NUMBER <= abs(value) < LARGEST_NUMBER:
+    def _number(self, value: float | Decimal, steps: tuple[object, ...], name: str | None) -> Any:
+        if isinstance(value, Decimal) and not value.is_finite():
             return value
-        text = str(value)
+        size = value.copy_abs() if isinstance(value, Decimal) else abs(value)
+        if not SMALLEST_NUMBER <= size < LARGEST_NUMBER:
+            return value
         own = name is not None and self._names is not None and self._names.fit_number(name)
-        if self.collecting:
-            if own:
-                self.known.add(text, SECRET, distinct=False)
-            return value
-        kind = SECRET if own else self.known.numbers.get(text)
+        return self._whole(value, steps, own=own)
+
+    def _id(self, value: UUID, steps: tuple[object, ...], name: str | None) -> Any:
+        return self._whole(value, steps, own=self._fits(name, str(value)))
+
+    def _whole(self, value: object, steps: tuple[object, ...], *, own: bool) -> Any:
+        kind = self._kind(str(value), own=own)
         if kind is None:
             return value
         self.counts[kind, written(steps)] += 1
         return mark(kind)
+
+    def _kind(self, text: str, *, own: bool) -> str | None:
+        """What a number or an id is: a secret by its ``own`` name, or what its text is known as."""
+        if not self.collecting:
+            return SECRET if own else self.known.kinds.get(text)
+        if own:
+            self.known.add(text, SECRET, distinct=False)
+        return None
+
+    def _fits(self, name: str | None, text: str) -> bool:
+        return name is not None and self._names is not None and self._names.fit(name, text)
 
     # --------------------------------------------------------------------------------- paths
 
@@ -240,6 +275,13 @@ def text_of(value: bytes) -> str | None:
         return value.decode()
     except UnicodeDecodeError:
         return None
+
+
+def text_or_none(value: object) -> str | None:
+    """The text that a value is, also as bytes."""
+    if isinstance(value, bytes):
+        return text_of(value)
+    return value if isinstance(value, str) else None
 
 
 def through_text(value: bytes, clean: Any) -> bytes:

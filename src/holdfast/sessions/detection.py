@@ -1,18 +1,23 @@
-"""Where secrets, email addresses and phone numbers stand in a text.
+r"""Where secrets, email addresses and phone numbers stand in a text.
 
 Secrets are found by the patterns of detect-secrets and some more, for keys that agents use; the
 library's own scan reads files, asks the services whether a secret is valid, and says of some only
 that they are there. Nothing here does I/O. What is left out are its detectors that hit ordinary
 ids: short prefixes, and entropy, which is off unless asked for.
+
+In JSON, in a URL and on a terminal a word may follow an escape that ends in a letter: ``\n``, a
+colour, ``%3D``. So a text with escapes is looked at twice: as it is, and with blanks for them.
 """
 
 from __future__ import annotations
 
 import importlib
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 from holdfast.errors import StateStoreError, shown
@@ -69,7 +74,12 @@ LIBRARY: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("slack", "SlackDetector", "Slack token", {"hints": ("xox", "XOX", "hooks.slack.com")}),
     ("square_oauth", "SquareOAuthDetector", "Square secret", {"hints": ("sq0csp-",)}),
     ("stripe", "StripeDetector", "Stripe key", {"hints": ("k_live_",)}),
-    ("telegram_token", "TelegramBotTokenDetector", "Telegram token", {"alone": True}),
+    (
+        "telegram_token",
+        "TelegramBotTokenDetector",
+        "Telegram token",
+        {"alone": True, "hints": (":",)},
+    ),
     ("twilio", "TwilioKeyDetector", "Twilio key", {"alone": True, "hints": ("AC", "SK")}),
 )
 
@@ -120,6 +130,20 @@ DIGITS = re.compile(r"(?:\d[^\w\n]{0,3}){6}\d")
 OTHER_NUMBER = re.compile(r"1\d{9}(?:\d{3}){0,3}|[+-]?\d+\.\d+")
 LONG_WORD = re.compile(r"[A-Za-z0-9+/=_-]{20,}")
 
+# Escapes of JSON, repr() and URLs, also of one inside the other, and the colours of terminals. What
+# is quoted once more in a URL has %25 for %.
+QUOTED = r"%(?:25){0,3}"
+BACKSLASH = rf"(?:\\|{QUOTED}5[cC])"
+ESCAPE = re.compile(
+    rf"""(?P<line> {BACKSLASH}(?:[nr]|u000[aAdD]|x0[aAdD]) | {QUOTED}0[aAdD] )
+        | (?: \x1b | {BACKSLASH}(?:u001[bB]|x1[bB]|033|e) | {QUOTED}1[bB] )
+            (?: \[ | {QUOTED}5[bB] ) (?: [0-9;?] | {QUOTED}3[bB] ){{0,40}} [A-Za-z]
+        | {BACKSLASH}(?:[tbf]|u[0-9a-fA-F]{{4}}|U[0-9a-fA-F]{{8}}|x[0-9a-fA-F]{{2}})
+        | {QUOTED}[0-9a-fA-F]{{2}}""",
+    re.VERBOSE,
+)
+LONGEST_ESCAPE = 80  # but for colours that are quoted several times
+
 
 class Detector:
     """Finds what is to be taken out of texts."""
@@ -142,7 +166,35 @@ class Detector:
 
     def find(self, text: str) -> list[Found]:
         """Everything in a text, in no order; places may overlap."""
-        return [found for finder in self._finders for found in finder(text)]
+        found = [each for finder in self._finders for each in finder(text)]
+        plain = without_escapes(text)
+        if plain != text:
+            more = [each for finder in self._finders for each in finder(plain)]
+            found += uncovered(more, found)
+        return found
+
+
+def without_escapes(text: str) -> str:
+    """A text with blanks for its escapes, each character of the rest in its place.
+
+    Then what follows an escape begins a word, and what follows a line break begins a line.
+    """
+    if "\\" in text or "%" in text or "\x1b" in text:
+        return ESCAPE.sub(blank, text)
+    return text
+
+
+def blank(escape: re.Match[str]) -> str:
+    """As many blanks as an escape has characters."""
+    return ("\n" if escape["line"] else " ") * len(escape[0])
+
+
+def uncovered(more: Iterable[Found], found: Iterable[Found]) -> list[Found]:
+    """Those of ``more`` that are not a part of one that was found already."""
+    spans = sorted((each.start, each.end) for each in found)
+    starts = [start for start, _ in spans]
+    ends = [0, *accumulate((end for _, end in spans), max)]
+    return [each for each in more if ends[bisect_right(starts, each.start)] < each.end]
 
 
 def assigned(names: SecretNames, text: str) -> Iterator[Found]:
@@ -178,12 +230,15 @@ class Tokens:
             patterns += [Pattern(kind, regex, **options) for regex in plugin.denylist]
         patterns += [Pattern(kind, re.compile(text), hints=hints) for kind, text, hints in MORE]
         self._patterns = patterns
+        # Hint by hint in one go: most texts have none of them.
+        self._hints = [
+            (hint, at) for at, pattern in enumerate(patterns) for hint in pattern.hints or ("",)
+        ]
 
     def find(self, text: str) -> Iterator[Found]:
         """The tokens of a text."""
-        for pattern in self._patterns:
-            if pattern.hints and not any(hint in text for hint in pattern.hints):
-                continue
+        for likely in {at for hint, at in self._hints if hint in text}:
+            pattern = self._patterns[likely]
             for match in pattern.regex.finditer(text):
                 start, end = match.span(pattern.group)
                 if pattern.alone and not is_alone(text, start, end):
@@ -224,7 +279,11 @@ def addresses(text: str) -> Iterator[Found]:
     """Email addresses, also as they stand in a URL."""
     if "@" in text:
         for match in ADDRESS.finditer(text):
-            yield Found(*match.span(), EMAIL)
+            start, end = match.span()
+            if text[start - 1 : start] == "\\" and (escape := ESCAPE.match(text, start - 1)):
+                start = min(escape.end(), text.index("@", start))
+            if text[start] != "@":  # as of a decorator at the start of a line
+                yield Found(start, end, EMAIL)
     if "%40" in text:
         for match in QUOTED_ADDRESS.finditer(text):
             yield Found(*match.span(), EMAIL)

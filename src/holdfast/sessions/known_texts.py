@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
-from holdfast.sessions.detection import Found
+from holdfast.sessions.detection import LONGEST_ESCAPE, Found, without_escapes
 from holdfast.sessions.secret_names import is_placeholder
 from holdfast.snapshots.session_state import STATUSES
 
@@ -21,6 +21,11 @@ HEAD = 6
 SHORTEST = 4
 LONG_WORD = 8
 LONG_NUMBER = 6
+LONG_TEXT = 200
+JSON_IN_JSON = 3
+UNICODE_ESCAPE = re.compile(r"\\u[0-9a-f]{4}")
+PERCENT_ESCAPE = re.compile(r"%[0-9A-F]{2}")
+LEFT_AS_IT_IS = re.compile(r"%2[1789A]")  # !'()*
 PATH = "path"
 COMMON = frozenset(
     (*STATUSES, "assistant", "developer", "function", "computer", "username", "postgres")
@@ -31,20 +36,24 @@ class KnownTexts:
     """The texts, found in others by how they begin and then compared as a whole."""
 
     def __init__(self) -> None:
-        self.numbers: dict[str, str] = {}
-        """The kinds of those that a number may be written as."""
+        self.kinds: dict[str, str] = {}
+        """The kinds of the texts as they were found, which a number or an id may be written as."""
+        self._added: set[tuple[str, bool]] = set()
         self._texts: dict[str, tuple[str, bool]] = {}
-        self._heads: dict[str, list[str]] = {}
+        self._long: dict[str, list[str]] = {}
+        self._lengths: dict[str, list[int]] = {}
         self._regex: re.Pattern[str] | None = None
 
     def add(self, text: str, kind: str, *, distinct: bool) -> None:
         """Know a text. One that is not distinct counts only as whole words, if it counts at all."""
         plain = text.strip()
-        if len(plain) < SHORTEST or not (distinct or is_telling(plain, kind)):
+        if len(plain) < SHORTEST or (plain, distinct) in self._added:
             return
-        if plain.isdecimal():
-            self.numbers[plain] = kind
-        for form in {plain, *written_forms(plain)}:
+        if not (distinct or is_telling(plain, kind)):
+            return
+        self._added.add((plain, distinct))
+        self.kinds[plain] = kind
+        for form in written_forms(plain):
             # What is known to be distinct stays so.
             if form not in self._texts or (distinct and not self._texts[form][1]):
                 self._texts[form] = (kind, distinct)
@@ -65,18 +74,36 @@ class KnownTexts:
 
     def _at(self, text: str, start: int) -> Found | None:
         for size in range(HEAD, SHORTEST - 1, -1):
-            for whole in self._heads.get(text[start : start + size], ()):
+            for whole in self._standing(text, start, text[start : start + size]):
                 end = start + len(whole)
                 kind, distinct = self._texts[whole]
-                if text.startswith(whole, start) and (distinct or is_whole(text, start, end)):
+                if distinct or is_whole(text, start, end):
                     return Found(start, end, kind, distinct)
         return None
 
+    def _standing(self, text: str, start: int, head: str) -> Iterator[str]:
+        """The texts that begin like this and stand here, the longest first.
+
+        Short ones, of which many may begin alike, are looked up once for each length.
+        """
+        for whole in self._long.get(head, ()):
+            if text.startswith(whole, start):
+                yield whole
+        for length in self._lengths.get(head, ()):
+            whole = text[start : start + length]
+            if whole in self._texts:
+                yield whole
+
     def _prepared(self) -> re.Pattern[str]:
-        self._heads = {}
+        self._long, self._lengths = {}, {}
         for text in sorted(self._texts, key=len, reverse=True):
-            self._heads.setdefault(text[:HEAD], []).append(text)
-        self._regex = re.compile(pattern_of(self._heads))
+            if len(text) > LONG_TEXT:
+                self._long.setdefault(text[:HEAD], []).append(text)
+                continue
+            lengths = self._lengths.setdefault(text[:HEAD], [])
+            if len(text) not in lengths[-1:]:
+                lengths.append(len(text))
+        self._regex = re.compile(pattern_of([*self._long, *self._lengths]))
         return self._regex
 
 
@@ -93,18 +120,58 @@ def is_telling(text: str, kind: str) -> bool:
 
 def is_whole(text: str, start: int, end: int) -> bool:
     """Whether what stands here is not a part of a longer word."""
-    beside = text[max(0, start - 1) : start] + text[end : end + 1]
+    before = without_escapes(text[max(0, start - LONGEST_ESCAPE) : start])
+    beside = before[-1:] + text[end : end + 1]
     return not any(char.isalnum() or char == "_" for char in beside)
 
 
-def written_forms(text: str) -> Iterator[str]:
-    """The same text as it stands in JSON, and in a URL."""
-    yield json.dumps(text)[1:-1]
-    yield json.dumps(text, ensure_ascii=False)[1:-1]
-    yield quote(text, safe="")
+def written_forms(text: str) -> set[str]:
+    """A text, and the same as it stands in JSON, also in JSON that is a text in JSON, and in URLs.
+
+    Of a long one only the usual ones: each costs as much memory as the text.
+    """
+    if text.isascii() and text.isalnum():
+        return {text}
+    url = quote(text, safe="")
+    # As quote(), urlencode() and JavaScript's encodeURIComponent() write it.
+    urls = {url, url.replace("%2F", "/"), url.replace("%20", "+"), LEFT_AS_IT_IS.sub(unquoted, url)}
+    if len(text) > LONG_TEXT:
+        return {text, *urls, *json_forms({text})}
+    urls |= {PERCENT_ESCAPE.sub(lowered, form) for form in urls}
+    forms = json_forms({text}) | json_forms({text}, slash="\\/")
+    forms |= json_forms({form.replace("/", "\\/") for form in json_forms({text}, 1)}, 2)
+    return {text, *urls, *forms, *(UNICODE_ESCAPE.sub(raised, form) for form in forms)}
 
 
-def pattern_of(heads: dict[str, list[str]]) -> str:
+def json_forms(texts: set[str], depth: int = JSON_IN_JSON, slash: str = "/") -> set[str]:
+    """Texts as they stand in JSON, down to so many times one in the other."""
+    found: set[str] = set()
+    for _ in range(depth):
+        texts = {
+            json.dumps(text, ensure_ascii=ascii_only)[1:-1].replace("/", slash)
+            for text in texts
+            for ascii_only in (True, False)
+        }
+        found |= texts
+    return found
+
+
+def unquoted(escape: re.Match[str]) -> str:
+    """``%21`` as ``!``."""
+    return unquote(escape[0])
+
+
+def lowered(escape: re.Match[str]) -> str:
+    """``%2F`` as ``%2f``."""
+    return escape[0].lower()
+
+
+def raised(escape: re.Match[str]) -> str:
+    r"""``\u00e4`` as ``\u00E4``."""
+    return "\\u" + escape[0][2:].upper()
+
+
+def pattern_of(heads: Iterable[str]) -> str:
     """One pattern for many beginnings, as a tree: its cost does not grow with their number."""
     tree: dict[str, Any] = {}
     for head in heads:

@@ -51,6 +51,9 @@ TEMPLATE = re.compile(
 )
 TYPES = re.compile(r"(?:\w*(?:[Ss]tr|String|Type|Token|Key|Field|Secret|Bytes)|Optional|Union)")
 
+OPTION = re.compile(r"-{1,2}[A-Za-z][\w.-]*")
+HEADER = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)+|authorization", re.IGNORECASE)
+
 NEAR = 400
 # The words as they stand in texts: looked for one by one, which is many times faster than at once.
 STEMS = (
@@ -119,6 +122,22 @@ class SecretNames:
         """Whether a number under this name is a secret: a password may be one, a count is not."""
         return bool(re.fullmatch(r"(?:.*_)?(?:password|passwd|pwd|passcode)", normal(name)))
 
+    def tell_next(self, before: str, value: str, size: int) -> bool:
+        """Whether a text is a secret because of the one before it, in a list of so many.
+
+        So it is after an option (``["--password", "…"]``), and beside the name of a header. A list
+        may also be one of such names, so beside a header it has to look like a secret.
+        """
+        if OPTION.fullmatch(before):
+            if value.startswith("-") or any(char.isspace() for char in value):
+                return False  # another option, or a sentence about this one
+            return (not HIT.search(value) or is_strong(value)) and self.fit(before, value)
+        if size != 2 or not HEADER.fullmatch(before) or not is_strong(value):
+            return False
+        if value.lower().startswith("x-") or (HIT.search(value) and HEADER.fullmatch(value)):
+            return False  # the name of another header
+        return self.fit(before, value)
+
     def assigned(self, text: str) -> Iterator[tuple[int, int]]:
         """Where the values of such names stand in a text: code, settings, JSON, prose."""
         done = 0
@@ -186,7 +205,8 @@ def words_in(text: str) -> list[tuple[int, int]]:
     lowered = text.lower()
     if len(lowered) != len(text):
         return [hit.span() for hit in HIT.finditer(text)]  # letters that have no single small one
-    found = [(at, at + len(stem)) for stem in STEMS for at in occurrences(lowered, stem)]
+    stems = [stem for stem in STEMS if stem in lowered]
+    found = [(at, at + len(stem)) for stem in stems for at in occurrences(lowered, stem)]
     for word, before in (("key", BEFORE_KEY), ("pass", BEFORE_PASS)):
         for at in occurrences(lowered, word):
             if lowered[max(0, at - 12) : at].rstrip("_-. ").endswith(before):
