@@ -38,6 +38,15 @@ def expect(what):
     return expected(what)
 
 
+def box_of(locator):
+    """Where something is, once it is there: what is drawn anew is not there for a moment."""
+    for _ in range(200):
+        if box := locator.bounding_box():
+            return box
+        locator.page.wait_for_timeout(20)
+    raise AssertionError(f"{locator} is not there")
+
+
 def place(agent: str = "", session: str = "", **options: object) -> str:
     """The hash of what is looked at."""
     path = "/".join(quote(each, safe="") for each in (agent, session) if each)

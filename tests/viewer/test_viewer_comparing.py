@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from viewer.looking import expect
+from viewer.looking import box_of, expect
 from viewer.recordings import AGENT, FORK, LONG, LONG_AGENT, SESSION
 
 
@@ -110,7 +110,7 @@ def test_the_plot_shows_growth_and_a_click_goes_to_that_step(look):
     expect(plot).to_contain_text("Size: ")
     page.get_by_role("combobox", name="over").select_option("events")
     expect(plot.locator(".axis-name")).to_have_text("event")
-    box = plot.bounding_box()
+    box = box_of(plot)
     plot.click(position={"x": 64 + (box["width"] - 80) / 2, "y": 60})
     expect(page.locator("#slider")).to_have_js_property("value", "5001")
     expect(plot).to_contain_text("Messages: 4,50")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from served import served
-from viewer.looking import expect
+from viewer.looking import box_of, expect
 from viewer.recordings import AGENT, LONG, LONG_AGENT, SESSION, recorded, store_with
 
 PHONE = {"width": 390, "height": 844}
@@ -209,7 +209,7 @@ def test_on_a_phone_there_is_one_column_and_the_lists_are_a_drawer(look):
         look.at(AGENT, SESSION, at=14, view=view)
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     page.get_by_role("button", name="Fork…").click()
-    box = page.get_by_role("dialog").bounding_box()
+    box = box_of(page.get_by_role("dialog"))
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= PHONE["width"]
     page.keyboard.press("Escape")

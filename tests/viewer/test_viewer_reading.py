@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from viewer.looking import expect
+from viewer.looking import box_of, expect
 from viewer.recordings import AGENT, FORK, LONG_AGENT, PRUNED_AGENT, SESSION, SEVERAL
 
 
@@ -103,7 +103,7 @@ def test_keys_go_over_every_event(look):
 
 def test_the_slider_can_be_dragged(look):
     page = look.at(AGENT, SESSION).page
-    box = slider(page).bounding_box()
+    box = box_of(slider(page))
     page.mouse.move(box["x"] + box["width"] - 9, box["y"] + 12)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 12, steps=8)
