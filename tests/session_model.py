@@ -186,13 +186,16 @@ class Draft:
         return Draft(place.seq, moved)
 
 
-def course(place: Place, draft: Draft, on_conflict: str, *, fully: bool) -> Iterator[Draft | None]:
+def course(
+    place: Place, draft: Draft, on_conflict: str, *, fully: bool, doomed: int = 0
+) -> Iterator[Draft | None]:
     """What a writer's draft becomes until it can be appended; None at the end for a conflict.
 
-    ``fully``: it takes in what others did also where nothing of its own waits.
+    ``fully``: it takes in what others did also where nothing of its own waits. ``doomed``: up to
+    which event the log is pruned, or about to be, as the writer finds if it looks.
     """
     yield draft
-    if place.deleted and (draft.pending or fully):
+    if (place.deleted or draft.known < doomed) and (draft.pending or fully):
         yield None
         return
     while draft.known < place.seq and (draft.pending or fully):

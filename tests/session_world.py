@@ -28,6 +28,7 @@ from holdfast import (
 )
 from holdfast.log import timeline
 from holdfast.log.segments import decoded
+from holdfast.sessions import writing
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from session_model import (
@@ -92,6 +93,8 @@ class World(RuleBasedStateMachine):
         self.patches = pytest.MonkeyPatch()
         for name, value in self.limits.items():
             self.patches.setattr(timeline, name, value)
+        # Time passes where the model says so, however slow the machine is.
+        self.patches.setattr(writing, "LOOK_AFTER", 1e6)
         self.places: list[Place] = []
         self.writers: list[Writer] = []
 
@@ -180,7 +183,8 @@ class World(RuleBasedStateMachine):
     ) -> Any:
         """Do what commits; whatever comes of it, the model follows or this fails."""
         dirty = bool(writer.draft.pending)
-        drafts = list(course(writer.place, writer.draft, on_conflict, fully=False))
+        doomed = self.doomed(writer)
+        drafts = list(course(writer.place, writer.draft, on_conflict, fully=False, doomed=doomed))
         try:
             result = self.attempt(writer.process, fault, work)
         except ConflictError:
@@ -193,6 +197,16 @@ class World(RuleBasedStateMachine):
             assert not writer.draft.pending
             writer.place.acknowledged |= dirty
         return result
+
+    def doomed(self, writer: Writer) -> int:
+        """Up to which event the log is pruned, or about to be, for a writer who looks; else 0."""
+        if writer.session._writer.looked.is_within(writing.LOOK_AFTER):
+            return 0
+        return self.last_gone(writer.place)
+
+    def last_gone(self, place: Place) -> int:
+        """Up to which event the log is pruned, or about to be."""
+        return self.run(self.archive.load_manifest(location=place.location)).last_gone
 
     def follow(self, writer: Writer, drafts: list[Draft | None]) -> None:
         """Take what is found: where the log ends, and how far the writer came."""

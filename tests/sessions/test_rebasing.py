@@ -219,6 +219,21 @@ async def test_two_who_removed_the_same_message_agree():
 
 
 @in_loop
+async def test_what_was_done_once_and_is_brought_back_by_both_was_not_done_twice():
+    one = await opened(MemoryStateStore())
+    await one.once("pay", lambda: 1)
+    mark = one.snapshot()
+    forget = {"set": [], "delete": [("once", "pay")]}
+    one.record("once.forgotten", changes=forget)
+    await one.commit()
+    other = await reopened(one)
+    for session in (other, one):
+        session.rollback(mark)
+        await session.commit(on_conflict="rebase")
+    assert await (await reopened(one)).once("pay", lambda: 2) == 1
+
+
+@in_loop
 async def test_messages_that_were_taken_back_and_brought_back_move_behind_the_others():
     one = await opened(MemoryStateStore())
     await said(one, "begun")

@@ -120,7 +120,8 @@ class SessionMachine(Agent):
         place = writer.place
         self.do(writer, todo)
         work = writer.session.save(tags=tags, on_conflict=on_conflict)
-        if not writer.draft.pending and (place.deleted or writer.draft.known < place.floor):
+        gone = 0 if place.deleted else self.last_gone(place)
+        if not writer.draft.pending and (place.deleted or writer.draft.known < gone):
             with pytest.raises(ConflictError):
                 self.run(work)
             return
@@ -196,7 +197,8 @@ class SessionMachine(Agent):
         # A whole state that somebody saved replaces all, and with it what was done once.
         since = [place.states[seq] for seq in sorted(place.states) if seq >= writer.draft.known]
         taken = any(pair in one and pair not in two for one, two in pairwise(since))
-        drafts = list(course(place, writer.draft, "rebase", fully=True))
+        doomed = self.doomed(writer)
+        drafts = list(course(place, writer.draft, "rebase", fully=True, doomed=doomed))
         try:
             result = self.attempt(writer.process, fault, writer.session.once(key, effect))
         except ConflictError:

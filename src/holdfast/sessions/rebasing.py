@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from holdfast.errors import ConflictError
 from holdfast.log.events import Draft
+from holdfast.sessions.once import DONE
 from holdfast.sessions.recording import Recording
-from holdfast.snapshots.session_state import MESSAGES, ONCE, message_key, message_number
+from holdfast.snapshots.session_state import MESSAGES, message_key, message_number
 from holdfast.state.diff import Changes, Pair
 
 STARTED = "session.started"
@@ -42,7 +43,9 @@ def rebased(ours: Recording, theirs: Recording, their_changes: Iterable[Changes]
         if not is_behind(space, key, first)
     }
     both = ours_touched & pairs(their_changes)
-    done_twice = sorted(pair for pair in both if pair[0] == ONCE)
+    # A restored state brings back what was done before; that is no second time.
+    done = pairs(each.changes for each in ours.pending if each.type == DONE)
+    done_twice = sorted(both & done)
     if done_twice:
         raise ConflictError(
             "another writer has done the same side effect in this moment, so it was done twice: "
