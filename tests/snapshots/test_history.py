@@ -133,7 +133,8 @@ def test_finding_the_newest_costs_the_same_for_few_and_for_many(pace):
     many = asyncio.run(listings([PACES[pace](at) for at in range(MANY)]))
     for (few_calls, few_keys), (many_calls, many_keys) in zip(few, many, strict=True):
         assert max(few_calls, many_calls) <= 64
-        assert many_calls <= few_calls + 20
+        # The search halves the time since the newest; that grows while a slow machine makes them.
+        assert many_calls <= few_calls + 40
         assert max(few_keys, many_keys) <= 2000
 
 
