@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from holdfast import Session
 from holdfast.stores.memory import MemoryStateStore
 
@@ -102,3 +104,22 @@ class Counted(MemoryStateStore):
     def held(self, part):
         """The keys that it holds with this part in them."""
         return [key for key in self._keys if part in key]
+
+
+class Effect:
+    """Something done in the world, which counts how often."""
+
+    def __init__(self, result="paid", error=None):
+        self.times = 0
+        self.result = result
+        self.error = error
+
+    def __call__(self):
+        self.times += 1
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+    async def slowly(self):
+        await asyncio.sleep(0.01)
+        return self()

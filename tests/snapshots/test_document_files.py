@@ -257,30 +257,6 @@ def test_a_new_file_has_the_mode_that_the_user_gives_to_new_files(tmp_path):
         os.umask(before)
 
 
-@pytest.mark.parametrize("is_allowed", [True, False])
-def test_a_file_that_is_replaced_keeps_its_owner_where_that_can_be(
-    tmp_path, monkeypatch, is_allowed
-):
-    target = written(tmp_path / "a.json")
-    target.chmod(0o600)
-    asked = []
-
-    def owner(descriptor, user, group):
-        asked.append((user, group))
-        if not is_allowed:
-            raise PermissionError(1, "Operation not permitted")
-
-    ours = os.fstat
-    monkeypatch.setattr(os, "fchown", owner)
-    monkeypatch.setattr(
-        os, "fstat", lambda descriptor: os.stat_result([*ours(descriptor)][:4] + [-2] * 6)
-    )
-    written(target)
-    monkeypatch.undo()
-    assert asked == [(-1, target.stat().st_gid), (target.stat().st_uid, -1)]
-    assert target.stat().st_mode & 0o7777 == 0o600
-
-
 def test_a_link_is_replaced_by_a_file_that_others_can_read_no_better(tmp_path):
     real, link = tmp_path / "real", tmp_path / "link.json"
     real.write_bytes(b"old")

@@ -12,6 +12,8 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import takewhile
 from typing import Literal, Self, TypeAlias
 
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError, shown
@@ -310,25 +312,20 @@ class Writer:
         What was committed after a deletion, before this object noticed, follows nothing; and nobody
         could open a session of that id with it.
         """
-        left: list[tuple[str, str]] = []
-        hashes: list[str] = []
-        for segment in reversed(self.tail.segments):
-            found = await self.state_store.get_many([segment.key])
-            if not is_in(found, segment):
-                for key, etag in [*await self._records_of(set(hashes)), *left]:
-                    with suppress(ConflictError):
-                        await self.state_store.delete(key, if_match=etag)
-                if left:
-                    problem += ", and what was committed since then went with it"
-                break
-            left.append((segment.key, found[segment.key].etag))
-            hashes.append(segment.hash)
+        known = self.tail.segments
+        found = await self.state_store.get_many([each.key for each in known])
+        left = list(takewhile(partial(is_in, found), reversed(known)))
+        if left and len(left) < len(known):
+            doomed = await self._records_of({each.hash for each in left})
+            doomed += [(each.key, found[each.key].etag) for each in left]
+            for key, etag in doomed:
+                with suppress(ConflictError):
+                    await self.state_store.delete(key, if_match=etag)
+            problem += ", and what was committed since then went with it"
         return self.stale(problem, ways_out=RELOAD)
 
     async def _records_of(self, hashes: set[str]) -> list[tuple[str, str]]:
         """The records of snapshots at events with these hashes, with their etags."""
-        if not hashes:
-            return []
         location = self.location
         keys = [key async for key in self.state_store.list(location.history)]
         found = await self.state_store.get_many([*keys, location.latest])

@@ -1,7 +1,7 @@
 """Documents as files: ``.json``, ``.json.gz`` and ``.json.zst``, streamed, written atomically.
 
 A file is there wholly or not at all: it is written under another name, synced, and renamed. One
-that it replaces keeps its rights. What is read is not trusted: neither its size before nor after
+that it replaces keeps its mode. What is read is not trusted: neither its size before nor after
 unpacking, nor its nesting.
 """
 
@@ -18,7 +18,7 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -66,7 +66,8 @@ def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Path:
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:
-            keep_rights(file.fileno(), target)  # while there is nothing in it to be read
+            if target.exists():  # while there is nothing in it to be read
+                temporary.chmod(stat.S_IMODE(target.stat().st_mode))
             size = 0
             with packing(target, file) as out:
                 for chunk in chunks:
@@ -89,24 +90,6 @@ def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return target
-
-
-def keep_rights(descriptor: int, target: Path) -> None:
-    """Give a new file the owner, the group and the mode of the one that it is to replace."""
-    try:
-        known = target.stat()
-    except FileNotFoundError:
-        return
-    ours = os.fstat(descriptor)
-    # Not everybody may give a file away, or to any group: then it is the writer's own.
-    with suppress(OSError):
-        if known.st_gid != ours.st_gid:
-            os.fchown(descriptor, -1, known.st_gid)
-    with suppress(OSError):
-        if known.st_uid != ours.st_uid:
-            os.fchown(descriptor, known.st_uid, -1)
-    if known.st_mode != ours.st_mode:
-        os.fchmod(descriptor, stat.S_IMODE(known.st_mode))
 
 
 def is_trap(size: int, packed: int) -> bool:

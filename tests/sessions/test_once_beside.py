@@ -1,0 +1,64 @@
+"""Side effects that are done once, beside whatever else goes on in the session."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from holdfast import BlockingSession
+from holdfast.stores.memory import MemoryStateStore
+from loops import in_loop
+from sessions.conversations import Effect, opened, reopened
+
+
+@in_loop
+async def test_what_was_recorded_and_dropped_by_a_reload_is_recorded_again():
+    session = await opened(MemoryStateStore())
+    effect, commit = Effect(), session.commit
+
+    async def reloaded_before(**options):
+        session.commit = commit
+        await session.reload()
+        await commit(**options)
+
+    session.commit = reloaded_before
+    assert await session.once("pay", effect) == "paid"
+    assert await (await reopened(session)).once("pay", effect) == "paid"
+    assert effect.times == 1
+
+
+@in_loop
+async def test_a_task_that_the_function_left_behind_may_ask_for_it_later():
+    session, effect, left = await opened(MemoryStateStore()), Effect(), []
+
+    async def again():
+        await asyncio.sleep(0.01)
+        return await session.once("pay", effect)
+
+    def begin():
+        left.append(asyncio.create_task(again()))
+        return effect()
+
+    await session.once("pay", begin)
+    assert await left[0] == "paid"
+    assert effect.times == 1
+
+
+def test_an_async_function_is_waited_for_without_async():
+    effect = Effect()
+    with BlockingSession.open("memory:", agent_id="bot") as session:
+        assert [session.once("pay", effect.slowly) for _ in range(2)] == ["paid", "paid"]
+    assert effect.times == 1
+
+
+def test_a_function_may_wait_for_other_threads_that_use_the_session():
+    with BlockingSession.open("memory:", agent_id="bot") as session:
+
+        def batch():
+            with ThreadPoolExecutor(2) as pool:
+                parts = [pool.submit(session.once, f"part {n}", lambda n=n: n) for n in range(4)]
+                session.set("begun", True)
+                return [part.result(timeout=10) for part in parts]
+
+        assert session.once("batch", batch) == [0, 1, 2, 3]
+        assert session.state["begun"] is True
