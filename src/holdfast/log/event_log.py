@@ -1,6 +1,6 @@
 """The log of one session, over any ``StateStore``: append, and read a range, checked.
 
-    <place>log/<first seq, 12 digits>.json      one segment a commit
+    <place>log/<incarnation>/<first seq, 12 digits>.json      one segment per commit
 
 A commit writes its segment ``if_absent`` at the next seq: that one conditional write is the commit,
 and of two writers one gets ``ConflictError`` with nothing of its own written.
@@ -61,9 +61,15 @@ class EventLog:
     ``end`` is where this object believes the log to end: what it appends goes there.
     """
 
-    def __init__(self, state_store: StateStore, place: str, end: Position = Position()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        state_store: StateStore,
+        place: str,
+        incarnation: str,
+        end: Position = Position(),  # noqa: B008
+    ) -> None:
         self.state_store = state_store
-        self.prefix = f"{place}log/"
+        self.prefix = f"{place}log/{incarnation}/"
         self.end = end
 
     async def append(self, drafts: Sequence[Draft]) -> Sealed:

@@ -66,14 +66,22 @@ class Loaded:
     anchor: Anchor
     segments: list[Segment]
 
+    @classmethod
+    def nothing(cls) -> Loaded:
+        """Return the state of a session that does not exist."""
+        return cls(Store(max_history=0), Position(), Anchor(), [])
+
 
 class Timeline:
-    """A session's log and keyframes below one place of a ``StateStore``."""
+    """The log and keyframes of one incarnation of a session, below its place in a store."""
 
-    def __init__(self, state_store: StateStore, place: str) -> None:
+    def __init__(self, state_store: StateStore, place: str, incarnation: str) -> None:
         self.state_store = state_store
         self.place = place
-        self.log = EventLog(state_store, place)
+        self.incarnation = incarnation
+        self.prefix = f"{place}keyframes/{incarnation}/"
+        """What the keys of all keyframes begin with."""
+        self.log = EventLog(state_store, place, incarnation)
         self.anchor = Anchor()
         self.segments = 0
         self.size = 0
@@ -129,7 +137,7 @@ class Timeline:
 
     async def _load_from(self, seq: int, last: int | None) -> Loaded:
         """The state after an event, by way of a certain keyframe, or of none for 0."""
-        log = EventLog(self.state_store, self.place)
+        log = EventLog(self.state_store, self.place, self.incarnation)
         # The segments are fetched while the keyframe is unpacked.
         fetching = asyncio.ensure_future(log.page(seq, last))
         try:
@@ -201,9 +209,9 @@ class Timeline:
         self.size = sum(segment.size for segment in loaded.segments)
         return loaded
 
-    async def commit(self, sealed: Sealed, more: Sequence[Put] = ()) -> None:
-        """Write sealed events, and with them what belongs to them, as `EventLog.write` does."""
-        await self.log.write(sealed, more)
+    def advance(self, sealed: Sealed) -> None:
+        """Note that a segment was written at the end of the log."""
+        self.log.end = sealed.end
         self.segments += 1
         self.size += len(sealed.put.value)
 
@@ -265,11 +273,11 @@ class Timeline:
 
     def key(self, seq: int) -> str:
         """The key of the keyframe at a seq."""
-        return f"{self.place}keyframes/{seq:012}.json.gz"
+        return f"{self.prefix}{seq:012}.json.gz"
 
     async def keyframe_seqs(self, *, after: int = 0, last: int | None = None) -> list[int]:
         """The seqs of the keyframes that come after one and at or before another, in order."""
-        prefix = f"{self.place}keyframes/"
+        prefix = self.prefix
         start = self.key(after) if after else ""
         found = []
         async for key in self.state_store.list(prefix, start_after=start):

@@ -9,7 +9,6 @@ from typing import Any
 from holdfast.log.changes import fold
 from holdfast.log.event_log import Position
 from holdfast.log.events import Event, time_text
-from holdfast.log.timeline import Timeline
 from holdfast.server.desk import Desk
 from holdfast.server.moments import Moment, loaded, time_of
 from holdfast.sessions.turns import CallLedger
@@ -66,7 +65,7 @@ async def summary(
     kept: int,
 ) -> dict[str, Any]:
     """A session as it is now."""
-    timeline = Timeline(desk.state_store, place.place)
+    timeline = await desk.archive.timeline(location=place)
     there = loaded(place, await timeline.load())
     state, seq = there.state, there.position.seq
     unfinished = await asyncio.to_thread(CallLedger().unfinished, state)
@@ -151,7 +150,7 @@ def entry(each: Difference) -> dict[str, Any]:
 async def growth(desk: Desk, place: SnapshotLocation, points: int) -> dict[str, Any]:
     """How a session grew, at some of its events, the first and the last among them."""
     floor = (await desk.archive.load_manifest(location=place)).floor
-    timeline = Timeline(desk.state_store, place.place)
+    timeline = await desk.archive.timeline(location=place)
     end = (await timeline.load()).end
     if end.seq <= floor.seq:
         return {"points": [], "last_event": end.seq}

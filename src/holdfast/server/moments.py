@@ -58,7 +58,7 @@ def seq_of(text: str) -> int | None:
 
 async def now(archive: SnapshotArchive, location: SnapshotLocation) -> Moment:
     """The state as it is committed."""
-    return loaded(location, await Timeline(archive.state_store, location.place).load())
+    return loaded(location, await (await archive.timeline(location=location)).load())
 
 
 def beginning(location: SnapshotLocation) -> Moment:
@@ -68,7 +68,7 @@ def beginning(location: SnapshotLocation) -> Moment:
 
 async def at_event(archive: SnapshotArchive, location: SnapshotLocation, seq: int) -> Moment:
     """The state after an event."""
-    timeline = Timeline(archive.state_store, location.place)
+    timeline = await archive.timeline(location=location)
     try:
         there = await timeline.load(seq)
     except IntegrityError:

@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.log.events import time_text
-from holdfast.log.timeline import Timeline
 from holdfast.server import shapes
 from holdfast.server.access import authority_of
 from holdfast.server.answers import (
@@ -42,10 +41,9 @@ from holdfast.server.desk import (
 )
 from holdfast.server.moments import NOW, no_event, no_snapshot, time_of
 from holdfast.server.problems import refusing
-from holdfast.snapshots.catalog import SessionEntry
+from holdfast.snapshots.catalog import token_of
 from holdfast.snapshots.document import event_json
-from holdfast.snapshots.founding import microseconds
-from holdfast.snapshots.layout import LONGEST_ID, SnapshotLocation, agent_place, index_key
+from holdfast.snapshots.layout import LONGEST_ID, SnapshotLocation
 from holdfast.snapshots.manifest import SnapshotManifest
 
 router = APIRouter(tags=["look"], dependencies=[Depends(known_parameters)])
@@ -121,7 +119,7 @@ async def sessions(
     cursor: Cursor = None,
     search: Search = "",
 ) -> Response:
-    """An agent's sessions, the one that was started last first."""
+    """An agent's sessions, the one that was active last first."""
     token = from_cursor(cursor)
     authority_of(request).check(agent_id)
     if cursor is None:
@@ -137,23 +135,18 @@ async def sessions(
     following = page.next_token
     if len(found) > limit:
         found = found[:limit]
-        following = token_after(found[-1])
+        following = token_of(found[-1])
     rows = [
         {
             "agent_id": each.agent_id,
             "session_id": each.session_id,
             "scope": each.scope,
             "started_at": time_text(each.started_at),
+            "active_at": time_text(each.active_at),
         }
         for each in found
     ]
     return answer({"sessions": rows, "next_cursor": to_cursor(following)})
-
-
-def token_after(entry: SessionEntry) -> str:
-    """What the catalog gives to go on after a session."""
-    key = index_key(entry.location, microseconds(entry.started_at))
-    return key[len(agent_place(entry.agent_id)) :]
 
 
 @router.get(SESSION, response_model=shapes.Summary, operation_id="get_session")
@@ -172,11 +165,11 @@ async def session(request: Request, desk: AtDesk, place: Place) -> Response:
 async def version_of(desk: Desk, place: SnapshotLocation, manifest: SnapshotManifest) -> object:
     """What is the same exactly while a log is, at the cost of names and one entry.
 
-    The names are the same in a session that was begun again, or that went on from a backup.
+    The names are the same in a session that was restored from a backup and continued from there.
     """
-    last, keyframe = await Timeline(desk.state_store, place.place).head()
+    last, keyframe = await (await desk.archive.timeline(location=place)).head()
     entry = await desk.state_store.get(last) if last else None
-    return last, entry and entry.etag, keyframe, manifest.started_at, manifest.floor
+    return last, entry and entry.etag, keyframe, manifest.floor
 
 
 # ---------------------------------------------------------------------------------------- events
@@ -196,7 +189,7 @@ async def events(
     first = max(first, floor + 1)
     end = first + limit - 1
     asked = end + 1 if last is None else min(last, end + 1)
-    timeline = Timeline(desk.state_store, place.place)
+    timeline = await desk.archive.timeline(location=place)
     found = [event async for event in timeline.events(first, asked)]
     following = end + 1 if found and found[-1].seq > end else None
     shape = brief_event if brief else event_json
@@ -214,7 +207,7 @@ async def event(
     """One event. It never changes."""
     if not 0 < seq < 10**12:
         raise no_event(place, seq)
-    timeline = Timeline(desk.state_store, place.place)
+    timeline = await desk.archive.timeline(location=place)
     async for found in timeline.events(seq, seq):
         return tagged(request, event_json(found), etag(found.hash))
     raise no_event(place, seq)
@@ -265,7 +258,7 @@ async def state(
     if is_known(request, tag):
         return unchanged(tag)
     window = await asyncio.to_thread(messages_window, found.state, message_offset, message_limit)
-    timeline = Timeline(desk.state_store, place.place)
+    timeline = await desk.archive.timeline(location=place)
     seq = found.position.seq
     tree = {
         "seq": seq,

@@ -52,18 +52,18 @@ class Moments:
             return beginning(location)
         key = (location, seq)
         found = self._known.get(key)
-        if found is None or not await self._is_in_log(found):
+        if found is None or not await self._is_in_log(found, manifest.incarnation):
             found = await at_event(self._archive, location, seq)
         self._remember(key, found)
         return found
 
-    async def _is_in_log(self, found: Moment) -> bool:
+    async def _is_in_log(self, found: Moment, incarnation: str) -> bool:
         """Whether the log still has the event that led to a moment.
 
         Its segment tells, by a hash that all before it is in. Where the state was that of a
         keyframe, no segment was read, and it is the next one that says what it follows.
         """
-        log = EventLog(self._archive.state_store, found.location.place)
+        log = EventLog(self._archive.state_store, found.location.place, incarnation)
         key, hash_ = found.segment or (log.key(found.position.seq + 1), None)
         entry = await self._archive.state_store.get(key)
         if entry is None:

@@ -86,6 +86,7 @@ class SessionItem(Shape):
     session_id: str = Field(examples=["ses_abc123"])
     scope: Scope
     started_at: str = Field(examples=[TIME])
+    active_at: str = Field(examples=[TIME])
 
 
 class SessionItems(Shape):

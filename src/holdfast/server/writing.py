@@ -16,7 +16,6 @@ from starlette.responses import Response
 
 from holdfast.errors import ConflictError, NotFoundError, shown
 from holdfast.log.event_log import Position
-from holdfast.log.timeline import Timeline
 from holdfast.server import shapes
 from holdfast.server.access import authority_of
 from holdfast.server.answers import compared, info_json
@@ -54,7 +53,7 @@ async def check_head_of(desk: Desk, place: SnapshotLocation, if_match: str | Non
     """Refuse to change a session that is not any more as it was when it was looked at."""
     if if_match is None:
         return
-    timeline = Timeline(desk.state_store, place.place)
+    timeline = await desk.archive.timeline(location=place)
     end = (await timeline.load()).end
     check_head(end, if_match)
     # A load sees what was there when it began.
@@ -311,7 +310,7 @@ async def delete(
             await desk.archive.delete_session(session_id=place.session_id)
             desk.metrics.acted("deleted")
             return Response(status_code=204)
-    ends = [(await Timeline(desk.state_store, part.place).load()).end for part in parts]
+    ends = [(await (await desk.archive.timeline(location=each)).load()).end for each in parts]
     kept = [len(await desk.archive.list_snapshot_ids(location=part)) for part in parts]
     return answer(
         {

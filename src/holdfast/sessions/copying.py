@@ -9,7 +9,7 @@ is seen by its keys and copied again; damage is looked for where it is asked for
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from holdfast.errors import ConflictError, IntegrityError, InvalidDocumentError
@@ -21,8 +21,9 @@ from holdfast.sessions.mending import Mended, another_way, keys_below
 from holdfast.snapshots import manifest, records
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog import Catalog
-from holdfast.snapshots.founding import claim, first_key, microseconds
-from holdfast.snapshots.layout import SnapshotLocation, deleted_key, index_key, session_place
+from holdfast.snapshots.founding import microseconds
+from holdfast.snapshots.incarnation import Incarnation
+from holdfast.snapshots.layout import SnapshotLocation, deleted_key, index_key
 from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Entry, Put
@@ -110,40 +111,36 @@ async def copy_session(
     if await source.get(deleted_key(location.session_id)) is not None:
         return Copied()  # it is being deleted there
     known = await source.get(location.manifest)
-    here = decoded_manifest(location, known)
+    if known is None:
+        return Copied()  # leftovers of a session that was never created, or of a deleted one
+    here = manifest.decoded(location.manifest, known.value)
     mended = Mended()
     if mend:
-        mended = await mending.mend(source, target, location, floor=here.floor.seq)
+        mended = await mending.mend(source, target, location, here)
     with in_the_target(mended=mend):
-        there = SnapshotManifest()
-        # Where nothing is, nothing is to be settled; somebody may begin to copy in this moment.
-        if await first_key(target, session_place(location.session_id), "") is not None:
-            there = await SnapshotArchive(target).settle(location)
-        begun = await check_same_way(source, target, location, here, there)
-    # Listed before the log, which they point into: whoever writes meanwhile makes that longer.
+        there = await Incarnation.read(target, location)
+        begun = await check_same_way(source, target, location, here, there.manifest)
+    # Listed before the log, which they point into: a concurrent writer makes the log longer.
     recorded = await keys_below(source, location.history)
     latest = await source.get(location.latest)
-    frames = await keys_below(source, f"{location.place}keyframes/")
-    floor = Timeline(source, location.place).key(here.floor.seq)
+    timeline = Timeline(source, location.place, here.incarnation)
+    frames = await keys_below(source, timeline.prefix)
+    if here.floor.seq and timeline.key(here.floor.seq) not in frames:
+        raise removed_meanwhile(timeline.key(here.floor.seq))
     work = Copying(source, target)
-    # Where the first events were pruned, these states and the manifest say where the log begins.
-    first = [key for key in frames if key <= floor]
-    if here.floor.seq and floor not in first:
-        raise removed_meanwhile(floor)
-    await work.missing(first)
-    if known is not None and here.floor.seq:
-        await work.manifest(location, known)
-        if not begun:
-            await work.hold(location, known, first)
-    log = await keys_below(source, EventLog(source, location.place).prefix)
-    await work.missing(log, floor=here.floor.seq, there=begun)
-    await work.missing(key for key in frames if key > floor)
-    await work.manifest(location, known)
+    try:
+        await work.missing(key for key in frames if key <= timeline.key(here.floor.seq))
+        log = await keys_below(source, timeline.log.prefix)
+        await work.missing(log, floor=here.floor.seq, there=begun)
+        await work.missing(key for key in frames if key > timeline.key(here.floor.seq))
+        # What was copied so far belongs to a session of the target only from here on.
+        await work.manifest(location, here, there)
+    except ConflictError:
+        await work.take_back()
+        raise
     await work.missing(recorded)
     if latest is not None:
         await work.latest(location, latest.value)
-    if here.started_at is None:
-        await SnapshotArchive(target).settle(location)
     if problems := [*mended.left, *work.left]:
         raise IntegrityError(f"all else was copied, but {'; '.join(problems)}")
     return Copied(
@@ -165,13 +162,6 @@ def in_the_target(*, mended: bool) -> Iterator[None]:
         raise IntegrityError(f"in the target {error}, or copy again with mend") from error
 
 
-def decoded_manifest(location: SnapshotLocation, entry: Entry | None) -> SnapshotManifest:
-    """What is known of a session as a whole."""
-    if entry is None:
-        return SnapshotManifest()
-    return manifest.decoded(location.manifest, entry.value)
-
-
 async def check_same_way(
     source: StateStore,
     target: StateStore,
@@ -180,6 +170,9 @@ async def check_same_way(
     there: SnapshotManifest,
 ) -> list[str]:
     """Refuse where the target's log is not the beginning of the source's; gives its keys."""
+    log = EventLog(target, location.place, here.incarnation)
+    if there.started_at is not None and there.incarnation != here.incarnation:
+        raise another_way(location, location.manifest)
     name = f"the session {location.session_id} of {location.scope_id}"
     if there.floor.seq > here.floor.seq:
         raise ConflictError(
@@ -187,9 +180,9 @@ async def check_same_way(
             f"to {here.floor.seq}: prune the source as well, or copy into an empty store",
             key=location.manifest,
         )
-    keys = await keys_below(target, EventLog(target, location.place).prefix)
-    if not keys:
-        return []
+    keys = await keys_below(target, log.prefix)
+    if not keys or there.started_at is None:
+        return keys  # a copy that was cut short; the entries of a segment's key are its own
     last = keys[-1]
     found, known = await source.get(last), await target.get(last)
     if found is not None and known is not None:
@@ -198,7 +191,7 @@ async def check_same_way(
         if reached and segments.decoded(last, found.value).hash == end.hash:
             return keys
     elif known is not None and here.floor == there.floor and is_stub(last, known):
-        return keys  # all that is there is what holds the place of the pruned events
+        return keys  # all that is left of the log are the tombstones of pruned events
     raise another_way(location, last)
 
 
@@ -210,6 +203,8 @@ class Copying:
         self.target = target
         self.written = 0
         self.size = 0
+        self.etags: dict[str, str] = {}
+        """The entries that were written."""
         self.left: list[str] = []
         """What was not copied, as it is damaged in the source and whole in the target."""
 
@@ -239,50 +234,43 @@ class Copying:
                     raise removed_meanwhile(key)
             await self.put_absent([Put(key, found[key].value, if_absent=True) for key in some])
 
-    async def hold(self, location: SnapshotLocation, known: Entry, frames: Iterable[str]) -> None:
-        """Hold the place of the events that were pruned, where nobody must begin a session.
+    async def manifest(
+        self, location: SnapshotLocation, here: SnapshotManifest, there: Incarnation
+    ) -> None:
+        """Make the target's manifest and index entry what the source has.
 
-        ``ConflictError`` where somebody has in this moment; then what is there of the source, its
-        states and its manifest, goes: their log must not meet them.
+        Raises:
+            ConflictError: The target's session was created or deleted since it was read.
+
         """
-        here = decoded_manifest(location, known)
-        held = claim(self.target, location, here.floor)
-        own = await self.source.get(held.key)
-        if own is not None:
-            held = replace(held, value=own.value)
-        try:
-            await self.put([held])
-        except ConflictError:
-            there = await self.target.get(held.key)
-            if there is not None and is_stub(held.key, there):
-                return  # who copies the same in this moment holds it
-            for key in frames:
-                await self.target.delete(key)
-            if here.started_at is not None:
-                await self.target.delete(index_key(location, microseconds(here.started_at)))
-            entry = await self.target.get(location.manifest)
-            if decoded_manifest(location, entry).started_at == here.started_at and entry:
-                await self.target.delete(location.manifest, if_match=entry.etag)
-            await SnapshotArchive(self.target).settle(location)  # theirs, from its first event
-            raise
-
-    async def manifest(self, location: SnapshotLocation, entry: Entry | None) -> None:
-        """See that the target knows of the session what the source knows."""
-        if entry is None:
-            return
-        here = decoded_manifest(location, entry)
+        before = there.manifest
         known = await self.target.get(location.manifest)
-        there = decoded_manifest(location, known)
-        data = entry.value
-        if known is not None and there.floor != here.floor:
+        data = here.encoded()
+        if before.started_at is not None and before.floor != here.floor:
             # The copy has more than the source has now, and goes on from its own beginning.
-            data = replace(here, floor=there.floor, pruning=there.pruning).encoded()
-        if here.started_at is not None:
-            await self.put_changed(Put(index_key(location, microseconds(here.started_at)), b"{}"))
-        await self.put_changed(Put(location.manifest, data))
-        if there.started_at is not None and here.started_at != there.started_at:
-            # Who opened a copy that was cut short took its first event for its beginning.
-            await self.target.delete(index_key(location, microseconds(there.started_at)))
+            data = replace(here, floor=before.floor, pruning=before.pruning).encoded()
+        # A concurrent copy of the same session writes the same manifest.
+        if known is not None and known.etag != there.etag and known.value != data:
+            raise ConflictError(
+                f"the session {location.session_id} of {location.scope_id} changed in the target "
+                "while it was copied; copy again",
+                key=location.manifest,
+            )
+        if here.active_at is not None:
+            await self.put_changed(Put(index_key(location, microseconds(here.active_at)), b"{}"))
+        if known is None or known.value != data:
+            if there.etag is None:
+                await self.put([Put(location.manifest, data, if_absent=True)])
+            else:
+                await self.put([Put(location.manifest, data, if_match=there.etag)])
+        if before.active_at is not None and here.active_at != before.active_at:
+            await self.target.delete(index_key(location, microseconds(before.active_at)))
+
+    async def take_back(self) -> None:
+        """Remove what was written for a session that turned out to be another one's."""
+        for key, etag in reversed(self.etags.items()):
+            with suppress(ConflictError):
+                await self.target.delete(key, if_match=etag)
 
     async def latest(self, location: SnapshotLocation, data: bytes) -> None:
         """See that the target has the source's latest snapshot, unless that one is damaged."""
@@ -320,7 +308,8 @@ class Copying:
 
     async def put(self, puts: list[Put]) -> None:
         """Write entries, and count them."""
-        await self.target.put_many(puts)
+        etags = await self.target.put_many(puts)
+        self.etags.update(zip((put.key for put in puts), etags, strict=True))
         self.written += len(puts)
         self.size += sum(len(put.value) for put in puts)
 
@@ -367,17 +356,19 @@ async def differing(
     source: StateStore, target: StateStore, location: SnapshotLocation
 ) -> AsyncIterator[tuple[str, str]]:
     """The entries of a session that a copy lacks, or has otherwise, and which of the two."""
-    log = EventLog(source, location.place).prefix
-    keys = [*await keys_below(source, log), *await keys_below(source, location.history)]
-    keys.append(location.latest)
     try:
-        started_at = decoded_manifest(location, await source.get(location.manifest)).started_at
+        entry = await source.get(location.manifest)
+        known = SnapshotManifest()
+        if entry is not None:
+            known = manifest.decoded(location.manifest, entry.value)
     except (IntegrityError, InvalidDocumentError) as error:
         yield location.manifest, f"cannot be compared: {error}"
-    else:
-        keys.append(location.manifest)
-        if started_at is not None:
-            keys.append(index_key(location, microseconds(started_at)))
+        return
+    log = EventLog(source, location.place, known.incarnation).prefix
+    keys = [*await keys_below(source, log), *await keys_below(source, location.history)]
+    keys += [location.latest, location.manifest]
+    if known.active_at is not None:
+        keys.append(index_key(location, microseconds(known.active_at)))
     for start in range(0, len(keys), AT_ONCE):
         some = keys[start : start + AT_ONCE]
         ours, theirs = await read_each(source, some), await read_each(target, some)

@@ -58,7 +58,7 @@ async def led_there(
     manifest = await archive.load_manifest(location=location)
     while position is None or position.seq > manifest.floor.seq:
         floor = manifest.floor
-        timeline = Timeline(archive.state_store, location.place)
+        timeline = Timeline(archive.state_store, location.place, manifest.incarnation)
         try:
             events = await read(timeline.log, floor, position)
             if not events:
@@ -69,7 +69,7 @@ async def led_there(
         except (NotFoundError, IntegrityError):
             # Who prunes meanwhile takes away what was about to be read: the log begins later now.
             manifest = await archive.load_manifest(location=location)
-            if manifest.floor == floor:
+            if (manifest.incarnation, manifest.floor) == (timeline.incarnation, floor):
                 raise
     return (), None
 
@@ -99,7 +99,7 @@ async def current(archive: SnapshotArchive, location: SnapshotLocation) -> Sessi
         fold(store, (event.changes for event in events))
         end = Position(events[-1].seq, events[-1].hash)
     else:
-        there = await Timeline(archive.state_store, location.place).load()
+        there = await (await archive.timeline(location=location)).load()
         store, end = there.store, there.end
     if end.seq == 0:
         raise NotFoundError(

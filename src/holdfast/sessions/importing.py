@@ -1,17 +1,16 @@
 """A document becomes a session: its events become the log, or the state of a session that is there.
 
-Everything is checked before the first write. A new session is written in one step where the store
-can do that. Elsewhere the order of writes is what makes a crash between any two of them harmless:
-the state before the first event, then all events as one segment, which is the session; then the
-rest, which whoever opens it next can write as well.
+Everything is checked before the first write. A new session is created by its manifest, which is
+written last (`Incarnation.create`): until then nothing of it is visible, and a crash leaves nothing
+but entries that no manifest names.
 """
 
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -19,11 +18,11 @@ from holdfast.errors import ConflictError, InvalidDocumentError, StateStoreError
 from holdfast.log import keyframes
 from holdfast.log.chain import GENESIS, hashed, linked
 from holdfast.log.changes import fold
-from holdfast.log.event_log import EventLog, Position
+from holdfast.log.event_log import Position
 from holdfast.log.events import Event, draft
-from holdfast.log.timeline import Timeline
+from holdfast.log.timeline import Loaded
 from holdfast.sessions.session import Session
-from holdfast.snapshots.founding import claim, forget_other_start, founding, settle
+from holdfast.snapshots.incarnation import NOT_ACTIVITY, Incarnation
 from holdfast.snapshots.layout import SnapshotLocation, deleted_key
 from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.snapshots.session_snapshot import SessionSnapshot, now
@@ -95,7 +94,7 @@ async def imported(
     if dry_run:
         return result
     if there.is_new:
-        await New(state_store, location, document, events).write(there.manifest)
+        await New(there.incarnation, document, events).write()
         return result
     undo, before = await write_over(state_store, document, location, check)
     return replace(result, undo_id=undo, diff=state.diff(before))
@@ -105,7 +104,7 @@ async def imported(
 class There:
     """What a store has where a document is to go."""
 
-    manifest: SnapshotManifest
+    incarnation: Incarnation
     state: Snapshot
     end: Position
 
@@ -116,13 +115,12 @@ class There:
 
 
 async def found(state_store: StateStore, location: SnapshotLocation) -> There:
-    """What is there, after finishing what a crashed writer began; as if, on a read-only store."""
-    manifest = await settle(state_store, location)
-    going = await state_store.get(deleted_key(location.session_id)) is not None
-    if going or manifest.started_at is None:
-        return There(manifest, Store(max_history=0).snapshot(), Position())
-    loaded = await Timeline(state_store, location.place).load()
-    return There(manifest, loaded.store.snapshot(), loaded.end)
+    """Read what is there, after finishing an interrupted deletion; as if, on a read-only store."""
+    incarnation, _, loaded = await Incarnation.open(state_store, location)
+    if await state_store.get(deleted_key(location.session_id)) is not None:
+        incarnation = Incarnation(state_store, location, SnapshotManifest(), None)
+        loaded = Loaded.nothing()
+    return There(incarnation, loaded.store.snapshot(), loaded.end)
 
 
 # ------------------------------------------------------------------------------ what is checked
@@ -198,81 +196,61 @@ class New:
     """A session that is not there yet, and how it is written."""
 
     def __init__(
-        self,
-        state_store: StateStore,
-        location: SnapshotLocation,
-        document: SessionSnapshot,
-        events: Sequence[Event],
+        self, incarnation: Incarnation, document: SessionSnapshot, events: Sequence[Event]
     ) -> None:
-        self.state_store = state_store
-        self.location = location
+        self.incarnation = incarnation
+        self.state_store = incarnation.state_store
+        self.location = incarnation.location
         self.document = document
         self.events = events
         self.floor = Position(events[0].seq - 1, events[0].prev)
-        self.timeline = Timeline(state_store, location.place)
+        self.timeline = incarnation.timeline()
 
-    async def write(self, manifest: SnapshotManifest) -> None:
-        """Write it; ``ConflictError`` where somebody else was first."""
+    async def write(self) -> None:
+        """Create the session.
+
+        Raises:
+            ConflictError: Another writer created it first; nothing of this one is left.
+
+        """
         state = self.document.snapshot
         self.timeline.size = state.size_bytes * 4
         if not self.timeline.is_keyframe_due(state):
-            await self.write_log(manifest)
+            await self.write_log()
             return
         # With it the first load need not fold it all. It is packed while the log is written.
         keyframe = asyncio.get_running_loop().run_in_executor(None, self.keyframe)
         try:
-            await self.write_log(manifest)
+            await self.write_log()
             await self.keep(await keyframe)
         finally:
             keyframe.cancel()
 
-    async def write_log(self, manifest: SnapshotManifest) -> None:
-        """Write all but the keyframe at the end."""
-        started = manifest.started_at or now()
-        rest = founding(self.location, started, self.floor, manifest.extra)
-        is_atomic = self.state_store.atomic_put_many
-        log = self.segments(EVENTS_A_SEGMENT if is_atomic else len(self.events))
+    async def write_log(self) -> None:
+        """Write all but the keyframe at the head."""
+        puts = self.segments(EVENTS_A_SEGMENT)
+        if self.floor.seq:
+            puts.insert(0, self.base())
         try:
-            if not self.floor.seq:
-                await self.state_store.put_many([*log, *rest])
-            elif is_atomic:
-                await self.state_store.put_many(
-                    [claim(self.state_store, self.location, self.floor), self.base(), *log, *rest]
-                )
-            else:
-                await self.write_one_by_one(log[0], rest)
+            await self.incarnation.create(
+                puts, started_at=now(), active_at=self.active_at(), floor=self.floor
+            )
         except ConflictError as error:
             raise ConflictError(
-                f"a session {self.location.session_id} of {self.location.scope_id} was begun by "
-                "somebody else in this moment: import again, and it becomes that session's state",
+                f"session {self.location.session_id} of {self.location.scope_id} was created "
+                "concurrently; retry the import",
                 key=error.key,
             ) from error
-        if not is_atomic:
-            # Who opened it before it was all there took its first event for its beginning.
-            await forget_other_start(self.state_store, self.location, self.events[0].at, started)
 
-    async def write_one_by_one(self, segment: Put, rest: Sequence[Put]) -> None:
-        """Write a log that does not begin at 1, in an order in which a crash does no harm."""
-        base, stub = self.base(), claim(self.state_store, self.location, self.floor)
-        with suppress(ConflictError):  # who imports the same has written it
-            await self.state_store.put_many([base])
-        await self.state_store.put_many([segment])
-        try:
-            await self.state_store.put_many([stub])
-        except ConflictError:
-            # A log of somebody else's begins elsewhere: this one is not to be.
-            await self.state_store.delete(segment.key)
-            await self.state_store.delete(base.key)
-            raise
-        await self.state_store.put_many(rest)
-        entry = await self.state_store.get(base.key)
-        if entry is None or entry.value != base.value:
-            # Who tried to import in the same moment took it for what a crash had left.
-            await self.state_store.put(base.key, base.value)
+    def active_at(self) -> dt.datetime:
+        """Return the activity that the session counts as: just before that of its origin."""
+        times = [event.at for event in self.document.events if event.type not in NOT_ACTIVITY]
+        last = max(times, default=self.document.created_at)
+        return min(last, now()) - dt.timedelta(microseconds=1)
 
     def segments(self, size: int) -> list[Put]:
-        """The log, so many events a segment."""
-        log = EventLog(self.state_store, self.location.place)
+        """Return the writes of the log, with up to ``size`` events per segment."""
+        log = self.timeline.log
         return [
             log.seal(self.events[at : at + size]).put for at in range(0, len(self.events), size)
         ]

@@ -22,10 +22,12 @@ from holdfast.errors import (
     UnsupportedValueError,
 )
 from holdfast.log import keyframes, segments
-from holdfast.log.event_log import EventLog, read_each
+from holdfast.log.event_log import read_each
+from holdfast.log.timeline import Timeline
 from holdfast.snapshots import manifest, records
 from holdfast.snapshots.founding import first_key
 from holdfast.snapshots.layout import SnapshotLocation, deleted_key
+from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Entry, Put
 
@@ -68,28 +70,37 @@ class Pair:
 
 
 async def mend(
-    source: StateStore, target: StateStore, location: SnapshotLocation, *, floor: int
+    source: StateStore, target: StateStore, location: SnapshotLocation, here: SnapshotManifest
 ) -> Mended:
-    """Write anew what is lost or damaged of a session in a copy.
+    """Repair what is lost or damaged of a session in a copy.
 
-    ``floor`` is where the source's log begins. ``ConflictError`` where the copy went another way.
+    ``here`` is the source's manifest.
+
+    Raises:
+        ConflictError: The copy and the source diverged.
+
     """
-    return await Mending(source, target, location, floor).run()
+    return await Mending(source, target, location, here).run()
 
 
 class Mending:
     """One pass over everything that is stored of a session in two stores."""
 
     def __init__(
-        self, source: StateStore, target: StateStore, location: SnapshotLocation, floor: int
+        self,
+        source: StateStore,
+        target: StateStore,
+        location: SnapshotLocation,
+        here: SnapshotManifest,
     ) -> None:
         self.source = source
         self.target = target
         self.location = location
-        self.floor = floor
-        self.stubs = floor
+        self.here = here
+        self.floor = self.stubs = here.floor.seq
         """Up to where the copy's events may be gone."""
-        self.log = EventLog(source, location.place)
+        self.timeline = Timeline(source, location.place, here.incarnation)
+        self.log = self.timeline.log
         self.result = Mended()
         self.is_founded = False
         """Whether the copy knows its beginning. Then what it lacks is copied later, as if new."""
@@ -106,10 +117,10 @@ class Mending:
             return self.result
         (kept,) = await self._pairs([self.location.manifest])
         if is_whole(manifest.decoded, kept.key, kept.there, kept.here):
-            floor = manifest.decoded(kept.key, value(kept.there)).floor.seq
-            if floor > self.floor:
-                return self.result  # it is refused as it is
-            self.stubs = floor
+            known = manifest.decoded(kept.key, value(kept.there))
+            if known.incarnation != self.here.incarnation or known.floor.seq > self.floor:
+                return self.result  # the copy is refused as it is
+            self.stubs = known.floor.seq
             self.is_founded = True
         await self._look_at_log()
         await self._look_at_keyframes()
@@ -168,7 +179,7 @@ class Mending:
     # --------------------------------------------------------------------------- all the others
 
     async def _look_at_keyframes(self) -> None:
-        async for pair in self._pairs_below(f"{self.location.place}keyframes/"):
+        async for pair in self._pairs_below(self.timeline.prefix):
             if not pair.is_there:
                 if not self.is_founded:
                     self._fill(pair, check_keyframe)

@@ -51,9 +51,10 @@ class Replay:
             return
         if self._first > source._recording.end.seq:
             return
-        floor = (await source.archive.load_manifest(location=source.location)).floor
+        manifest = await source.archive.load_manifest(location=source.location)
+        floor = manifest.floor
         first = max(self._first, floor.seq + 1)
-        timeline = Timeline(source.state_store, source.location.place)
+        timeline = Timeline(source.state_store, source.location.place, manifest.incarnation)
         there = await timeline.load(first - 1) if first > 1 else None
         store = Store(max_history=0) if there is None else there.store
         # Reading begins at the keyframe before, as a segment may begin before the first event.

@@ -145,7 +145,8 @@ class Session(Recorder):
     @property
     def log(self) -> EventLog:
         """The log of what is committed."""
-        return EventLog(self.state_store, self.location.place, self._recording.end)
+        incarnation = self._writer.incarnation.id
+        return EventLog(self.state_store, self.location.place, incarnation, self._recording.end)
 
     @property
     def is_dirty(self) -> bool:
@@ -261,6 +262,7 @@ class Session(Recorder):
             seq=end.seq,
             hash=end.hash,
             keyframe=self._writer.timeline.anchor.position.seq,
+            incarnation=self._writer.incarnation.id,
             unfinished=bool(self._ledger.unfinished(state)),
         )
 
@@ -312,6 +314,7 @@ class Session(Recorder):
         changes = state.changes(Store(max_history=0).snapshot())
         try:
             other = type(self)(await Writer.new(self.state_store, location))
+            other._writer.origin_active_at = self._writer.origin_time()
             other._recording.record_own("session.forked", origin, changes)
             await other.commit()
         except ConflictError as error:

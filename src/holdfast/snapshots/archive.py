@@ -16,13 +16,17 @@ from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError, shown
+from holdfast.log import segments
 from holdfast.log.chain import linked
 from holdfast.log.event_log import Position
 from holdfast.log.events import draft
+from holdfast.log.segments import Segment
 from holdfast.log.timeline import Timeline
-from holdfast.snapshots import founding, records
-from holdfast.snapshots.founding import delete_session, settle
+from holdfast.snapshots import manifest as manifests
+from holdfast.snapshots import records
+from holdfast.snapshots.founding import delete_session
 from holdfast.snapshots.history import newest, newest_first
+from holdfast.snapshots.incarnation import Incarnation, ReplacedError
 from holdfast.snapshots.layout import (
     SnapshotLocation,
     checked_count,
@@ -48,9 +52,11 @@ ATTEMPTS = 16
 class Head:
     """The end of a log, and the state there: what the next whole state is compared with."""
 
+    incarnation: Incarnation
     timeline: Timeline
     state: Snapshot
-    started_at: dt.datetime | None
+    seen: list[Segment]
+    """The last segment, where it is known."""
 
 
 class SnapshotArchive:
@@ -110,6 +116,7 @@ class SnapshotArchive:
                 snapshot_id=snapshot_id,
                 scope=location.scope,
                 keyframe=head.timeline.anchor.position.seq,
+                incarnation=head.incarnation.id,
                 saved_at=now(),
             )
             try:
@@ -118,15 +125,12 @@ class SnapshotArchive:
                 else:
                     info = replace(info, seq=position.seq, hash=position.hash)
                     record = Put(key, info.encoded(location), if_absent=not is_latest)
-                    await self.state_store.put_many([record])
-                    known = await self.load_manifest(location=location)
-                    is_overtaken = position.seq < known.last_gone
-                    if is_overtaken:
-                        # Somebody who has not seen it prunes: it gets an event at the end instead.
-                        if not is_latest:
-                            await self.state_store.delete(key)
-                        continue
+                    await head.incarnation.write([], [record], end=position, seen=head.seen)
                 return
+            except ReplacedError:
+                # It may have been pruned beyond the snapshot's event: then it gets one at the end.
+                self._heads.pop(location.place, None)
+                is_overtaken = position is not None
             except BaseException as error:
                 # Whatever failed, what is remembered may not be how it is any more.
                 self._heads.pop(location.place, None)
@@ -160,27 +164,15 @@ class SnapshotArchive:
         """The end of the log, as it was seen last."""
         place = location.place
         head = self._heads.get(place)
-        if head is not None and not await self._is_current(location, head):
-            head = None
         if head is None:
-            known = await self.settle(location)
-            timeline = Timeline(self.state_store, place)
-            opened = await timeline.open()
-            head = Head(timeline, opened.store.snapshot(), known.started_at)
+            incarnation, timeline, opened = await Incarnation.open(self.state_store, location)
+            state = opened.store.snapshot()
+            head = Head(incarnation, timeline, state, opened.segments[-1:])
             self._heads[place] = head
             while len(self._heads) > REMEMBERED:
                 self._heads.popitem(last=False)
         self._heads.move_to_end(place)
         return head
-
-    async def _is_current(self, location: SnapshotLocation, head: Head) -> bool:
-        """Whether the session is still that one, and its log still has what is remembered.
-
-        What is after the floor was not pruned: whoever wrote there is met when this writes.
-        """
-        known = await self.load_manifest(location=location)
-        is_same_session = known.started_at == head.started_at
-        return is_same_session and known.floor.seq <= head.timeline.log.end.seq
 
     async def _placed(
         self, location: SnapshotLocation, snapshot: SessionSnapshot, head: Head
@@ -204,20 +196,25 @@ class SnapshotArchive:
         self, location: SnapshotLocation, head: Head, state: Snapshot, key: str, info: SnapshotInfo
     ) -> None:
         """Write the difference as one event, and the record with it."""
-        timeline = head.timeline
+        incarnation, timeline = head.incarnation, head.timeline
         changes = state.changes(head.state)
         drafts = [draft("state.restored", {"snapshot_id": info.snapshot_id}, changes=changes)]
-        more = []
-        if timeline.log.end.seq == 0:
+        if not incarnation.is_created:
             begin = {"agent_id": location.scope_id, "session_id": location.session_id}
             drafts.insert(0, draft("session.started", begin))
-            known = await self.load_manifest(location=location)
-            more = founding.founding(location, drafts[0].at, extra=known.extra)
-            head.started_at = drafts[0].at
-        sealed = timeline.log.seal(linked(drafts, timeline.log.end.seq, timeline.log.end.hash))
+        end = timeline.log.end
+        sealed = timeline.log.seal(linked(drafts, end.seq, end.hash))
         info = replace(info, seq=sealed.end.seq, hash=sealed.end.hash)
-        more.append(Put(key, info.encoded(location), if_absent=key != location.latest))
-        await timeline.commit(sealed, more)
+        record = Put(key, info.encoded(location), if_absent=key != location.latest)
+        at = drafts[0].at
+        if incarnation.is_created:
+            await incarnation.write(
+                [sealed.put], [record], end=end, seen=head.seen, active_at=drafts[-1].at
+            )
+        else:
+            await incarnation.create([sealed.put], [record], started_at=at, active_at=at)
+        timeline.advance(sealed)
+        head.seen = [segments.decoded(sealed.put.key, sealed.put.value)]
         head.state = state
         await timeline.keep_keyframes(state)
 
@@ -229,6 +226,11 @@ class SnapshotArchive:
         """A snapshot with its state, the latest without an id; None where there is none."""
         info = await self.load_info(location=location, snapshot_id=snapshot_id)
         return None if info is None else loaded(info, await self._state(location, info))
+
+    async def timeline(self, *, location: SnapshotLocation) -> Timeline:
+        """Return the log and keyframes of the session as it is now."""
+        known = await self.load_manifest(location=location)
+        return Timeline(self.state_store, location.place, known.incarnation)
 
     async def load_info(
         self, *, location: SnapshotLocation, snapshot_id: str | None = None
@@ -256,7 +258,8 @@ class SnapshotArchive:
         return [location.latest] if kept is None else [location.snapshot(kept), location.latest]
 
     async def _state(self, location: SnapshotLocation, info: SnapshotInfo) -> Snapshot:
-        there = await Timeline(self.state_store, location.place).load(info.seq, near=info.keyframe)
+        timeline = Timeline(self.state_store, location.place, info.incarnation)
+        there = await timeline.load(info.seq, near=info.keyframe)
         if there.end.hash != info.hash:
             raise IntegrityError(
                 f"the snapshot {info.snapshot_id} in {location.place} was saved at another event "
@@ -315,12 +318,19 @@ class SnapshotArchive:
     ) -> None:
         """Replace what is known of them all together.
 
-        ``floor`` and ``started_at`` are the session's own: they stay, whatever is given.
+        What the session itself keeps there, such as ``incarnation`` and ``floor``, stays.
         """
         entry = await self.state_store.get(location.manifest)
-        there = await self.load_manifest(location=location)
+        there = SnapshotManifest()
+        if entry is not None:
+            there = manifests.decoded(location.manifest, entry.value)
         manifest = replace(
-            manifest, floor=there.floor, pruning=there.pruning, started_at=there.started_at
+            manifest,
+            incarnation=there.incarnation,
+            started_at=there.started_at,
+            active_at=there.active_at,
+            floor=there.floor,
+            pruning=there.pruning,
         )
         given = replace(manifest, updated_at=manifest.updated_at or now())
         await self.state_store.put(
@@ -374,8 +384,8 @@ class SnapshotArchive:
         return await verify(self.state_store, location)
 
     async def settle(self, location: SnapshotLocation) -> SnapshotManifest:
-        """Finish what a crashed writer began: a deletion, or the founding of a session."""
-        return await settle(self.state_store, location)
+        """Finish a deletion that was interrupted, and return the manifest."""
+        return (await Incarnation.read(self.state_store, location)).manifest
 
 
 def is_same(one: Snapshot, other: Snapshot) -> bool:

@@ -1,30 +1,48 @@
 """Who is there: agents, their sessions, the newest first, and the parts of a session.
 
 Each answer costs what is asked for and not what there is: agents are found by leaping from one to
-the next, and the index of an agent's sessions is kept in the order of their beginning.
+the next, and the index of an agent's sessions is in the order of their last activity, to within
+`ACTIVITY_RESOLUTION`. Which of several sessions was active last within that time, their logs tell.
 """
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from holdfast.errors import shown
-from holdfast.snapshots.founding import first_key, locations, moment_of
+from holdfast.errors import IntegrityError, NotFoundError, UnsupportedValueError, shown
+from holdfast.log import segments
+from holdfast.log.event_log import read_each
+from holdfast.log.timeline import Timeline
+from holdfast.snapshots.founding import (
+    first_key,
+    locations,
+    microseconds,
+    moment_of,
+    read_manifests,
+)
+from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION, NOT_ACTIVITY
 from holdfast.snapshots.layout import (
     SnapshotLocation,
     agent_place,
     checked_count,
     checked_id,
+    index_key,
     indexed,
     quoted,
     unquoted,
 )
+from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.stores.contract import StateStore
+from holdfast.stores.entries import Entry
 
 AGENTS = "agents/"
 SESSIONS = "sessions/"
+AT_ONCE = 100
+MOST_CANDIDATES = 64
+"""Sessions of an agent that are looked at to tell which of them was committed to last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +53,8 @@ class SessionEntry:
     session_id: str
     scope: str
     started_at: dt.datetime
+    active_at: dt.datetime
+    """When it was last active, to within a few seconds: what the list is ordered by."""
 
     @property
     def location(self) -> SnapshotLocation:
@@ -67,45 +87,85 @@ class Catalog:
     async def sessions(
         self, agent_id: str, *, limit: int | None = None, next_token: str | None = None
     ) -> SessionPage:
-        """An agent's sessions, the one that was started last first."""
+        """List an agent's sessions, the one that was active last first."""
         place = agent_place(checked_id(agent_id, "agent_id"))
         if next_token is not None and not next_token.isascii():
-            raise ValueError(f"{shown(next_token)} is no next_token of a page of sessions")
+            raise ValueError(f"invalid next_token {shown(next_token)}; pass one that a page had")
         start = f"{place}{next_token}" if next_token else ""
         if limit is not None:
             checked_count(limit)
         found: list[SessionEntry] = []
-        last = ""
-        async for key in self._keys(place, start, limit):
-            entry = indexed(key)
-            if entry is None:
+        while True:
+            keys = [key async for key in self._keys(place, start, limit)]
+            entries = await self._entries(keys)
+            for entry in entries.values():
+                if len(found) == limit:
+                    return SessionPage(found, token_of(found[-1]))
+                found.append(entry)
+            if limit is None or len(keys) <= limit:
+                return SessionPage(found, None)
+            start = keys[-1]
+
+    async def _entries(self, keys: list[str]) -> dict[str, SessionEntry]:
+        """Return the sessions that index entries stand for, without entries that are stale.
+
+        The entry that a manifest names is the one that counts: a crash may leave another.
+        """
+        entries = {key: entry for key in keys if (entry := indexed(key)) is not None}
+        manifests: dict[SnapshotLocation, SnapshotManifest] = {}
+        places = list({location for location, _ in entries.values()})
+        for start in range(0, len(places), AT_ONCE):
+            manifests |= await read_manifests(self.state_store, places[start : start + AT_ONCE])
+        found = {}
+        for key, (location, active) in entries.items():
+            known = manifests.get(location)
+            active_at = moment_of(active)
+            if known is None or known.started_at is None or known.active_at != active_at:
                 continue
-            if len(found) == limit:
-                return SessionPage(found, last[len(place) :])
-            location, started = entry
-            moment = moment_of(started)
-            found.append(
-                SessionEntry(location.scope_id, location.session_id, location.scope, moment)
+            found[key] = SessionEntry(
+                location.scope_id, location.session_id, location.scope, known.started_at, active_at
             )
-            last = key
-        return SessionPage(found, None)
+        return found
 
     async def _keys(self, place: str, start: str, limit: int | None) -> AsyncIterator[str]:
-        """The keys of a place after one, a little more at a time than are wanted."""
-        while True:
-            most = None if limit is None else limit + 1
-            number = 0
-            async for key in self.state_store.list(place, start_after=start, limit=most):
-                number += 1
-                start = key
-                yield key
-            if most is None or number < most:
-                return
+        """List the keys of a place after one, one more than are wanted."""
+        most = None if limit is None else limit + 1
+        async for key in self.state_store.list(place, start_after=start, limit=most):
+            yield key
 
     async def latest_session(self, agent_id: str) -> SessionEntry | None:
-        """The session that an agent started last, or None."""
-        found = (await self.sessions(agent_id, limit=1)).sessions
-        return found[0] if found else None
+        """Return the agent's session with the newest commit, or None.
+
+        A fork or an import is not a commit; the first one after it is.
+        """
+        first = (await self.sessions(agent_id, limit=1)).sessions
+        if not first:
+            return None
+        # Any session that was active later than this one stands at most so far behind it.
+        oldest = replace(first[0], active_at=first[0].active_at - ACTIVITY_RESOLUTION)
+        place, start = agent_place(agent_id), index_entry_key(first[0])
+        listing = self.state_store.list(place, start_after=start, limit=MOST_CANDIDATES)
+        near = [key async for key in listing if key < index_entry_key(oldest)]
+        candidates = [*first, *(await self._entries(near)).values()]
+        if len(candidates) == 1:
+            return candidates[0]
+        times = await asyncio.gather(*(self._last_commit(each) for each in candidates))
+        return max(zip(times, candidates, strict=True), key=lambda pair: pair[0])[1]
+
+    async def _last_commit(self, entry: SessionEntry) -> dt.datetime:
+        """Return when a session was last committed to."""
+        known = (await read_manifests(self.state_store, [entry.location])).get(entry.location)
+        if known is None:
+            return entry.active_at
+        timeline = Timeline(self.state_store, entry.location.place, known.incarnation)
+        key, _ = await timeline.head()
+        found = (await read_each(self.state_store, [key])).get(key) if key else None
+        try:
+            events = segments.decoded(key, found.value).events() if isinstance(found, Entry) else []
+        except (IntegrityError, NotFoundError, UnsupportedValueError):
+            events = []  # damage is for verify to report
+        times = [event.at for event in events if event.type not in NOT_ACTIVITY]
+        return max([entry.active_at, *times])
 
     async def locations(self, session_id: str) -> list[SnapshotLocation]:
         """The parts of a session, one for each agent or group of agents that take part."""
@@ -126,3 +186,13 @@ class Catalog:
             found.append(unquoted(name))
             start = f"{prefix}{name}0"
         return found
+
+
+def index_entry_key(entry: SessionEntry) -> str:
+    """Return the key of a session in its agent's index."""
+    return index_key(entry.location, microseconds(entry.active_at))
+
+
+def token_of(entry: SessionEntry) -> str:
+    """Return the token that continues a list of sessions after an entry."""
+    return index_entry_key(entry)[len(agent_place(entry.agent_id)) :]

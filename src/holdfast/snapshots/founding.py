@@ -1,26 +1,21 @@
-"""What a session's first commit writes beside its first segment, and how its last traces go.
+"""The life of a session in the store: where its parts are, and how it is deleted.
 
-The order of writes is what makes a crash between any two of them harmless. Founding: the segment,
-then the entry in the agent's index, then the manifest; so where the manifest is, all is, and where
-only the segment is, whoever opens the session next writes the rest. Deleting: a mark, then the
-index, then everything else, then the mark; so whoever meets the mark goes on with deleting.
+Deleting marks the session with the incarnations that are to go, deletes their manifests, then all
+that no current manifest names, then the mark. So a crash at any point is finished by the next
+reader, and a session that is created under the same id in the middle of it is left alone.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass
 
 from holdfast.errors import ConflictError, IntegrityError
-from holdfast.log import segments
-from holdfast.log.chain import GENESIS
-from holdfast.log.event_log import EventLog, Position
-from holdfast.log.segments import Segment
-from holdfast.log.timeline import Timeline
-from holdfast.snapshots import manifest
+from holdfast.log.event_log import read_each
+from holdfast.snapshots import manifest, sealed
 from holdfast.snapshots.layout import (
     SCOPES,
     SnapshotLocation,
@@ -32,14 +27,10 @@ from holdfast.snapshots.layout import (
     session_place,
 )
 from holdfast.stores.contract import StateStore
-from holdfast.stores.entries import Put
+from holdfast.stores.entries import Entry
 
 AT_ONCE = 100
-ROUNDS = 4
-NOWHERE = Position()
-NOTHING: Mapping[str, Any] = {}
-
-
+ROUNDS = 8
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -51,41 +42,6 @@ def microseconds(moment: dt.datetime) -> int:
 def moment_of(started: int) -> dt.datetime:
     """The moment that microseconds since the epoch stand for."""
     return EPOCH + dt.timedelta(microseconds=started)
-
-
-def founding(
-    location: SnapshotLocation,
-    started: dt.datetime,
-    floor: Position = NOWHERE,
-    extra: Mapping[str, Any] = NOTHING,
-) -> list[Put]:
-    """What follows the first segment of a session, whose log begins after a position.
-
-    ``extra`` is what somebody had put into the manifest before.
-    """
-    beginning = manifest.SnapshotManifest(
-        started_at=started, updated_at=started, floor=floor, extra=dict(extra)
-    )
-    return [
-        Put(index_key(location, microseconds(started)), b"{}"),
-        Put(location.manifest, beginning.encoded()),
-    ]
-
-
-def claim(state_store: StateStore, location: SnapshotLocation, floor: Position) -> Put:
-    """What holds the place of the events up to a floor, so that nobody begins a session there."""
-    key = EventLog(state_store, location.place).key(1)
-    moment = dt.datetime.now(dt.UTC)
-    form = segments.SegmentForm(segments.FORMAT, 1, floor.seq, GENESIS, floor.hash)
-    return Put(key, segments.stub(Segment(key, form), moment), if_absent=True)
-
-
-async def forget_other_start(
-    state_store: StateStore, location: SnapshotLocation, other: dt.datetime, started: dt.datetime
-) -> None:
-    """Remove the entry in the agent's index by which a session began at another moment."""
-    if other != started:
-        await state_store.delete(index_key(location, microseconds(other)))
 
 
 async def locations(state_store: StateStore, session_id: str) -> list[SnapshotLocation]:
@@ -111,159 +67,190 @@ async def first_key(state_store: StateStore, prefix: str, start_after: str) -> s
 
 
 async def delete_session(state_store: StateStore, session_id: str) -> None:
-    """Remove everything of a session. A crash leaves the mark, and the next one goes on.
+    """Delete everything of a session, or finish a deletion that was interrupted.
 
-    What is removed is what was there at the beginning, and nothing that another, who has gone on
-    with it meanwhile, may have begun anew under the same id.
+    A session that is created under the same id while this runs is not touched.
     """
-    prefix = session_place(session_id)
-    if await first_key(state_store, prefix, "") is None:
+    if await first_key(state_store, session_place(session_id), "") is None:
         return
-    mark = deleted_key(session_id)
-    marked = await state_store.put(mark, b"{}")
-    # A writer who has not noticed may add something meanwhile: that goes too.
     for _ in range(ROUNDS):
-        places = await locations(state_store, session_id)
-        doomed = [each for place in places for each in await index_of(state_store, place)]
-        # Snapshots before keyframes before the log: what is still listed can still be loaded.
-        there = await etags(state_store, prefix, but=mark)
-        doomed += sorted(there.items(), key=lambda item: item[0].rpartition("/")[0][-4:] == "/log")
-        # Whoever meets the mark goes on with it, and removes it before anything is begun anew. So
-        # as long as it is there, what was found is what is to go.
-        entry = await state_store.get(mark)
-        if entry is None or entry.etag != marked:
+        deletion = await Deletion.begin(state_store, session_id)
+        if deletion is not None:
+            await deletion.run()
             return
-        if not doomed:
-            break
-        for key, etag in doomed:
+    raise ConflictError(
+        f"the session {session_id} is being deleted by several processes; retry",
+        key=deleted_key(session_id),
+    )
+
+
+@dataclass(slots=True)
+class Deletion:
+    """A deletion of some incarnations of a session, as its mark describes it."""
+
+    state_store: StateStore
+    session_id: str
+    doomed: frozenset[str]
+    """The ids of the incarnations that are deleted."""
+    etag: str
+    """The etag of the mark."""
+
+    @classmethod
+    async def begin(cls, state_store: StateStore, session_id: str) -> Deletion | None:
+        """Mark the incarnations that exist now, beside those marked already.
+
+        None where another process changed the mark at the same time.
+        """
+        key = deleted_key(session_id)
+        entry = await state_store.get(key)
+        doomed = read_mark(entry)
+        for location in await locations(state_store, session_id):
+            known = (await read_manifests(state_store, [location])).get(location)
+            if known is not None and known.incarnation:
+                doomed |= {known.incarnation}
+        try:
+            etag = await state_store.put(
+                key,
+                json.dumps({"incarnations": sorted(doomed)}).encode(),
+                if_match=None if entry is None else entry.etag,
+                if_absent=entry is None,
+            )
+        except ConflictError:
+            return None
+        return cls(state_store, session_id, doomed, etag)
+
+    @classmethod
+    async def resume(cls, state_store: StateStore, session_id: str) -> None:
+        """Finish the deletion that a mark describes, if there is one; delete no more than it."""
+        key = deleted_key(session_id)
+        entry = await state_store.get(key)
+        if entry is not None:
+            await cls(state_store, session_id, read_mark(entry), entry.etag).run()
+
+    async def run(self) -> None:
+        """Delete everything that no manifest of another incarnation names, then the mark."""
+        for _ in range(ROUNDS):
+            is_done = not await self._delete_manifests()
+            # The manifests first: from here on no commit of these incarnations succeeds.
+            is_done &= not await self._delete_rest()
+            if is_done:
+                break
+        with suppress(ConflictError):
+            await self.state_store.delete(deleted_key(self.session_id), if_match=self.etag)
+
+    async def _delete_manifests(self) -> int:
+        places = await locations(self.state_store, self.session_id)
+        removed = 0
+        for location in places:
+            entry = (await read_each(self.state_store, [location.manifest])).get(location.manifest)
+            if entry is None:
+                continue
+            known = None
+            if isinstance(entry, Entry):
+                known = decode_manifest(location, entry)
+            if known is not None and known.incarnation not in self.doomed and known.incarnation:
+                continue
+            for key in await index_entries(self.state_store, location, known):
+                removed += await self.state_store.delete(key)
             with suppress(ConflictError):
-                await state_store.delete(key, if_match=etag)
-    with suppress(ConflictError):
-        await state_store.delete(mark, if_match=marked)
+                etag = entry.etag if isinstance(entry, Entry) else None
+                removed += await self.state_store.delete(location.manifest, if_match=etag)
+        return removed
+
+    async def _delete_rest(self) -> int:
+        mark = deleted_key(self.session_id)
+        prefix = session_place(self.session_id)
+        keys = [key async for key in self.state_store.list(prefix) if key != mark]
+        # Read after the listing: a session that is created later is not in the list.
+        places = {location for key in keys if (location := located(key)) is not None}
+        current = await read_manifests(self.state_store, places)
+        # Snapshots before keyframes before the log: what is listed until then can be loaded.
+        keys.sort(key=lambda key: ("/keyframes/" in key) + 2 * ("/log/" in key))
+        removed = 0
+        for start in range(0, len(keys), AT_ONCE):
+            some = keys[start : start + AT_ONCE]
+            for key, entry in (await read_each(self.state_store, some)).items():
+                location = located(key)
+                known = None if location is None else current.get(location)
+                if (
+                    location is not None
+                    and known is not None
+                    and belongs_to(location, key, entry, known.incarnation)
+                ):
+                    continue
+                etag = entry.etag if isinstance(entry, Entry) else None
+                with suppress(ConflictError):
+                    removed += await self.state_store.delete(key, if_match=etag)
+        return removed
 
 
-async def etags(state_store: StateStore, prefix: str, *, but: str = "") -> dict[str, str]:
-    """What is below a prefix now, each with its etag."""
-    keys = [key async for key in state_store.list(prefix) if key != but]
-    found: dict[str, str] = {}
-    for start in range(0, len(keys), AT_ONCE):
-        entries = await state_store.get_many(keys[start : start + AT_ONCE])
-        found.update((key, entry.etag) for key, entry in entries.items())
+def read_mark(entry: Entry | None) -> frozenset[str]:
+    """Return the incarnations that the mark of a deletion names."""
+    if entry is None:
+        return frozenset()
+    try:
+        return frozenset(json.loads(entry.value)["incarnations"])
+    except (KeyError, TypeError, ValueError):
+        return frozenset()
+
+
+def belongs_to(
+    location: SnapshotLocation, key: str, entry: Entry | IntegrityError, incarnation: str
+) -> bool:
+    """Whether an entry below a location is part of an incarnation, or of none in particular."""
+    parts = key[len(location.place) :].split("/")
+    if parts[0] in ("log", "keyframes"):
+        return len(parts) == 3 and parts[1] == incarnation
+    if key == location.latest or key.startswith(location.history):
+        try:
+            record = sealed.decoded(key, entry.value, "record") if isinstance(entry, Entry) else {}
+        except IntegrityError:
+            return True
+        return bool(record.get("incarnation", incarnation) == incarnation)
+    return True
+
+
+async def read_manifests(
+    state_store: StateStore, places: Iterable[SnapshotLocation]
+) -> dict[SnapshotLocation, manifest.SnapshotManifest]:
+    """Return the manifests of the sessions that exist among some locations.
+
+    One that is damaged is left out.
+    """
+    wanted = {location.manifest: location for location in places}
+    found: dict[SnapshotLocation, manifest.SnapshotManifest] = {}
+    for key, entry in (await read_each(state_store, wanted)).items():
+        known = decode_manifest(wanted[key], entry) if isinstance(entry, Entry) else None
+        if known is not None and known.started_at is not None:
+            found[wanted[key]] = known
     return found
 
 
-async def index_of(state_store: StateStore, location: SnapshotLocation) -> list[tuple[str, str]]:
-    """The entries of a session in its agent's index, with their etags."""
-    entry = await state_store.get(location.manifest)
-    keys = []
+def decode_manifest(location: SnapshotLocation, entry: Entry) -> manifest.SnapshotManifest | None:
+    """Decode a manifest; None for one that is damaged."""
     try:
-        known = None if entry is None else manifest.decoded(location.manifest, entry.value)
+        return manifest.decoded(location.manifest, entry.value)
     except IntegrityError:
-        known = None
-    if known is not None and known.started_at is not None:
-        keys = [index_key(location, microseconds(known.started_at))]
-    found = await state_store.get_many(keys)
-    if not found:
-        found = await state_store.get_many(await index_entries(state_store, location))
-    return [(key, entry.etag) for key, entry in found.items()]
+        return None
 
 
-async def index_entries(state_store: StateStore, location: SnapshotLocation) -> list[str]:
-    """The entries of a session in its agent's index, by reading all of that."""
+async def index_entries(
+    state_store: StateStore,
+    location: SnapshotLocation,
+    known: manifest.SnapshotManifest | None = None,
+) -> list[str]:
+    """Return the keys of a session in its agent's index.
+
+    The manifest says where its entry is. Without one, or where it is not there, all of the agent's
+    index is read.
+    """
+    if known is not None and known.active_at is not None:
+        key = index_key(location, microseconds(known.active_at))
+        if await state_store.get(key) is not None:
+            return [key]
     found = []
     async for key in state_store.list(agent_place(location.scope_id)):
         entry = indexed(key)
         if entry is not None and entry[0] == location:
             found.append(key)
     return found
-
-
-async def settle(state_store: StateStore, location: SnapshotLocation) -> manifest.SnapshotManifest:
-    """Finish what a crashed writer began: a deletion, or the founding of a session.
-
-    Gives the manifest, an empty one where there is no session.
-    """
-    mark = deleted_key(location.session_id)
-    found = await state_store.get_many([mark, location.manifest])
-    if mark in found and state_store.writable:
-        await delete_session(state_store, location.session_id)
-        return manifest.SnapshotManifest()
-    known = manifest.SnapshotManifest()
-    if location.manifest in found:
-        known = manifest.decoded(location.manifest, found[location.manifest].value)
-        if known.started_at is not None:
-            return known
-    first = await first_segment(state_store, location)
-    if first is None:
-        floor = await lone_keyframe(state_store, location)
-        if floor is None:
-            return known
-        moment = dt.datetime.now(dt.UTC)
-    else:
-        await check_beginning(state_store, location, first)
-        floor = Position(first.first - 1, first.prev)
-        moment = first.events()[0].at
-    for key in await index_entries(state_store, location):
-        if entry := indexed(key):
-            moment = moment_of(entry[1])
-    puts = founding(location, moment, floor, known.extra)
-    if state_store.writable:
-        there = found.get(location.manifest)
-        etag = None if there is None else there.etag
-        last = replace(puts[-1], if_absent=there is None, if_match=etag)
-        try:
-            await state_store.put_many([*puts[:-1], last])
-        except ConflictError:
-            # Somebody else founded it meanwhile, by what was not all there when this one looked.
-            known = await settle(state_store, location)
-            if known.started_at is not None and not state_store.atomic_put_many:
-                await forget_other_start(state_store, location, moment, known.started_at)
-            return known
-    return manifest.decoded(location.manifest, puts[-1].value)
-
-
-async def check_beginning(
-    state_store: StateStore, location: SnapshotLocation, first: Segment
-) -> None:
-    """Refuse a log that begins nowhere: no state leads to its first event."""
-    if first.first == 1:
-        return
-    timeline = Timeline(state_store, location.place)
-    if first.first - 1 not in await timeline.keyframe_seqs(last=first.first - 1):
-        raise IntegrityError(
-            f"the log in {location.place} begins at event {first.first}, and nothing says what was "
-            "before it. So it looks where a writer went on with a session that was deleted: delete "
-            "the session again, or restore it from a backup"
-        )
-
-
-async def first_segment(state_store: StateStore, location: SnapshotLocation) -> Segment | None:
-    """The first segment of a log whose events were not pruned, or None."""
-    log = EventLog(state_store, location.place)
-    async for key in state_store.list(log.prefix):
-        entry = await state_store.get(key)
-        segment = None if entry is None else segments.decoded(key, entry.value)
-        if segment is not None and not segment.is_pruned:
-            return segment
-    return None
-
-
-async def lone_keyframe(state_store: StateStore, location: SnapshotLocation) -> Position | None:
-    """The position of the last keyframe of a log of which nothing else is left, or None.
-
-    Without a snapshot that it is for, it is what a crashed import left: that goes.
-    """
-    timeline = Timeline(state_store, location.place)
-    seqs = await timeline.keyframe_seqs()
-    if not seqs:
-        return None
-    if await first_key(state_store, location.history, "") or await state_store.get(location.latest):
-        frame = await timeline.keyframe(seqs[-1])
-        return Position(frame.seq, frame.hash)
-    left = await etags(state_store, f"{location.place}keyframes/")
-    # Who imports at this moment writes the log after the keyframe: once more, it is not there.
-    if state_store.writable and await first_key(state_store, timeline.log.prefix, "") is None:
-        for key, etag in left.items():
-            with suppress(ConflictError):
-                await state_store.delete(key, if_match=etag)
-    return None

@@ -1,8 +1,8 @@
 """Where everything of a session is kept: the keys, and nothing else.
 
     sessions/<session_id>/scopes/<scope>/<scope_id>/
-      log/<first seq, 12 digits>.json                            one segment a commit
-      keyframes/<seq, 12 digits>.json.gz                         the state, or what changed in it
+      log/<incarnation>/<first seq, 12 digits>.json              one segment per commit
+      keyframes/<incarnation>/<seq, 12 digits>.json.gz           the state, or what changed in it
       snapshots/manifest.json
       snapshots/snapshot_latest.json
       snapshots/immutable_history/snapshot_<uuid7>.json
@@ -93,14 +93,14 @@ def deleted_key(session_id: str) -> str:
     return f"{session_place(session_id)}deleted.json"
 
 
-def index_key(location: SnapshotLocation, started: int) -> str:
-    """The entry of a session in the index, by when it started, in microseconds since the epoch."""
+def index_key(location: SnapshotLocation, active: int) -> str:
+    """The entry of a session in the index, by its activity, in microseconds since the epoch."""
     place = agent_place(location.scope_id)
-    return f"{place}{END_OF_TIME - started:018}_{quoted(location.session_id)}/{location.scope}"
+    return f"{place}{END_OF_TIME - active:018}_{quoted(location.session_id)}/{location.scope}"
 
 
 def indexed(key: str) -> tuple[SnapshotLocation, int] | None:
-    """The session that an entry in the index stands for, and when it started."""
+    """The session that an entry in the index stands for, and when it was active."""
     parts = key.split("/")
     if len(parts) != 5 or parts[4] not in SCOPES:
         return None

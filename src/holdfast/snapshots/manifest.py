@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,7 +13,16 @@ from holdfast.log.events import read_time, time_text
 from holdfast.snapshots import sealed
 
 SCHEMA_VERSION = 1
-KNOWN = {"schema_version", "started_at", "updated_at", "floor", "pruning"}
+INCARNATION = re.compile("[0-9a-f]{0,32}")
+KNOWN = {
+    "schema_version",
+    "incarnation",
+    "started_at",
+    "updated_at",
+    "active_at",
+    "floor",
+    "pruning",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +34,12 @@ class SnapshotManifest:
     """
 
     schema_version: int = SCHEMA_VERSION
+    incarnation: str = ""
+    """The id of the session's current incarnation, below which its log and keyframes are."""
     started_at: dt.datetime | None = None
     updated_at: dt.datetime | None = None
+    active_at: dt.datetime | None = None
+    """The time under which the session stands in its agent's index."""
     floor: Position = field(default_factory=Position)
     pruning: Position | None = None
     """The floor to be, while snapshots are being pruned."""
@@ -41,8 +55,10 @@ class SnapshotManifest:
         content = {
             **self.extra,
             "schema_version": self.schema_version,
+            "incarnation": self.incarnation,
             "started_at": self.started_at and time_text(self.started_at),
             "updated_at": self.updated_at and time_text(self.updated_at),
+            "active_at": self.active_at and time_text(self.active_at),
             "floor": asdict(self.floor),
         }
         if self.pruning is not None:
@@ -64,8 +80,10 @@ def decoded(key: str, data: bytes) -> SnapshotManifest:
     try:
         return SnapshotManifest(
             schema_version=tree["schema_version"],
+            incarnation=read_incarnation(tree["incarnation"]),
             started_at=None if tree["started_at"] is None else read_time(tree["started_at"]),
             updated_at=None if tree["updated_at"] is None else read_time(tree["updated_at"]),
+            active_at=None if tree["active_at"] is None else read_time(tree["active_at"]),
             floor=read_position(tree["floor"]),
             pruning=read_position(tree["pruning"]) if "pruning" in tree else None,
             extra={name: value for name, value in tree.items() if name not in KNOWN},
@@ -74,6 +92,13 @@ def decoded(key: str, data: bytes) -> SnapshotManifest:
         raise damaged(key, f"it lacks {error}") from error
     except (TypeError, ValueError) as error:
         raise damaged(key, f"it is not as it should be: {error}") from error
+
+
+def read_incarnation(text: Any) -> str:
+    """Return the id of an incarnation, which is a part of keys, or refuse it."""
+    if not isinstance(text, str) or INCARNATION.fullmatch(text) is None:
+        raise TypeError(f"invalid incarnation {shown(text)}")
+    return text
 
 
 def read_position(tree: Any) -> Position:

@@ -60,11 +60,11 @@ async def prune(
     dry_run: bool,
 ) -> Pruned:
     """Remove the snapshots that a policy does not keep, and what only they needed."""
-    there = await all_records(state_store, location)
+    before = await read_manifest(state_store, location)
+    there = await all_records(state_store, location, before.incarnation)
     kept = policy.kept(there, moment)
     keep = {info.snapshot_id for info in kept}
     removed = [info for info in there if info.snapshot_id not in keep]
-    before = await read_manifest(state_store, location)
     latest = await read_latest(state_store, location)
     floors = (before.floor, before.pruning, new_floor(kept, removed, latest))
     floor = max((each for each in floors if each is not None), key=lambda each: each.seq)
@@ -76,19 +76,19 @@ async def prune(
     )
     if dry_run:
         return result
-    timeline = Timeline(state_store, location.place)
+    timeline = Timeline(state_store, location.place, before.incarnation)
     spared = await timeline.keyframe_seqs()
     needed = [info for info in kept if info.seq <= floor.seq]
     if latest is not None and latest.seq <= floor.seq:
         needed.append(latest)
     await write_keyframes(timeline, location, needed)
     if floor.seq > before.floor.seq:
-        await note_floor(state_store, location, floor, moment, is_reached=False)
+        await note_floor(state_store, location, before, floor, moment, is_reached=False)
         # Who saved meanwhile at an event that goes sees the note, or is seen here.
         known = {info.snapshot_id for info in there}
         late = [
             info
-            for info in await all_records(state_store, location)
+            for info in await all_records(state_store, location, before.incarnation)
             if info.seq <= floor.seq and info.snapshot_id not in known
         ]
         newest = await read_latest(state_store, location)
@@ -99,7 +99,7 @@ async def prune(
     for info in removed:
         await state_store.delete(location.snapshot(info.snapshot_id))
     if floor.seq > before.floor.seq:
-        await note_floor(state_store, location, floor, moment, is_reached=True)
+        await note_floor(state_store, location, before, floor, moment, is_reached=True)
     if floor.seq:
         await stub_segments(state_store, timeline, floor, moment)
         await drop_keyframes(state_store, timeline, floor, needed, spared[-1:])
@@ -122,14 +122,16 @@ def new_floor(
     return min(following, key=lambda position: position.seq)
 
 
-async def all_records(state_store: StateStore, location: SnapshotLocation) -> list[SnapshotInfo]:
-    """What is known of every kept snapshot."""
+async def all_records(
+    state_store: StateStore, location: SnapshotLocation, incarnation: str
+) -> list[SnapshotInfo]:
+    """Return the records of all snapshots of an incarnation."""
     found: list[SnapshotInfo] = []
     keys = [key async for key in state_store.list(location.history)]
     for start in range(0, len(keys), AT_ONCE):
         entries = await state_store.get_many(keys[start : start + AT_ONCE])
         found += [records.decoded(key, entry.value, location) for key, entry in entries.items()]
-    return found
+    return [info for info in found if info.incarnation == incarnation]
 
 
 async def read_manifest(
@@ -205,15 +207,29 @@ async def is_held(timeline: Timeline, seq: int) -> bool:
 async def note_floor(
     state_store: StateStore,
     location: SnapshotLocation,
+    before: manifest.SnapshotManifest,
     floor: Position,
     moment: dt.datetime,
     *,
     is_reached: bool,
 ) -> None:
-    """Write into the manifest where the log begins now, or is about to begin."""
+    """Write into the manifest where the log begins now, or is about to begin.
+
+    Raises:
+        ConflictError: The session was deleted or replaced since ``before`` was read.
+
+    """
     for attempt in range(ATTEMPTS):
         entry = await state_store.get(location.manifest)
-        there = await read_manifest(state_store, location)
+        there = manifest.SnapshotManifest()
+        if entry is not None:
+            there = manifest.decoded(location.manifest, entry.value)
+        if entry is None or there.incarnation != before.incarnation:
+            raise ConflictError(
+                f"the session {location.session_id} was deleted while it was pruned; nothing of "
+                "the session that is there now was changed",
+                key=location.manifest,
+            )
         if there.floor.seq >= floor.seq:
             return
         # Of several who prune at once, the note of the one who goes furthest stays.
@@ -226,10 +242,7 @@ async def note_floor(
         else:
             data = replace(there, updated_at=moment, pruning=noted).encoded()
         try:
-            if entry is None:
-                await state_store.put(location.manifest, data, if_absent=True)
-            else:
-                await state_store.put(location.manifest, data, if_match=entry.etag)
+            await state_store.put(location.manifest, data, if_match=entry.etag)
             return
         except ConflictError:
             await asyncio.sleep(random.uniform(0, 0.01 * attempt))  # noqa: S311 - takes turns

@@ -29,6 +29,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "seq": (int,),
     "hash": (str,),
     "keyframe": (int,),
+    "incarnation": (str,),
     "unfinished": (bool,),
     "source_environment": (str, type(None)),
     "extra": (dict,),
@@ -57,6 +58,8 @@ class SnapshotInfo:
     """The hash of that event, which binds it to the log."""
     keyframe: int = 0
     """The seq of the keyframe before it when it was saved, 0 for none."""
+    incarnation: str = ""
+    """The incarnation of the session that it belongs to."""
     unfinished: bool = False
     """Whether a tool call had no result yet: no model accepts such a conversation."""
     source_environment: str | None = None
@@ -83,6 +86,7 @@ class SnapshotInfo:
             "seq": self.seq,
             "hash": self.hash,
             "keyframe": self.keyframe,
+            "incarnation": self.incarnation,
             "status": self.status,
             "messages": self.message_count,
             "bytes": self.size_bytes,
@@ -125,6 +129,7 @@ def decoded(key: str, data: bytes, location: SnapshotLocation) -> SnapshotInfo:
             seq=tree["seq"],
             hash=tree["hash"],
             keyframe=tree["keyframe"],
+            incarnation=tree["incarnation"],
             unfinished=tree.get("unfinished", False),
             source_environment=tree.get("source_environment"),
             extra=tree.get("extra", {}),

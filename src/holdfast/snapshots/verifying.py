@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from holdfast.errors import HoldfastError, StateStoreError
 from holdfast.log import keyframes
 from holdfast.log.changes import fold
-from holdfast.log.event_log import Damage, EventLog, Position, read_each, readable
+from holdfast.log.event_log import Damage, Position, read_each, readable
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots import manifest, records
 from holdfast.snapshots.layout import SnapshotLocation
@@ -57,7 +57,7 @@ class Verifier:
     def __init__(self, state_store: StateStore, location: SnapshotLocation) -> None:
         self.state_store = state_store
         self.location = location
-        self.timeline = Timeline(state_store, location.place)
+        self.timeline = Timeline(state_store, location.place, "")
         self.result = Verification()
         self.hashes: dict[int, str] = {}
         """The chain's hash at each event that a snapshot or a keyframe is at."""
@@ -76,9 +76,8 @@ class Verifier:
         wanted = {info.seq for _, info in infos} | set(self.frames)
         if floor.seq:
             self._go_to_keyframe(floor.seq)
-        log = EventLog(self.state_store, self.location.place)
         end = floor
-        async for each in log.inspect(floor):
+        async for each in self.timeline.log.inspect(floor):
             if isinstance(each, Damage):
                 self.result.damage.append(each)
                 self.known = False
@@ -109,7 +108,11 @@ class Verifier:
         key = self.location.manifest
         try:
             entry = await self.state_store.get(key)
-            return Position() if entry is None else manifest.decoded(key, entry.value).floor
+            if entry is None:
+                return Position()
+            known = manifest.decoded(key, entry.value)
+            self.timeline = Timeline(self.state_store, self.location.place, known.incarnation)
+            return known.floor
         except StateStoreError:
             raise  # that it cannot be read now says nothing of what it holds
         except HoldfastError as error:

@@ -210,7 +210,7 @@ async def by_record(thread: Thread, ns: str, id_: str) -> Snapshot | None:
     info = await archive.load_info(location=thread.location, snapshot_id=snapshot_id(id_))
     if info is None:
         return None
-    timeline = Timeline(thread.state_store, thread.location.place)
+    timeline = Timeline(thread.state_store, thread.location.place, info.incarnation)
     loaded = await timeline.load(info.seq, near=info.keyframe)
     if loaded.end.hash != info.hash:
         raise IntegrityError(
@@ -301,7 +301,7 @@ async def walked(thread: Thread, ns: str | None = None) -> list[Found]:
     floor = writer.tail.floor
     store = Store(max_history=0)
     if floor.seq:
-        store = (await Timeline(thread.state_store, thread.location.place).load(floor.seq)).store
+        store = (await writer.timeline.load(floor.seq)).store
     try:
         walk = Walk(store, floor.seq)
         async for event in thread.events():

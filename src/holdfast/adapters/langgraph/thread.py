@@ -129,17 +129,12 @@ class Thread:
         return writer
 
     async def _is_current(self, writer: Writer) -> bool:
-        """Whether the log ends where it did, with what it did."""
-        log, segments = writer.timeline.log, writer.tail.segments
+        """Whether the session is the same incarnation, and its log ends where it did."""
+        log, manifest = writer.timeline.log, self.location.manifest
         following = log.key(log.end.seq + 1)
-        # Where a keyframe is at the very end, it stands for what was before it.
-        last = segments[-1].key if segments else writer.timeline.key(log.end.seq)
-        manifest = self.location.manifest
-        found = await self.state_store.get_many([last, following, manifest])
-        if following in found or (log.end.seq and (last not in found or manifest not in found)):
-            return False
-        # What was deleted and begun again may be as long; its hash is another.
-        return not segments or log.end.hash.encode() in found[last].value
+        found = await self.state_store.get_many([following, manifest])
+        etag = found[manifest].etag if manifest in found else None
+        return following not in found and etag == writer.incarnation.etag
 
     async def state(self) -> Snapshot:
         """The state of the session now."""
@@ -221,6 +216,7 @@ class Thread:
             message_count=writer.recording.message_count,
             size_bytes=state.size_bytes,
             keyframe=writer.timeline.anchor.position.seq,
+            incarnation=writer.incarnation.id,
             unfinished=bool(self._ledger.unfinished(state)),
         )
         return Kept(len(writer.recording.pending) - 1, info)
