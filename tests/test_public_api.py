@@ -15,6 +15,7 @@ PUBLIC = [
     "BlockingSession",
     "Catalog",
     "Changes",
+    "Condition",
     "Conflict",
     "ConflictError",
     "Diff",

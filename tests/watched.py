@@ -64,9 +64,9 @@ class Watched(MemoryStateStore):
         self.read += keys
         return await super()._get_many(keys)
 
-    async def _put_many(self, puts):
+    async def _put_many(self, puts, conditions=()):
         self.written += [put.key for put in puts]
-        return await super()._put_many(puts)
+        return await super()._put_many(puts, conditions)
 
     async def _delete(self, key, if_match):
         self.written.append(key)
@@ -107,9 +107,9 @@ class Interrupted(WrappedStateStore):
         await self._call()
         return await super().put(key, value, **conditions)
 
-    async def put_many(self, puts):
+    async def put_many(self, puts, **conditions):
         await self._call()
-        return await super().put_many(puts)
+        return await super().put_many(puts, **conditions)
 
     async def delete(self, key, **conditions):
         await self._call()

@@ -26,7 +26,7 @@ from holdfast.state.diff import Changes, Diff
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.state.trie import COMPILED
-from holdfast.stores import Entry, Put, StateStore, open_state_store
+from holdfast.stores import Condition, Entry, Put, StateStore, open_state_store
 from holdfast.values import register_type
 from holdfast.version import VERSION
 
@@ -70,6 +70,7 @@ __all__ = [
     "BlockingSession",
     "Catalog",
     "Changes",
+    "Condition",
     "Conflict",
     "ConflictError",
     "Diff",

@@ -270,10 +270,10 @@ class Refusing(Watched):
 
     refusing = True
 
-    async def _put_many(self, puts):
+    async def _put_many(self, puts, conditions=()):
         if self.refusing and any("/keyframes/" in put.key for put in puts):
             raise StateStoreError("the disk is full")
-        return await super()._put_many(puts)
+        return await super()._put_many(puts, conditions)
 
 
 @in_loop

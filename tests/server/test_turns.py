@@ -20,12 +20,12 @@ class Held(MemoryStateStore):
         self.reached, self.let_go = asyncio.Event(), asyncio.Event()
         self.is_holding = False
 
-    async def put_many(self, puts):
+    async def put_many(self, puts, **conditions):
         if self.is_holding:
             self.is_holding = False
             self.reached.set()
             await self.let_go.wait()
-        return await super().put_many(puts)
+        return await super().put_many(puts, **conditions)
 
 
 async def asked_meanwhile(store, first, second):

@@ -88,18 +88,18 @@ class Counted(MemoryStateStore):
         self.calls.append("put")
         return await super().put(key, value, **conditions)
 
-    async def put_many(self, puts):
+    async def put_many(self, puts, **conditions):
         self.calls.append("put_many")
-        return await super().put_many(puts)
+        return await super().put_many(puts, **conditions)
 
     async def delete(self, key, **conditions):
         self.calls.append("delete")
         return await super().delete(key, **conditions)
 
-    async def _put_many(self, puts):
+    async def _put_many(self, puts, conditions=()):
         self.keys += [put.key for put in puts]
         self.bytes += sum(len(put.value) for put in puts)
-        return await super()._put_many(puts)
+        return await super()._put_many(puts, conditions)
 
     def held(self, part):
         """The keys that it holds with this part in them."""

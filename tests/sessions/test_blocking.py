@@ -253,14 +253,14 @@ class Stalled(MemoryStateStore):
         self.begun = threading.Event()
         self.ended = threading.Event()
 
-    async def _put_many(self, puts):
+    async def _put_many(self, puts, conditions=()):
         if self.stalls:
             self.begun.set()
             try:
                 await asyncio.sleep(600)
             finally:
                 self.ended.set()
-        return await super()._put_many(puts)
+        return await super()._put_many(puts, conditions)
 
 
 def test_ctrl_c_while_waiting_ends_the_call_and_nothing_is_lost():

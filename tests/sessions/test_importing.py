@@ -217,14 +217,14 @@ async def test_an_agent_that_never_rests_cannot_be_imported_over():
     class Busy(MemoryStateStore):
         agent = None
 
-        async def put_many(self, puts):
+        async def put_many(self, puts, **conditions):
             puts = list(puts)
             agent = self.agent
             if agent is not None and "/log/" in puts[0].key:
                 self.agent = None
                 await said(agent, "more")
                 self.agent = agent
-            return await super().put_many(puts)
+            return await super().put_many(puts, **conditions)
 
     store = Busy()
     agent = await said(await opened(store), "before")

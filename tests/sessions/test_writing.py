@@ -21,10 +21,10 @@ class Meanwhile(WrappedStateStore):
 
     meanwhile = None
 
-    async def put_many(self, puts):
+    async def put_many(self, puts, **conditions):
         if self.meanwhile is not None:
             await self.meanwhile()
-        return await super().put_many(puts)
+        return await super().put_many(puts, **conditions)
 
 
 # -------------------------------------------------------------------------------------- cost

@@ -88,9 +88,9 @@ async def test_who_is_always_second_gives_up_with_a_conflict(monkeypatch):
     inner = Watched()
 
     class Late(Interrupted):
-        async def put_many(self, puts):
+        async def put_many(self, puts, **conditions):
             await save(SnapshotArchive(inner), session_snapshot(state(1, now=len(inner.written))))
-            return await super().put_many(puts)
+            return await super().put_many(puts, **conditions)
 
     with pytest.raises(ConflictError, match="other writers were first 3 times"):
         await save(SnapshotArchive(Late(inner, 0, None)), session_snapshot(state(2)))

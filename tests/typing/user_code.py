@@ -72,6 +72,8 @@ async def a_users_store(store: holdfast.StateStore) -> None:
     assert_type(await store.get_many(["a"]), dict[str, holdfast.Entry])
     assert_type(await store.put("a", b"1", if_absent=True), str)
     assert_type(await store.put_many([holdfast.Put("a", b"1", if_match="e")]), list[str])
+    fence = holdfast.Condition("fence", "etag")
+    assert_type(await store.put_many([holdfast.Put("a", b"1")], conditions=[fence]), list[str])
     assert_type(await store.delete("a", if_match="e"), bool)
     assert_type([key async for key in store.list("a/", start_after="a/b", limit=3)], list[str])
     assert_type(store.atomic_put_many, bool)

@@ -156,7 +156,14 @@ async def write_once(store: StateStore) -> str:
 
 async def tell_abilities(store: StateStore) -> str:
     """What it promises."""
-    names = ("durable", "shared", "atomic_put_many", "atomic_get_many", "writable")
+    names = (
+        "durable",
+        "shared",
+        "atomic_put_many",
+        "conditional_put_many",
+        "atomic_get_many",
+        "writable",
+    )
     return ", ".join(name for name in names if getattr(store, name))
 
 

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from holdfast.errors import ConflictError, StateStoreError, shown
-from holdfast.stores.contract import Entry, Etags, Put, StateStore
+from holdfast.stores.contract import Condition, Entry, Etags, Put, StateStore
 from holdfast.stores.gate import (
     Span,
     checked_etag,
@@ -19,8 +19,8 @@ from holdfast.stores.gate import (
     checked_keys,
     checked_limit,
     checked_put,
-    checked_puts,
     checked_span,
+    validate_batch,
 )
 
 PAGE = 1000
@@ -54,11 +54,12 @@ class Backend(StateStore):
         self._check_open()
         return await self._put(checked_put(key, value, if_match, if_absent))
 
-    async def put_many(self, puts: Iterable[Put]) -> Etags:
-        """Write several, each key once; gives the new etags in order."""
+    async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
+        """Write several, each key once, where the conditions hold; gives the new etags in order."""
         self._check_open()
-        checked = checked_puts(puts)
-        return await self._put_many(checked) if checked else []
+        writes, needed = validate_batch(puts, conditions)
+        self._require_conditions(needed)
+        return await self._put_many(writes, needed) if writes or needed else []
 
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
         """Remove, where the key still has this etag if so asked; whether there was one."""
@@ -91,7 +92,12 @@ class Backend(StateStore):
     @abstractmethod
     async def _put(self, put: Put) -> str: ...
 
-    async def _put_many(self, puts: Sequence[Put]) -> Etags:
+    async def _put_many(
+        self,
+        puts: Sequence[Put],
+        conditions: Sequence[Condition] = (),  # noqa: ARG002 - for those that check them
+    ) -> Etags:
+        """Write a batch. Conditions are given only where ``conditional_put_many`` is True."""
         return [await self._put(put) for put in puts]
 
     @abstractmethod

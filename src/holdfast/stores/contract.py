@@ -7,14 +7,15 @@ attributes of the class or the object, never guessed.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from holdfast.stores.entries import Entry, Put
-from holdfast.stores.gate import checked_keys, checked_puts
+from holdfast.errors import StateStoreError
+from holdfast.stores.entries import Condition, Entry, Put
+from holdfast.stores.gate import checked_keys, validate_batch
 
-__all__ = ["Entry", "Etags", "Put", "StateStore"]
+__all__ = ["Condition", "Entry", "Etags", "Put", "StateStore"]
 
 # Under another name, as the design calls a method of the store `list`.
 Etags: TypeAlias = list[str]
@@ -33,6 +34,9 @@ class StateStore(ABC):
 
     atomic_put_many: bool = False
     """Whether ``put_many`` is all or nothing, also in a crash."""
+
+    conditional_put_many: bool = False
+    """Whether ``put_many`` accepts conditions and checks them in the same atomic step."""
 
     atomic_get_many: bool = False
     """Whether ``get_many`` sees all its keys at one moment, and so never half of a batch."""
@@ -65,15 +69,26 @@ class StateStore(ABC):
     ) -> str:
         """Write, where the key still has this etag or is absent if so asked; gives the new etag."""
 
-    async def put_many(self, puts: Iterable[Put]) -> Etags:
+    async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
         """Write several, each key once; gives the new etags in order.
 
         Where ``atomic_put_many`` is True all are written or none. Elsewhere they are written in
         order, and the first that fails ends it.
+
+        Where ``conditional_put_many`` is True, nothing is written unless every key of the
+        conditions has its etag in the same atomic step. Conditions are checked before those of the
+        puts, so where both fail the error names the key of a condition.
+
+        Raises:
+            ConflictError: A condition does not hold; ``key`` is the key that it is about.
+            StateStoreError: Conditions were given to a store that cannot check them.
+
         """
+        writes, needed = validate_batch(puts, conditions)
+        self._require_conditions(needed)
         return [
             await self.put(put.key, put.value, if_match=put.if_match, if_absent=put.if_absent)
-            for put in checked_puts(puts)
+            for put in writes
         ]
 
     @abstractmethod
@@ -93,6 +108,14 @@ class StateStore(ABC):
     async def close(self) -> None:
         """Give back what was opened. Closing twice is once; any later call is refused."""
         return
+
+    def _require_conditions(self, conditions: Sequence[Condition]) -> None:
+        """Refuse conditions where the store does not check them."""
+        if conditions and not self.conditional_put_many:
+            raise StateStoreError(
+                f"{self!r} cannot check conditions in put_many; use a store whose "
+                "conditional_put_many is True"
+            )
 
     async def __aenter__(self) -> Self:
         return self

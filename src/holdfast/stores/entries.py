@@ -1,4 +1,4 @@
-"""What a key holds, and what is written to one."""
+"""What a key holds, what is written to one, and what a batch of writes depends on."""
 
 from __future__ import annotations
 
@@ -21,3 +21,11 @@ class Put:
     value: bytes
     if_match: str | None = None
     if_absent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A requirement of a batch on a key that it does not write: it must still have this etag."""
+
+    key: str
+    etag: str

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from holdfast.errors import UnsupportedValueError, shown
-from holdfast.stores.entries import Put
+from holdfast.stores.entries import Condition, Put
 
 NO_ETAG = "no store gives this"
 MAX_KEY_BYTES = 8192
@@ -71,6 +71,36 @@ def checked_puts(puts: Iterable[object]) -> list[Put]:
         checked.append(good)
         keys.add(good.key)
     return checked
+
+
+def validate_batch(
+    puts: Iterable[object], conditions: Iterable[object]
+) -> tuple[list[Put], list[Condition]]:
+    """Return the writes and the conditions of a batch, which concern each key once.
+
+    Raises:
+        ValueError: A key is named twice, or cannot be stored.
+        TypeError: Something is not a ``Put`` or not a ``Condition``.
+
+    """
+    writes = checked_puts(puts)
+    keys = {put.key for put in writes}
+    valid = []
+    for condition in conditions:
+        if not isinstance(condition, Condition):
+            raise TypeError(f"conditions must be Condition(key, etag), got {shown(condition)}")
+        key = checked_key(condition.key)
+        etag = checked_etag(condition.etag)
+        if etag is None:
+            raise TypeError(f"condition on the key {shown(key)} must have an etag, got None")
+        if key in keys:
+            raise ValueError(
+                f"key {shown(key)} appears twice in the batch; give a key that is written its "
+                "condition with if_match, and every other key one condition"
+            )
+        keys.add(key)
+        valid.append(Condition(key, etag))
+    return writes, valid
 
 
 def checked_etag(etag: object) -> str | None:

@@ -8,7 +8,7 @@ from threading import Lock
 
 from holdfast.errors import StateStoreError
 from holdfast.stores.backend import Backend, check_condition, new_etag, not_matching
-from holdfast.stores.contract import Entry, Put
+from holdfast.stores.contract import Condition, Entry, Put
 from holdfast.stores.gate import Span
 from holdfast.stores.urls import StoreURL
 
@@ -17,6 +17,7 @@ class MemoryStateStore(Backend):
     """Keeps everything in this process, and nothing beyond it. Threads may share one."""
 
     atomic_put_many = True
+    conditional_put_many = True
     atomic_get_many = True
     durable = False
     shared = False
@@ -37,8 +38,14 @@ class MemoryStateStore(Backend):
     async def _put(self, put: Put) -> str:
         return (await self._put_many([put]))[0]
 
-    async def _put_many(self, puts: Sequence[Put]) -> list[str]:
+    async def _put_many(
+        self, puts: Sequence[Put], conditions: Sequence[Condition] = ()
+    ) -> list[str]:
         with self._lock:
+            for condition in conditions:
+                found = self._etag(condition.key)
+                if found != condition.etag:
+                    raise not_matching(condition.key, condition.etag, found)
             for put in puts:
                 check_condition(put, self._etag(put.key))
             etags = [new_etag() for _ in puts]

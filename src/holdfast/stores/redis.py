@@ -21,7 +21,7 @@ from holdfast.errors import StateStoreError, shown
 from holdfast.extras import extra
 from holdfast.stores.backend import already_there, new_etag, not_matching
 from holdfast.stores.contract import Etags
-from holdfast.stores.entries import Entry, Put
+from holdfast.stores.entries import Condition, Entry, Put
 from holdfast.stores.gate import Span
 from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
 from holdfast.stores.urls import StoreURL
@@ -46,21 +46,28 @@ PASSED_WITH_TLS = (
     *("ssl_ciphers", "ssl_keyfile", "ssl_min_version", "ssl_password"),
 )
 
-# KEYS: the set, the mark, then the entries. ARGV: seconds to keep the mark, then for each entry:
-# key, new etag, condition, etag expected, value. Answers 0 when all is written, now or by an
-# earlier attempt, else which entry does not hold its condition, and its etag.
+# KEYS: the set, the mark, the entries of conditions, then those to write. ARGV: seconds to keep the
+# mark, the number of conditions and their etags, then for each entry to write: key, new etag,
+# condition, etag expected, value. Answers 0 when all is written, now or by an earlier attempt, else
+# which entry does not hold its condition, counted through both, and its etag.
 PUT = """
 if redis.call('EXISTS', KEYS[2]) == 1 then return {0, false} end
 redis.call('ZCARD', KEYS[1])
-for i = 1, #KEYS - 2 do
-  local condition, expected = unpack(ARGV, i * 5 - 1, i * 5)
+local needed = tonumber(ARGV[2])
+for i = 1, needed do
   local found = redis.call('HGET', KEYS[i + 2], 'e')
-  if condition == 'absent' and found then return {i, found} end
-  if condition == 'match' and found ~= expected then return {i, found} end
+  if found ~= ARGV[i + 2] then return {i, found} end
 end
-for i = 1, #KEYS - 2 do
-  redis.call('HSET', KEYS[i + 2], 'v', ARGV[i * 5 + 1], 'e', ARGV[i * 5 - 2])
-  redis.call('ZADD', KEYS[1], 0, ARGV[i * 5 - 3])
+for i = 1, #KEYS - 2 - needed do
+  local condition, expected = unpack(ARGV, needed + i * 5, needed + i * 5 + 1)
+  local found = redis.call('HGET', KEYS[needed + i + 2], 'e')
+  if condition == 'absent' and found then return {needed + i, found} end
+  if condition == 'match' and found ~= expected then return {needed + i, found} end
+end
+for i = 1, #KEYS - 2 - needed do
+  local at = needed + i * 5
+  redis.call('HSET', KEYS[needed + i + 2], 'v', ARGV[at + 2], 'e', ARGV[at - 1])
+  redis.call('ZADD', KEYS[1], 0, ARGV[at - 2])
 end
 redis.call('SET', KEYS[2], '', 'EX', ARGV[1])
 return {0, false}
@@ -102,6 +109,7 @@ class RedisStateStore(RemoteStateStore[Client]):
     """
 
     atomic_put_many = True
+    conditional_put_many = True
     atomic_get_many = True
     failures = (RedisError,)
 
@@ -183,16 +191,23 @@ class RedisStateStore(RemoteStateStore[Client]):
     async def _put(self, put: Put) -> str:
         return (await self._put_many([put]))[0]
 
-    async def _put_many(self, puts: Sequence[Put]) -> Etags:
+    async def _put_many(self, puts: Sequence[Put], conditions: Sequence[Condition] = ()) -> Etags:
         etags = [new_etag() for _ in puts]
         members = [put.key.encode() for put in puts]
+        needed = [each.key.encode() for each in conditions]
+        expected = [condition(each.etag)[1] for each in conditions]
         values = chain.from_iterable(
             (member, etag.encode(), *condition(put.if_match, absent=put.if_absent), put.value)
             for put, member, etag in zip(puts, members, etags, strict=True)
         )
-        which, found = await self._write(PUT, members, values)
+        which, found = await self._write(
+            PUT, [*needed, *members], [b"%d" % len(needed), *expected, *values]
+        )
+        if 0 < which <= len(needed):
+            failed = conditions[which - 1]
+            raise not_matching(failed.key, failed.etag, found and found.decode())
         if which:
-            put = puts[which - 1]
+            put = puts[which - len(needed) - 1]
             if put.if_match is None:
                 raise already_there(put.key)
             raise not_matching(put.key, put.if_match, found and found.decode())

@@ -15,6 +15,7 @@ with extra("testing"):
 # Before they are imported: or else a check that fails would not say what was compared.
 for _suite in (
     "writing_suite",
+    "conditions_suite",
     "listing_suite",
     "sharing_suite",
     "state_machine",

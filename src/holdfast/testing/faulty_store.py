@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar, get_args
 
 from holdfast.errors import ConflictError, StateStoreError, shown
-from holdfast.stores.contract import Entry, Etags, Put, StateStore
+from holdfast.stores.contract import Condition, Entry, Etags, Put, StateStore
 from holdfast.stores.gate import (
     Span,
     checked_etag,
@@ -36,8 +36,8 @@ from holdfast.stores.gate import (
     checked_keys,
     checked_limit,
     checked_put,
-    checked_puts,
     checked_span,
+    validate_batch,
 )
 from holdfast.stores.wrappers.base import WrappedStateStore
 
@@ -141,6 +141,7 @@ class FaultyStateStore(WrappedStateStore):
             if rate and "stale" in kinds:
                 remember = max(remember, BEHIND)
         self.atomic_put_many = inner.atomic_put_many if atomic is None else atomic
+        self.conditional_put_many = inner.conditional_put_many and self.atomic_put_many
         self.rate = rate
         """May be changed at any time: 0 ends the faults that come by chance."""
         self.kinds = tuple(kinds)
@@ -242,13 +243,14 @@ class FaultyStateStore(WrappedStateStore):
             ),
         )
 
-    async def put_many(self, puts: Iterable[Put]) -> Etags:
-        """Write several, each key once; gives the new etags in order."""
-        checked = checked_puts(puts)
-        if not self.atomic_put_many and checked:
-            return await StateStore.put_many(self, checked)
-        keys = [put.key for put in checked]
-        return await self._write(keys, lambda: self.inner.put_many(checked))
+    async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
+        """Write several, each key once, where the conditions hold; gives the new etags in order."""
+        writes, needed = validate_batch(puts, conditions)
+        self._require_conditions(needed)
+        if not self.atomic_put_many and writes:
+            return await StateStore.put_many(self, writes)
+        keys = [put.key for put in writes]
+        return await self._write(keys, lambda: self.inner.put_many(writes, conditions=needed))
 
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
         """Remove, where the key still has this etag if so asked; whether there was one."""

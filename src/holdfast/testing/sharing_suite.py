@@ -126,8 +126,16 @@ class SharingSuite:
     @in_loop
     async def test_it_says_what_it_can_do(self, new_store: NewStore) -> None:
         async with new_store() as store:
-            for ability in ("atomic_put_many", "atomic_get_many", "durable", "shared", "writable"):
+            for ability in (
+                "atomic_put_many",
+                "conditional_put_many",
+                "atomic_get_many",
+                "durable",
+                "shared",
+                "writable",
+            ):
                 assert isinstance(getattr(store, ability), bool)
+            assert store.atomic_put_many or not store.conditional_put_many
             assert type(store).__name__ in repr(store)
             assert issubclass(StateStoreError, HoldfastError)
 

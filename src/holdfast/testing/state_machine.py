@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from holdfast.errors import ConflictError
-from holdfast.stores.contract import Put, StateStore
+from holdfast.stores.contract import Condition, Put, StateStore
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.prefix import PrefixedStateStore
 
@@ -104,6 +104,30 @@ class Comparison(RuleBasedStateMachine):
         if written is not None:
             assert len(written[0]) == len(keys)
             self.pairs.update(zip(keys, zip(*written, strict=True), strict=True))
+
+    @rule(
+        keys=st.lists(KEYS, unique=True, min_size=1, max_size=5),
+        written=st.integers(0, 3),
+        value=VALUES,
+        kinds=st.lists(st.sampled_from(["match", "match", "match", "stale"]), min_size=5),
+        absent=st.booleans(),
+    )
+    def put_many_on_conditions(
+        self, keys: list[str], written: int, value: bytes, kinds: list[str], *, absent: bool
+    ) -> None:
+        """Write the first keys, where the others have the etags that they are known to have."""
+        if not self.inner.conditional_put_many:
+            return
+        puts = [Put(key, value, if_absent=absent) for key in keys[:written]]
+        wanted = {key: self.matches(key, kind) for key, kind in zip(keys, kinds, strict=False)}
+
+        def conditions(side: int) -> list[Condition]:
+            return [Condition(key, str(wanted[key][side])) for key in keys[written:]]
+
+        etags = self.both(lambda store, side: store.put_many(puts, conditions=conditions(side)))
+        if etags is not None:
+            assert len(etags[0]) == len(puts)
+            self.pairs.update(zip(keys, zip(*etags, strict=True), strict=False))
 
     @rule(key=KEYS, condition=st.sampled_from(["none", "match", "stale"]))
     def delete(self, key: str, condition: str) -> None:

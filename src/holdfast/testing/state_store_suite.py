@@ -14,6 +14,7 @@ called twice, it gives two stores that share their content (unless the store is 
 from __future__ import annotations
 
 from holdfast.testing.checks import STRANGE_KEYS, content, increment, listed
+from holdfast.testing.conditions_suite import ConditionsSuite
 from holdfast.testing.listing_suite import ListingSuite
 from holdfast.testing.sharing_suite import SharingSuite
 from holdfast.testing.writing_suite import WritingSuite
@@ -21,5 +22,5 @@ from holdfast.testing.writing_suite import WritingSuite
 __all__ = ["STRANGE_KEYS", "StateStoreSuite", "content", "increment", "listed"]
 
 
-class StateStoreSuite(WritingSuite, ListingSuite, SharingSuite):
+class StateStoreSuite(WritingSuite, ConditionsSuite, ListingSuite, SharingSuite):
     """Subclass it, and give the fixture ``new_store``."""

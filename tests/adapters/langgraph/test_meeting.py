@@ -21,12 +21,12 @@ class Gated(MemoryStateStore):
     before: asyncio.Event | None = None
     after: asyncio.Event | None = None
 
-    async def put_many(self, items):
+    async def put_many(self, items, **conditions):
         before, self.before = self.before, None
         after, self.after = self.after, None
         if before is not None:
             await before.wait()
-        answer = await super().put_many(items)
+        answer = await super().put_many(items, **conditions)
         if after is not None:
             await after.wait()
         return answer

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from holdfast.errors import ConflictError, StateStoreError
-from holdfast.stores.entries import Entry, Put
+from holdfast.stores.entries import Condition, Entry, Put
 from holdfast.stores.opening import open_state_store
 from holdfast.testing.state_store_suite import content
 from servers.crashes import write_through_deaths
@@ -113,6 +113,50 @@ class TestLostAnswers:
                 assert await store.delete("gone", if_match=(await store.get("gone")).etag)
                 assert await content(store) == dict.fromkeys(("a", "b", "gone"), b"theirs")
                 assert proxy.lost == 6
+
+        asyncio.run(use())
+
+    def test_a_batch_that_was_written_is_acknowledged_though_its_condition_failed_since(
+        self, redis_server, proxy, namespace
+    ):
+        async def remove():
+            async with open_state_store(redis_server.url(namespace=namespace)) as other:
+                assert await other.delete("fence")
+
+        async def use():
+            async with open_state_store(through(proxy, redis_server, namespace=namespace)) as store:
+                for mark, puts in (
+                    (MARK, [Put("a", b"1", if_absent=True)]),
+                    (MARK, [Put("a", b"2")]),
+                    (MARK, [Put("b", b"1", if_absent=True), Put("z", b"1")]),
+                ):
+                    held = Condition("fence", await store.put("fence", b"1"))
+                    proxy.lose_next_answer(mark, meanwhile=lambda: asyncio.run(remove()))
+                    etags = await store.put_many(puts, conditions=[held])
+                    for put, etag in zip(puts, etags, strict=True):
+                        assert await store.get(put.key) == Entry(put.value, etag)
+                    with pytest.raises(ConflictError) as caught:
+                        await store.put_many([Put("late", b"1")], conditions=[held])
+                    assert caught.value.key == "fence"
+                assert await content(store) == {"a": b"2", "b": b"1", "z": b"1"}
+                assert proxy.lost == 3
+
+        asyncio.run(use())
+
+    def test_a_condition_that_does_not_hold_is_a_conflict_after_a_lost_request_too(
+        self, redis_server, proxy, namespace
+    ):
+        async def use():
+            async with open_state_store(through(proxy, redis_server, namespace=namespace)) as store:
+                for puts in ([Put("a", b"1")], [Put("a", b"1"), Put("z", b"1")]):
+                    held = Condition("fence", await store.put("fence", b"1"))
+                    await store.delete("fence")
+                    proxy.lose_next_request(at=MARK)
+                    with pytest.raises(ConflictError) as caught:
+                        await store.put_many(puts, conditions=[held])
+                    assert caught.value.key == "fence"
+                assert await content(store) == {}
+                assert proxy.lost == 2
 
         asyncio.run(use())
 

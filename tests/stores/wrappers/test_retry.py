@@ -73,8 +73,8 @@ class Faulty(MemoryStateStore):
     async def _put(self, put):
         return (await self._put_many([put]))[0]
 
-    async def _put_many(self, puts):
-        return await self.planned(lambda: MemoryStateStore._put_many(self, puts))
+    async def _put_many(self, puts, conditions=()):
+        return await self.planned(lambda: MemoryStateStore._put_many(self, puts, conditions))
 
     async def _delete(self, key, if_match):
         return await self.planned(lambda: MemoryStateStore._delete(self, key, if_match))
@@ -87,11 +87,12 @@ class OneByOne(Faulty):
     """Writes a batch in order, so that a failure comes in the middle."""
 
     atomic_put_many = False
+    conditional_put_many = False
 
     async def _put(self, put):
         return (await Faulty._put_many(self, [put]))[0]
 
-    async def _put_many(self, puts):
+    async def _put_many(self, puts, conditions=()):
         return [await self._put(put) for put in puts]
 
 
@@ -106,6 +107,7 @@ class Shaky(Faulty):
 
 class ShakyOneByOne(Shaky):
     atomic_put_many = False
+    conditional_put_many = False
     _put = OneByOne._put
     _put_many = OneByOne._put_many
 

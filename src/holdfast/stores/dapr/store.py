@@ -25,7 +25,7 @@ from dapr.aio.clients import DaprClient as AsyncDaprClient
 
 from holdfast.errors import StateStoreError, shown
 from holdfast.stores.backend import check_condition, new_etag, not_matching
-from holdfast.stores.contract import Entry, Etags, Put
+from holdfast.stores.contract import Condition, Entry, Etags, Put
 from holdfast.stores.dapr.index import IndexPages
 from holdfast.stores.dapr.key_index import Root, inserting, leaves_for, leaves_from, removing
 from holdfast.stores.dapr.names import checked_namespace, name_of, new_page
@@ -151,7 +151,11 @@ class DaprStateStore(RemoteStateStore[Records]):
     async def _put(self, put: Put) -> str:
         return (await self._put_many([put]))[0]
 
-    async def _put_many(self, puts: Sequence[Put]) -> Etags:
+    async def _put_many(
+        self,
+        puts: Sequence[Put],
+        conditions: Sequence[Condition] = (),  # noqa: ARG002 - refused
+    ) -> Etags:
         tokens = [new_etag() for _ in puts]
         conditional = any(put.if_absent or put.if_match is not None for put in puts)
         found: dict[str, Seen] = {}

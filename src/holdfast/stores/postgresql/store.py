@@ -21,12 +21,12 @@ from hashlib import sha256
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo, timeout_from_conninfo
 from psycopg.rows import TupleRow
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Composed, Identifier
 
 from holdfast.errors import ConflictError, StateStoreError, shown
 from holdfast.stores.backend import already_there, new_etag, not_matching
 from holdfast.stores.contract import Etags
-from holdfast.stores.entries import Entry, Put
+from holdfast.stores.entries import Condition, Entry, Put
 from holdfast.stores.gate import Span
 from holdfast.stores.postgresql import marks
 from holdfast.stores.postgresql.failures import explained, told
@@ -58,14 +58,28 @@ GET_MANY = SQL(
     "SELECT head, tail, etag, value FROM {table} JOIN unnest(%s::text[], %s::bytea[]) "
     "AS wanted (head, tail_digest) USING (head, tail_digest)"
 )
+# The rows of conditions are locked until the commit, so that nothing deletes or replaces one before
+# it (FOR KEY SHARE would let an update through). Before anything is written, and in the order of
+# keys; batches that share conditions do not wait for each other. Where one needs what another
+# writes and the other way round, PostgreSQL ends the circle, and the one that it ends is retried.
+HOLD = (
+    "SELECT etag FROM {table} JOIN unnest(%s::text[], %s::bytea[], %s::text[]) "
+    "AS needed (head, tail_digest, etag) USING (head, tail_digest, etag) "
+    "ORDER BY head, tail_digest FOR SHARE OF {table}"
+)
+WITH_HELD = "WITH held AS MATERIALIZED (" + HOLD + ") "
+ALL_HELD = "(SELECT count(*) FROM held) = cardinality(%s::text[])"
+# {held} and {given} are these two where the write has conditions, and nothing and true elsewhere.
 INSERT = (
-    "INSERT INTO {table} (head, tail_digest, tail, etag, value) VALUES (%s, %s, %s, %s, %s) "
+    "{held}INSERT INTO {table} (head, tail_digest, tail, etag, value) "
+    "SELECT %s::text, %s::bytea, %s::text, %s::text, %s::bytea WHERE {given} "
     "ON CONFLICT (head, tail_digest) "
 )
 PUT = SQL(INSERT + "DO UPDATE SET etag = excluded.etag, value = excluded.value")
 PUT_ABSENT = SQL(INSERT + "DO NOTHING")
 PUT_MATCH = SQL(
-    "UPDATE {table} SET etag = %s, value = %s WHERE head = %s AND tail_digest = %s AND etag = %s"
+    "{held}UPDATE {table} SET etag = %s, value = %s "
+    "WHERE head = %s AND tail_digest = %s AND etag = %s AND {given}"
 )
 DELETE = SQL("DELETE FROM {table} WHERE head = %s AND tail_digest = %s")
 DELETE_MATCH = SQL("DELETE FROM {table} WHERE head = %s AND tail_digest = %s AND etag = %s")
@@ -103,6 +117,7 @@ class PostgresStateStore(RemoteStateStore[Pool]):
     """
 
     atomic_put_many = True
+    conditional_put_many = True
     atomic_get_many = True
     failures = (psycopg.Error,)
 
@@ -188,32 +203,36 @@ class PostgresStateStore(RemoteStateStore[Pool]):
 
         return await self._run(lambda pool, _unsure: fetch(pool))
 
-    async def _put(self, put: Put) -> str:
+    async def _put(self, put: Put, conditions: Sequence[Condition] = ()) -> str:
         etag = new_etag()
-        statement, values = statement_of(put, etag)
+        statement, values = self._statement(put, etag, conditions)
 
         async def write(connection: Link, token: str) -> bool:
             if not await self._write(connection, statement, values, token):
-                raise await self._conflict(connection, put)
+                failed = await self._failed(connection, conditions)
+                raise failed or await self._conflict(connection, put)
             return True
 
         await self._once(write)
         return etag
 
-    async def _put_many(self, puts: Sequence[Put]) -> Etags:
+    async def _put_many(self, puts: Sequence[Put], conditions: Sequence[Condition] = ()) -> Etags:
         if len(puts) == 1:
-            return [await self._put(puts[0])]
+            return [await self._put(puts[0], conditions)]
         etags = {put.key: new_etag() for put in puts}
-        await self._once(lambda connection, token: self._batch(connection, puts, etags, token))
+        await self._once(
+            lambda connection, token: self._batch(connection, puts, conditions, etags, token)
+        )
         return list(etags.values())
 
     async def _delete(self, key: str, if_match: str | None) -> bool:
-        statement, values = DELETE, list[object](indexed(key))
+        query, values = DELETE.format(table=self._table), list[object](indexed(key))
         if if_match is not None:
-            statement, values = DELETE_MATCH, [*values, storable(if_match)]
+            query = DELETE_MATCH.format(table=self._table)
+            values.append(storable(if_match))
 
         async def remove(connection: Link, token: str) -> bool:
-            removed = await self._write(connection, statement, values, token)
+            removed = await self._write(connection, query, values, token)
             if not removed and if_match is not None:
                 raise not_matching(key, if_match, await self._etag(connection, key))
             return removed
@@ -245,29 +264,66 @@ class PostgresStateStore(RemoteStateStore[Pool]):
         return await self._run(attempt, writes=True)
 
     async def _write(
-        self, connection: Link, statement: SQL, values: Sequence[object], token: str
+        self, connection: Link, query: Composed, values: Sequence[object], token: str
     ) -> bool:
-        query = self._marks.added_to(statement.format(table=self._table))
-        cursor = await connection.execute(query, [*values, token])
+        cursor = await connection.execute(self._marks.added_to(query), [*values, token])
         return cursor.rowcount > 0
 
     async def _batch(
-        self, connection: Link, puts: Sequence[Put], etags: dict[str, str], token: str
+        self,
+        connection: Link,
+        puts: Sequence[Put],
+        conditions: Sequence[Condition],
+        etags: dict[str, str],
+        token: str,
     ) -> bool:
         async with connection.transaction():
             cursors = {}
             async with connection.pipeline():
                 # First, so that of two attempts the second does nothing until the first is over.
                 await connection.execute(marks.MARK.format(done=self._marks.table), [token])
+                hold = SQL(HOLD).format(table=self._table)
+                held = await connection.execute(hold, columns_of(conditions))
                 # In the same order for everybody, so that no two batches lock each other out.
                 for put in sorted(puts, key=lambda put: put.key):
-                    statement, values = statement_of(put, etags[put.key])
-                    query = statement.format(table=self._table)
+                    query, values = self._statement(put, etags[put.key])
                     cursors[put.key] = await connection.execute(query, values)
+            if held.rowcount < len(conditions):
+                failed = await self._failed(connection, conditions)
+                if failed is not None:
+                    raise failed
             for put in puts:
                 if cursors[put.key].rowcount == 0:
                     raise await self._conflict(connection, put)
         return True
+
+    def _statement(
+        self, put: Put, etag: str, conditions: Sequence[Condition] = ()
+    ) -> tuple[Composed, list[object]]:
+        """What does a put, and its values. It counts no row where a condition does not hold."""
+        values: list[object]
+        if put.if_match is not None:
+            statement = PUT_MATCH
+            values = [etag, put.value, *indexed(put.key), storable(put.if_match)]
+        else:
+            statement = PUT_ABSENT if put.if_absent else PUT
+            values = [*indexed(put.key), split(put.key)[1], etag, put.value]
+        if not conditions:
+            return statement.format(table=self._table, held=SQL(""), given=SQL("true")), values
+        held = SQL(WITH_HELD).format(table=self._table)
+        columns = columns_of(conditions)
+        query = statement.format(table=self._table, held=held, given=SQL(ALL_HELD))
+        return query, [*columns, *values, columns[-1]]
+
+    async def _failed(
+        self, connection: Link, conditions: Sequence[Condition]
+    ) -> ConflictError | None:
+        """The first condition that does not hold. One that did not hold never does again."""
+        for condition in conditions:
+            found = await self._etag(connection, condition.key)
+            if found != condition.etag:
+                return not_matching(condition.key, condition.etag, found)
+        return None
 
     async def _conflict(self, connection: Link, put: Put) -> ConflictError:
         if put.if_match is None:
@@ -283,13 +339,10 @@ class PostgresStateStore(RemoteStateStore[Pool]):
         return explained(self.place, self._name, error)
 
 
-def statement_of(put: Put, etag: str) -> tuple[SQL, list[object]]:
-    """What does a put, and its values. It counts no row where the condition does not hold."""
-    if put.if_match is not None:
-        place = indexed(put.key)
-        return PUT_MATCH, [etag, put.value, *place, storable(put.if_match)]
-    values: list[object] = [*indexed(put.key), split(put.key)[1], etag, put.value]
-    return PUT_ABSENT if put.if_absent else PUT, values
+def columns_of(conditions: Sequence[Condition]) -> list[object]:
+    """Conditions as the columns that a statement takes: heads, digests, etags."""
+    rows = [(*indexed(each.key), storable(each.etag)) for each in conditions]
+    return [[row[at] for row in rows] for at in range(3)]
 
 
 def storable(etag: str) -> str:

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from holdfast.errors import IntegrityError, StateStoreError
 from holdfast.stores.backend import Backend, already_there, new_etag, not_matching
-from holdfast.stores.contract import Entry, Put
+from holdfast.stores.contract import Condition, Entry, Put
 from holdfast.stores.gate import Span
 from holdfast.stores.local import IN_PLACE, explained
 from holdfast.stores.sqlite.connections import (
@@ -66,6 +66,7 @@ class SqliteStateStore(Backend):
     """
 
     atomic_put_many = True
+    conditional_put_many = True
     atomic_get_many = True
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: float = TIMEOUT) -> None:
@@ -98,9 +99,15 @@ class SqliteStateStore(Backend):
     async def _put(self, put: Put) -> str:
         return (await self._put_many([put]))[0]
 
-    async def _put_many(self, puts: Sequence[Put]) -> list[str]:
+    async def _put_many(
+        self, puts: Sequence[Put], conditions: Sequence[Condition] = ()
+    ) -> list[str]:
         def write(database: sqlite3.Connection) -> list[str]:
             with transaction(database):
+                for condition in conditions:
+                    found = etag_of(database, condition.key)
+                    if found != condition.etag:
+                        raise not_matching(condition.key, condition.etag, found)
                 return [written(database, put) for put in puts]
 
         return await self._write(write)

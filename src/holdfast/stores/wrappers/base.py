@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from holdfast.errors import shown
-from holdfast.stores.contract import Entry, Etags, Put, StateStore
-from holdfast.stores.gate import checked_key, checked_keys, checked_put, checked_puts
+from holdfast.stores.contract import Condition, Entry, Etags, Put, StateStore
+from holdfast.stores.gate import checked_key, checked_keys, checked_put, validate_batch
 
 Result = TypeVar("Result")
 
@@ -33,6 +33,7 @@ class WrappedStateStore(StateStore):
             raise TypeError(f"a wrapper goes around a StateStore, not {shown(inner)}")
         self.inner = inner
         self.atomic_put_many = inner.atomic_put_many
+        self.conditional_put_many = inner.conditional_put_many
         self.atomic_get_many = inner.atomic_get_many
         self.durable = inner.durable
         self.shared = inner.shared
@@ -52,9 +53,9 @@ class WrappedStateStore(StateStore):
         """Write, where the key still has this etag or is absent if so asked; gives the new etag."""
         return await self.inner.put(key, value, if_match=if_match, if_absent=if_absent)
 
-    async def put_many(self, puts: Iterable[Put]) -> Etags:
-        """Write several, each key once; gives the new etags in order."""
-        return await self.inner.put_many(puts)
+    async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
+        """Write several, each key once, where the conditions hold; gives the new etags in order."""
+        return await self.inner.put_many(puts, conditions=conditions)
 
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
         """Remove, where the key still has this etag if so asked; whether there was one."""
@@ -118,9 +119,10 @@ class RecodedStateStore(WrappedStateStore):
             put.key, put.value, if_match=put.if_match, if_absent=put.if_absent
         )
 
-    async def put_many(self, puts: Iterable[Put]) -> Etags:
-        """Write several, each key once; gives the new etags in order."""
-        return await self.inner.put_many(await self._all_stored(checked_puts(puts)))
+    async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
+        """Write several, each key once, where the conditions hold; gives the new etags in order."""
+        writes, needed = validate_batch(puts, conditions)
+        return await self.inner.put_many(await self._all_stored(writes), conditions=needed)
 
     async def _all_given(self, entries: dict[str, Entry]) -> dict[str, Entry]:
         def recoded() -> dict[str, Entry]:

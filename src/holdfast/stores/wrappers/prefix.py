@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 
 from holdfast.errors import ConflictError, shown
-from holdfast.stores.contract import Entry, Etags, Put, StateStore
+from holdfast.stores.contract import Condition, Entry, Etags, Put, StateStore
 from holdfast.stores.gate import (
     MAX_KEY_BYTES,
     checked_key,
     checked_keys,
-    checked_puts,
     checked_span,
+    validate_batch,
 )
 from holdfast.stores.wrappers.base import WrappedStateStore
 
@@ -48,14 +48,15 @@ class PrefixedStateStore(WrappedStateStore):
                 self._under(key), value, if_match=if_match, if_absent=if_absent
             )
 
-    async def put_many(self, puts: Iterable[Put]) -> Etags:
-        """Write several, each key once; gives the new etags in order."""
+    async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
+        """Write several, each key once, where the conditions hold; gives the new etags in order."""
+        writes, needed = validate_batch(puts, conditions)
         under = [
-            Put(self._under(put.key), put.value, put.if_match, put.if_absent)
-            for put in checked_puts(puts)
+            Put(self._under(put.key), put.value, put.if_match, put.if_absent) for put in writes
         ]
+        needed = [Condition(self._under(each.key), each.etag) for each in needed]
         with self._named():
-            return await self.inner.put_many(under)
+            return await self.inner.put_many(under, conditions=needed)
 
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
         """Remove, where the key still has this etag if so asked; whether there was one."""

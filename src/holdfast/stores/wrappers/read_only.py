@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.errors import StateStoreError
-from holdfast.stores.contract import Etags, Put, StateStore
-from holdfast.stores.gate import checked_etag, checked_key, checked_put, checked_puts
+from holdfast.stores.contract import Condition, Etags, Put, StateStore
+from holdfast.stores.gate import checked_etag, checked_key, checked_put, validate_batch
 from holdfast.stores.wrappers.base import WrappedStateStore
 
 
@@ -24,9 +24,9 @@ class ReadOnlyStateStore(WrappedStateStore):
         checked_put(key, value, if_match, if_absent)
         raise self._refusal()
 
-    async def put_many(self, puts: Iterable[Put]) -> Etags:
+    async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
         """Refused."""
-        checked_puts(puts)
+        validate_batch(puts, conditions)
         raise self._refusal()
 
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:

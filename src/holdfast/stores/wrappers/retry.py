@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from holdfast.errors import ConflictError, StateStoreError, shown
-from holdfast.stores.contract import Entry, Etags, Put, StateStore
+from holdfast.stores.contract import Condition, Entry, Etags, Put, StateStore
 from holdfast.stores.gate import (
     Span,
     checked_etag,
@@ -21,8 +21,8 @@ from holdfast.stores.gate import (
     checked_keys,
     checked_limit,
     checked_put,
-    checked_puts,
     checked_span,
+    validate_batch,
 )
 from holdfast.stores.wrappers.base import WrappedStateStore
 
@@ -85,16 +85,17 @@ class RetryingStateStore(WrappedStateStore):
             twice=not is_conditional(put),
         )
 
-    async def put_many(self, puts: Iterable[Put]) -> Etags:
-        """Write several, each key once; gives the new etags in order."""
-        checked = checked_puts(puts)
-        if checked and not self.inner.atomic_put_many:
+    async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
+        """Write several, each key once, where the conditions hold; gives the new etags in order."""
+        writes, needed = validate_batch(puts, conditions)
+        if writes and not self.inner.atomic_put_many:
             # Of a batch that failed, some are written: repeated whole, it would meet itself.
-            return await StateStore.put_many(self, checked)
+            return await StateStore.put_many(self, writes, conditions=needed)
         return await self._repeated(
-            lambda _: self.inner.put_many(checked),
+            lambda _: self.inner.put_many(writes, conditions=needed),
             writes=True,
-            twice=not any(is_conditional(put) for put in checked),
+            # What a condition is about may have changed after the write that got lost.
+            twice=not needed and not any(is_conditional(put) for put in writes),
         )
 
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
