@@ -192,7 +192,7 @@ def course(
     """What a writer's draft becomes until it can be appended; None at the end for a conflict.
 
     ``fully``: it takes in what others did also where nothing of its own waits. ``doomed``: up to
-    which event the log is pruned, or about to be, as the writer finds if it looks.
+    which event the log is pruned, or about to be.
     """
     yield draft
     if (place.deleted or draft.known < doomed) and (draft.pending or fully):

@@ -18,7 +18,6 @@ from faults import RAISED, Fault, FaultyStateStore
 from holdfast import (
     Catalog,
     ConflictError,
-    EventLog,
     Session,
     SessionSnapshot,
     Snapshot,
@@ -28,7 +27,6 @@ from holdfast import (
 )
 from holdfast.log import timeline
 from holdfast.log.segments import decoded
-from holdfast.sessions import writing
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from session_model import (
@@ -93,8 +91,6 @@ class World(RuleBasedStateMachine):
         self.patches = pytest.MonkeyPatch()
         for name, value in self.limits.items():
             self.patches.setattr(timeline, name, value)
-        # Time passes where the model says so, however slow the machine is.
-        self.patches.setattr(writing, "LOOK_AFTER", 1e6)
         self.places: list[Place] = []
         self.writers: list[Writer] = []
 
@@ -148,12 +144,6 @@ class World(RuleBasedStateMachine):
             return self.writers[number].process
         return self.new_process()
 
-    def let_time_pass(self) -> None:
-        """Nobody has written for days."""
-        for writer in self.writers:
-            its = writer.session._writer
-            its.wrote.wall = its.looked.wall = 0.0
-
     def end(self, process: Process) -> None:
         """A process ends, and all its objects with it."""
         self.writers = [writer for writer in self.writers if writer.process is not process]
@@ -183,7 +173,7 @@ class World(RuleBasedStateMachine):
     ) -> Any:
         """Do what commits; whatever comes of it, the model follows or this fails."""
         dirty = bool(writer.draft.pending)
-        doomed = self.doomed(writer)
+        doomed = self.last_gone(writer.place)
         drafts = list(course(writer.place, writer.draft, on_conflict, fully=False, doomed=doomed))
         try:
             result = self.attempt(writer.process, fault, work)
@@ -197,12 +187,6 @@ class World(RuleBasedStateMachine):
             assert not writer.draft.pending
             writer.place.acknowledged |= dirty
         return result
-
-    def doomed(self, writer: Writer) -> int:
-        """Up to which event the log is pruned, or about to be, for a writer who looks; else 0."""
-        if writer.session._writer.looked.is_within(writing.LOOK_AFTER):
-            return 0
-        return self.last_gone(writer.place)
 
     def last_gone(self, place: Place) -> int:
         """Up to which event the log is pruned, or about to be."""
@@ -235,7 +219,7 @@ class World(RuleBasedStateMachine):
 
     def pruned_seqs(self, place: Place) -> set[int]:
         """The first seqs of the commits of which a stub is left, or nothing."""
-        log = EventLog(self.disk, place.location.place)
+        log = self.run(self.archive.timeline(location=place.location)).log
         firsts = [end + 1 for end in place.states if end < place.seq]
         found = self.run(self.disk.get_many([log.key(seq) for seq in firsts]))
         whole = {key for key, entry in found.items() if not decoded(key, entry.value).is_pruned}

@@ -46,7 +46,7 @@ class CountingStore(MemoryStateStore):
 
 async def filled(commits, each=2, store=None):
     store = store or CountingStore()
-    log = EventLog(store, "place/")
+    log = EventLog(store, "place/", "1")
     number = 0
     for _ in range(commits):
         await log.append([message(number + at) for at in range(each)])
@@ -57,15 +57,15 @@ async def filled(commits, each=2, store=None):
 def test_events_come_back_as_they_were_appended():
     async def work():
         store = MemoryStateStore()
-        log = EventLog(store, "sessions/s/")
+        log = EventLog(store, "sessions/s/", "1")
         called = draft("llm.called", {"tokens": 12, "at": dt.date.max})
         first = (await log.append([message(1), called])).events
         second = (await log.append([draft("state.deleted", delete=[("state", "plan")])])).events
         assert [key async for key in store.list()] == [
-            "sessions/s/log/000000000001.json",
-            "sessions/s/log/000000000003.json",
+            "sessions/s/log/1/000000000001.json",
+            "sessions/s/log/1/000000000003.json",
         ]
-        other = EventLog(store, "sessions/s/")
+        other = EventLog(store, "sessions/s/", "1")
         assert await collected(other.read()) == first + second
         assert [event.seq for event in first + second] == [1, 2, 3]
         assert [event.prev for event in first + second] == [
@@ -81,8 +81,8 @@ def test_events_come_back_as_they_were_appended():
 def test_a_segment_is_json_that_a_stranger_can_read():
     async def work():
         store = MemoryStateStore()
-        await EventLog(store, "").append([message(1, "hi")])
-        segment = json.loads((await store.get("log/000000000001.json")).value)
+        await EventLog(store, "", "1").append([message(1, "hi")])
+        segment = json.loads((await store.get("log/1/000000000001.json")).value)
         assert segment["first"] == 1
         (event,) = segment["events"]
         assert event["type"] == "message.appended"
@@ -94,7 +94,7 @@ def test_a_segment_is_json_that_a_stranger_can_read():
 def test_of_two_writers_one_gets_a_conflict_and_writes_nothing():
     async def work():
         store = MemoryStateStore()
-        one, two = EventLog(store, ""), EventLog(store, "")
+        one, two = EventLog(store, "", "1"), EventLog(store, "", "1")
         won = (await one.append([message(1)])).events
         with pytest.raises(ConflictError):
             await two.append([message(2)])
@@ -112,7 +112,7 @@ def test_a_range_is_read_without_the_rest():
         store.read.clear()
         found = await collected(log.read(121, 124, after=Position(120, middle.hash)))
         assert [event.seq for event in found] == [121, 122, 123, 124]
-        assert store.read == ["place/log/000000000121.json", "place/log/000000000123.json"]
+        assert store.read == ["place/log/1/000000000121.json", "place/log/1/000000000123.json"]
 
     done(work())
 
@@ -171,7 +171,7 @@ DAMAGE = {
 def test_a_damaged_segment_is_named_and_what_comes_before_still_reads(damage):
     async def work():
         store, log = await filled(3)
-        key = "place/log/000000000003.json"
+        key = "place/log/1/000000000003.json"
         await store.put(key, DAMAGE[damage]((await store.get(key)).value))
         found = []
         with pytest.raises(IntegrityError, match="000000000003|000000000005"):
@@ -185,7 +185,7 @@ def test_a_damaged_segment_is_named_and_what_comes_before_still_reads(damage):
 def test_a_hash_that_the_events_do_not_lead_to_is_damage():
     async def work():
         store, log = await filled(1)
-        key = "place/log/000000000001.json"
+        key = "place/log/1/000000000001.json"
         segment = json.loads((await store.get(key)).value)
         segment["hash"] = "0" * 64
         await store.put(key, json.dumps(segment, separators=(",", ":")).encode())
@@ -198,7 +198,7 @@ def test_a_hash_that_the_events_do_not_lead_to_is_damage():
 def test_a_missing_segment_is_named():
     async def work():
         store, log = await filled(3)
-        await store.delete("place/log/000000000003.json")
+        await store.delete("place/log/1/000000000003.json")
         with pytest.raises(IntegrityError, match="000000000003.json is missing"):
             await collected(log.read())
 
@@ -208,7 +208,7 @@ def test_a_missing_segment_is_named():
 def test_a_newer_format_is_refused():
     async def work():
         store, log = await filled(1)
-        key = "place/log/000000000001.json"
+        key = "place/log/1/000000000001.json"
         data = (await store.get(key)).value
         await store.put(key, data.replace(b'"format":1', b'"format":2'))
         with pytest.raises(InvalidDocumentError, match="newer Holdfast.*upgrade"):

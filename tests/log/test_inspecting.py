@@ -28,14 +28,14 @@ PLACE = "place/"
 async def filled(commits, each=2):
     """A log of so many segments of two events."""
     store = Watched()
-    log = EventLog(store, PLACE)
+    log = EventLog(store, PLACE, "1")
     for number in range(commits):
         await log.append([draft("n", {"n": number}, set_=[("s", "n", number)])] * each)
     return store, log
 
 
 def key(seq):
-    return f"{PLACE}log/{seq:012}.json"
+    return f"{PLACE}log/1/{seq:012}.json"
 
 
 def sealed_again(data, **fields):
@@ -74,7 +74,7 @@ async def test_a_whole_log_is_given_segment_by_segment(monkeypatch):
 
 @in_loop
 async def test_an_empty_log_is_whole():
-    assert await inspected(EventLog(Watched(), PLACE)) == []
+    assert await inspected(EventLog(Watched(), PLACE, "1")) == []
 
 
 @pytest.mark.parametrize("at_once", [256, 2])
@@ -164,7 +164,7 @@ async def test_what_is_listed_and_not_there_is_damage():
     store, log = await filled(1)
     haunted = Haunted()
     await haunted.put(key(1), store.content[key(1)])
-    log = EventLog(haunted, PLACE)
+    log = EventLog(haunted, PLACE, "1")
     assert await damaged_keys(log) == [key(3)]
     with pytest.raises(IntegrityError, match=f"{key(3)} is damaged: it is listed but not there"):
         await gathered(log.read())
@@ -265,7 +265,7 @@ class Point:
 async def test_a_value_of_a_type_that_is_not_registered_here_is_not_damage():
     register_type(Point, name="point", encode=lambda point: point.x, decode=Point)
     store = Watched()
-    log = EventLog(store, PLACE)
+    log = EventLog(store, PLACE, "1")
     await log.append([draft("set", set_=[("s", "point", Point(3))])])
     segment = segments.decoded(key(1), store.content[key(1)])
     # As in a process that did not register it.

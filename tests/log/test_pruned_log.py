@@ -44,7 +44,7 @@ class Writer:
 
     def __init__(self, store):
         self.state_store = store
-        self.timeline = Timeline(store, PLACE)
+        self.timeline = Timeline(store, PLACE, "1")
         self.store = Store()
         self.past = {}
 
@@ -61,30 +61,30 @@ class Writer:
 
     async def check(self, *seqs):
         for seq in seqs:
-            found = await Timeline(self.state_store, PLACE).load(seq)
+            found = await Timeline(self.state_store, PLACE, "1").load(seq)
             assert found.store.snapshot().digest == self.past[seq].digest
             assert found.end.seq == seq
 
 
 def frame(seq):
-    return f"{PLACE}keyframes/{seq:012}.json.gz"
+    return f"{PLACE}keyframes/1/{seq:012}.json.gz"
 
 
 def segment(seq):
-    return f"{PLACE}log/{seq:012}.json"
+    return f"{PLACE}log/1/{seq:012}.json"
 
 
 async def prune(store, floor, *, stubs=True):
     """What pruning does to a log: a keyframe at the floor, and no more than needed before it."""
-    there = await Timeline(store, PLACE).load(floor)
-    await Timeline(store, PLACE).write_keyframe_at(there.end, there.store.snapshot(), Anchor())
+    there = await Timeline(store, PLACE, "1").load(floor)
+    await Timeline(store, PLACE, "1").write_keyframe_at(there.end, there.store.snapshot(), Anchor())
     for seq in range(1, floor + 1):
         whole = segments.decoded(segment(seq), store.content[segment(seq)])
         if stubs:
             await store.put(segment(seq), segments.stub(whole, NOW))
         else:
             await store.delete(segment(seq))
-    asked = Timeline(store, PLACE)
+    asked = Timeline(store, PLACE, "1")
     needed = {
         base
         for seq in await asked.keyframe_seqs(after=floor)
@@ -101,7 +101,7 @@ async def prune(store, floor, *, stubs=True):
 @in_loop
 async def test_a_stub_holds_the_place_of_its_segment_and_nothing_of_its_events():
     store = Watched()
-    log = EventLog(store, PLACE)
+    log = EventLog(store, PLACE, "1")
     await log.append([draft("first", {"secret": "x" * 5000})])
     await log.append([draft("second", {"secret": "x" * 5000})] * 3)
     whole = segments.decoded(segment(2), store.content[segment(2)])
@@ -134,21 +134,21 @@ async def test_what_was_pruned_is_not_found_and_what_follows_is_read(often):
     floor = Position(6, (await gathered(writer.timeline.log.read(6, 6)))[0].hash)
     await prune(store, 6)
     with pytest.raises(NotFoundError, match="the events 1 to 1 were pruned.*ask for later ones"):
-        await gathered(EventLog(store, PLACE).read())
-    found = await gathered(EventLog(store, PLACE).read(7, after=floor))
+        await gathered(EventLog(store, PLACE, "1").read())
+    found = await gathered(EventLog(store, PLACE, "1").read(7, after=floor))
     assert [event.seq for event in found] == [7, 8, 9, 10]
     await writer.check(6, 7, 8, 9, 10)
     with pytest.raises(NotFoundError, match="pruned"):
-        await Timeline(store, PLACE).load(5)
+        await Timeline(store, PLACE, "1").load(5)
 
 
 @in_loop
 async def test_who_was_here_before_the_pruning_writes_nothing(often):
     store = Watched()
     await Writer(store).commit(3)
-    stale = EventLog(store, PLACE)
-    stale.end = (await Timeline(store, PLACE).load()).end
-    other = Timeline(store, PLACE)
+    stale = EventLog(store, PLACE, "1")
+    stale.end = (await Timeline(store, PLACE, "1").load()).end
+    other = Timeline(store, PLACE, "1")
     await other.open()
     for _ in range(5):
         await other.log.append([draft("more")])
@@ -187,7 +187,7 @@ def test_who_is_overtaken_by_pruning_while_loading_loads_it_all_the_same(often):
                 inner = Watched()
                 writer = await Writer(inner).commit(10)
                 slow = Interrupted(inner, at, functools.partial(prune, inner, floor))
-                found = await Timeline(slow, PLACE).load(last, near=near)
+                found = await Timeline(slow, PLACE, "1").load(last, near=near)
                 if slow.calls < at:
                     break
                 assert found.store.snapshot().digest == writer.past[last or 10].digest
@@ -202,7 +202,7 @@ async def test_what_is_damaged_is_damaged_at_the_second_look_too(often):
     writer = await Writer(store).commit(10)
     await store.delete(segment(10))
     with pytest.raises(IntegrityError, match=f"{segment(10)} is missing"):
-        await Timeline(store, PLACE).load(10)
+        await Timeline(store, PLACE, "1").load(10)
     await writer.check(9)
 
 
@@ -211,9 +211,9 @@ async def test_what_was_not_written_yet_is_missing(often):
     store = Watched()
     await Writer(store).commit(10)
     with pytest.raises(IntegrityError, match=f"{segment(11)} is missing"):
-        await Timeline(store, PLACE).load(11)
+        await Timeline(store, PLACE, "1").load(11)
     with pytest.raises(IntegrityError, match=f"{segment(1)} is missing"):
-        await Timeline(Watched(), PLACE).load(1)
+        await Timeline(Watched(), PLACE, "1").load(1)
 
 
 @in_loop
@@ -222,7 +222,7 @@ async def test_a_keyframe_that_the_caller_knew_and_that_is_gone_does_not_matter(
     writer = await Writer(store).commit(10)
     await prune(store, 6)
     for near in (4, 5, 8, 99):
-        found = await Timeline(store, PLACE).load(7, near=near)
+        found = await Timeline(store, PLACE, "1").load(7, near=near)
         assert found.store.snapshot().digest == writer.past[7].digest
 
 
@@ -245,7 +245,7 @@ async def test_a_damaged_keyframe_that_stands_for_what_was_pruned_is_named(often
     for seq in range(1, 5):
         await store.delete(segment(seq))
     await store.put(frame(4), b"{}")
-    for work in (writer.timeline.load, lambda: gathered(Timeline(store, PLACE).events(6))):
+    for work in (writer.timeline.load, lambda: gathered(Timeline(store, PLACE, "1").events(6))):
         with pytest.raises(IntegrityError, match=f"{frame(4)} is damaged"):
             await work()
 
@@ -259,7 +259,7 @@ async def test_a_keyframe_is_kept_when_it_is_due_and_not_before(often):
     writer = Writer(store)
     for commits, expected in ((3, []), (1, [4]), (3, [4]), (1, [4, 8]), (8, [4, 8, 12, 16])):
         await writer.commit(commits)
-        assert await Timeline(store, PLACE).keyframe_seqs() == expected
+        assert await Timeline(store, PLACE, "1").keyframe_seqs() == expected
     chains = [(await writer.timeline.keyframe(seq)).chain for seq in (4, 8, 12, 16)]
     assert chains == [(), (4,), (4, 8), ()]
     await writer.check(*writer.past)
@@ -291,7 +291,7 @@ async def test_a_keyframe_that_cannot_be_written_is_put_off_with_a_warning(often
     await writer.check(1, 2, 3, 4, 5)
     store.refusing = False
     await writer.commit(1)
-    assert await Timeline(store, PLACE).keyframe_seqs() == [6]
+    assert await Timeline(store, PLACE, "1").keyframe_seqs() == [6]
     await writer.check(*writer.past)
 
 
@@ -312,12 +312,12 @@ async def test_another_failure_is_not_taken_for_that(often):
 async def test_a_keyframe_whose_base_was_pruned_meanwhile_carries_the_whole_state(often):
     store = Watched()
     writer = await Writer(store).commit(7)
-    other = Timeline(store, PLACE)
+    other = Timeline(store, PLACE, "1")
     await other.open()
     await prune(store, 6)
-    assert await Timeline(store, PLACE).keyframe_seqs() == [6]
+    assert await Timeline(store, PLACE, "1").keyframe_seqs() == [6]
     await writer.commit(1)
-    assert await Timeline(store, PLACE).keyframe_seqs() == [6, 8]
+    assert await Timeline(store, PLACE, "1").keyframe_seqs() == [6, 8]
     assert (await writer.timeline.keyframe(8)).chain == ()
     await writer.commit(4)
     assert (await writer.timeline.keyframe(12)).chain == (8,)
@@ -328,9 +328,9 @@ async def test_a_keyframe_whose_base_was_pruned_meanwhile_carries_the_whole_stat
 async def test_a_keyframe_that_is_there_already_is_left_as_it_is(often):
     store = Watched()
     writer = await Writer(store).commit(6)
-    there = await Timeline(store, PLACE).load(4)
+    there = await Timeline(store, PLACE, "1").load(4)
     before = store.content
-    again = await Timeline(store, PLACE).write_keyframe_at(
+    again = await Timeline(store, PLACE, "1").write_keyframe_at(
         there.end, there.store.snapshot(), Anchor()
     )
     assert again is None
@@ -342,7 +342,7 @@ async def test_a_keyframe_that_is_there_already_is_left_as_it_is(often):
 async def test_which_keyframes_there_are_can_be_asked_for_a_part(often):
     store = Watched()
     await Writer(store).commit(16)
-    asked = Timeline(store, PLACE)
+    asked = Timeline(store, PLACE, "1")
     assert await asked.keyframe_seqs() == [4, 8, 12, 16]
     assert await asked.keyframe_seqs(after=4) == [8, 12, 16]
     assert await asked.keyframe_seqs(last=11) == [4, 8]

@@ -43,7 +43,7 @@ class Recorder:
 
     def __init__(self, state_store):
         self.state_store = state_store
-        self.timeline = Timeline(state_store, PLACE)
+        self.timeline = Timeline(state_store, PLACE, "1")
         self.store = Store()
         self.past = {0: self.store.snapshot()}
 
@@ -60,7 +60,7 @@ class Recorder:
 
     async def check(self, seqs=None):
         for seq in self.past if seqs is None else seqs:
-            loaded = await Timeline(self.state_store, PLACE).load(seq)
+            loaded = await Timeline(self.state_store, PLACE, "1").load(seq)
             assert loaded.store.snapshot().digest == self.past[seq].digest
             assert loaded.end.seq == seq
 
@@ -146,7 +146,7 @@ async def test_a_moment_in_the_middle_of_a_commit_loads_too(often):
     recorder = Recorder(Counting())
     for number in range(10):
         await recorder.commit([("messages", f"{number}", number)], events=3)
-    loaded = await Timeline(recorder.state_store, PLACE).load(14)
+    loaded = await Timeline(recorder.state_store, PLACE, "1").load(14)
     assert loaded.end.seq == 14
     assert loaded.store.get("messages", "4") == 4
     assert not loaded.store.contains("messages", "5")
@@ -157,7 +157,7 @@ async def test_a_moment_in_the_middle_of_a_commit_loads_too(often):
 @in_loop
 async def test_two_who_write_the_same_keyframe_do_not_disturb_each_other(often):
     recorder = await grown(3)
-    other = Timeline(recorder.state_store, PLACE)
+    other = Timeline(recorder.state_store, PLACE, "1")
     loaded = await other.open()
     await recorder.timeline.write_keyframe(recorder.store.snapshot())
     await other.write_keyframe(loaded.store.snapshot())
@@ -168,7 +168,7 @@ async def test_two_who_write_the_same_keyframe_do_not_disturb_each_other(often):
 @in_loop
 async def test_a_keyframe_that_the_caller_knows_is_begun_with(often):
     recorder = await grown(20)
-    again = Timeline(recorder.state_store, PLACE)
+    again = Timeline(recorder.state_store, PLACE, "1")
     listed = []
     plain = recorder.state_store.list
 
@@ -202,7 +202,7 @@ def test_a_damaged_keyframe_is_passed_over_and_named(often, damage, caplog):
         await recorder.state_store.put(key, DAMAGE[damage](entry.value))
         await recorder.check(range(1, 7))
         assert f"{key} is damaged" in caplog.text
-        assert [event.seq async for event in Timeline(recorder.state_store, PLACE).events(6)] == [6]
+        assert [event.seq async for event in Timeline(recorder.state_store, PLACE, "1").events(6)] == [6]
 
     asyncio.run(work())
 
@@ -224,7 +224,7 @@ async def test_a_keyframe_of_a_newer_format_is_refused(often):
     tree["format"] = 2
     await recorder.state_store.put(key, gzip.compress(json.dumps(tree).encode()))
     with pytest.raises(InvalidDocumentError, match="newer Holdfast"):
-        await Timeline(recorder.state_store, PLACE).load()
+        await Timeline(recorder.state_store, PLACE, "1").load()
 
 
 def test_the_same_state_gives_the_same_bytes():

@@ -197,7 +197,7 @@ class SessionMachine(Agent):
         # A whole state that somebody saved replaces all, and with it what was done once.
         since = [place.states[seq] for seq in sorted(place.states) if seq >= writer.draft.known]
         taken = any(pair in one and pair not in two for one, two in pairwise(since))
-        doomed = self.doomed(writer)
+        doomed = self.last_gone(writer.place)
         drafts = list(course(place, writer.draft, "rebase", fully=True, doomed=doomed))
         try:
             result = self.attempt(writer.process, fault, writer.session.once(key, effect))
@@ -316,8 +316,6 @@ class SessionMachine(Agent):
     @rule(number=numbers, which=numbers, last=st.integers(0, 3), fault=faults)
     def prune(self, number: int, which: int, last: int, fault: Fault | None) -> None:
         process, place = self.process(number), self.place(which)
-        if self.days_pass:
-            self.let_time_pass()
         moment = dt.datetime.now(dt.UTC) + dt.timedelta(days=2 if self.days_pass else 0)
         policy = RetentionPolicy(last=last)
         work = process.archive.prune(location=place.location, policy=policy, moment=moment)
@@ -361,7 +359,6 @@ class SessionMachine(Agent):
         assert self.keys(session_place(session_id)) == []
         self.places[self.places.index(place)] = new = Place(place.location)
         place.deleted, place.kept = True, {}
-        self.let_time_pass()
         for writer in self.writers:
             if writer.place is place and not writer.draft.known:
                 writer.place = new

@@ -68,6 +68,8 @@ class Writer:
         self.incarnation = incarnation
         self.origin_active_at: dt.datetime | None = None
         """When the session that this one was made from was active; it counts as active then."""
+        self.tried_to_create = False
+        """Whether a creation was attempted whose outcome is not known."""
 
     @classmethod
     async def open(cls, state_store: StateStore, location: SnapshotLocation) -> Self:
@@ -127,10 +129,7 @@ class Writer:
         puts = list(more)
         if record is not None:
             puts.append(record(self.recording.end, self.recording.base))
-        if not self.incarnation.is_created and self.recording.end.seq:
-            # The segment of an earlier attempt was written, and the rest may not have been.
-            await self._create([], puts, self.tail.segments[0].events()[0].at)
-        elif puts:
+        if puts:
             with self._explaining():
                 await self.incarnation.write(
                     [], puts, end=self.recording.end, seen=self.tail.segments[-1:]
@@ -139,10 +138,15 @@ class Writer:
     async def _create(self, puts: Sequence[Put], records: Sequence[Put], at: dt.datetime) -> None:
         """Create the session with its first segment."""
         active_at = at if self.origin_active_at is None else min(at, self.origin_active_at)
+        self.tried_to_create = True
         await self.incarnation.create(puts, records, started_at=at, active_at=active_at)
 
     async def _commit(self, record: Record | None, also: Sequence[Put]) -> bool:
         """Write the pending events at the end of the log; False where another writer was first."""
+        if self.tried_to_create and not self.incarnation.is_created:
+            await self._adopt()
+            if self.incarnation.is_created:
+                return False
         recording, timeline = self.recording, self.timeline
         mark = recording.mark()
         sealed = timeline.log.seal(recording.events())
@@ -152,22 +156,24 @@ class Writer:
         try:
             if self.incarnation.is_created:
                 active = [each.at for each in recording.pending if each.type not in NOT_ACTIVITY]
-                with self._explaining():
-                    await self.incarnation.write(
-                        [sealed.put],
-                        records,
-                        end=recording.end,
-                        seen=self.tail.segments[-1:],
-                        active_at=max(active, default=None),
-                    )
+                await self.incarnation.write(
+                    [sealed.put],
+                    records,
+                    end=recording.end,
+                    seen=self.tail.segments[-1:],
+                    active_at=max(active, default=None),
+                )
             else:
                 await self._create([sealed.put], records, recording.pending[0].at)
         except ConflictError as error:
             if error.key in (None, sealed.put.key):
                 return False
-            if error.key == self.location.manifest and not self.incarnation.is_created:
+            if error.key == self.location.manifest and recording.end.seq == 0:
+                # Nothing of this object is committed, so any session of that id will do.
                 await self._adopt()
                 return False
+            if isinstance(error, ReplacedError):
+                raise self.stale(str(error), ways_out=RELOAD) from error
             raise
         timeline.advance(sealed)
         recording.committed(mark, sealed.end)
@@ -176,12 +182,13 @@ class Writer:
         return True
 
     async def _adopt(self) -> None:
-        """Continue with the session that another writer created at the same time."""
+        """Continue with the session that another writer created, if one did."""
         incarnation = await Incarnation.read(self.state_store, self.location)
         if incarnation.is_created and incarnation.manifest.floor.seq:
             raise self.stale("the session was imported by another writer", ways_out=RELOAD)
         self.incarnation = incarnation
         self.timeline = incarnation.timeline()
+        self.tried_to_create = False
 
     def origin_time(self) -> dt.datetime | None:
         """Return the activity that a session made from this one counts as: just before its own."""
@@ -206,6 +213,8 @@ class Writer:
 
     async def catch_up(self) -> None:
         """Apply what other writers committed, and rebase the pending events on top."""
+        if not self.incarnation.is_created:
+            await self._adopt()
         while await self.is_behind():
             await self.meet_others("rebase")
 
@@ -225,11 +234,10 @@ class Writer:
         ids = [event.id for event in found[0].events()]
         if ids == [each.id for each in recording.pending[: len(ids)]]:
             # This object's own write, whose answer was lost.
+            await self.check_there()
             mark = recording.mark_of(len(ids))
             self._follow(found[:1])
             recording.committed(mark, self.timeline.log.end)
-            if self.incarnation.is_created:
-                await self.check_there()
         elif on_conflict == "raise":
             raise self.stale(f"another writer was first and is at event {found[-1].last}")
         else:

@@ -69,7 +69,7 @@ class Incarnation:
         self.location = location
         self.manifest = manifest
         self.etag = etag
-        self.id = manifest.incarnation or secrets.token_hex(4)
+        self.id = manifest.incarnation or new_incarnation_id()
 
     @classmethod
     async def read(cls, state_store: StateStore, location: SnapshotLocation) -> Self:
@@ -348,3 +348,8 @@ def holds(found: Mapping[str, Entry], segment: Segment) -> bool:
     """Whether a segment, or its tombstone, is among the entries found."""
     entry = found.get(segment.key)
     return entry is not None and segment.hash.encode() in entry.value
+
+
+def new_incarnation_id() -> str:
+    """Return an id that no other incarnation of a session has."""
+    return secrets.token_hex(4)
