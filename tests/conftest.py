@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from backends import BACKENDS, opener
+from holdfast.snapshots import incarnation
 from holdfast.state.trie import HASHING
 from servers.process import needs
 
@@ -48,6 +49,12 @@ def pytest_collection_finish() -> None:
     """Spare the garbage collector what is there for good: all modules, and thousands of tests."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def one_incarnation(monkeypatch):
+    """Every session is created under the same incarnation id, so that its keys are known."""
+    monkeypatch.setattr(incarnation, "new_incarnation_id", lambda: "00000000")
 
 
 @pytest.fixture(params=[-1, 0, 0b111111, 0b1000001], ids=["spread", "one hash", "64", "deep"])

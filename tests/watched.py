@@ -277,12 +277,12 @@ async def damage_of(store):
 
 def log(seq):
     """The key of a segment."""
-    return f"{HERE.place}log/{seq:012}.json"
+    return f"{HERE.place}log/00000000/{seq:012}.json"
 
 
 def frame(seq):
     """The key of a keyframe."""
-    return f"{HERE.place}keyframes/{seq:012}.json.gz"
+    return f"{HERE.place}keyframes/00000000/{seq:012}.json.gz"
 
 
 def record(snapshots, at):

@@ -202,7 +202,9 @@ def test_a_damaged_keyframe_is_passed_over_and_named(often, damage, caplog):
         await recorder.state_store.put(key, DAMAGE[damage](entry.value))
         await recorder.check(range(1, 7))
         assert f"{key} is damaged" in caplog.text
-        assert [event.seq async for event in Timeline(recorder.state_store, PLACE, "1").events(6)] == [6]
+        assert [
+            event.seq async for event in Timeline(recorder.state_store, PLACE, "1").events(6)
+        ] == [6]
 
     asyncio.run(work())
 

@@ -10,6 +10,8 @@ from holdfast.server.remembered import Moments
 from loops import in_loop
 from watched import HERE, Watched
 
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
 
 async def recorded(store, count=5):
     session = await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
@@ -27,7 +29,7 @@ async def test_a_state_is_loaded_once_and_its_session_is_looked_at_again():
     first = await moments.at(HERE, "3")
     store.forget()
     assert await moments.at(HERE, "3") is first
-    assert store.read == [HERE.manifest, f"{HERE.place}log/000000000003.json"]
+    assert store.read == [HERE.manifest, f"{HERE.place}log/00000000/000000000003.json"]
     assert store.listings == 0
     assert first.state.get("state", "n") == 1
     assert (await moments.at(HERE, "now")).position.seq == 6

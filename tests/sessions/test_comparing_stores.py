@@ -17,6 +17,8 @@ from loops import in_loop
 from sessions.copies import HERE, everything, plain, pruned, talked
 from watched import Watched, flipped, save, session_snapshot, state
 
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
 
 async def copied_world():
     source, target = MemoryStateStore(), Watched()
@@ -31,7 +33,7 @@ async def copied_world():
 async def test_each_kind_of_loss_and_damage_is_found(often):
     source, target = await copied_world()
     floor = (await SnapshotArchive(source).load_manifest(location=HERE)).floor.seq
-    floor = timeline.Timeline(source, HERE.place).key(floor)
+    floor = timeline.Timeline(source, HERE.place, "00000000").key(floor)
     assert floor in target.content
     for key, value in target.content.items():
         await target.delete(key)
@@ -61,7 +63,10 @@ async def test_what_is_sound_and_another_one_is_found():
     await SnapshotArchive(target).delete_session(session_id="ses")
     await talked(target)
     problems = await compare_stores(source, target)
-    assert f"bot/ses: {HERE.place}log/000000000003.json is another one in the copy" in problems
+    assert (
+        f"bot/ses: {HERE.place}log/00000000/000000000003.json is another one in the copy"
+        in problems
+    )
 
 
 @in_loop
@@ -109,7 +114,7 @@ async def test_what_a_newer_version_wrote_is_listed_and_so_is_all_else():
     await copy_sessions(source, target)
     for one, other in ((source, target), (target, source)):
         content = await everything(one)
-        newer = [HERE.manifest, f"{HERE.place}log/000000000003.json"]
+        newer = [HERE.manifest, f"{HERE.place}log/00000000/000000000003.json"]
         for key in newer:
             assert b'"format":1' in content[key]
             await one.put(key, content[key].replace(b'"format":1', b'"format":2'))

@@ -19,6 +19,8 @@ from sessions.conversations import contents, opened, said
 from sessions.copies import HERE, WORLDS, check_sound, everything, prune, pruned, talked
 from watched import Watched, save, session_snapshot, state
 
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
 # -------------------------------------------------------------------------------------- everything
 
 
@@ -234,6 +236,6 @@ async def test_a_damaged_session_does_not_keep_the_others():
 async def test_what_is_damaged_in_the_log_is_copied_as_it_is():
     source, target = MemoryStateStore(), MemoryStateStore()
     await talked(source)
-    await source.put(f"{HERE.place}log/000000000004.json", b"no longer JSON")
+    await source.put(f"{HERE.place}log/00000000/000000000004.json", b"no longer JSON")
     assert (await copy_sessions(source, target)).failed == {}
     assert await everything(target) == await everything(source)

@@ -17,6 +17,8 @@ from sessions.conversations import opened
 from sessions.copies import HERE, WORLDS, check_sound, everything, prune, talked
 from watched import Interrupted
 
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
 
 async def attempt(world, target, fault, *, atomic):
     """Copy with a fault; how many writes it took."""
@@ -61,7 +63,9 @@ async def test_a_copy_that_fails_at_any_write_can_be_begun_again(world, atomic, 
             session = await opened(target)
             assert (await session.verify()).damage == [], str(fault)
             if not session.is_dirty:
-                there = await timeline.Timeline(source, HERE.place).load(session.log.end.seq)
+                there = await timeline.Timeline(source, HERE.place, "00000000").load(
+                    session.log.end.seq
+                )
                 assert there.store.snapshot().digest == session.snapshot().digest, str(fault)
             assert (await copy_sessions(source, target)).failed == {}
             assert await everything(target) == content, str(fault)

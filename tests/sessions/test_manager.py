@@ -27,6 +27,8 @@ from loops import done, in_loop
 from sessions.conversations import opened, said
 from watched import Interrupted, session_snapshot, state
 
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
 NAMES = ["snapshot.json", "snapshot.json.gz", "snapshot.json.zst"]
 
 
@@ -206,7 +208,7 @@ async def test_damage_is_said_when_it_is_exported():
         manager = await managed(("bot", "ses", "a", "b", "c"))
         location = await manager.locate("bot")
         saved = await (await opened(manager.state_store)).save()
-        assert await manager.state_store.delete(f"{location.place}log/{seq:012}.json")
+        assert await manager.state_store.delete(f"{location.place}log/00000000/{seq:012}.json")
         with pytest.raises(holdfast.IntegrityError, match=f"{seq:012}.json is missing"):
             await exporting.led_there(manager.archive, location, saved.position)
 

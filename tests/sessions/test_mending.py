@@ -18,6 +18,8 @@ from sessions.conversations import opened, said
 from sessions.copies import HERE, WORLDS, everything, plain, prune, pruned, talked
 from watched import Watched
 
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
 NOTHING = b""
 
 
@@ -86,7 +88,7 @@ async def test_all_that_was_lost_together_is_there_again(world, often):
         ["/log/", "manifest"],
         ["/keyframes/", "manifest"],
         ["agents/", "manifest"],
-        ["/log/000000000001", "/log/000000000003", "manifest"],
+        ["/log/00000000/000000000001", "/log/00000000/000000000003", "manifest"],
     ):
         for key in content:
             if any(part in key for part in parts):

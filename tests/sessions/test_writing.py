@@ -15,6 +15,8 @@ from holdfast.stores.wrappers.base import WrappedStateStore
 from loops import in_loop
 from sessions.conversations import Counted, contents, opened, reopened, said, two
 
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
 
 class Meanwhile(WrappedStateStore):
     """Has something happen before each write, or in place of it."""
@@ -40,7 +42,7 @@ async def test_a_commit_is_one_write_of_one_entry():
     session.record("tick")
     await session.commit()
     assert store.calls == ["put_many"]
-    assert store.keys == ["sessions/ses/scopes/agent/bot/log/000000000003.json"]
+    assert store.keys == ["sessions/ses/scopes/agent/bot/log/00000000/000000000003.json"]
 
 
 @in_loop
@@ -51,7 +53,7 @@ async def test_the_first_commit_is_one_write_too():
     await session.commit()
     assert store.calls == ["put_many"]
     assert len(store.keys) == 3
-    assert store.keys[0].endswith("/log/000000000001.json")
+    assert store.keys[0].endswith("/log/00000000/000000000001.json")
     assert store.keys[1].startswith("agents/bot/sessions/")
     assert store.keys[2].endswith("/snapshots/manifest.json")
 
@@ -77,7 +79,7 @@ async def test_saving_is_one_write_of_two_entries():
     saved = await session.save()
     assert store.calls == ["put_many"]
     assert store.keys == [
-        "sessions/ses/scopes/agent/bot/log/000000000002.json",
+        "sessions/ses/scopes/agent/bot/log/00000000/000000000002.json",
         session.location.snapshot(saved.snapshot_id),
     ]
 
@@ -158,7 +160,7 @@ async def test_of_two_writers_one_gets_a_conflict_with_nothing_of_its_own_writte
     ) as lost:
         await other.commit()
     assert store._entries == there
-    assert lost.value.key == "sessions/ses/scopes/agent/bot/log/000000000002.json"
+    assert lost.value.key == "sessions/ses/scopes/agent/bot/log/00000000/000000000002.json"
     assert lost.value.conflicts == []
     assert "session.reload() drops it" in str(lost.value)
     assert other.is_dirty

@@ -48,8 +48,8 @@ async def founded(*locations, store=None, every=dt.timedelta(seconds=1)):
     puts = []
     for number, location in enumerate(locations):
         puts += founding(location, START + number * every)
-        puts.append(Put(f"{location.place}log/000000000001.json", b"{}"))
-        puts.append(Put(f"{location.place}log/000000000002.json", b"{}"))
+        puts.append(Put(f"{location.place}log/00000000/000000000001.json", b"{}"))
+        puts.append(Put(f"{location.place}log/00000000/000000000002.json", b"{}"))
     await store.put_many(puts)
     store.forget()
     return store

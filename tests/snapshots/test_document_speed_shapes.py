@@ -33,6 +33,8 @@ from samples import deep, text, values
 from sessions.conversations import contents, opened
 from watched import Watched
 
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
 
 async def large(state_store=None, *, messages=60):
     """A session that is worth a keyframe when it is imported."""
@@ -206,7 +208,7 @@ async def test_a_keyframe_that_is_there_already_stays():
 async def test_an_import_that_loses_the_race_leaves_no_keyframe():
     found = await (await large()).export()
     store = MemoryStateStore()
-    key = importing.Timeline(store, found.location.place).log.key(1)
+    key = importing.Timeline(store, found.location.place, "00000000").log.key(1)
     events = importing.checked_events(found)
     manifest = importing.SnapshotManifest()
     await store.put(key, b"of somebody else")

@@ -98,7 +98,7 @@ def test_a_session_of_one_agent_and_one_of_several_have_entries_of_their_own():
 
 @given(LOCATIONS)
 def test_every_key_of_a_session_tells_where_it_belongs(location):
-    log = f"{location.place}log/000000000001.json"
+    log = f"{location.place}log/00000000/000000000001.json"
     for key in (location.manifest, location.latest, location.snapshot("x"), log):
         assert located(key) == location
 

@@ -27,6 +27,8 @@ from watched import (
     state,
 )
 
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
 HOUR = dt.timedelta(hours=1)
 
 
@@ -279,14 +281,14 @@ async def test_stubs_stay_for_a_day_and_then_go(often):
 async def test_a_writer_who_did_not_hear_of_it_meets_a_stub(often):
     store = Watched()
     await saved(store, 5)
-    stale = Timeline(store, HERE.place)
+    stale = Timeline(store, HERE.place, "00000000")
     await stale.open()
     await saved(store, 20)
     await prune(store)
     with pytest.raises(ConflictError):
         await stale.log.append([draft("late")])
     with pytest.raises(NotFoundError, match="were pruned"):
-        await gathered(EventLog(store, HERE.place).read())
+        await gathered(EventLog(store, HERE.place, "00000000").read())
 
 
 @in_loop
@@ -335,4 +337,4 @@ async def test_events_that_were_pruned_are_not_found_also_when_their_stubs_are_g
         await prune(store, policy, moment)
         for seq in (1, 3, 8, 20):
             with pytest.raises(NotFoundError, match="pruned"):
-                await Timeline(store, HERE.place).load(seq)
+                await Timeline(store, HERE.place, "00000000").load(seq)

@@ -33,6 +33,8 @@ from watched import (
     state,
 )
 
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
 PINNED = RetentionPolicy(last=5, protected=["pin"])
 
 
@@ -151,12 +153,12 @@ async def test_a_manifest_that_is_gone_is_written_anew(often):
 @in_loop
 async def test_a_segment_that_reaches_over_the_floor_stays(often):
     store = Watched()
-    log = EventLog(store, HERE.place)
+    log = EventLog(store, HERE.place, "00000000")
     for _ in range(4):
         await log.append([draft("a", set_=[("state", "n", n)]) for n in range(3)])
     entry = await store.get(log.key(4))
     middle = Position(5, (await gathered(log.read(5, 5)))[0].hash)
-    await pruning.stub_segments(store, Timeline(store, HERE.place), middle, NOW)
+    await pruning.stub_segments(store, Timeline(store, HERE.place, "00000000"), middle, NOW)
     assert (await store.get(log.key(4))) == entry
     assert b"pruned_at" in store.content[log.key(1)]
 
@@ -165,7 +167,7 @@ async def test_a_segment_that_reaches_over_the_floor_stays(often):
 async def test_a_keyframe_to_spare_that_is_gone_is_not_looked_for(often):
     store = Watched()
     snapshots = await saved(store, 12)
-    asked = Timeline(store, HERE.place)
+    asked = Timeline(store, HERE.place, "00000000")
     floor = (await asked.load(9)).end
     await pruning.drop_keyframes(store, asked, floor, [], [7])
     assert await asked.keyframe_seqs() == [5, 9, 13]

@@ -25,6 +25,8 @@ from watched import (
     world,
 )
 
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
 
 async def check_rest(store, snapshots, keys, unloadable):
     """What is not damaged loads as it was; what is says which key is to blame."""

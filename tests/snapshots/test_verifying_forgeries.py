@@ -32,6 +32,8 @@ from watched import (
     world,
 )
 
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
 
 def forged(store, seq, content):
     """A keyframe that is whole, and has another state."""

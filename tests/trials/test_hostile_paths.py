@@ -21,6 +21,8 @@ from holdfast.stores.memory import MemoryStateStore
 from loops import in_loop
 from watched import HERE, damage_of, full_snapshot, saved, world
 
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
 MANAGER = SnapshotManager(state_store=MemoryStateStore())
 TRICKS = [
     "../../etc/passwd",
@@ -99,7 +101,7 @@ def test_an_id_of_a_snapshot_that_is_a_path_is_refused_in_a_document():
 async def test_keys_that_nobody_of_ours_wrote_do_not_keep_a_session_from_loading(often):
     store, snapshots = await world()
     for stray in ("notes.txt", "..json.gz", "000000000'; DROP TABLE--", "9" * 40 + ".json.gz"):
-        await store.put(f"{HERE.place}keyframes/{stray}", b"x")
+        await store.put(f"{HERE.place}keyframes/00000000/{stray}", b"x")
     found = await SnapshotArchive(store).load_snapshot(
         location=HERE, snapshot_id=list(snapshots)[-1]
     )
