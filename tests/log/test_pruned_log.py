@@ -54,7 +54,9 @@ class Writer:
             made = draft("set", set_=[("s", f"{seq:04}", seq), ("s", "last", seq)])
             self.store.apply(made.changes)
             log = self.timeline.log
-            await self.timeline.commit(log.seal(linked([made], log.end.seq, log.end.hash)))
+            sealed = log.seal(linked([made], log.end.seq, log.end.hash))
+            await log.write(sealed)
+            self.timeline.advance(sealed)
             self.past[seq] = self.store.snapshot()
             await self.timeline.keep_keyframes(self.past[seq])
         return self

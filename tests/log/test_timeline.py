@@ -52,7 +52,9 @@ class Recorder:
         drafts += [draft("tool.called", {"n": number}) for number in range(events - 1)]
         self.store.apply(drafts[0].changes)
         log = self.timeline.log
-        await self.timeline.commit(log.seal(linked(drafts, log.end.seq, log.end.hash)))
+        sealed = log.seal(linked(drafts, log.end.seq, log.end.hash))
+        await log.write(sealed)
+        self.timeline.advance(sealed)
         state = self.store.snapshot()
         self.past[self.timeline.log.end.seq] = state
         if self.timeline.is_keyframe_due(state):

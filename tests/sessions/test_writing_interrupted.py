@@ -139,7 +139,7 @@ async def test_who_was_elsewhere_while_the_log_was_pruned_is_refused(on_conflict
     session = await said(await opened(MemoryStateStore()), "a")
     await pruned(session)
     session.add_message("user", "mine")
-    with pytest.raises(ConflictError, match="were first, and their events are pruned"):
+    with pytest.raises(ConflictError, match="the events up to 5 were pruned"):
         await session.commit(on_conflict=on_conflict)
     with pytest.raises(ConflictError):
         await session.save(on_conflict=on_conflict)
@@ -159,60 +159,46 @@ async def test_a_place_that_was_pruned_cannot_be_saved_any_more():
     assert (await session.save()).event_log_count == 5
 
 
-@in_loop
-async def test_who_was_idle_looks_where_the_log_ends_before_writing(monkeypatch):
-    store = Counted()
-    session = await said(await opened(store), "a")
-    store.forget()
-    await said(session, "b")
-    assert store.calls == ["put_many"]
-    idle(monkeypatch)
-    store.forget()
-    await said(session, "c")
-    assert store.calls == ["get_many", "list", "put_many"]
+# ------------------------------------------------------- pruned, deleted or replaced under a writer
 
 
-def idle(monkeypatch):
-    """Whoever writes did not write for long."""
-    monkeypatch.setattr(writing, "IDLE", 0.0)
-    monkeypatch.setattr(writing, "LOOK_AFTER", 0.0)
+def conditional():
+    return MemoryStateStore()
+
+
+def one_by_one():
+    return FaultyStateStore(MemoryStateStore(), atomic=False)
+
+
+STORES = pytest.mark.parametrize("new_store", [conditional, one_by_one])
+
+
+async def everything(store):
+    keys = [key async for key in store.list("")]
+    return {key: entry.value for key, entry in (await store.get_many(keys)).items()}
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
+@STORES
 @in_loop
-async def test_who_was_idle_writes_nothing_where_even_the_traces_are_gone(goes_on, monkeypatch):
-    session = await said(await opened(MemoryStateStore()), "a")
+async def test_nothing_is_written_after_pruned_events_whose_tombstones_are_gone(new_store, goes_on):
+    session = await said(await opened(new_store()), "a")
     other = await pruned(session, days=2)
     if goes_on:
         await said(other, "goes on")
-    idle(monkeypatch)
     session.add_message("user", "mine")
-    there = dict(session.state_store._entries)
-    with pytest.raises(ConflictError):
-        await session.commit(on_conflict="rebase")
-    assert session.state_store._entries == there
-
-
-@pytest.mark.parametrize("clock", ["wall", "steady"])
-@in_loop
-async def test_who_was_idle_for_seconds_writes_nothing_where_a_wrong_clock_took_the_traces(clock):
-    session = await said(await opened(MemoryStateStore()), "a")
-    await pruned(session, days=2)
-    looked = session._writer.looked
-    setattr(looked, clock, getattr(looked, clock) - writing.LOOK_AFTER)
-    session.add_message("user", "mine")
-    there = dict(session.state_store._entries)
+    there = await everything(session.state_store)
     with pytest.raises(ConflictError, match="were pruned"):
         await session.commit(on_conflict="rebase")
-    assert session.state_store._entries == there
+    assert await everything(session.state_store) == there
 
 
+@STORES
 @in_loop
-async def test_who_was_idle_and_began_a_session_that_is_there_meanwhile_meets_it(monkeypatch):
-    store = MemoryStateStore()
+async def test_a_session_that_another_writer_created_first_is_a_conflict_or_is_joined(new_store):
+    store = new_store()
     session = await opened(store)
     await said(await opened(store), "theirs")
-    idle(monkeypatch)
     session.add_message("user", "mine")
     with pytest.raises(ConflictError):
         await session.commit()
@@ -220,88 +206,79 @@ async def test_who_was_idle_and_began_a_session_that_is_there_meanwhile_meets_it
     assert contents(await opened(store)) == ["theirs", "mine"]
 
 
-# ------------------------------------------------------------------- deleted under a busy writer
-
-
-def late(session):
-    """Let it be time for a session to look."""
-    session._writer.looked.steady -= writing.LOOK_AFTER
-
-
-@pytest.mark.parametrize("begun_again", [False, True])
+@pytest.mark.parametrize("created_again", [False, True])
+@pytest.mark.parametrize("operation", ["commit", "save", "save without events"])
+@STORES
 @in_loop
-async def test_a_busy_writer_notices_in_time_that_its_session_was_deleted(begun_again):
-    store = MemoryStateStore()
+async def test_a_writer_of_a_deleted_session_is_not_acknowledged(
+    new_store, operation, created_again
+):
+    store = new_store()
     session = await said(await opened(store), "a", "b", "c")
     await SnapshotArchive(store).delete_session(session_id="ses")
-    if begun_again:
-        await said(await opened(store), "anew")
-    late(session)
-    there = dict(store._entries)
-    session.add_message("user", "d")
-    with pytest.raises(ConflictError, match="deleted by somebody else"):
-        await session.commit(on_conflict="rebase")
-    assert store._entries == there
+    if created_again:
+        await said(await opened(store), "new")
+    there = await everything(store)
+    if operation != "save without events":
+        session.add_message("user", "d")
+    with pytest.raises(ConflictError, match="the session was deleted"):
+        await (session.commit(on_conflict="rebase") if operation == "commit" else session.save())
+    assert await everything(store) == there
     await session.reload()
-    assert contents(session) == (["anew"] if begun_again else [])
+    assert contents(session) == (["new"] if created_again else [])
+    await said(session, "on")
+    assert (await session.verify()).ok
 
 
-@pytest.mark.parametrize("begun_again", [False, True])
+@STORES
 @in_loop
-async def test_what_was_committed_before_the_writer_noticed_harms_nobody(begun_again):
-    store = MemoryStateStore()
-    session = await said(await opened(store), "a", "b", "c")
-    await SnapshotArchive(store).delete_session(session_id="ses")
-    if begun_again:
-        await said(await opened(store), "anew")
-    await said(session, "d", "e")
-    late(session)
-    session.add_message("user", "f")
-    with pytest.raises(ConflictError, match="committed since then went with it"):
-        await session.commit()
-    again = await opened(store)
-    assert contents(again) == (["anew"] if begun_again else [])
-    await said(again, "on")
-    assert (await again.verify()).ok
-
-
-@pytest.mark.parametrize("more", [(), ("d", "e")])
-@in_loop
-async def test_a_writer_of_a_session_that_was_put_back_from_a_backup_notices_in_time(more):
-    store, backup = MemoryStateStore(), MemoryStateStore()
+async def test_a_writer_of_a_session_that_was_restored_from_a_backup_is_not_acknowledged(new_store):
+    store, backup = new_store(), MemoryStateStore()
     session = await said(await opened(store), "a")
     await copy_sessions(store, backup)
-    await said(session, "b")
-    late(session)
-    await said(session, "c")
+    await said(session, "b", "c")
     await SnapshotArchive(store).delete_session(session_id="ses")
     await copy_sessions(backup, store)
-    await said(session, *more)
-    late(session)
+    there = await everything(store)
     session.add_message("user", "d")
-    with pytest.raises(ConflictError, match="had committed is not there any more"):
+    with pytest.raises(ConflictError, match="restored from a backup without"):
         await session.commit(on_conflict="rebase")
+    assert await everything(store) == there
     await session.reload()
     assert contents(session) == ["a"]
 
 
+@STORES
 @in_loop
-async def test_nothing_is_saved_in_a_session_that_is_being_deleted():
-    store = MemoryStateStore()
+async def test_a_writer_that_changes_the_manifest_does_not_disturb_another(new_store):
+    store = new_store()
     session = await said(await opened(store), "a")
-    await store.put(deleted_key("ses"), b"{}")
-    with pytest.raises(ConflictError, match="deleted by somebody else"):
+    given = SnapshotManifest(extra={"owner": "Ada"})
+    await SnapshotArchive(store).save_manifest(location=session.location, manifest=given)
+    await said(session, "b")
+    assert contents(await reopened(session)) == ["a", "b"]
+    found = await SnapshotArchive(store).load_manifest(location=session.location)
+    assert found.extra == {"owner": "Ada"}
+
+
+@in_loop
+async def test_a_writer_that_was_stopped_between_write_and_check_harms_nothing():
+    inner = MemoryStateStore()
+    store = FaultyStateStore(inner, atomic=False)
+    session = await said(await opened(store), "a")
+    await SnapshotArchive(inner).delete_session(session_id="ses")
+    new = await said(await opened(inner), "new")
+    await new.save()
+    session.add_message("user", "late")
+    # Both of its entries are written, and then the process ends.
+    store.plan(Fault(2, "crash", after=True))
+    with pytest.raises(BaseException, match="crash"):
         await session.save()
-    assert [key async for key in store.list(session.location.history)] == []
-
-
-@in_loop
-async def test_one_that_meets_another_session_under_its_id_is_not_told_of_damage():
-    store = MemoryStateStore()
-    session = await said(await opened(store), "a")
-    await SnapshotArchive(store).delete_session(session_id="ses")
-    await said(await opened(store), "anew", "and", "on")
-    session.add_message("user", "mine")
-    with pytest.raises(ConflictError, match="deleted by somebody else"):
-        await session.commit(on_conflict="rebase")
-    assert (await (await opened(store)).verify()).ok
+    again = await opened(inner)
+    assert contents(again) == ["new"]
+    assert (await again.verify()).ok
+    await said(again, "on")
+    snapshot = await SnapshotArchive(inner).load_snapshot(location=new.location)
+    assert contents_of(snapshot) == ["new"]
+    await SnapshotArchive(inner).delete_session(session_id="ses")
+    assert await everything(inner) == {}
