@@ -24,6 +24,7 @@ from holdfast.snapshots.catalog import Catalog
 from holdfast.snapshots.founding import claim, first_key, microseconds
 from holdfast.snapshots.layout import SnapshotLocation, deleted_key, index_key, session_place
 from holdfast.snapshots.manifest import SnapshotManifest
+from holdfast.snapshots.order import ids_prefix
 from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Entry, Put
 
@@ -122,6 +123,7 @@ async def copy_session(
         begun = await check_same_way(source, target, location, here, there)
     # Listed before the log, which they point into: whoever writes meanwhile makes that longer.
     recorded = await keys_below(source, location.history)
+    ids = await keys_below(source, ids_prefix(location))
     latest = await source.get(location.latest)
     frames = await keys_below(source, f"{location.place}keyframes/")
     floor = Timeline(source, location.place).key(here.floor.seq)
@@ -139,6 +141,7 @@ async def copy_session(
     await work.missing(log, floor=here.floor.seq, there=begun)
     await work.missing(key for key in frames if key > floor)
     await work.manifest(location, known)
+    await work.missing(ids)
     await work.missing(recorded)
     if latest is not None:
         await work.latest(location, latest.value)
@@ -369,6 +372,7 @@ async def differing(
     """The entries of a session that a copy lacks, or has otherwise, and which of the two."""
     log = EventLog(source, location.place).prefix
     keys = [*await keys_below(source, log), *await keys_below(source, location.history)]
+    keys += await keys_below(source, ids_prefix(location))
     keys.append(location.latest)
     try:
         started_at = decoded_manifest(location, await source.get(location.manifest)).started_at

@@ -225,10 +225,11 @@ class Session(Recorder):
         checked_choice(on_conflict)
         wanted = checked_tags(tags)
         async with self._lock:
-            if self._newest == NOT_LOOKED:
-                self._newest = await newest(self.state_store, self.location)
-            if self._parent == NOT_LOOKED:
-                self._parent = self._newest
+            if NOT_LOOKED in (self._newest, self._parent):
+                found = await newest(self.state_store, self.location)
+                self._newest = None if found is None else found.order
+                if self._parent == NOT_LOOKED:
+                    self._parent = None if found is None else found.snapshot_id
             if not self.is_dirty:
                 await self._writer.check_there()
             saved: list[SessionSnapshot] = []

@@ -30,7 +30,7 @@ from holdfast.errors import ConflictError, IntegrityError, NotFoundError
 from holdfast.log import segments
 from holdfast.log.event_log import Position
 from holdfast.log.timeline import Anchor, Timeline
-from holdfast.snapshots import manifest, records
+from holdfast.snapshots import history, manifest, records
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.retention import RetentionPolicy
@@ -97,7 +97,7 @@ async def prune(
         await write_keyframes(timeline, location, late)
         needed += late
     for info in removed:
-        await state_store.delete(location.snapshot(info.snapshot_id))
+        await history.remove(state_store, info.place(location))
     if floor.seq > before.floor.seq:
         await note_floor(state_store, location, floor, moment, is_reached=True)
     if floor.seq:
@@ -150,7 +150,7 @@ async def read_latest(state_store: StateStore, location: SnapshotLocation) -> Sn
 
 async def is_there(state_store: StateStore, location: SnapshotLocation, info: SnapshotInfo) -> bool:
     """Whether a snapshot is still kept."""
-    if await state_store.get(location.snapshot(info.snapshot_id)) is not None:
+    if await state_store.get(info.place(location).key) is not None:
         return True
     return await read_latest(state_store, location) == info
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from holdfast.errors import HoldfastError, StateStoreError
@@ -11,6 +12,7 @@ from holdfast.log.event_log import Damage, EventLog, Position, read_each, readab
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots import manifest, records
 from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.order import decode_id_entry, id_key
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
@@ -128,7 +130,32 @@ class Verifier:
                     self.result.snapshots += 1
                 except HoldfastError as error:
                     self._wrong(key, str(error))
+        await self._id_entries(info for key, info in found if key != self.location.latest)
         return found
+
+    async def _id_entries(self, infos: Iterable[SnapshotInfo]) -> None:
+        """Check that every stamped snapshot is found by its id.
+
+        An entry without a snapshot is not damage: a crash between the two writes leaves it.
+        """
+        stamps = {
+            id_key(self.location, info.snapshot_id): info.stamp for info in infos if info.stamp
+        }
+        keys = sorted(stamps)
+        for start in range(0, len(keys), 100):
+            some = keys[start : start + 100]
+            entries = await read_each(self.state_store, some)
+            for key in some:
+                if key not in entries:
+                    self._wrong(key, "it is missing, so its snapshot is not found by its id")
+                    continue
+                try:
+                    stamp = decode_id_entry(key, readable(entries[key]).value)
+                except HoldfastError as error:
+                    self._wrong(key, str(error))
+                    continue
+                if stamp != stamps[key]:
+                    self._wrong(key, f"its stamp is {stamp}, and its snapshot has {stamps[key]}")
 
     async def _keyframes(self) -> None:
         for seq in await self.timeline.keyframe_seqs():

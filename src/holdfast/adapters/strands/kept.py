@@ -97,7 +97,8 @@ class KeptSession(Session):
 
         async with self._lock:
             if self._parent == NOT_LOOKED:
-                self._parent = await newest(self.state_store, self.location)
+                found = await newest(self.state_store, self.location)
+                self._parent = None if found is None else found.snapshot_id
             await self._writer.write("raise", record)
             if snapshot_id is not None:
                 self._parent = snapshot_id
