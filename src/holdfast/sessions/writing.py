@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import partial
 from itertools import takewhile
 from typing import Literal, Self, TypeAlias
@@ -20,11 +21,11 @@ from holdfast.errors import ConflictError, IntegrityError, NotFoundError, shown
 from holdfast.log import segments
 from holdfast.log.changes import fold
 from holdfast.log.event_log import Position
-from holdfast.log.events import Event
+from holdfast.log.events import Draft, Event
 from holdfast.log.segments import Segment
 from holdfast.log.timeline import Timeline
 from holdfast.sessions.event_view import Tail
-from holdfast.sessions.rebasing import rebased
+from holdfast.sessions.rebasing import pairs, rebased
 from holdfast.sessions.recording import Recording
 from holdfast.snapshots import manifest as manifests
 from holdfast.snapshots import records
@@ -205,6 +206,58 @@ class Writer:
         self.wrote.begin()
         await timeline.keep_keyframes(mark.state)
         return True
+
+    async def write_alone(self, event: Draft) -> None:
+        """Commit one event on its own, on top of what is committed; the others stay pending.
+
+        Where those conflict with what other writers committed, this object stays where it was,
+        behind the log, and the next commit of the pending events reports the conflict.
+
+        Raises:
+            ConflictError: Another writer changed the same entries; the event was not written.
+
+        """
+        other = self._beside()
+        other.recording.add(event)
+        try:
+            await other.write("rebase")
+        except ConflictError:
+            # The answer to an earlier attempt may have been lost after it was written.
+            if not await self._holds(event):
+                raise
+            with suppress(ConflictError):
+                await self.meet_others("rebase")
+            return
+        with suppress(ConflictError):
+            self._take(other, event)
+
+    def _beside(self) -> Self:
+        """Return a writer at the same position that has nothing pending."""
+        other = copy(self)
+        other.timeline, other.tail = copy(self.timeline), copy(self.tail)
+        other.timeline.log = copy(self.timeline.log)
+        other.tail.segments = list(self.tail.segments)
+        other.recording = self.recording.at_base()
+        return other
+
+    def _take(self, other: Self, event: Draft) -> None:
+        """Continue where a writer beside this one is, with the pending events on top."""
+        new = [each for each in other.tail.segments if each.first > self.recording.end.seq]
+        if new[0].first != self.recording.end.seq + 1:
+            return  # so many that they are not in memory: the next commit reads them
+        touched = pairs(each.changes for each in self.recording.pending)
+        if new[0].last == other.recording.end.seq and not touched & pairs([event.changes]):
+            self.recording.insert(event, other.recording.end)
+        else:
+            self._rebase(new)
+        self.timeline, self.tail = other.timeline, other.tail
+
+    async def _holds(self, event: Draft) -> bool:
+        """Tell whether the log has an event after what this object knows."""
+        async for segment in self.timeline.log.segments(self.recording.end):
+            if any(each.id == event.id for each in segment.events()):
+                return True
+        return False
 
     async def is_behind(self) -> bool:
         """Whether the log goes on after what this object knows."""
