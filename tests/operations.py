@@ -150,6 +150,11 @@ class Once(Commit):
     async def do(self, process):
         assert await process.session.once("mail", lambda: "sent") == "sent"
 
+    def may_be_seen(self, before, after):
+        # What precedes the effect is committed before it.
+        state = [entry for entry in after[MAIN]["state"] if entry[0] != "once"]
+        return [{**after, MAIN: {**after[MAIN], "state": state}}]
+
 
 class Prune(Operation):
     limits: ClassVar = {"LONGEST_CHAIN": 2}

@@ -146,8 +146,8 @@ class Place:
         self.states[self.seq] = folded(now, self.log[-len(list(steps)) :])
 
     def newest(self, count: int) -> set[str]:
-        """By their ids, as they are listed: one that is saved again is a new one."""
-        return set(sorted(self.kept)[-max(1, count) :])
+        """As they were saved: one that is saved again is a new one."""
+        return set(list(self.kept)[-max(1, count) :])
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -204,10 +203,22 @@ class SessionMachine(Agent):
         except ConflictError:
             assert drafts[-1] is None
             result = FAILED
+        if calls and result is FAILED and writer in self.writers:
+            # What it gave is kept, and committed by the next try.
+            result = self.run(writer.session.once(key, effect))
         if calls:
+            last = drafts[-1]
+            assert last is not None
             done = Step("once.done", ((pair, {"result": calls[0]}),))
-            drafts = [each and replace(each, pending=(*each.pending, done)) for each in drafts]
-        self.follow(writer, drafts)
+            grown = self.grown(place)
+            assert grown - len(last.pending) in ((0, 1) if result is FAILED else (1,))
+            # What precedes the effect is a commit of its own.
+            for steps in (last.pending, (done,)[: grown - len(last.pending)]):
+                if steps:
+                    place.append(steps)
+            writer.draft = Draft(place.seq)
+        else:
+            self.follow(writer, drafts)
         if result is not FAILED:
             assert calls in ([], [result])
             assert (known if pair in known else place.entries)[pair] == {"result": result}

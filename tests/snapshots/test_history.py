@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast import Put
 from holdfast.snapshots import history
-from holdfast.snapshots.history import first_id, moment_of, newest, newest_first
+from holdfast.snapshots.history import first_id, moment_of, newest, newest_first, oldest_first
 from loops import in_loop
 from watched import HERE, Interrupted, Watched, gathered
 
@@ -38,6 +38,11 @@ async def holding(ids):
     return store
 
 
+def ids_of(places):
+    """What stands for each in its key, which of all these is the id."""
+    return [place.name for place in places]
+
+
 def in_order(ids):
     """As the keys are sorted, the last one first."""
     return sorted(set(ids), key=HERE.snapshot, reverse=True)
@@ -45,8 +50,10 @@ def in_order(ids):
 
 async def check(ids):
     store = await holding(ids)
-    assert await gathered(newest_first(store, HERE)) == in_order(ids)
-    assert await newest(store, HERE) == (in_order(ids)[0] if ids else None)
+    assert ids_of(await gathered(newest_first(store, HERE))) == in_order(ids)
+    assert ids_of(await oldest_first(store, HERE)) == in_order(ids)[::-1]
+    found = await newest(store, HERE)
+    assert found is None if not ids else ids_of([found]) == in_order(ids)[:1]
 
 
 AGO = st.sampled_from([1, 1000, 60_000, 3_600_000, DAY, 30 * DAY, 365 * DAY, 50 * 365 * DAY])
@@ -171,7 +178,7 @@ async def test_where_all_are_deleted_meanwhile_the_search_ends(monkeypatch):
                 await store.delete(HERE.snapshot(each))
 
         found = await newest(Interrupted(store, at, meanwhile), HERE)
-        assert found is None or found in ids
+        assert found is None or found.snapshot_id in ids
 
 
 def test_a_bound_is_before_every_id_of_its_millisecond():

@@ -21,7 +21,9 @@ class DocumentStorage:
         self.places = places
 
     def place(self, location):
-        return self.places.setdefault(location, {"history": {}, "latest": None, "manifest": None})
+        return self.places.setdefault(
+            location, {"history": {}, "numbers": {}, "latest": None, "manifest": None}
+        )
 
     async def save_snapshot(self, *, location, snapshot_id, is_latest, snapshot):
         tree = dataclasses.replace(snapshot, snapshot_id=snapshot_id, scope=location.scope)
@@ -29,6 +31,10 @@ class DocumentStorage:
         if is_latest:
             self.place(location)["latest"] = text
             return
+        if snapshot_id not in self.place(location)["history"]:
+            # The number of one that was deleted stays: pages go on after it.
+            numbers = self.place(location)["numbers"]
+            numbers[snapshot_id] = max(numbers.values(), default=0) + 1
         there = self.place(location)["history"].setdefault(snapshot_id, text)
         if not same(there, text):
             raise ConflictError(f"there is another {snapshot_id}")
@@ -38,13 +44,18 @@ class DocumentStorage:
         if snapshot_id is not None:
             text = place["history"].get(snapshot_id)
         else:
-            newest = max(place["history"], default=None)
+            newest = next(reversed(place["history"]), None)
             text = place["latest"] or (newest and place["history"][newest])
         return None if text is None else SessionSnapshot.from_dict(json.loads(text))
 
     async def list_snapshot_ids(self, *, location, limit=None, start_after=None):
-        ids = sorted(self.place(location)["history"])
-        return [each for each in ids if start_after is None or each > start_after][:limit]
+        numbers = self.place(location)["numbers"]
+        ids = sorted(self.place(location)["history"], key=numbers.__getitem__)
+        first = -1
+        if start_after is not None:
+            before = [number for each, number in numbers.items() if each < start_after]
+            first = numbers.get(start_after, max(before, default=-1))
+        return [each for each in ids if numbers[each] > first][:limit]
 
     async def list_snapshots(self, *, location, limit=None, next_token=None):
         ids = await self.list_snapshot_ids(location=location, start_after=next_token)

@@ -196,7 +196,7 @@ class BlockingSession(Recorder):
         return BlockingSession(other)
 
     def reload(self) -> None:
-        """Take what is committed now, by whomever, and drop what waits."""
+        """Read what is committed now, and drop the pending events. See `Session.reload`."""
         with self._turn:
             portal().call(self._session.reload())
 
@@ -215,9 +215,9 @@ class BlockingSession(Recorder):
         return portal().call(self._session.verify())
 
     def once(self, key: str, function: Callable[[], T | Awaitable[T]]) -> T:
-        """Do a side effect once: afterwards, and after any crash, its recorded result is returned.
+        """Do a side effect once: afterwards, and after any crash, return its recorded result.
 
-        The function runs in the caller's own thread, and other threads may go on meanwhile. One
+        The function runs in the caller's own thread, while other threads may use the session. One
         that is async is waited for. See `Session.once`.
         """
         key = once.checked_key(key)
@@ -225,25 +225,17 @@ class BlockingSession(Recorder):
         with self._turn:
             lock = self._doing.setdefault(key, threading.Lock())
         with once.not_inside(self, key), lock:
+            effects = self._session._effects
             with self._turn:
-                if not once.is_done(self._recording, key):
-                    portal().call(self._session._catch_up())
-            results: list[object] = []
-            while not self._has_once(key, results):
-                result = function()
-                results = [portal().call(waited(result)) if isawaitable(result) else result]
-            return cast("T", once.result_of(self._recording, key))
-
-    def _has_once(self, key: str, results: list[object]) -> bool:
-        """Whether a side effect is done and committed; if there is a result, by now."""
-        with self._turn:
-            while not once.is_done(self._recording, key):
-                if not once.is_recorded(self._recording, key):
-                    if not results:
-                        return False
-                    once.record_done(self._recording, key, results[0])
-                self.commit(on_conflict="rebase")
-            return True
+                portal().call(effects.prepare(key))
+                is_done = effects.has(key)
+            if not is_done:
+                given = function()
+                result = portal().call(waited(given)) if isawaitable(given) else given
+                with self._turn:
+                    effects.keep(key, result)
+            with self._turn:
+                return cast("T", portal().call(effects.result(key)))
 
     # ---------------------------------------------------------------------------------- rest
 

@@ -25,6 +25,7 @@ from holdfast.snapshots.founding import microseconds
 from holdfast.snapshots.incarnation import Incarnation
 from holdfast.snapshots.layout import SnapshotLocation, deleted_key, index_key
 from holdfast.snapshots.manifest import SnapshotManifest
+from holdfast.snapshots.order import ids_prefix
 from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Entry, Put
 
@@ -122,6 +123,7 @@ async def copy_session(
         begun = await check_same_way(source, target, location, here, there.manifest)
     # Listed before the log, which they point into: a concurrent writer makes the log longer.
     recorded = await keys_below(source, location.history)
+    ids = await keys_below(source, ids_prefix(location))
     latest = await source.get(location.latest)
     timeline = Timeline(source, location.place, here.incarnation)
     frames = await keys_below(source, timeline.prefix)
@@ -138,6 +140,7 @@ async def copy_session(
     except ConflictError:
         await work.take_back()
         raise
+    await work.missing(ids)
     await work.missing(recorded)
     if latest is not None:
         await work.latest(location, latest.value)
@@ -366,6 +369,7 @@ async def differing(
         return
     log = EventLog(source, location.place, known.incarnation).prefix
     keys = [*await keys_below(source, log), *await keys_below(source, location.history)]
+    keys += await keys_below(source, ids_prefix(location))
     keys += [location.latest, location.manifest]
     if known.active_at is not None:
         keys.append(index_key(location, microseconds(known.active_at)))

@@ -28,6 +28,7 @@ from holdfast.snapshots import manifest, records
 from holdfast.snapshots.founding import first_key
 from holdfast.snapshots.layout import SnapshotLocation, deleted_key
 from holdfast.snapshots.manifest import SnapshotManifest
+from holdfast.snapshots.order import decode_id_entry, ids_prefix
 from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Entry, Put
 
@@ -194,6 +195,9 @@ class Mending:
             async for pair in self._pairs_below(prefix):
                 if pair.is_there and not is_whole(check, pair.key, pair.there, pair.here):
                     self._replace(pair, check)
+        async for pair in self._pairs_below(ids_prefix(self.location)):
+            if pair.is_there and not is_whole(check_id_entry, pair.key, pair.there, pair.here):
+                self._replace(pair, check_id_entry)
 
     # ------------------------------------------------------------------------ reading and writing
 
@@ -296,6 +300,11 @@ def check_keyframe(key: str, data: bytes) -> None:
     frame = keyframes.decoded(key, data)
     if not key.endswith(f"/{frame.seq:012}.json.gz"):
         raise keyframes.damaged(key, f"it is that of the event {frame.seq}")
+
+
+def check_id_entry(key: str, data: bytes) -> None:
+    """Refuse an entry that finds a snapshot by its id and is damaged."""
+    decode_id_entry(key, data)
 
 
 def legible_other(pair: Pair) -> bool:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import UnsupportedValueError, shown
-from holdfast.sessions.recording import Recording
+from holdfast.log.events import Draft, draft
+from holdfast.sessions.recording import Recording, copied, owned
 from holdfast.snapshots.session_state import ONCE
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
@@ -65,35 +66,46 @@ def not_inside(session: object, key: str) -> Iterator[None]:
         _under_way.reset(token)
 
 
-def is_recorded(recording: Recording, key: str) -> bool:
-    """Whether it was done, be that committed or not."""
-    return recording.store.contains(ONCE, key)
-
-
 def is_done(recording: Recording, key: str) -> bool:
     """Whether it was done, and that is committed."""
     return recording.base.contains(ONCE, key)
 
 
-def result_of(recording: Recording, key: str) -> Any:
-    """What it gave."""
-    kept = recording.base.get(ONCE, key)
+@dataclass(slots=True)
+class Result:
+    """What an effect of this session gave, until the state that is committed has it."""
+
+    event: Draft
+    is_committed: bool = False
+    """Whether the log has it, and only this session's state is behind."""
+
+
+def done_event(key: str, result: object) -> Draft:
+    """Return the event that says that an effect was done, and what it gave."""
+    try:
+        changes = owned({"set": [(ONCE, key, {"result": result})], "delete": []})
+    except UnsupportedValueError as error:
+        changes = owned({"set": [(ONCE, key, {"error": str(error)})], "delete": []})
+    return draft(DONE, {"key": key}, changes=changes)
+
+
+def result_of(recording: Recording, key: str, result: Result | None) -> Any:
+    """Return what an effect gave: as it is committed, or as it is kept.
+
+    Raises:
+        UnsupportedValueError: It gave what cannot be stored.
+
+    """
+    if result is None or is_done(recording, key):
+        kept = recording.base.get(ONCE, key)
+    else:
+        kept = copied(result.event.changes["set"][0][2], "$")
     if "error" in kept:
         raise UnsupportedValueError(
             f"what {shown(key)} gave could not be kept ({kept['error']}); it was done, and is not "
             "done again: let its function return plain data, or nothing"
         )
     return kept["result"]
-
-
-def record_done(recording: Recording, key: str, result: object) -> None:
-    """Record that it was done, and what it gave."""
-    try:
-        entry = {"set": [(ONCE, key, {"result": result})], "delete": []}
-        recording.record(DONE, {"key": key}, entry)  # type: ignore[arg-type]
-    except UnsupportedValueError as error:
-        entry = {"set": [(ONCE, key, {"error": str(error)})], "delete": []}
-        recording.record(DONE, {"key": key}, entry)  # type: ignore[arg-type]
 
 
 def way_back(state: Snapshot, store: Store) -> Changes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -118,6 +119,26 @@ class Recording:
         store.restore(self.base)
         fold(store, (each.changes for each in self.pending[:count]))
         return Mark(count, store.snapshot(), after_last(store.keys(MESSAGES)))
+
+    def at_base(self) -> Recording:
+        """Return a recording of what is committed, with nothing pending."""
+        other = copy(self)
+        other.store = Store(max_history=0)
+        other.store.restore(self.base)
+        other.pending = []
+        other.next_message = self.base_next_message
+        if self.pending:
+            other.message_count = self.base.count(MESSAGES)
+        return other
+
+    def insert(self, event: Draft, end: Position) -> None:
+        """Note that an event was committed before the pending ones, which touch other entries."""
+        store = Store(max_history=0)
+        store.restore(self.base)
+        store.apply(event.changes)
+        self.apply(event.changes)
+        self.base = store.snapshot()
+        self.end = end
 
     def committed(self, mark: Mark, end: Position) -> None:
         """What waited then is durable now."""

@@ -17,6 +17,7 @@ from holdfast.errors import ConflictError, NotFoundError, shown
 from holdfast.ids import new_id
 from holdfast.log.event_log import EventLog, Position
 from holdfast.sessions import once, parts
+from holdfast.sessions.effects import Effects
 from holdfast.sessions.event_view import Events
 from holdfast.sessions.exporting import exported
 from holdfast.sessions.parts import AgentPart
@@ -63,6 +64,7 @@ class Session(Recorder):
         self._doing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._parent: str | None = None if writer.recording.end.seq == 0 else NOT_LOOKED
         self._newest = self._parent
+        self._effects = Effects(lambda: self._writer, self._lock)
 
     @classmethod
     def open(
@@ -151,7 +153,7 @@ class Session(Recorder):
     @property
     def is_dirty(self) -> bool:
         """Whether anything waits to be committed."""
-        return bool(self._recording.pending)
+        return bool(self._recording.pending) or self._effects.is_pending
 
     @property
     def message_count(self) -> int:
@@ -217,6 +219,7 @@ class Session(Recorder):
         """
         checked_choice(on_conflict)
         async with self._lock:
+            await self._effects.write_all()
             await self._writer.write(on_conflict)
 
     async def save(
@@ -226,10 +229,12 @@ class Session(Recorder):
         checked_choice(on_conflict)
         wanted = checked_tags(tags)
         async with self._lock:
-            if self._newest == NOT_LOOKED:
-                self._newest = await newest(self.state_store, self.location)
-            if self._parent == NOT_LOOKED:
-                self._parent = self._newest
+            await self._effects.write_all()
+            if NOT_LOOKED in (self._newest, self._parent):
+                found = await newest(self.state_store, self.location)
+                self._newest = None if found is None else found.order
+                if self._parent == NOT_LOOKED:
+                    self._parent = None if found is None else found.snapshot_id
             if not self.is_dirty:
                 await self._writer.check_there()
             saved: list[SessionSnapshot] = []
@@ -267,9 +272,13 @@ class Session(Recorder):
         )
 
     async def reload(self) -> None:
-        """Take what is committed now, by whomever, and drop what waits."""
+        """Read what is committed now, and drop the pending events.
+
+        The result of a side effect that could not be committed is not dropped: see `once`.
+        """
         async with self._lock:
             self._writer = await Writer.open(self.state_store, self.location)
+            self._effects.reloaded()
             self._parent = None if self._recording.end.seq == 0 else NOT_LOOKED
             self._newest = self._parent
             self._begin()
@@ -323,6 +332,8 @@ class Session(Recorder):
                 "under another id, or delete that one first",
                 key=error.key,
             ) from error
+        if at is None:
+            other._effects.adopt(self._effects)
         return other
 
     async def _at(self, moment: Moment) -> tuple[Snapshot, str | None]:
@@ -353,30 +364,34 @@ class Session(Recorder):
     # -------------------------------------------------------------------------- side effects
 
     async def once(self, key: str, function: Callable[[], T | Awaitable[T]]) -> T:
-        """Do a side effect once: afterwards, and after any crash, its recorded result is returned.
+        """Do a side effect once: afterwards, and after any crash, return its recorded result.
 
-        The result is committed, with all that waits, before this returns. Who crashes between the
-        effect and that commit does it again on resuming: let the effect itself take ``key`` as its
-        idempotency key where it can. Going back to a snapshot does not undo it.
+        Before the effect, what others committed is applied and the pending events are committed, so
+        a conflict shows before anything was done. After it, the result is committed on its own.
+        Where that fails, the result is kept, also through `reload`, and the next ``once`` of this
+        key, or the next commit, writes it: this session does not do the effect again. A key that is
+        done writes nothing.
+
+        A process that crashes between the effect and that commit does it again on resuming, and so
+        do two processes at the same moment: let the effect itself take ``key`` as its idempotency
+        key where it can. Going back to a snapshot does not undo it.
+
+        Raises:
+            ConflictError: Before the effect, pending events conflict with another writer's; or
+                after it, another process did the effect at the same moment, and its result counts.
+            UnsupportedValueError: The effect gave what cannot be stored; it was done.
+
         """
         key = once.checked_key(key)
         once.check_function(function)
         with once.not_inside(self, key):
             lock = self._doing.setdefault(key, asyncio.Lock())
             async with lock:
-                if not once.is_done(self._recording, key):
-                    await self._catch_up()
-                results: list[object] = []
-                while not once.is_done(self._recording, key):
-                    # Who reloads meanwhile drops what waits; what was done is recorded again.
-                    if not once.is_recorded(self._recording, key):
-                        if not results:
-                            result = function()
-                            results = [await result if inspect.isawaitable(result) else result]
-                            continue
-                        once.record_done(self._recording, key, results[0])
-                    await self.commit(on_conflict="rebase")
-                return cast("T", once.result_of(self._recording, key))
+                await self._effects.prepare(key)
+                if not self._effects.has(key):
+                    result = function()
+                    self._effects.keep(key, await result if inspect.isawaitable(result) else result)
+                return cast("T", await self._effects.result(key))
 
     async def _catch_up(self) -> None:
         async with self._lock:

@@ -12,18 +12,19 @@ import datetime as dt
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from copy import copy
 from typing import Literal, Self, TypeAlias
 
 from holdfast.errors import ConflictError, NotFoundError, shown
 from holdfast.log import segments
 from holdfast.log.changes import fold
 from holdfast.log.event_log import Position
-from holdfast.log.events import Event
+from holdfast.log.events import Draft, Event
 from holdfast.log.segments import Segment
 from holdfast.log.timeline import Timeline
 from holdfast.sessions.event_view import Tail
-from holdfast.sessions.rebasing import rebased
+from holdfast.sessions.rebasing import pairs, rebased
 from holdfast.sessions.recording import Recording
 from holdfast.snapshots.incarnation import NOT_ACTIVITY, Incarnation, ReplacedError
 from holdfast.snapshots.layout import SnapshotLocation
@@ -144,8 +145,7 @@ class Writer:
     async def _commit(self, record: Record | None, also: Sequence[Put]) -> bool:
         """Write the pending events at the end of the log; False where another writer was first."""
         if self.tried_to_create and not self.incarnation.is_created:
-            await self._adopt()
-            if self.incarnation.is_created:
+            if await self._adopt():
                 return False
         recording, timeline = self.recording, self.timeline
         mark = recording.mark()
@@ -181,14 +181,15 @@ class Writer:
         await timeline.keep_keyframes(mark.state)
         return True
 
-    async def _adopt(self) -> None:
-        """Continue with the session that another writer created, if one did."""
+    async def _adopt(self) -> bool:
+        """Continue with the session that was created by now; return whether there is one."""
         incarnation = await Incarnation.read(self.state_store, self.location)
         if incarnation.is_created and incarnation.manifest.floor.seq:
             raise self.stale("the session was imported by another writer", ways_out=RELOAD)
         self.incarnation = incarnation
         self.timeline = incarnation.timeline()
         self.tried_to_create = False
+        return incarnation.is_created
 
     def origin_time(self) -> dt.datetime | None:
         """Return the activity that a session made from this one counts as: just before its own."""
@@ -202,6 +203,66 @@ class Writer:
             yield
         except ReplacedError as error:
             raise self.stale(str(error), ways_out=RELOAD) from error
+
+    async def write_alone(self, event: Draft) -> None:
+        """Commit one event on its own, on top of what is committed; the others stay pending.
+
+        Where those conflict with what other writers committed, this object stays where it was,
+        behind the log, and the next commit of the pending events reports the conflict.
+
+        Raises:
+            ConflictError: Another writer changed the same entries; the event was not written.
+
+        """
+        other = self._beside()
+        other.recording.add(event)
+        try:
+            await other.write("rebase")
+        except ConflictError:
+            self._join(other)
+            # The answer to an earlier attempt may have been lost after it was written.
+            if not await self._holds(event):
+                raise
+            with suppress(ConflictError):
+                await self.meet_others("rebase")
+            return
+        with suppress(ConflictError):
+            self._take(other, event)
+
+    def _beside(self) -> Self:
+        """Return a writer at the same position that has nothing pending."""
+        other = copy(self)
+        other.timeline, other.tail = copy(self.timeline), copy(self.tail)
+        other.timeline.log = copy(self.timeline.log)
+        other.tail.segments = list(self.tail.segments)
+        other.recording = self.recording.at_base()
+        return other
+
+    def _take(self, other: Self, event: Draft) -> None:
+        """Continue where a writer beside this one is, with the pending events on top."""
+        new = [each for each in other.tail.segments if each.first > self.recording.end.seq]
+        if new[0].first != self.recording.end.seq + 1:
+            return  # so many that they are not in memory: the next commit reads them
+        touched = pairs(each.changes for each in self.recording.pending)
+        if new[0].last == other.recording.end.seq and not touched & pairs([event.changes]):
+            self.recording.insert(event, other.recording.end)
+        else:
+            self._rebase(new)
+        self.timeline, self.tail = other.timeline, other.tail
+        self.incarnation, self.tried_to_create = other.incarnation, other.tried_to_create
+
+    def _join(self, other: Self) -> None:
+        """Continue with the session that a writer beside this one found, if this one has none."""
+        if self.incarnation is not other.incarnation and self.recording.end.seq == 0:
+            self.incarnation = other.incarnation
+            self.timeline = self.incarnation.timeline()
+
+    async def _holds(self, event: Draft) -> bool:
+        """Tell whether the log has an event after what this object knows."""
+        async for segment in self.timeline.log.segments(self.recording.end):
+            if any(each.id == event.id for each in segment.events()):
+                return True
+        return False
 
     async def is_behind(self) -> bool:
         """Whether the log goes on after what this object knows."""

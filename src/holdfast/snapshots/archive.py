@@ -22,10 +22,9 @@ from holdfast.log.event_log import Position
 from holdfast.log.events import draft
 from holdfast.log.segments import Segment
 from holdfast.log.timeline import Timeline
+from holdfast.snapshots import history, lookup, records
 from holdfast.snapshots import manifest as manifests
-from holdfast.snapshots import records
 from holdfast.snapshots.founding import delete_session
-from holdfast.snapshots.history import newest, newest_first
 from holdfast.snapshots.incarnation import Incarnation, ReplacedError
 from holdfast.snapshots.layout import (
     SnapshotLocation,
@@ -34,6 +33,7 @@ from holdfast.snapshots.layout import (
     checked_snapshot_id,
 )
 from holdfast.snapshots.manifest import SnapshotManifest
+from holdfast.snapshots.order import HistoryKey, choose_stamp, key_after
 from holdfast.snapshots.pruning import Pruned, prune, read_manifest
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.retention import RetentionPolicy
@@ -90,17 +90,20 @@ class SnapshotArchive:
 
         The history is never rewritten: ``ConflictError`` where it has another one of this id.
         """
-        key = location.latest if is_latest else location.snapshot(snapshot_id)
         checked_snapshot_id(snapshot_id)
         if not isinstance(snapshot, SessionSnapshot):
             raise TypeError(f"snapshot is a SessionSnapshot, not {shown(snapshot)}")
         async with self._turns.setdefault(location.place, asyncio.Lock()):
-            await self._save(location, snapshot_id, key, snapshot)
+            await self._save(location, snapshot_id, snapshot, is_latest=is_latest)
 
     async def _save(
-        self, location: SnapshotLocation, snapshot_id: str, key: str, snapshot: SessionSnapshot
+        self,
+        location: SnapshotLocation,
+        snapshot_id: str,
+        snapshot: SessionSnapshot,
+        *,
+        is_latest: bool,
     ) -> None:
-        is_latest = key == location.latest
         is_overtaken = False
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -108,6 +111,7 @@ class SnapshotArchive:
             if not is_latest and await self._is_kept(location, snapshot_id, snapshot):
                 return
             head = await self._head(location)
+            after = await lookup.last_order(self.state_store, location)
             position, state = None, snapshot.snapshot
             if not is_overtaken:
                 position, state = await self._placed(location, snapshot, head)
@@ -118,15 +122,22 @@ class SnapshotArchive:
                 keyframe=head.timeline.anchor.position.seq,
                 incarnation=head.incarnation.id,
                 saved_at=now(),
+                stamp=choose_stamp(snapshot_id, after),
             )
             try:
+                if is_latest:
+                    key = location.latest
+                else:
+                    place = await history.reserve(self.state_store, location, snapshot_id, after)
+                    info, key = replace(info, stamp=place.stamp), place.key
                 if position is None:
                     await self._append(location, head, state, key, info)
                 else:
                     info = replace(info, seq=position.seq, hash=position.hash)
                     record = Put(key, info.encoded(location), if_absent=not is_latest)
                     await head.incarnation.write([], [record], end=position, seen=head.seen)
-                return
+                if is_latest or await self._is_placed(place):
+                    return
             except ReplacedError:
                 # It may have been pruned beyond the snapshot's event: then it gets one at the end.
                 self._heads.pop(location.place, None)
@@ -141,15 +152,27 @@ class SnapshotArchive:
             "try again when fewer write to it"
         )
 
+    async def _is_placed(self, place: HistoryKey) -> bool:
+        """Tell whether a snapshot that was just saved is found by its id.
+
+        Where this writer stood still between reserving the key and using it, another one may have
+        saved under the same id. Then this record is taken back.
+        """
+        if place.stamp is None:
+            return True
+        found = await history.find(self.state_store, place.location, place.snapshot_id)
+        if found is None or found == place:
+            return True
+        await self.state_store.delete(place.key)
+        return False
+
     async def _is_kept(
         self, location: SnapshotLocation, snapshot_id: str, snapshot: SessionSnapshot
     ) -> bool:
         """Whether the history has this very snapshot; another one of its id is a conflict."""
-        key = location.snapshot(snapshot_id)
-        entry = await self.state_store.get(key)
-        if entry is None:
+        there = await lookup.find_kept(self.state_store, location, snapshot_id)
+        if there is None:
             return False
-        there = records.decoded(key, entry.value, location)
         state = await self._state(location, there)
         same = there.tags == snapshot.tags and there.parent_id == snapshot.parent_id
         if same and state.digest == snapshot.digest:
@@ -157,7 +180,7 @@ class SnapshotArchive:
         raise ConflictError(
             f"the history has another snapshot {snapshot_id} in {location.place}, and is never "
             "rewritten: give the new one an id of its own",
-            key=key,
+            key=there.place(location).key,
         )
 
     async def _head(self, location: SnapshotLocation) -> Head:
@@ -237,25 +260,8 @@ class SnapshotArchive:
     ) -> SnapshotInfo | None:
         """What is known of a snapshot without its state, the latest without an id."""
         if snapshot_id is None:
-            return await self._latest(location)
-        keys = [location.snapshot(snapshot_id), location.latest]
-        found = await self.state_store.get_many(keys)
-        for key in keys:
-            if key in found:
-                info = records.decoded(key, found[key].value, location)
-                if info.snapshot_id == snapshot_id:
-                    return info
-        return None
-
-    async def _latest(self, location: SnapshotLocation) -> SnapshotInfo | None:
-        """The one that was saved last, be it listed or not."""
-        entries = await self.state_store.get_many(await self._latest_keys(location))
-        found = [records.decoded(key, entry.value, location) for key, entry in entries.items()]
-        return max(found, key=lambda info: info.saved_at or info.created_at, default=None)
-
-    async def _latest_keys(self, location: SnapshotLocation) -> list[str]:
-        kept = await newest(self.state_store, location)
-        return [location.latest] if kept is None else [location.snapshot(kept), location.latest]
+            return await lookup.find_latest(self.state_store, location)
+        return await lookup.find_info(self.state_store, location, snapshot_id)
 
     async def _state(self, location: SnapshotLocation, info: SnapshotInfo) -> Snapshot:
         timeline = Timeline(self.state_store, location.place, info.incarnation)
@@ -274,38 +280,70 @@ class SnapshotArchive:
         limit: int | None = None,
         start_after: str | None = None,
     ) -> list[str]:
-        """The ids in the history, oldest first."""
+        """Return the ids in the history in the order of saving, whatever the ids.
+
+        ``start_after`` is the id of a snapshot: those that were saved after it are returned.
+
+        Raises:
+            NotFoundError: There is no snapshot ``start_after``, and its id is not a UUIDv7, which
+                would tell where it was.
+
+        """
         most = None if limit is None else checked_count(limit)
-        start = "" if start_after is None else location.snapshot(start_after)
-        keys = self.state_store.list(location.history, start_after=start, limit=most)
-        return [location.snapshot_id(key) async for key in keys]
+        start = await self._start(location, None, start_after)
+        found = await history.oldest_first(
+            self.state_store, location, start_after=start, limit=most
+        )
+        return [each.snapshot_id for each in found]
 
     async def list_snapshots(
-        self, *, location: SnapshotLocation, limit: int | None = None, next_token: str | None = None
+        self,
+        *,
+        location: SnapshotLocation,
+        limit: int | None = None,
+        next_token: str | None = None,
+        start_after: str | None = None,
     ) -> SnapshotPage:
-        """What is known of the snapshots in the history, oldest first, without their states."""
+        """Return what is known of the snapshots in the history, in the order of saving.
+
+        States are not read. ``start_after`` is the id of a snapshot: those that were saved after it
+        are listed. ``next_token`` of a page gives the next one, whatever ``start_after`` is.
+
+        Raises:
+            NotFoundError: There is no snapshot ``start_after``, and its id is not a UUIDv7, which
+                would tell where it was.
+
+        """
         most = None if limit is None else checked_count(limit) + 1
-        start = "" if next_token is None else location.snapshot(next_token)
-        listing = self.state_store.list(location.history, start_after=start, limit=most)
-        keys = [key async for key in listing]
+        start = await self._start(location, next_token, start_after)
+        places = await history.oldest_first(
+            self.state_store, location, start_after=start, limit=most
+        )
         token = None
-        if limit is not None and len(keys) > limit:
-            keys = keys[:limit]
-            token = location.snapshot_id(keys[-1])
+        if limit is not None and len(places) > limit:
+            places = places[:limit]
+            token = places[-1].name
+        keys = [place.key for place in places]
         found = await self.state_store.get_many(keys)
         # Who deletes meanwhile takes away what was listed.
         infos = [records.decoded(key, found[key].value, location) for key in keys if key in found]
         return SnapshotPage(infos, token)
 
+    async def _start(
+        self, location: SnapshotLocation, next_token: str | None, start_after: str | None
+    ) -> str:
+        """Return the key after which a listing begins."""
+        if next_token is not None:
+            return key_after(location, next_token)
+        if start_after is not None:
+            return await lookup.find_start(self.state_store, location, start_after)
+        return ""
+
     async def newest_info(
         self, *, location: SnapshotLocation, wanted: Callable[[SnapshotInfo], bool]
     ) -> SnapshotInfo | None:
-        """What is known of the newest snapshot in the history that is wanted, or None."""
-        async for snapshot_id in newest_first(self.state_store, location):
-            info = await self.load_info(location=location, snapshot_id=snapshot_id)
-            if info is not None and wanted(info):
-                return info
-        return None
+        """Return what is known of the newest snapshot in the history that is wanted, or None."""
+        return await lookup.find_newest(self.state_store, location, wanted)
 
     # ---------------------------------------------------------------------------------- manifest
 
@@ -347,7 +385,7 @@ class SnapshotArchive:
 
         Its space comes back when a policy prunes what was saved after it.
         """
-        removed = await self.state_store.delete(location.snapshot(snapshot_id))
+        removed = await history.remove_id(self.state_store, location, snapshot_id)
         entry = await self.state_store.get(location.latest)
         if entry is not None:
             latest = records.decoded(location.latest, entry.value, location)

@@ -59,6 +59,20 @@ async def locations(state_store: StateStore, session_id: str) -> list[SnapshotLo
     return found
 
 
+async def find_incarnations(state_store: StateStore, location: SnapshotLocation) -> list[str]:
+    """Return the ids of the incarnations that have a log or keyframes, current or not."""
+    found: set[str] = set()
+    for prefix in (f"{location.place}log/", f"{location.place}keyframes/"):
+        start = ""
+        while key := await first_key(state_store, prefix, start):
+            name, is_folder, _ = key[len(prefix) :].partition("/")
+            if is_folder:
+                found.add(name)
+            # 0 follows /: all keys of this incarnation are before it.
+            start = f"{prefix}{name}0" if is_folder else key
+    return sorted(found)
+
+
 async def first_key(state_store: StateStore, prefix: str, start_after: str) -> str | None:
     """The first key with a prefix after another, or None."""
     async for key in state_store.list(prefix, start_after=start_after, limit=1):

@@ -1,17 +1,28 @@
-"""The kept snapshots of a location by their ids, from either end, without reading them all.
+"""The kept snapshots of a location in the order of saving, from either end, page by page.
 
-Ids are UUIDs of version 7, so their keys are in the order of time. A ``StateStore`` lists forward
-only; going backward, one asks for ever larger spans of time until something is found, and for
-smaller ones where too much is. What ids of another kind are before or after those is found too.
+Their keys are in that order (see `order`). A ``StateStore`` lists forward only. Going backward, the
+search asks for ever larger spans of time until something is found, and for smaller ones where too
+much is. Keys that Holdfast did not write are skipped.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from uuid import UUID
 
+from holdfast.errors import ConflictError, IntegrityError
 from holdfast.snapshots.layout import END_OF_TIME, SnapshotLocation
+from holdfast.snapshots.order import (
+    UUID_LENGTH,
+    HistoryKey,
+    choose_stamp,
+    decode_id_entry,
+    encode_id_entry,
+    id_key,
+    parse_key,
+)
 from holdfast.stores.contract import StateStore
 
 PAGE = 32
@@ -20,13 +31,33 @@ FIRST_SPAN = 60_000
 SHORTEST = 1
 
 
-async def newest_first(state_store: StateStore, location: SnapshotLocation) -> AsyncIterator[str]:
-    """The ids of the kept snapshots, the newest first."""
+async def oldest_first(
+    state_store: StateStore,
+    location: SnapshotLocation,
+    *,
+    start_after: str = "",
+    limit: int | None = None,
+) -> list[HistoryKey]:
+    """Return the kept snapshots after a key, the first saved first."""
+    found: list[HistoryKey] = []
+    while True:
+        wanted = None if limit is None else limit - len(found)
+        keys = await page(state_store, location, start_after, None, wanted)
+        found += [each for key in keys if (each := parse_key(location, key)) is not None]
+        if wanted is None or len(keys) < wanted or len(found) == limit:
+            return found
+        start_after = keys[-1]
+
+
+async def newest_first(
+    state_store: StateStore, location: SnapshotLocation
+) -> AsyncIterator[HistoryKey]:
+    """Yield the kept snapshots, the last saved first."""
     upper: str | None = None
     moment = time.time_ns() // 1_000_000
     span = FIRST_SPAN
     while True:
-        # What is ahead of this clock, or has ids of another kind, is in the first span.
+        # What is ahead of this clock is in the first span.
         lower = from_moment(location, moment - span)
         found = await page(state_store, location, lower, upper, PAGE)
         if len(found) == PAGE:
@@ -35,7 +66,8 @@ async def newest_first(state_store: StateStore, location: SnapshotLocation) -> A
                 continue
             found = await page(state_store, location, lower, upper, None)
         for key in reversed(found):
-            yield location.snapshot_id(key)
+            if (each := parse_key(location, key)) is not None:
+                yield each
         if not lower:
             return
         upper, moment = lower, moment - span
@@ -43,8 +75,8 @@ async def newest_first(state_store: StateStore, location: SnapshotLocation) -> A
             span *= 8
 
 
-async def newest(state_store: StateStore, location: SnapshotLocation) -> str | None:
-    """The id of the newest kept snapshot, or None."""
+async def newest(state_store: StateStore, location: SnapshotLocation) -> HistoryKey | None:
+    """Return the kept snapshot that was saved last, or None."""
     high = time.time_ns() // 1_000_000
     span = FIRST_SPAN
     lower = from_moment(location, high - span)
@@ -57,10 +89,10 @@ async def newest(state_store: StateStore, location: SnapshotLocation) -> str | N
     # After the last one found there may be more, up to the time that is known to be empty.
     last, is_more = found[-1], len(found) == MANY
     while is_more:
-        low = moment_of(location.snapshot_id(last))
+        low = moment_of(last[len(location.history) :])
         middle = (low + high) // 2
         start = max(last, from_moment(location, middle) if high - low > SHORTEST else "")
-        # Ids that tell no time can only be walked through.
+        # Keys that tell no time can only be walked through.
         count = MANY if low < END_OF_TIME else 16 * MANY
         found = await page(state_store, location, start, None, count)
         if found:
@@ -69,7 +101,11 @@ async def newest(state_store: StateStore, location: SnapshotLocation) -> str | N
             high = middle
         else:
             is_more = False
-    return location.snapshot_id(last)
+    if (entry := parse_key(location, last)) is not None:
+        return entry
+    async for each in newest_first(state_store, location):
+        return each
+    return None
 
 
 async def page(
@@ -79,7 +115,7 @@ async def page(
     upper: str | None,
     limit: int | None,
 ) -> list[str]:
-    """The keys after one and up to another, oldest first."""
+    """Return the keys after one and up to another, in order."""
     found = []
     async for key in state_store.list(location.history, start_after=lower, limit=limit):
         if upper is not None and key > upper:
@@ -89,19 +125,111 @@ async def page(
 
 
 def from_moment(location: SnapshotLocation, millisecond: int) -> str:
-    """What comes before the keys of all snapshots from a moment on; empty for the first moment."""
+    """Return what precedes all keys from a moment on; empty for the first moment."""
     return f"{location.history}{first_id(millisecond)}" if millisecond > 0 else ""
 
 
 def first_id(millisecond: int) -> str:
-    """What comes before every id that was made from a moment on."""
+    """Return what precedes every id that was made from a moment on."""
     text = f"{millisecond:012x}"
     return f"{text[:8]}-{text[8:]}"
 
 
-def moment_of(snapshot_id: str) -> int:
-    """When an id was made; the end of time for one of another kind."""
+def moment_of(name: str) -> int:
+    """Return the millisecond in the UUID that a name begins with; the end of time without one."""
     try:
-        return UUID(snapshot_id).int >> 80
+        return UUID(name[:UUID_LENGTH]).int >> 80
     except ValueError:
         return END_OF_TIME
+
+
+# --------------------------------------------------------------------- finding and placing one
+
+
+async def find(
+    state_store: StateStore, location: SnapshotLocation, snapshot_id: str
+) -> HistoryKey | None:
+    """Return the key under which an id was saved, as its id entry says; None without one.
+
+    Raises:
+        IntegrityError: The id entry is damaged.
+
+    """
+    key = id_key(location, snapshot_id)
+    entry = await state_store.get(key)
+    if entry is None:
+        return None
+    return HistoryKey(location, snapshot_id, decode_id_entry(key, entry.value))
+
+
+async def reserve(
+    state_store: StateStore, location: SnapshotLocation, snapshot_id: str, after: str | None
+) -> HistoryKey:
+    """Return the key to save a snapshot under now, and write its id entry if it needs one.
+
+    ``after`` is the order of what was saved last. A snapshot of this id that is in the history
+    keeps its key. An id entry without a record, as a crash leaves it, is harmless: the next save
+    under that id uses it, or replaces it if something was saved since.
+
+    Raises:
+        ConflictError: Another writer saves under the same id.
+
+    """
+    key, plain = id_key(location, snapshot_id), location.snapshot(snapshot_id)
+    there = await state_store.get_many([key, plain])
+    if plain in there and parse_key(location, plain) == HistoryKey(location, snapshot_id):
+        return HistoryKey(location, snapshot_id)
+    entry = there.get(key)
+    if entry is not None:
+        known = HistoryKey(location, snapshot_id, decode_id_entry(key, entry.value))
+        if known.order > (after or "") or await state_store.get(known.key) is not None:
+            return known
+    stamp = choose_stamp(snapshot_id, after)
+    if entry is None and stamp is None:
+        return HistoryKey(location, snapshot_id)
+    made = HistoryKey(location, snapshot_id, stamp or choose_stamp("", after))
+    await state_store.put(
+        key,
+        encode_id_entry(made.order),
+        if_match=None if entry is None else entry.etag,
+        if_absent=entry is None,
+    )
+    return made
+
+
+async def remove(
+    state_store: StateStore, entry: HistoryKey, *, if_match: str | None = None
+) -> bool:
+    """Delete the record of a kept snapshot and its id entry; return whether there was one.
+
+    Raises:
+        ConflictError: The record does not have the etag ``if_match``.
+
+    """
+    removed = await state_store.delete(entry.key, if_match=if_match)
+    if entry.stamp is not None:
+        key = id_key(entry.location, entry.snapshot_id)
+        found = await state_store.get(key)
+        if found is not None and entry.stamp.encode() in found.value:
+            with suppress(ConflictError):  # another writer saves under this id
+                await state_store.delete(key, if_match=found.etag)
+    return removed
+
+
+async def remove_id(state_store: StateStore, location: SnapshotLocation, snapshot_id: str) -> bool:
+    """Delete a kept snapshot by its id, also where its entries are damaged."""
+    plain = HistoryKey(location, snapshot_id)
+    removed = False
+    if parse_key(location, plain.key) == plain:
+        removed = await remove(state_store, plain)
+    try:
+        place = await find(state_store, location, snapshot_id)
+    except IntegrityError:
+        # Only the keys tell where it is.
+        places = [each for each in await oldest_first(state_store, location) if each.stamp]
+        for each in places:
+            if each.snapshot_id == snapshot_id:
+                removed |= await remove(state_store, each)
+        await state_store.delete(id_key(location, snapshot_id))
+        return removed
+    return removed if place is None else await remove(state_store, place) or removed

@@ -30,7 +30,7 @@ from holdfast.errors import ConflictError, IntegrityError, NotFoundError
 from holdfast.log import segments
 from holdfast.log.event_log import Position
 from holdfast.log.timeline import Anchor, Timeline
-from holdfast.snapshots import manifest, records
+from holdfast.snapshots import history, manifest, records
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.retention import RetentionPolicy
@@ -65,7 +65,7 @@ async def prune(
     kept = policy.kept(there, moment)
     keep = {info.snapshot_id for info in kept}
     removed = [info for info in there if info.snapshot_id not in keep]
-    latest = await read_latest(state_store, location)
+    latest = await read_latest(state_store, location, before.incarnation)
     floors = (before.floor, before.pruning, new_floor(kept, removed, latest))
     floor = max((each for each in floors if each is not None), key=lambda each: each.seq)
     result = Pruned(
@@ -91,13 +91,13 @@ async def prune(
             for info in await all_records(state_store, location, before.incarnation)
             if info.seq <= floor.seq and info.snapshot_id not in known
         ]
-        newest = await read_latest(state_store, location)
+        newest = await read_latest(state_store, location, before.incarnation)
         if newest is not None and newest != latest and newest.seq <= floor.seq:
             late.append(newest)
         await write_keyframes(timeline, location, late)
         needed += late
     for info in removed:
-        await state_store.delete(location.snapshot(info.snapshot_id))
+        await remove_record(state_store, location, info)
     if floor.seq > before.floor.seq:
         await note_floor(state_store, location, before, floor, moment, is_reached=True)
     if floor.seq:
@@ -144,17 +144,33 @@ async def read_manifest(
     return manifest.decoded(location.manifest, entry.value)
 
 
-async def read_latest(state_store: StateStore, location: SnapshotLocation) -> SnapshotInfo | None:
-    """The snapshot that is replaced again and again, or None."""
+async def read_latest(
+    state_store: StateStore, location: SnapshotLocation, incarnation: str
+) -> SnapshotInfo | None:
+    """Return the record of the snapshot that is replaced again and again, or None."""
     entry = await state_store.get(location.latest)
-    return None if entry is None else records.decoded(location.latest, entry.value, location)
+    info = None if entry is None else records.decoded(location.latest, entry.value, location)
+    return info if info is not None and info.incarnation == incarnation else None
+
+
+async def remove_record(
+    state_store: StateStore, location: SnapshotLocation, info: SnapshotInfo
+) -> None:
+    """Delete the record of a snapshot, unless a new incarnation has one of the same id."""
+    place = info.place(location)
+    entry = await state_store.get(place.key)
+    if entry is None:
+        return
+    if records.decoded(place.key, entry.value, location).incarnation == info.incarnation:
+        with suppress(ConflictError):  # replaced since it was read
+            await history.remove(state_store, place, if_match=entry.etag)
 
 
 async def is_there(state_store: StateStore, location: SnapshotLocation, info: SnapshotInfo) -> bool:
     """Whether a snapshot is still kept."""
-    if await state_store.get(location.snapshot(info.snapshot_id)) is not None:
+    if await state_store.get(info.place(location).key) is not None:
         return True
-    return await read_latest(state_store, location) == info
+    return await read_latest(state_store, location, info.incarnation) == info
 
 
 async def write_keyframes(

@@ -17,6 +17,7 @@ from holdfast.log.event_log import Position
 from holdfast.log.events import read_time, time_text
 from holdfast.snapshots import sealed
 from holdfast.snapshots.layout import SnapshotLocation, checked_snapshot_id
+from holdfast.snapshots.order import HistoryKey, is_uuid7, order_at
 
 WHAT = "snapshot record"
 TYPES: dict[str, tuple[type, ...]] = {
@@ -33,6 +34,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "unfinished": (bool,),
     "source_environment": (str, type(None)),
     "extra": (dict,),
+    "stamp": (str,),
 }
 """What each field of a record is: a digest says that it was not damaged, not who wrote it."""
 
@@ -66,6 +68,21 @@ class SnapshotInfo:
     extra: dict[str, Any] = field(default_factory=dict)
     saved_at: dt.datetime | None = None
     """When it was written, where that is not when it was made."""
+    stamp: str | None = None
+    """A UUIDv7 of when it was saved, where its id is not one: snapshots are ordered by it."""
+
+    @property
+    def order(self) -> str:
+        """Return what snapshots are ordered by, the first saved first."""
+        if self.stamp is not None:
+            return self.stamp
+        if is_uuid7(self.snapshot_id):
+            return self.snapshot_id
+        return order_at(self.saved_at or self.created_at)
+
+    def place(self, location: SnapshotLocation) -> HistoryKey:
+        """Return its key in the history of a location."""
+        return HistoryKey(location, self.snapshot_id, self.stamp)
 
     @property
     def position(self) -> Position:
@@ -101,6 +118,8 @@ class SnapshotInfo:
             content["extra"] = self.extra
         if self.saved_at is not None:
             content["saved_at"] = time_text(self.saved_at)
+        if self.stamp is not None:
+            content["stamp"] = self.stamp
         if self.agent_id != location.scope_id:
             content["agent_id"] = self.agent_id
         if self.session_id != location.session_id:
@@ -134,11 +153,14 @@ def decoded(key: str, data: bytes, location: SnapshotLocation) -> SnapshotInfo:
             source_environment=tree.get("source_environment"),
             extra=tree.get("extra", {}),
             saved_at=read_time(tree["saved_at"]) if "saved_at" in tree else None,
+            stamp=tree.get("stamp"),
         )
+        if info.stamp is not None and not is_uuid7(info.stamp):
+            raise ValueError(f"its stamp is {shown(info.stamp)}")
         checked_snapshot_id(info.snapshot_id)
     except (KeyError, TypeError, ValueError) as error:
         raise sealed.damaged(key, WHAT, f"it is not as it should be: {error}") from error
-    if key != location.latest and key != location.snapshot(info.snapshot_id):
+    if key not in (location.latest, info.place(location).key):
         raise sealed.damaged(key, WHAT, f"it is that of the snapshot {info.snapshot_id}")
     return info
 

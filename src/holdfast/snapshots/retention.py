@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from uuid import UUID
 
 from holdfast.errors import shown
-from holdfast.snapshots.founding import microseconds
 from holdfast.snapshots.records import SnapshotInfo
 
 HOUR = "%Y-%m-%d %H"
@@ -71,17 +68,12 @@ class RetentionPolicy:
         return any(name in tags for name in self.protected)
 
 
-def age_order(snapshot: SnapshotInfo) -> tuple[int, str]:
-    """What snapshots are sorted by, oldest first: their ids, by which they are listed too.
+def age_order(snapshot: SnapshotInfo) -> tuple[str, str]:
+    """Return what snapshots are sorted by, oldest first: the order of saving, as they are listed.
 
-    Those are in the order of their making also where a clock was set back, and times are not. An id
-    that is no UUID of version 7 tells nothing.
+    It holds also where a clock was set back, and times do not.
     """
-    with suppress(ValueError):
-        found = UUID(snapshot.snapshot_id)
-        if found.version == 7:
-            return (found.int >> 80) * 1000, snapshot.snapshot_id
-    return microseconds(snapshot.created_at), snapshot.snapshot_id
+    return snapshot.order, snapshot.snapshot_id
 
 
 def one_of_each(newest_first: list[SnapshotInfo], count: int, form: str) -> set[str]:

@@ -19,6 +19,11 @@ class SnapshotPage:
     next_token: str | None = None
     """What to give to the next call; None at the end."""
 
+    @property
+    def snapshot_ids(self) -> list[str]:
+        """Return the ids of the snapshots on this page."""
+        return [info.snapshot_id for info in self.snapshots]
+
 
 @runtime_checkable
 class SnapshotStorage(Protocol):
@@ -49,12 +54,24 @@ class SnapshotStorage(Protocol):
         limit: int | None = None,
         start_after: str | None = None,
     ) -> list[str]:
-        """The ids in the history, oldest first."""
+        """Return the ids in the history in the order of saving, whatever the ids.
+
+        ``start_after`` is the id of a snapshot: those that were saved after it are returned.
+        """
 
     async def list_snapshots(
-        self, *, location: SnapshotLocation, limit: int | None = None, next_token: str | None = None
+        self,
+        *,
+        location: SnapshotLocation,
+        limit: int | None = None,
+        next_token: str | None = None,
+        start_after: str | None = None,
     ) -> SnapshotPage:
-        """What is known of the snapshots in the history, oldest first, without their states."""
+        """Return what is known of the snapshots in the history, in the order of saving.
+
+        States are not read. ``start_after`` is the id of a snapshot: those that were saved after it
+        are listed. ``next_token`` of a page gives the next one, whatever ``start_after`` is.
+        """
 
     async def load_manifest(self, *, location: SnapshotLocation) -> SnapshotManifest:
         """What is known of them all together; an empty one where nothing was saved."""

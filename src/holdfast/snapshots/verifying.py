@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from holdfast.errors import HoldfastError, StateStoreError
@@ -10,7 +11,9 @@ from holdfast.log.changes import fold
 from holdfast.log.event_log import Damage, Position, read_each, readable
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots import manifest, records
-from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.founding import find_incarnations, index_entries, microseconds
+from holdfast.snapshots.layout import SnapshotLocation, index_key
+from holdfast.snapshots.order import decode_id_entry, id_key
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
@@ -28,6 +31,8 @@ class Verification:
     keyframes: int = 0
     snapshots: int = 0
     damage: list[Damage] = field(default_factory=list)
+    leftovers: list[str] = field(default_factory=list)
+    """Keys that a crash or a deleted session left: harmless, and removed by a repair."""
 
     @property
     def ok(self) -> bool:
@@ -58,6 +63,7 @@ class Verifier:
         self.state_store = state_store
         self.location = location
         self.timeline = Timeline(state_store, location.place, "")
+        self.manifest: manifest.SnapshotManifest | None = None
         self.result = Verification()
         self.hashes: dict[int, str] = {}
         """The chain's hash at each event that a snapshot or a keyframe is at."""
@@ -102,22 +108,53 @@ class Verifier:
         for seq in self.frames:
             if seq > end.seq:
                 self._wrong(self.timeline.key(seq), f"the log ends at {end.seq}, before it")
+        await self._index()
         return self.result
 
     async def _floor(self) -> Position:
         key = self.location.manifest
         try:
             entry = await self.state_store.get(key)
-            if entry is None:
-                return Position()
-            known = manifest.decoded(key, entry.value)
-            self.timeline = Timeline(self.state_store, self.location.place, known.incarnation)
-            return known.floor
+            if entry is not None:
+                self.manifest = manifest.decoded(key, entry.value)
+                await self._go_to(self.manifest.incarnation)
+                return self.manifest.floor
         except StateStoreError:
             raise  # that it cannot be read now says nothing of what it holds
         except HoldfastError as error:
             self._wrong(key, str(error))
-            return Position()
+        # Without the manifest, the keys tell where the log is, if it is the only one.
+        ids = await find_incarnations(self.state_store, self.location)
+        if entry is None and len(ids) == 1 and await self._was_created(ids[0]):
+            self._wrong(key, "it is missing")
+        await self._go_to(ids[0] if len(ids) == 1 else "")
+        return Position()
+
+    async def _go_to(self, incarnation: str) -> None:
+        """Verify one incarnation; what there is of others is left over."""
+        self.timeline = Timeline(self.state_store, self.location.place, incarnation)
+        for each in await find_incarnations(self.state_store, self.location):
+            if each != incarnation:
+                other = Timeline(self.state_store, self.location.place, each)
+                for prefix in (other.log.prefix, other.prefix):
+                    self.result.leftovers += [key async for key in self.state_store.list(prefix)]
+
+    async def _was_created(self, incarnation: str) -> bool:
+        """Tell a session without a manifest from what a crash in its creation leaves."""
+        timeline = Timeline(self.state_store, self.location.place, incarnation)
+        keys = [key async for key in self.state_store.list(timeline.log.prefix, limit=2)]
+        return len(keys) > 1 or bool(await timeline.keyframe_seqs())
+
+    async def _index(self) -> None:
+        """Check that the session is found through its agent's index, and by one entry."""
+        known = self.manifest
+        if known is None or known.started_at is None or known.active_at is None:
+            return
+        expected = index_key(self.location, microseconds(known.active_at))
+        found = await index_entries(self.state_store, self.location)
+        if expected not in found:
+            self._wrong(expected, "the session is missing from its agent's index")
+        self.result.leftovers += [key for key in found if key != expected]
 
     async def _records(self) -> list[tuple[str, SnapshotInfo]]:
         keys = [key async for key in self.state_store.list(self.location.history)]
@@ -127,11 +164,40 @@ class Verifier:
             entries = await read_each(self.state_store, keys[start : start + 100])
             for key, entry in entries.items():
                 try:
-                    found.append((key, records.decoded(key, readable(entry).value, self.location)))
+                    info = records.decoded(key, readable(entry).value, self.location)
+                    if self.manifest and info.incarnation != self.manifest.incarnation:
+                        self.result.leftovers.append(key)
+                        continue
+                    found.append((key, info))
                     self.result.snapshots += 1
                 except HoldfastError as error:
                     self._wrong(key, str(error))
+        await self._id_entries(info for key, info in found if key != self.location.latest)
         return found
+
+    async def _id_entries(self, infos: Iterable[SnapshotInfo]) -> None:
+        """Check that every stamped snapshot is found by its id.
+
+        An entry without a snapshot is not damage: a crash between the two writes leaves it.
+        """
+        stamps = {
+            id_key(self.location, info.snapshot_id): info.stamp for info in infos if info.stamp
+        }
+        keys = sorted(stamps)
+        for start in range(0, len(keys), 100):
+            some = keys[start : start + 100]
+            entries = await read_each(self.state_store, some)
+            for key in some:
+                if key not in entries:
+                    self._wrong(key, "it is missing, so its snapshot is not found by its id")
+                    continue
+                try:
+                    stamp = decode_id_entry(key, readable(entries[key]).value)
+                except HoldfastError as error:
+                    self._wrong(key, str(error))
+                    continue
+                if stamp != stamps[key]:
+                    self._wrong(key, f"its stamp is {stamp}, and its snapshot has {stamps[key]}")
 
     async def _keyframes(self) -> None:
         for seq in await self.timeline.keyframe_seqs():

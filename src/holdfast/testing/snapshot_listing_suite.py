@@ -34,18 +34,6 @@ class ListingSnapshotsSuite:
             assert page.next_token is None
 
     @in_loop
-    async def test_ids_are_listed_oldest_first(self, new_storage: NewStorage) -> None:
-        async with opened(new_storage) as storage:
-            snapshots = [made({"step": step}) for step in range(6)]
-            # Saved in another order than they were made in.
-            for at in (0, 3, 1, 5, 4, 2):
-                await keep(storage, snapshots[at])
-            ids = [snapshot.snapshot_id for snapshot in snapshots]
-            assert await storage.list_snapshot_ids(location=LOCATION) == ids
-            for step, snapshot_id in enumerate(ids):
-                assert await values_of(storage, snapshot_id) == {"step": step}
-
-    @in_loop
     async def test_any_portion_of_the_ids_can_be_asked_for(self, new_storage: NewStorage) -> None:
         async with opened(new_storage) as storage:
             ids = [await keep(storage, made({"step": step})) for step in range(6)]

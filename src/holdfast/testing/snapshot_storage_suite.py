@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from holdfast.testing.snapshot_checks import EVERY_VALUE, HOSTILE_IDS
 from holdfast.testing.snapshot_listing_suite import ListingSnapshotsSuite
+from holdfast.testing.snapshot_order_suite import SnapshotOrderSuite
 from holdfast.testing.snapshot_places_suite import SnapshotPlacesSuite
 from holdfast.testing.snapshot_saving_suite import SavingSnapshotsSuite
 from holdfast.testing.snapshot_sharing_suite import SharingSnapshotsSuite
@@ -26,12 +27,17 @@ __all__ = [
     "ListingSnapshotsSuite",
     "SavingSnapshotsSuite",
     "SharingSnapshotsSuite",
+    "SnapshotOrderSuite",
     "SnapshotPlacesSuite",
     "SnapshotStorageSuite",
 ]
 
 
 class SnapshotStorageSuite(
-    SavingSnapshotsSuite, ListingSnapshotsSuite, SnapshotPlacesSuite, SharingSnapshotsSuite
+    SavingSnapshotsSuite,
+    ListingSnapshotsSuite,
+    SnapshotOrderSuite,
+    SnapshotPlacesSuite,
+    SharingSnapshotsSuite,
 ):
     """Subclass it, and give the fixture ``new_storage``."""

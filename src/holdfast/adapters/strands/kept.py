@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import cast
 
 from holdfast.adapters.strands.shape import bytes_of, changes_for, changes_to, holds_one
@@ -21,8 +22,9 @@ from holdfast.log.event_log import Position
 from holdfast.log.events import Event
 from holdfast.sessions.session import NOT_LOOKED, Session
 from holdfast.snapshots import records
-from holdfast.snapshots.history import newest
+from holdfast.snapshots.history import newest, reserve
 from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.lookup import find_kept
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.contract import StateStore
@@ -88,16 +90,25 @@ class KeptSession(Session):
 
     async def _write(self, snapshot_id: str | None) -> None:
         """Commit what waits, and with it the record of a snapshot of it."""
-        key = self.location.latest if snapshot_id is None else self.location.snapshot(snapshot_id)
         name = new_id() if snapshot_id is None else snapshot_id
         tags = {} if snapshot_id is None else TAGS
 
-        def record(end: Position, state: Snapshot) -> Put:
-            return Put(key, self._info(name, end, state, tags).encoded(self.location))
-
         async with self._lock:
+            last = None
+            if self._parent == NOT_LOOKED or snapshot_id is not None:
+                last = await newest(self.state_store, self.location)
             if self._parent == NOT_LOOKED:
-                self._parent = await newest(self.state_store, self.location)
+                self._parent = None if last is None else last.snapshot_id
+            key, stamp = self.location.latest, None
+            if snapshot_id is not None:
+                after = None if last is None else last.order
+                place = await reserve(self.state_store, self.location, snapshot_id, after)
+                key, stamp = place.key, place.stamp
+
+            def record(end: Position, state: Snapshot) -> Put:
+                info = replace(self._info(name, end, state, tags), stamp=stamp)
+                return Put(key, info.encoded(self.location))
+
             await self._writer.write("raise", record)
             if snapshot_id is not None:
                 self._parent = snapshot_id
@@ -165,7 +176,7 @@ class KeptSession(Session):
             return None
         snapshot_id = str(event.data["snapshot_id"])
         # A document of a checkpoint that became a session elsewhere has no history there.
-        there = await self.state_store.get(self.location.snapshot(snapshot_id))
+        there = await find_kept(self.state_store, self.location, snapshot_id)
         return None if there is None else snapshot_id
 
     async def _last_event(self) -> Event | None:
