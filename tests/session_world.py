@@ -254,7 +254,8 @@ class World(RuleBasedStateMachine):
             count = listed.count(place.location.session_id)
             assert count == 1 if place.acknowledged else count <= 1
             reader = self.reader(place)
-            assert self.run(reader.verify()).damage == []
+            damage = self.run(reader.verify()).damage
+            assert damage == []
             if place.seq:
                 assert same(entries_of(reader.snapshot()), place.entries)
                 self.events_add_up(place, reader)

@@ -144,9 +144,8 @@ class Writer:
 
     async def _commit(self, record: Record | None, also: Sequence[Put]) -> bool:
         """Write the pending events at the end of the log; False where another writer was first."""
-        if self.tried_to_create and not self.incarnation.is_created:
-            if await self._adopt():
-                return False
+        if self.tried_to_create and not self.incarnation.is_created and await self._adopt():
+            return False
         recording, timeline = self.recording, self.timeline
         mark = recording.mark()
         sealed = timeline.log.seal(recording.events())

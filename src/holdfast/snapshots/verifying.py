@@ -9,7 +9,7 @@ from holdfast.errors import HoldfastError, StateStoreError
 from holdfast.log import keyframes
 from holdfast.log.changes import fold
 from holdfast.log.event_log import Damage, Position, read_each, readable
-from holdfast.log.timeline import Timeline
+from holdfast.log.timeline import Timeline, seq_of
 from holdfast.snapshots import manifest, records
 from holdfast.snapshots.founding import find_incarnations, index_entries, microseconds
 from holdfast.snapshots.layout import SnapshotLocation, index_key
@@ -125,9 +125,10 @@ class Verifier:
             self._wrong(key, str(error))
         # Without the manifest, the keys tell where the log is, if it is the only one.
         ids = await find_incarnations(self.state_store, self.location)
-        if entry is None and len(ids) == 1 and await self._was_created(ids[0]):
+        created = [each for each in ids if await self._was_created(each)]
+        if not self.result.damage and created:
             self._wrong(key, "it is missing")
-        await self._go_to(ids[0] if len(ids) == 1 else "")
+        await self._go_to(created[0] if len(created) == 1 else "")
         return Position()
 
     async def _go_to(self, incarnation: str) -> None:
@@ -143,7 +144,9 @@ class Verifier:
         """Tell a session without a manifest from what a crash in its creation leaves."""
         timeline = Timeline(self.state_store, self.location.place, incarnation)
         keys = [key async for key in self.state_store.list(timeline.log.prefix, limit=2)]
-        return len(keys) > 1 or bool(await timeline.keyframe_seqs())
+        seqs = await timeline.keyframe_seqs()
+        begins = seq_of(keys[0], timeline.log.prefix) - 1 if keys else max(seqs, default=0)
+        return begins in seqs or (begins == 0 and len(keys) > 1)
 
     async def _index(self) -> None:
         """Check that the session is found through its agent's index, and by one entry."""
