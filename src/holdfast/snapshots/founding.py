@@ -241,6 +241,8 @@ async def first_segment(state_store: StateStore, location: SnapshotLocation) -> 
     """The first segment of a log whose events were not pruned, or None."""
     log = EventLog(state_store, location.place)
     async for key in state_store.list(log.prefix):
+        if not log.is_segment(key):
+            continue
         entry = await state_store.get(key)
         segment = None if entry is None else segments.decoded(key, entry.value)
         if segment is not None and not segment.is_pruned:
