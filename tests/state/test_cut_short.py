@@ -23,7 +23,7 @@ class StruckError(BaseException):
 
 
 def filled() -> Store:
-    made = Store()
+    made = Store(max_history=None)
     made.set_many(("n", f"k{at}", at) for at in range(100))
     made.set("alone", "k", "x")
     return made

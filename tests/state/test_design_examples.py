@@ -79,4 +79,7 @@ def test_the_examples_run_as_written():
     store.set("a", "ours", 2)
     store.merge(theirs, base, on_conflict="raise")
     assert store.keys("a") == ["ours", "theirs", "x"]
-    assert base in store.history
+    assert store.max_history == 0
+    assert store.history == []
+    keeping = holdfast.Store(max_history=None)
+    assert keeping.snapshot() in keeping.history

@@ -85,7 +85,20 @@ def test_the_history_keeps_the_last_snapshots(limit, kept):
     assert store.history == taken[5 - kept :]
     store.history.clear()
     assert len(store.history) == kept
+    assert store.max_history == store.fork().max_history == limit
     assert store.fork().history == []
+
+
+def test_a_store_keeps_no_snapshots_unless_it_is_asked_to():
+    store = Store()
+    assert store.max_history == 0
+    store.snapshot()
+    assert store.history == []
+    with store.transaction():
+        store.snapshot()
+    assert store.history == []
+    with pytest.raises(AttributeError):
+        store.max_history = 3
 
 
 def test_a_snapshot_that_nobody_holds_gives_its_memory_back():

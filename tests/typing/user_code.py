@@ -38,6 +38,7 @@ def a_users_program() -> None:
     assert_type(snapshot.keys, list[tuple[str, str]])
     assert_type(snapshot.digest, str)
     assert_type(store.history, list[holdfast.Snapshot])
+    assert_type(store.max_history, int | None)
     difference: holdfast.Diff = store.snapshot().diff(snapshot)
     assert_type(difference["added"], list[tuple[str, str]])
     changes: holdfast.Changes = store.snapshot().changes(snapshot)

@@ -8,6 +8,7 @@ and of two writers one gets ``ConflictError`` with nothing of its own written.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Entry, Put
 
 AT_ONCE = 256
+SEGMENT = re.compile(r"[0-9]{12}\.json")
 
 Page: TypeAlias = dict[str, Entry | None]
 """Entries by their keys, in order; None for one that was listed and is not there."""
@@ -99,8 +101,14 @@ class EventLog:
         """
         hash_, seq = after.hash, after.seq
         page = page or await self.page(seq, last)
+        relisted: int | None = None
         while True:
             for key, entry in page.items():
+                if key != self.key(seq + 1) and relisted != seq:
+                    # A listing is not a snapshot: it may miss a segment that was written during it
+                    # and show a later one. The next listing has it, unless it is really missing.
+                    relisted = seq
+                    break
                 if entry is None:
                     raise damaged(key, "it is listed but not there")
                 segment = decoded(key, entry.value)
@@ -112,16 +120,24 @@ class EventLog:
                     raise pruned(segment)
                 yield segment
                 seq, hash_ = segment.last, segment.hash
-            if len(page) < AT_ONCE:
-                return
+            else:
+                if len(page) < AT_ONCE:
+                    return
             page = await self.page(seq, last)
 
     async def page(self, seq: int, last: int | None = None) -> Page:
         """Some of the segments that begin after a seq and not after another, as they are stored."""
-        listing = self.state_store.list(
-            self.prefix, start_after=self.key(seq) if seq else "", limit=AT_ONCE
-        )
-        keys = [key async for key in listing if last is None or key <= self.key(last)]
+        end = None if last is None else self.key(last)
+        start = self.key(seq) if seq else ""
+        keys: list[str] = []
+        while True:
+            listing = self.state_store.list(self.prefix, start_after=start, limit=AT_ONCE)
+            listed = [key async for key in listing]
+            keys += [key for key in listed if self.is_segment(key) and (end is None or key <= end)]
+            is_all = len(listed) < AT_ONCE or (end is not None and listed[-1] > end)
+            if is_all or len(keys) >= AT_ONCE:
+                break
+            start = listed[-1]
         found = await self.state_store.get_many(keys)
         return {key: found.get(key) for key in keys}
 
@@ -155,12 +171,16 @@ class EventLog:
         """
         expected: int | None = after.seq + 1
         hash_: str | None = after.hash
-        start = self.key(after.seq) if after.seq else ""
-        keys = [key async for key in self.state_store.list(self.prefix, start_after=start)]
-        for at in range(0, len(keys), AT_ONCE):
-            found = await read_each(self.state_store, keys[at : at + AT_ONCE])
-            for key in keys[at : at + AT_ONCE]:
+        keys = await self.keys(after.seq)
+        relisted: int | None = None
+        while keys:
+            found = await read_each(self.state_store, keys[:AT_ONCE])
+            for at, key in enumerate(keys[:AT_ONCE]):
                 if expected is not None and key != self.key(expected):
+                    if relisted != expected:
+                        relisted = expected  # as in segments()
+                        keys = sorted({*keys[at:], *await self.keys(expected - 1)})
+                        break
                     yield Damage(self.key(expected), "it is missing")
                     hash_ = None
                 try:
@@ -181,10 +201,21 @@ class EventLog:
                     continue
                 yield segment
                 expected, hash_ = segment.last + 1, segment.hash
+            else:
+                keys = keys[AT_ONCE:]
 
     async def verify(self, after: Position = Position()) -> list[Damage]:  # noqa: B008
         """All that is wrong with what follows a position: the chain is computed anew."""
         return [each async for each in self.inspect(after) if isinstance(each, Damage)]
+
+    async def keys(self, seq: int = 0) -> list[str]:
+        """The keys of the segments that begin after a seq, in order."""
+        listing = self.state_store.list(self.prefix, start_after=self.key(seq) if seq else "")
+        return [key async for key in listing if self.is_segment(key)]
+
+    def is_segment(self, key: str) -> bool:
+        """Whether a key below the log's prefix is that of a segment. Others are ignored."""
+        return SEGMENT.fullmatch(key, len(self.prefix)) is not None
 
     def key(self, seq: int) -> str:
         """The key of the segment that begins with a seq."""

@@ -196,8 +196,7 @@ class Timeline:
         It is found by names alone, without reading what they hold.
         """
         seq = await self._keyframe_before(None)
-        start = self.log.key(seq) if seq else ""
-        keys = [key async for key in self.state_store.list(self.log.prefix, start_after=start)]
+        keys = await self.log.keys(seq)
         return (keys[-1] if keys else ""), seq
 
     async def open(self) -> Loaded:

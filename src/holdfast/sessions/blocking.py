@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
 from types import TracebackType
 from typing import Self, TypeVar, cast
 from weakref import WeakValueDictionary
 
+from holdfast.forking import ForkableLock
 from holdfast.log.event_log import EventLog
 from holdfast.sessions import once
 from holdfast.sessions.event_view import Events
@@ -43,8 +43,8 @@ class BlockingSession(Recorder):
     def __init__(self, session: Session, *, owns_store: bool = False) -> None:
         self._session = session
         self._owns_store = owns_store
-        self._turn = threading.RLock()
-        self._doing: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
+        self._turn = ForkableLock(f"session {session.session_id!r}")
+        self._doing: WeakValueDictionary[str, ForkableLock] = WeakValueDictionary()
 
     @classmethod
     def open(
@@ -223,7 +223,7 @@ class BlockingSession(Recorder):
         key = once.checked_key(key)
         once.check_function(function)
         with self._turn:
-            lock = self._doing.setdefault(key, threading.Lock())
+            lock = self._doing.setdefault(key, ForkableLock(f"{key!r}", waits=False))
         with once.not_inside(self, key), lock:
             effects = self._session._effects
             with self._turn:

@@ -8,11 +8,12 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from holdfast.forking import ForkableLock
 from holdfast.stores.local import IN_PLACE
 
 T = TypeVar("T")
 
-_lock = threading.Lock()
+_lock = ForkableLock("the loop of blocking calls", waits=False)
 _portals: dict[int, Portal] = {}
 
 
@@ -20,12 +21,17 @@ class Portal:
     """Runs coroutines in a loop that lives in a thread, until it is closed.
 
     With ``in_place`` a store on this machine does its work in that thread too: it takes turns then,
-    and needs no handing over.
+    and needs no handing over. A child of a fork has the object and not the thread: the first call
+    there starts another.
     """
 
     def __init__(self, *, in_place: bool = False) -> None:
-        self.process = os.getpid()
         self._in_place = in_place
+        self._lock = ForkableLock("a portal", waits=False)
+        self._start()
+
+    def _start(self) -> None:
+        self.process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="holdfast-portal", daemon=True)
         self._thread.start()
@@ -42,6 +48,9 @@ class Portal:
                 "a blocking call was made from inside the loop that would have to do it: use the "
                 "async Session there"
             )
+        with self._lock:
+            if self.process != os.getpid():
+                self._start()
         future = asyncio.run_coroutine_threadsafe(self._running(work), self._loop)
         try:
             return future.result()

@@ -267,8 +267,9 @@ class Writer:
         """Whether the log goes on after what this object knows."""
         log = self.timeline.log
         start = log.key(log.end.seq) if log.end.seq else ""
-        async for _ in self.state_store.list(log.prefix, start_after=start, limit=1):
-            return True
+        async for key in self.state_store.list(log.prefix, start_after=start):
+            if log.is_segment(key):
+                return True
         return False
 
     async def catch_up(self) -> None:

@@ -277,7 +277,8 @@ async def stub_segments(
     async for key in state_store.list(timeline.log.prefix):
         if key > end:
             break
-        keys.append(key)
+        if timeline.log.is_segment(key):
+            keys.append(key)
     for start in range(0, len(keys), AT_ONCE):
         for key, entry in (await state_store.get_many(keys[start : start + AT_ONCE])).items():
             segment = segments.decoded(key, entry.value)

@@ -51,11 +51,11 @@ _ONE_STEP: Final = COMPILED and _has_gil
 class Store:
     """Live state in memory. Values go in and out as copies: no caller can reach what is kept.
 
-    ``max_history`` is how many snapshots `history` retains, the latest ones; None keeps all.
-    A retained snapshot keeps its state alive: give a number where snapshots are taken for ever.
+    ``max_history`` is how many snapshots `history` retains, the latest ones: none by default, all
+    with None. A retained snapshot keeps its state alive.
     """
 
-    def __init__(self, max_history: int | None = None) -> None:
+    def __init__(self, max_history: int | None = 0) -> None:
         if max_history is not None and max_history < 0:
             raise ValueError(f"max_history must be 0 or more, or None for all, not {max_history}")
         self._lock = threading.RLock()
@@ -203,6 +203,11 @@ class Store:
         with self._lock:
             other._go_to(self._frozen(0), self._parent)
         return other
+
+    @property
+    def max_history(self) -> int | None:
+        """How many snapshots `history` retains at most; None where it retains all."""
+        return self._max_history
 
     @property
     def history(self) -> list[Snapshot]:

@@ -29,6 +29,7 @@ from threading import Event, Lock
 from typing import TypeVar
 
 from holdfast.errors import StateStoreError
+from holdfast.forking import Forking
 from holdfast.stores.backend import Backend, check_condition, new_etag, not_matching
 from holdfast.stores.contract import Entry, Put
 from holdfast.stores.file_tree import Tree, is_cut
@@ -53,6 +54,65 @@ INSIDE = "~holdfast"  # no key has this name
 LEFT = re.compile(r"([0-9a-f]{2})-[0-9a-f]{16}")
 SHARED = "names"  # the lock for names that were cut, of which several keys may share one
 EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
+
+
+class HeldLocks(Forking):
+    """The file locks that this process holds, by their descriptors.
+
+    A lock belongs to what was opened, and a forked child has that open too: closing the descriptor
+    here would leave the lock to the child. So it is released by name, and a child closes what it
+    inherits, lest it keep the lock of a parent that was killed.
+    """
+
+    def __init__(self) -> None:
+        self._guard = Lock()
+        self._descriptors: set[int] = set()
+        super().__init__()
+
+    def take(self, name: str, folder: int) -> int | None:
+        """Take the lock of this name in a folder; None where another holds it."""
+        with self._guard:
+            create = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+            descriptor = os.open(name, create, 0o666, dir_fd=folder)
+            self._descriptors.add(descriptor)
+        try:
+            fcntl.flock(descriptor, EXCLUSIVE)
+        except BaseException as error:
+            self._close(descriptor)
+            if isinstance(error, BlockingIOError):
+                return None
+            raise
+        return descriptor
+
+    def release(self, descriptor: int) -> None:
+        """Give a lock back."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        finally:
+            self._close(descriptor)
+
+    def _close(self, descriptor: int) -> None:
+        with self._guard:
+            self._descriptors.discard(descriptor)
+            os.close(descriptor)
+
+    def before_fork(self, end: float) -> None:  # noqa: ARG002 - it takes no time
+        """Let no descriptor be opened or closed until the fork is done."""
+        self._guard.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._guard.release()
+
+    def after_fork_in_child(self) -> None:
+        """Close what belongs to the parent, which leaves it its locks."""
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors.clear()
+        self._guard.release()
+
+
+HELD = HeldLocks()
 
 
 class FileStateStore(Backend):
@@ -202,7 +262,7 @@ class FileStateStore(Backend):
                     raise self._locked_out(name)
                 yield
             finally:
-                os.close(descriptor)
+                HELD.release(descriptor)
         finally:
             self._turns[name].release()
 
@@ -218,16 +278,9 @@ class FileStateStore(Backend):
         )
 
     def _taken(self, name: str) -> int | None:
-        """A lock, held until this descriptor is closed; None where another holds it."""
+        """A lock, held until this descriptor is released; None where another holds it."""
         with self._tree.inside(INSIDE, "locks") as locks:
-            create = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-            descriptor = os.open(name, create, 0o666, dir_fd=locks)
-        try:
-            fcntl.flock(descriptor, EXCLUSIVE)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        return descriptor
+            return HELD.take(name, locks)
 
     def _prepare(self) -> None:
         """The folders, and nothing left in them by writers who died."""
@@ -242,7 +295,7 @@ class FileStateStore(Backend):
                     continue  # its writer is alive
                 with suppress(FileNotFoundError):
                     os.unlink(left[0], dir_fd=writing)
-                os.close(held)
+                HELD.release(held)
         self._prepared = True
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from holdfast.forking import ForkableLock
 from holdfast.sessions.portal import Portal
 from holdfast.stores.contract import StateStore
 
@@ -17,7 +17,7 @@ class Waited:
     """A portal of one saver, begun when it is first needed, and anew after a fork."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkableLock("a saver", waits=False)
         self._portal: Portal | None = None
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:

@@ -8,10 +8,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import local
+from threading import Condition, local
 from urllib.parse import quote
 
 from holdfast.errors import StateStoreError
+from holdfast.forking import Forking
 from holdfast.stores.local import make_folder
 
 VERSION = 1
@@ -30,12 +31,17 @@ SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master)
 FROM pragma_user_version, pragma_application_id
 """
 
-# Connections of a parent process. To close one in the child would drop the parent's locks.
+# Connections that a parent was using for too long when it forked.
 INHERITED: list[sqlite3.Connection] = []
 
 
-class Connections:
-    """The connections of one process to one file. Those of a parent are of no use after a fork."""
+class Connections(Forking):
+    """The connections of one process to one file.
+
+    SQLite allows no connection to be carried through a fork: its memory would say in the child what
+    the parent had locked. So a fork waits until no connection is in use, and closes all of them;
+    both processes connect again.
+    """
 
     def __init__(self, path: str | os.PathLike[str], place: str, timeout: float) -> None:
         # Absolute from the start, as the working folder may change before the last connection.
@@ -46,16 +52,58 @@ class Connections:
         self._own = local()  # of each thread: its connection
         self._file: tuple[int, int] | None = None  # the one that the first connection was to
         self._connections: list[sqlite3.Connection] = []
-
-    def after_a_fork(self) -> Connections:
-        """The same for this process."""
-        INHERITED.extend(self._connections)
-        return Connections(self.path, self.place, self.timeout)
+        self._change = Condition()
+        self._uses = 0
+        self._is_forking = False
+        super().__init__()
 
     def close(self) -> None:
         """Close all. The last one folds the write-ahead log into the database."""
         for database in self._connections:
             database.close()
+        self._connections.clear()
+        self._own = local()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep the process from forking during the block."""
+        with self._change:
+            while self._is_forking:
+                self._change.wait()
+            self._uses += 1
+        try:
+            yield
+        finally:
+            with self._change:
+                self._uses -= 1
+                self._change.notify_all()
+
+    def before_fork(self, end: float) -> None:
+        """Wait until no connection is in use, and close all."""
+        with self._change:
+            self._is_forking = True
+            while self._uses and (left := end - time.monotonic()) > 0:
+                self._change.wait(left)
+            if not self._uses:
+                self.close()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on, with new connections."""
+        with self._change:
+            self._is_forking = False
+            self._change.notify_all()
+
+    def after_fork_in_child(self) -> None:
+        """Start without any connection."""
+        # Those that were in use for too long are never used here, nor closed: SQLite would act on
+        # what the parent has locked.
+        INHERITED.extend(self._connections)
+        self.process = os.getpid()
+        self._own = local()
+        self._connections = []
+        self._change = Condition()
+        self._uses = 0
+        self._is_forking = False
 
     def writing(self) -> sqlite3.Connection:
         """The connection of this thread; the first one makes the database."""

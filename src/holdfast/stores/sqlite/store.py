@@ -76,6 +76,7 @@ class SqliteStateStore(Backend):
         self._start_threads()
 
     def _start_threads(self) -> None:
+        self._process = os.getpid()
         self._writer = ThreadPoolExecutor(1, "holdfast-sqlite-write")
         self._readers = ThreadPoolExecutor(READERS, "holdfast-sqlite-read")
 
@@ -137,7 +138,7 @@ class SqliteStateStore(Backend):
 
     async def _close(self) -> None:
         def close() -> None:
-            if self._connections.process != os.getpid():
+            if self._process != os.getpid():
                 return  # all of it is the parent's
             self._readers.shutdown()
             with suppress(RuntimeError):  # closed before, by a call that was cancelled
@@ -168,14 +169,18 @@ class SqliteStateStore(Backend):
         return await self._in_thread(run, writes=True)
 
     async def _in_thread(self, run: Callable[[], T], *, writes: bool) -> T:
-        if self._connections.process != os.getpid():
-            self._connections = self._connections.after_a_fork()
-            self._start_threads()  # they do not survive a fork either
+        if self._process != os.getpid():
+            self._start_threads()  # a parent's do not survive a fork
+
+        def work() -> T:
+            with self._connections.in_use():
+                return run()
+
         if IN_PLACE.get():
-            return run()
+            return work()
         threads = self._writer if writes else self._readers
         try:
-            return await asyncio.get_running_loop().run_in_executor(threads, run)
+            return await asyncio.get_running_loop().run_in_executor(threads, work)
         except RuntimeError:
             self._check_open()  # it was closed by another thread in this moment
             raise
