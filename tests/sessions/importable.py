@@ -12,7 +12,7 @@ from holdfast import (
     SnapshotLocation,
     SnapshotManager,
 )
-from holdfast.snapshots.layout import deleted_key
+from holdfast.snapshots.founding import Deletion
 from holdfast.stores.memory import MemoryStateStore
 from loops import done
 from sessions.conversations import opened, said
@@ -86,7 +86,7 @@ async def session_there(store):
 
 async def half_deleted(store):
     await session_there(store)
-    await store.put(deleted_key("ses"), b"{}")
+    assert await Deletion.begin(store, "ses")
 
 
 async def half_imported(store):
@@ -94,8 +94,3 @@ async def half_imported(store):
     crashing.plan(Fault(2, "crash"))
     with pytest.raises(RAISED):
         await imported(crashing, PRUNED)
-
-
-async def half_founded(store):
-    await session_there(store)
-    await store.delete(HERE.manifest)

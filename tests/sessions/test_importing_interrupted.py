@@ -125,7 +125,7 @@ async def test_of_two_who_begin_one_session_in_one_moment_one_wins(document, oth
         disk = MemoryStateStore()
         problem, _ = await meanwhile(disk, atomic, document, lambda disk=disk: begin(disk), at)
         if problem is not None:
-            assert "was begun by somebody else" in problem
+            assert "was created concurrently" in problem
         session = await check_sound(disk)
         if problem is None and other is None:
             assert contents(session)[:1] in (["an agent's own"], contents_of(document)[:1]), at

@@ -193,7 +193,7 @@ async def test_one_puts_its_own_on_top_however_many_others_were_first():
 
 @in_loop
 async def test_who_is_never_first_is_told_so_in_the_end(monkeypatch):
-    monkeypatch.setattr(writing, "ATTEMPTS", 3)
+    monkeypatch.setattr(writing, "GIVE_UP_AFTER", 0.2)
     store = Meanwhile(MemoryStateStore())
     one, other = await two(store)
 
@@ -204,11 +204,11 @@ async def test_who_is_never_first_is_told_so_in_the_end(monkeypatch):
 
     store.meanwhile = speak
     one.add_message("user", "mine")
-    with pytest.raises(ConflictError, match="other writers were first 3 times"):
+    with pytest.raises(ConflictError, match=r"other writers were first for 0.2 seconds"):
         await one.commit(on_conflict="rebase")
     store.meanwhile = None
     await one.commit(on_conflict="rebase")
-    assert contents(await reopened(one)) == [*["first again"] * 3, "mine"]
+    assert contents(await reopened(one))[-2:] == ["first again", "mine"]
 
 
 @in_loop
@@ -236,7 +236,7 @@ async def test_a_conflict_with_nobody_is_reported_and_not_tried_for_ever():
 
     store.meanwhile = refuse
     session.add_message("user", "b")
-    with pytest.raises(ConflictError, match="what stood at the end of the log is gone again"):
+    with pytest.raises(ConflictError, match="the segment at the head of the log disappeared"):
         await session.commit()
 
 

@@ -12,15 +12,14 @@ from holdfast import (
     ConflictError,
     RetentionPolicy,
     SnapshotArchive,
+    SnapshotManifest,
     StateStoreError,
     open_state_store,
 )
-from holdfast.sessions import writing
 from holdfast.sessions.copying import copy_sessions
-from holdfast.snapshots.layout import deleted_key
 from holdfast.stores.memory import MemoryStateStore
 from loops import in_loop
-from sessions.conversations import Counted, contents, opened, reopened, said, types
+from sessions.conversations import contents, opened, reopened, said, types
 
 
 async def pruned(session, *, days=0):
@@ -271,7 +270,7 @@ async def test_a_writer_that_was_stopped_between_write_and_check_harms_nothing()
     await new.save()
     session.add_message("user", "late")
     # Both of its entries are written, and then the process ends.
-    store.plan(Fault(2, "crash", after=True))
+    store.plan(Fault(2, "crash", done=True))
     with pytest.raises(BaseException, match="crash"):
         await session.save()
     again = await opened(inner)
@@ -279,6 +278,6 @@ async def test_a_writer_that_was_stopped_between_write_and_check_harms_nothing()
     assert (await again.verify()).ok
     await said(again, "on")
     snapshot = await SnapshotArchive(inner).load_snapshot(location=new.location)
-    assert contents_of(snapshot) == ["new"]
+    assert [message["content"] for message in snapshot.state.messages] == ["new"]
     await SnapshotArchive(inner).delete_session(session_id="ses")
     assert await everything(inner) == {}

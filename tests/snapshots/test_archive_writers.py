@@ -136,8 +136,8 @@ async def test_a_write_that_failed_leaves_nothing_behind_in_memory():
 
     plain = inner.put_many
 
-    async def failing(puts):
-        await plain(puts)
+    async def failing(puts, **options):
+        await plain(puts, **options)
         raise StateStoreError("no answer", unknown=True)
 
     inner.put_many = failing

@@ -148,7 +148,7 @@ async def test_a_deleted_session_leaves_nothing_and_takes_nothing_else(new_state
 
 
 @in_loop
-async def test_the_latest_session_of_an_agent_is_the_one_that_began_last(new_state_store):
+async def test_the_latest_session_of_an_agent_is_the_one_with_the_newest_commit(new_state_store):
     async with new_state_store() as state_store:
         catalog = holdfast.Catalog(state_store)
         assert await catalog.latest_session(AGENT) is None
@@ -159,16 +159,29 @@ async def test_the_latest_session_of_an_agent_is_the_one_that_began_last(new_sta
             async with opened(state_store, name):
                 pass
             assert (await catalog.latest_session(AGENT)).session_id == name
-        # Going on with an old one does not make it begin again.
         async with opened(state_store, "ses_b") as session:
             session.set("step", 1)
+        assert (await catalog.latest_session(AGENT)).session_id == "ses_b"
+        # A fork does not, until it is written to.
+        fork = await session.fork("ses_e")
+        assert (await catalog.latest_session(AGENT)).session_id == "ses_b"
+        fork.set("step", 2)
+        await fork.commit()
+        assert (await catalog.latest_session(AGENT)).session_id == "ses_e"
+        # Nor does an import.
+        manager = holdfast.SnapshotManager(state_store)
+        document = await manager.export_session(AGENT)
+        assert document.session_id == "ses_e"
+        await manager.import_session(document, session_id="ses_f")
+        assert (await catalog.latest_session(AGENT)).session_id == "ses_e"
+        names += ["ses_f", "ses_e"]
         page = await catalog.sessions(AGENT, limit=3)
         rest = await catalog.sessions(AGENT, limit=3, next_token=page.next_token)
-        assert [each.session_id for each in page.sessions + rest.sessions] == names[::-1]
+        assert {each.session_id for each in page.sessions + rest.sessions} == set(names)
         assert rest.next_token is None
         assert await catalog.agents() == ["other-bot", AGENT]
-        await SnapshotArchive(state_store).delete_session(session_id="ses_c")
+        await SnapshotArchive(state_store).delete_session(session_id="ses_e")
         latest = await catalog.latest_session(AGENT)
-        assert latest.session_id == "ses_a"
+        assert latest.session_id == "ses_f"
         session = await opened(state_store, latest.session_id, must_exist=True)
         assert session.status == "pending"

@@ -25,6 +25,8 @@ from holdfast.log.changes import canonical_changes
 from holdfast.log.events import draft, read_content, read_time, short_content, time_text
 from holdfast.sessions import importing
 from holdfast.snapshots import document
+from holdfast.snapshots.incarnation import Incarnation
+from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.values.binary import canonical, encode
 from holdfast.values.json_form import canonical_form
@@ -199,7 +201,7 @@ async def test_a_keyframe_that_is_there_already_stays():
     (key,) = [key async for key in store.list("") if "/keyframes/" in key]
     before = await store.get(key)
     events = importing.checked_events(found)
-    new = importing.New(store, found.location, found, events)
+    new = importing.New(await Incarnation.read(store, found.location), found, events)
     await new.keep(replace(new.keyframe(), key=key))
     assert await store.get(key) == before
 
@@ -208,12 +210,12 @@ async def test_a_keyframe_that_is_there_already_stays():
 async def test_an_import_that_loses_the_race_leaves_no_keyframe():
     found = await (await large()).export()
     store = MemoryStateStore()
-    key = importing.Timeline(store, found.location.place, "00000000").log.key(1)
     events = importing.checked_events(found)
-    manifest = importing.SnapshotManifest()
-    await store.put(key, b"of somebody else")
-    with pytest.raises(ConflictError, match="begun by somebody else"):
-        await importing.New(store, found.location, found, events).write(manifest)
+    new = importing.New(await Incarnation.read(store, found.location), found, events)
+    key = found.location.manifest
+    await store.put(key, SnapshotManifest().encoded())
+    with pytest.raises(ConflictError, match="was created concurrently"):
+        await new.write()
     assert [key async for key in store.list("")] == [key]
 
 
@@ -228,9 +230,8 @@ def test_a_keyframe_is_packed_while_the_loop_goes_on():
 
     async def work():
         store = MemoryStateStore()
-        await Told(store, found.location, found, importing.checked_events(found)).write(
-            importing.SnapshotManifest()
-        )
+        incarnation = await Incarnation.read(store, found.location)
+        await Told(incarnation, found, importing.checked_events(found)).write()
         return [key async for key in store.list("") if "/keyframes/" in key]
 
     assert len(asyncio.run(work())) == 1

@@ -18,7 +18,9 @@ from watched import HERE, flipped, tried
 KEY = HERE.manifest
 TIMES = st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30), timezones=st.just(dt.UTC))
 FULL = SnapshotManifest(
+    incarnation="1f3a9c2e",
     started_at=dt.datetime(2026, 11, 15, 9, 30, 0, 1, dt.UTC),
+    active_at=dt.datetime(2026, 11, 15, 23, tzinfo=dt.UTC),
     updated_at=dt.datetime(2026, 11, 16, tzinfo=dt.UTC),
     floor=Position(31, "ab" * 32),
     extra={"owner": "us", "more": [1, {"a": None}]},
@@ -52,8 +54,10 @@ def test_it_is_json_that_a_stranger_can_read():
         "owner": "us",
         "more": [1, {"a": None}],
         "schema_version": 1,
+        "incarnation": "1f3a9c2e",
         "started_at": "2026-11-15T09:30:00.000001Z",
         "updated_at": "2026-11-16T00:00:00.000000Z",
+        "active_at": "2026-11-15T23:00:00.000000Z",
         "floor": {"seq": 31, "hash": "ab" * 32},
     }
 
@@ -91,6 +95,9 @@ def test_a_manifest_that_lacks_a_field_is_damage(name):
     [
         ("schema_version", "one"),
         ("schema_version", None),
+        ("incarnation", "../other"),
+        ("incarnation", 7),
+        ("active_at", "today"),
         ("started_at", "yesterday"),
         ("started_at", 7),
         ("updated_at", "9999-12-31T23:59:59-01:00"),

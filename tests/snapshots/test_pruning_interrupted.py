@@ -25,7 +25,6 @@ from watched import (
     check_loads,
     check_whole,
     gathered,
-    last_of,
     prune,
     save,
     saved,
@@ -138,16 +137,6 @@ async def test_where_what_is_kept_cannot_be_read_nothing_is_removed(often):
         await prune(store, RetentionPolicy(last=2))
     assert [*store.keys_with("snapshot_"), *store.keys_with("/log/")] == before
     await check_loads(store, dict(list(snapshots.items())[:15]))
-
-
-@in_loop
-async def test_a_manifest_that_is_gone_is_written_anew(often):
-    store = Watched()
-    snapshots = await saved(store, 20)
-    await store.delete(HERE.manifest)
-    await pruning.prune(store, HERE, RetentionPolicy(last=10), NOW, dry_run=False)
-    assert (await SnapshotArchive(store).load_manifest(location=HERE)).floor.seq == 12
-    await check_whole(store, last_of(snapshots, 10))
 
 
 @in_loop

@@ -167,13 +167,27 @@ async def test_a_keyframe_that_nothing_builds_on_is_not_missed(often):
 
 
 @in_loop
-async def test_a_record_or_a_manifest_that_is_gone_leaves_the_rest_whole(often):
+async def test_a_record_that_is_gone_leaves_the_rest_whole(often):
     store, snapshots = await world()
-    for key in (record(snapshots, 3), HERE.latest, HERE.manifest):
+    for key in (record(snapshots, 3), HERE.latest):
         await store.delete(key)
         assert (await verify(store)).ok
     del snapshots[list(snapshots)[3]]
     await check_loads(store, snapshots)
+
+
+@in_loop
+async def test_a_manifest_that_is_gone_is_missed_and_the_rest_is_verified(often):
+    store, _ = await world()
+    before = await verify(store)
+    await store.delete(HERE.manifest)
+    found = await verify(store)
+    assert [each.key for each in found.damage] == [HERE.manifest]
+    assert (found.events, found.segments, found.keyframes) == (
+        before.events,
+        before.segments,
+        before.keyframes,
+    )
 
 
 @in_loop

@@ -183,10 +183,9 @@ async def test_a_beginning_that_is_not_the_logs_is_listed(often):
 @in_loop
 async def test_a_lost_manifest_of_a_pruned_session_is_noticed(often):
     for change in (lambda data: None, lambda data: SnapshotManifest().encoded(), lambda data: b""):
-        store, snapshots = await pruned_world()
+        store, _ = await pruned_world()
         await store.damage(HERE.manifest, change)
         assert not (await verify(store)).ok
-        await check_loads(store, snapshots)
 
 
 @in_loop

@@ -262,10 +262,13 @@ class Copying:
         if here.active_at is not None:
             await self.put_changed(Put(index_key(location, microseconds(here.active_at)), b"{}"))
         if known is None or known.value != data:
-            if there.etag is None:
-                await self.put([Put(location.manifest, data, if_absent=True)])
-            else:
-                await self.put([Put(location.manifest, data, if_match=there.etag)])
+            named = Put(location.manifest, data, if_match=there.etag, if_absent=there.etag is None)
+            try:
+                await self.put([named])
+            except ConflictError:
+                known = await self.target.get(location.manifest)
+                if known is None or known.value != data:
+                    raise
         if before.active_at is not None and here.active_at != before.active_at:
             await self.target.delete(index_key(location, microseconds(before.active_at)))
 
@@ -359,15 +362,14 @@ async def differing(
     source: StateStore, target: StateStore, location: SnapshotLocation
 ) -> AsyncIterator[tuple[str, str]]:
     """The entries of a session that a copy lacks, or has otherwise, and which of the two."""
+    known = SnapshotManifest()
     try:
         entry = await source.get(location.manifest)
-        known = SnapshotManifest()
         if entry is not None:
             known = manifest.decoded(location.manifest, entry.value)
     except (IntegrityError, InvalidDocumentError) as error:
         yield location.manifest, f"cannot be compared: {error}"
-        return
-    log = EventLog(source, location.place, known.incarnation).prefix
+    log = f"{location.place}log/"
     keys = [*await keys_below(source, log), *await keys_below(source, location.history)]
     keys += await keys_below(source, ids_prefix(location))
     keys += [location.latest, location.manifest]

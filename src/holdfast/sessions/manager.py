@@ -67,9 +67,9 @@ class SnapshotManager:
     ) -> SessionSnapshot:
         """A session with its events: as it is now, or as it was at a snapshot.
 
-        Without ``session_id`` it is the one that the agent started last. ``tags`` are added to the
-        snapshot's own. ``redact`` takes out what must not leave, as `Redactor.redacted` does, and
-        ``sign`` is the key to sign what is left with.
+        Without ``session_id`` it is the agent's session with the newest commit. ``tags`` are added
+        to the snapshot's own. ``redact`` takes out what must not leave, as `Redactor.redacted`
+        does, and ``sign`` is the key to sign what is left with.
         """
         wanted = checked_tags(tags)
         location = await self.locate(agent_id, session_id, scope=scope)
@@ -117,7 +117,7 @@ class SnapshotManager:
     async def locate(
         self, agent_id: str, session_id: str | None = None, *, scope: str | None = None
     ) -> SnapshotLocation:
-        """Where a session of an agent is kept; the one that it started last without an id."""
+        """Where a session of an agent is kept; without an id, the one with the newest commit."""
         checked_id(agent_id, "agent_id")
         if scope not in (None, *SCOPES):
             raise ValueError(f"scope is one of {', '.join(SCOPES)}, not {shown(scope)}")
@@ -129,18 +129,11 @@ class SnapshotManager:
         raise await self._unknown_session(agent_id, session_id)
 
     async def _latest(self, agent_id: str, scope: str | None) -> SnapshotLocation:
-        """The session that an agent started last."""
-        token = None
-        while True:
-            page = await self.catalog.sessions(
-                agent_id, limit=1 if scope is None else MOST_AGENTS, next_token=token
-            )
-            for entry in page.sessions:
-                if scope in (None, entry.scope):
-                    return entry.location
-            token = page.next_token
-            if token is None:
-                raise await self._unknown_agent(agent_id)
+        """Return the session of an agent with the newest commit."""
+        found = await self.catalog.latest_session(agent_id, scope=scope)
+        if found is None:
+            raise await self._unknown_agent(agent_id)
+        return found.location
 
     async def _unknown_agent(self, agent_id: str) -> NotFoundError:
         agents = await self.catalog.agents(limit=MOST_AGENTS)

@@ -289,9 +289,10 @@ class Writer:
             written = YOURS_WAITS if not await self._is_own_stub() else YOURS_WAS_WRITTEN
             raise self.stale(problem, written=written, ways_out=RELOAD) from error
         if not found:
-            # Either nothing was written after all, or the session was deleted.
+            if not self.incarnation.is_created:
+                return  # the session of the other writer is not created, or was deleted again
             await self.check_there()
-            return
+            raise self.stale("the segment at the head of the log disappeared")
         ids = [event.id for event in found[0].events()]
         if ids == [each.id for each in recording.pending[: len(ids)]]:
             # This object's own write, whose answer was lost.

@@ -11,6 +11,7 @@ import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from holdfast.errors import IntegrityError, NotFoundError, UnsupportedValueError, shown
 from holdfast.log import segments
@@ -133,12 +134,14 @@ class Catalog:
         async for key in self.state_store.list(place, start_after=start, limit=most):
             yield key
 
-    async def latest_session(self, agent_id: str) -> SessionEntry | None:
+    async def latest_session(
+        self, agent_id: str, *, scope: str | None = None
+    ) -> SessionEntry | None:
         """Return the agent's session with the newest commit, or None.
 
         A fork or an import is not a commit; the first one after it is.
         """
-        first = (await self.sessions(agent_id, limit=1)).sessions
+        first = await self._most_recent(agent_id, scope)
         if not first:
             return None
         # Any session that was active later than this one stands at most so far behind it.
@@ -146,11 +149,23 @@ class Catalog:
         place, start = agent_place(agent_id), index_entry_key(first[0])
         listing = self.state_store.list(place, start_after=start, limit=MOST_CANDIDATES)
         near = [key async for key in listing if key < index_entry_key(oldest)]
-        candidates = [*first, *(await self._entries(near)).values()]
+        others = (await self._entries(near)).values()
+        candidates = [*first, *(each for each in others if scope in (None, each.scope))]
         if len(candidates) == 1:
             return candidates[0]
         times = await asyncio.gather(*(self._last_commit(each) for each in candidates))
         return max(zip(times, candidates, strict=True), key=lambda pair: pair[0])[1]
+
+    async def _most_recent(self, agent_id: str, scope: str | None) -> list[SessionEntry]:
+        """Return the first session of an agent in its index, if it has one."""
+        token = None
+        while True:
+            limit = 1 if scope is None else AT_ONCE
+            page = await self.sessions(agent_id, limit=limit, next_token=token)
+            found = [each for each in page.sessions if scope in (None, each.scope)]
+            token = page.next_token
+            if found or token is None:
+                return found[:1]
 
     async def _last_commit(self, entry: SessionEntry) -> dt.datetime:
         """Return when a session was last committed to."""
@@ -164,8 +179,9 @@ class Catalog:
             events = segments.decoded(key, found.value).events() if isinstance(found, Entry) else []
         except (IntegrityError, NotFoundError, UnsupportedValueError):
             events = []  # damage is for verify to report
-        times = [event.at for event in events if event.type not in NOT_ACTIVITY]
-        return max([entry.active_at, *times])
+        # What came with an import or a fork was not done in this session.
+        own = takewhile(lambda event: event.type not in NOT_ACTIVITY, reversed(events))
+        return max([entry.active_at, *(event.at for event in own)])
 
     async def locations(self, session_id: str) -> list[SnapshotLocation]:
         """The parts of a session, one for each agent or group of agents that take part."""

@@ -32,7 +32,7 @@ from holdfast.log.event_log import Position
 from holdfast.log.segments import Segment
 from holdfast.log.timeline import Loaded, Timeline
 from holdfast.snapshots import manifest as manifests
-from holdfast.snapshots.founding import Deletion, microseconds
+from holdfast.snapshots.founding import Deletion, microseconds, read_manifests
 from holdfast.snapshots.layout import SnapshotLocation, deleted_key, index_key
 from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.stores.contract import StateStore
@@ -169,7 +169,8 @@ class Incarnation:
                     await self.write([], records, end=Position(), seen=())
                 return
             if not self.state_store.atomic_put_many:
-                await self._remove(put.key for put in hidden)
+                await self._remove(put.key for put in puts)
+                await self._remove_index(active_at)
             raise
         if not self.state_store.atomic_put_many:
             batch = dict(zip([*hidden, named, *records], etags, strict=True))
@@ -329,6 +330,12 @@ class Incarnation:
             return
         await self._forget_index()
         self.manifest, self.etag = moved, etags[1]
+
+    async def _remove_index(self, active_at: dt.datetime) -> None:
+        """Remove an index entry of this writer, unless it is that of the current session."""
+        found = await read_manifests(self.state_store, [self.location])
+        if self.location not in found or found[self.location].active_at != active_at:
+            await self._remove([self._index_key(active_at)])
 
     async def _forget_index(self) -> None:
         """Delete the index entry that was replaced by a newer one."""

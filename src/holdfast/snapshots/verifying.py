@@ -9,7 +9,7 @@ from holdfast.errors import HoldfastError, StateStoreError
 from holdfast.log import keyframes
 from holdfast.log.changes import fold
 from holdfast.log.event_log import Damage, Position, read_each, readable
-from holdfast.log.timeline import Timeline, seq_of
+from holdfast.log.timeline import Timeline
 from holdfast.snapshots import manifest, records
 from holdfast.snapshots.founding import find_incarnations, index_entries, microseconds
 from holdfast.snapshots.layout import SnapshotLocation, index_key
@@ -115,20 +115,28 @@ class Verifier:
         key = self.location.manifest
         try:
             entry = await self.state_store.get(key)
+            known = manifest.SnapshotManifest()
             if entry is not None:
-                self.manifest = manifest.decoded(key, entry.value)
-                await self._go_to(self.manifest.incarnation)
-                return self.manifest.floor
+                known = manifest.decoded(key, entry.value)
+            if known.started_at is not None:
+                self.manifest = known
+                await self._go_to(known.incarnation)
+                return known.floor
         except StateStoreError:
             raise  # that it cannot be read now says nothing of what it holds
         except HoldfastError as error:
             self._wrong(key, str(error))
-        # Without the manifest, the keys tell where the log is, if it is the only one.
+        # Records are written after the manifest: they tell a session from what a crash left.
+        damage = list(self.result.damage)
+        created = {info.incarnation for _, info in await self._records()}
+        is_lost = not damage and created
+        self.result = Verification(damage=damage)
         ids = await find_incarnations(self.state_store, self.location)
-        created = [each for each in ids if await self._was_created(each)]
-        if not self.result.damage and created:
+        if is_lost:
             self._wrong(key, "it is missing")
-        await self._go_to(created[0] if len(created) == 1 else "")
+        elif self.result.damage and len(ids) == 1:
+            created = set(ids)
+        await self._go_to(created.pop() if len(created) == 1 else "")
         return Position()
 
     async def _go_to(self, incarnation: str) -> None:
@@ -139,14 +147,6 @@ class Verifier:
                 other = Timeline(self.state_store, self.location.place, each)
                 for prefix in (other.log.prefix, other.prefix):
                     self.result.leftovers += [key async for key in self.state_store.list(prefix)]
-
-    async def _was_created(self, incarnation: str) -> bool:
-        """Tell a session without a manifest from what a crash in its creation leaves."""
-        timeline = Timeline(self.state_store, self.location.place, incarnation)
-        keys = [key async for key in self.state_store.list(timeline.log.prefix, limit=2)]
-        seqs = await timeline.keyframe_seqs()
-        begins = seq_of(keys[0], timeline.log.prefix) - 1 if keys else max(seqs, default=0)
-        return begins in seqs or (begins == 0 and len(keys) > 1)
 
     async def _index(self) -> None:
         """Check that the session is found through its agent's index, and by one entry."""

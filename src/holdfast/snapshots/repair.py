@@ -1,0 +1,124 @@
+"""Repair what can be derived of a session: its manifest, its index entry, and leftovers.
+
+The log and the snapshots are the truth and are never changed. What a repair writes follows from
+them; what it removes belongs to no session: entries of deleted incarnations, of creations that a
+crash interrupted, and index entries that were replaced.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from holdfast.errors import ConflictError, IntegrityError
+from holdfast.log import segments
+from holdfast.log.event_log import Position, read_each
+from holdfast.log.timeline import Timeline, seq_of
+from holdfast.snapshots import records
+from holdfast.snapshots.founding import (
+    decode_manifest,
+    find_incarnations,
+    index_entries,
+    microseconds,
+)
+from holdfast.snapshots.incarnation import INDEX_VALUE
+from holdfast.snapshots.layout import SnapshotLocation, deleted_key, index_key
+from holdfast.snapshots.manifest import SnapshotManifest
+from holdfast.snapshots.verifying import verify
+from holdfast.stores.contract import StateStore
+from holdfast.stores.entries import Entry
+
+AT_ONCE = 100
+
+
+@dataclass(slots=True)
+class Repair:
+    """What a repair wrote and removed."""
+
+    written: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+
+
+async def repair_session(state_store: StateStore, location: SnapshotLocation) -> Repair:
+    """Restore a lost manifest or index entry of a session, and remove leftovers.
+
+    Damage of the log, of keyframes or of snapshots is not repaired: restore those from a backup.
+
+    Raises:
+        ConflictError: Another process changed the session at the same time; retry.
+
+    """
+    result = Repair()
+    if await state_store.get(deleted_key(location.session_id)) is not None:
+        return result  # the next reader finishes the deletion
+    entry = (await read_each(state_store, [location.manifest])).get(location.manifest)
+    known = decode_manifest(location, entry) if isinstance(entry, Entry) else None
+    if known is None or known.started_at is None:
+        known = await rebuild_manifest(state_store, location, known)
+        if known is None:
+            return result
+        etag = entry.etag if isinstance(entry, Entry) else None
+        await state_store.put(
+            location.manifest, known.encoded(), if_match=etag, if_absent=entry is None
+        )
+        result.written.append(location.manifest)
+    if known.active_at is not None:
+        key = index_key(location, microseconds(known.active_at))
+        if key not in await index_entries(state_store, location):
+            await state_store.put(key, INDEX_VALUE)
+            result.written.append(key)
+    left = (await verify(state_store, location)).leftovers
+    for start in range(0, len(left), AT_ONCE):
+        for key, found in (await read_each(state_store, left[start : start + AT_ONCE])).items():
+            with suppress(ConflictError):
+                await state_store.delete(key, if_match=getattr(found, "etag", None))
+                result.removed.append(key)
+    return result
+
+
+async def rebuild_manifest(
+    state_store: StateStore, location: SnapshotLocation, known: SnapshotManifest | None
+) -> SnapshotManifest | None:
+    """Derive a manifest from the log; None where nothing shows that the session was created."""
+    incarnation = await find_created(state_store, location)
+    if incarnation is None:
+        return None
+    timeline = Timeline(state_store, location.place, incarnation)
+    first, last, floor = None, None, Position()
+    async for key in state_store.list(timeline.log.prefix):
+        entry = await state_store.get(key) if seq_of(key, timeline.log.prefix) else None
+        if entry is None:
+            continue
+        last = segments.decoded(key, entry.value)
+        if last.is_pruned:
+            floor = Position(last.last, last.hash)
+        elif first is None:
+            first, floor = last, Position(last.first - 1, last.prev)
+    if last is None and (seqs := await timeline.keyframe_seqs()):
+        frame = await timeline.keyframe(seqs[-1])
+        floor = Position(frame.seq, frame.hash)
+    now = dt.datetime.now(dt.UTC)
+    return SnapshotManifest(
+        incarnation=incarnation,
+        started_at=first.events()[0].at if first else now,
+        updated_at=now,
+        active_at=last.events()[-1].at if first and last else now,
+        floor=floor if floor.seq else Position(),
+        extra={} if known is None else known.extra,
+    )
+
+
+async def find_created(state_store: StateStore, location: SnapshotLocation) -> str | None:
+    """Return the one incarnation whose snapshots show that it was created, if there is one."""
+    there = await find_incarnations(state_store, location)
+    keys = [key async for key in state_store.list(location.history)]
+    created: set[str] = set()
+    keys.append(location.latest)
+    for start in range(0, len(keys), AT_ONCE):
+        for key, entry in (await read_each(state_store, keys[start : start + AT_ONCE])).items():
+            with suppress(IntegrityError):
+                if isinstance(entry, Entry):
+                    created.add(records.decoded(key, entry.value, location).incarnation)
+    created &= set(there)
+    return created.pop() if len(created) == 1 else None

@@ -1,0 +1,95 @@
+"""What can be derived of a session is repaired, and leftovers are removed."""
+
+from __future__ import annotations
+
+import pytest
+
+from faults import RAISED, Fault, FaultyStateStore
+from holdfast import Catalog, RetentionPolicy, Session, SnapshotArchive, SnapshotLocation
+from holdfast.snapshots.founding import index_entries
+from holdfast.snapshots.layout import index_key
+from holdfast.snapshots.repair import repair_session
+from holdfast.stores.memory import MemoryStateStore
+from loops import in_loop
+from sessions.copies import HERE, everything, talked
+
+
+async def pruned_session(store):
+    await talked(store)
+    await SnapshotArchive(store).prune(location=HERE, policy=RetentionPolicy(last=2))
+
+
+@pytest.mark.parametrize("world", [talked, pruned_session])
+@in_loop
+async def test_a_lost_manifest_is_derived_from_the_log(world):
+    store = MemoryStateStore()
+    await world(store)
+    archive = SnapshotArchive(store)
+    before = await archive.load_manifest(location=HERE)
+    state = (await archive.load_snapshot(location=HERE)).snapshot
+    await store.delete(HERE.manifest)
+    assert not (await archive.verify(location=HERE)).ok
+    result = await repair_session(store, HERE)
+    assert HERE.manifest in result.written
+    after = await archive.load_manifest(location=HERE)
+    assert (after.incarnation, after.floor) == (before.incarnation, before.floor)
+    assert (await archive.verify(location=HERE)).ok
+    assert (await archive.load_snapshot(location=HERE)).snapshot.digest == state.digest
+    session = await Session.open(store, agent_id="bot", session_id="ses", must_exist=True)
+    session.add_message("user", "on")
+    await session.commit()
+    assert (await session.verify()).ok
+
+
+@in_loop
+async def test_a_lost_index_entry_is_found_and_written_again():
+    store = MemoryStateStore()
+    await talked(store)
+    catalog = Catalog(store)
+    (key,) = await index_entries(store, HERE)
+    await store.delete(key)
+    assert await catalog.latest_session("bot") is None
+    (damage,) = (await SnapshotArchive(store).verify(location=HERE)).damage
+    assert damage.key == key
+    assert (await repair_session(store, HERE)).written == [key]
+    assert (await catalog.latest_session("bot")).location == HERE
+    assert (await SnapshotArchive(store).verify(location=HERE)).ok
+
+
+@in_loop
+async def test_an_index_entry_that_was_replaced_is_not_listed_and_is_removed():
+    store = MemoryStateStore()
+    await talked(store)
+    stale = index_key(HERE, 1)
+    await store.put(stale, b"{}")
+    assert len((await Catalog(store).sessions("bot")).sessions) == 1
+    found = await SnapshotArchive(store).verify(location=HERE)
+    assert found.ok
+    assert found.leftovers == [stale]
+    assert (await repair_session(store, HERE)).removed == [stale]
+
+
+@in_loop
+async def test_what_a_crash_in_a_creation_leaves_is_harmless_and_removed():
+    disk = MemoryStateStore()
+    crashing = FaultyStateStore(disk, atomic=False)
+    session = await Session.open(crashing, agent_id="bot", session_id="ses")
+    crashing.plan(Fault(2, "crash", done=True))
+    with pytest.raises(RAISED):
+        await session.commit()
+    assert len(await everything(disk)) == 2
+    assert await Catalog(disk).latest_session("bot") is None
+    await talked(disk)
+    found = await SnapshotArchive(disk).verify(location=HERE)
+    assert found.ok
+    assert len(found.leftovers) == 2
+    result = await repair_session(disk, HERE)
+    assert sorted(result.removed) == sorted(found.leftovers)
+    assert (await SnapshotArchive(disk).verify(location=HERE)).leftovers == []
+
+
+@in_loop
+async def test_nothing_is_made_up_where_nothing_was_created():
+    store = MemoryStateStore()
+    result = await repair_session(store, SnapshotLocation("none", "agent", "bot"))
+    assert (result.written, result.removed) == ([], [])
