@@ -11,7 +11,7 @@ import asyncio
 import datetime as dt
 import random
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
@@ -118,25 +118,26 @@ class SnapshotArchive:
                 stamp=choose_stamp(snapshot_id, after),
             )
             try:
-                if is_latest:
-                    key = location.latest
-                else:
-                    place = await history.reserve(self.state_store, location, snapshot_id, after)
+                place, key, first = None, location.latest, list[Put]()
+                if not is_latest:
+                    place, first = await history.place_new(
+                        self.state_store, location, snapshot_id, after
+                    )
                     info, key = replace(info, stamp=place.stamp), place.key
                 if position is None:
-                    await self._append(location, head, state, key, info)
+                    await self._append(location, head, state, key, info, first)
                 else:
                     info = replace(info, seq=position.seq, hash=position.hash)
                     record = Put(key, info.encoded(location), if_absent=not is_latest)
-                    await self.state_store.put_many([record])
+                    await self.state_store.put_many([*first, record])
                     known = await self.load_manifest(location=location)
                     is_overtaken = position.seq < known.last_gone
                     if is_overtaken:
                         # Somebody who has not seen it prunes: it gets an event at the end instead.
-                        if not is_latest:
+                        if place is not None:
                             await history.remove(self.state_store, place)
                         continue
-                if is_latest or await self._is_placed(place):
+                if await self._is_placed(place):
                     return
             except BaseException as error:
                 # Whatever failed, what is remembered may not be how it is any more.
@@ -148,13 +149,13 @@ class SnapshotArchive:
             "try again when fewer write to it"
         )
 
-    async def _is_placed(self, place: HistoryKey) -> bool:
+    async def _is_placed(self, place: HistoryKey | None) -> bool:
         """Tell whether a snapshot that was just saved is found by its id.
 
-        Where this writer stood still between reserving the key and using it, another one may have
-        saved under the same id. Then this record is taken back.
+        Where a batch is not atomic and this writer stood still between its id entry and its record,
+        another one may have saved under the same id. Then this record is taken back.
         """
-        if place.stamp is None:
+        if place is None or place.stamp is None or self.state_store.atomic_put_many:
             return True
         found = await history.find(self.state_store, place.location, place.snapshot_id)
         if found is None or found == place:
@@ -224,7 +225,13 @@ class SnapshotArchive:
         return None, snapshot.snapshot
 
     async def _append(
-        self, location: SnapshotLocation, head: Head, state: Snapshot, key: str, info: SnapshotInfo
+        self,
+        location: SnapshotLocation,
+        head: Head,
+        state: Snapshot,
+        key: str,
+        info: SnapshotInfo,
+        first: Sequence[Put],
     ) -> None:
         """Write the difference as one event, and the record with it."""
         timeline = head.timeline
@@ -239,7 +246,7 @@ class SnapshotArchive:
             head.started_at = drafts[0].at
         sealed = timeline.log.seal(linked(drafts, timeline.log.end.seq, timeline.log.end.hash))
         info = replace(info, seq=sealed.end.seq, hash=sealed.end.hash)
-        more.append(Put(key, info.encoded(location), if_absent=key != location.latest))
+        more += [*first, Put(key, info.encoded(location), if_absent=key != location.latest)]
         await timeline.commit(sealed, more)
         head.state = state
         await timeline.keep_keyframes(state)
