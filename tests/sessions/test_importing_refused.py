@@ -86,10 +86,10 @@ LATER = linked([draft("later")], 0, "ab" * 32)
         (replace(PRUNED, base=None), "begin at 7, and it has no state from before"),
         (replace(WHOLE, base=state(1)), "begin at 1, and yet it says that something was before"),
         (replace(WHOLE, events=tuple(LATER)), "begin at 1, and yet it says that something"),
-        (replace(PRUNED, events=tuple(FAR)), "have numbers from 1 to 999999999998, not to 9999"),
+        (replace(PRUNED, events=tuple(FAR)), "are numbered from 999999999999 to 999999999999"),
         (
             replace(WHOLE, events=tuple(linked([draft("x")], -1, ""))),
-            "have numbers from 1|no state",
+            "are numbered from 0|no state",
         ),
     ],
 )

@@ -254,29 +254,36 @@ def test_a_save_that_was_broken_off_anywhere_can_be_done_again(atomic, is_done):
             await check_whole(
                 inner, {each: {**before, "mine": made, "later": later}[each] for each in expected}
             )
-        assert at > 2
+        assert at > (1 if atomic else 3)
 
     asyncio.run(work())
 
 
+@pytest.mark.parametrize("atomic", [True, False])
 @in_loop
-async def test_a_writer_that_stood_still_does_not_save_an_id_twice():
+async def test_a_writer_that_stood_still_does_not_save_an_id_twice(atomic):
     store = MemoryStateStore()
     await kept_as(store, ["a"])
-    made, other = session_snapshot(state(5)), session_snapshot(state(5))
+    made, other = session_snapshot(state(1)), session_snapshot(state(1))
 
     class Standing(FaultyStateStore):
+        """Stands still before the record is written; after its id entry, if it can be torn."""
+
         has_stood = False
 
         async def put_many(self, puts):
             if not self.has_stood and any("immutable_history" in put.key for put in puts):
                 self.has_stood = True
+                first = [] if atomic else [put for put in puts if "/ids/" in put.key]
+                if first:
+                    await store.put_many(first)
+                puts = [put for put in puts if put not in first]
                 await save(SnapshotArchive(store), session_snapshot(state(6)), snapshot_id="b")
                 await save(SnapshotArchive(store), other, snapshot_id="mine")
                 await save(SnapshotArchive(store), session_snapshot(state(5)), snapshot_id="c")
             return await super().put_many(puts)
 
-    await save(SnapshotArchive(Standing(store)), made, snapshot_id="mine")
+    await save(SnapshotArchive(Standing(store, atomic=atomic)), made, snapshot_id="mine")
     assert await ids_of(store) == ["a", "b", "mine", "c"]
     assert (await verify(store)).ok
 

@@ -23,6 +23,8 @@ from holdfast.stores.entries import Entry, Put
 
 AT_ONCE = 256
 SEGMENT = re.compile(r"[0-9]{12}\.json")
+LAST_SEQ = 10**12 - 1
+"""The last event that has a key: keys have twelve digits."""
 
 Page: TypeAlias = dict[str, Entry | None]
 """Entries by their keys, in order; None for one that was listed and is not there."""
@@ -81,7 +83,17 @@ class EventLog:
         return sealed
 
     def seal(self, events: Sequence[Event]) -> Sealed:
-        """The write that makes durable the events that follow the end of the log."""
+        """Return the write that makes durable the events that follow the end of the log.
+
+        Raises:
+            HoldfastError: The log has no number for them; nothing is written.
+
+        """
+        if events[-1].seq > LAST_SEQ:
+            raise HoldfastError(
+                f"log is full: event number {events[-1].seq} is past {LAST_SEQ}; fork the session "
+                "to continue in a new log"
+            )
         return Sealed(events, Put(self.key(events[0].seq), encoded(events), if_absent=True))
 
     async def write(self, sealed: Sealed, more: Sequence[Put] = ()) -> None:

@@ -13,10 +13,17 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import cast
 
-from holdfast.errors import ConflictError, IntegrityError, NotFoundError, StateStoreError
+from holdfast.errors import (
+    ConflictError,
+    IntegrityError,
+    NotFoundError,
+    StateStoreError,
+    UnsupportedValueError,
+)
 from holdfast.log import keyframes
 from holdfast.log.changes import fold
 from holdfast.log.event_log import EventLog, Position, Sealed
@@ -200,8 +207,15 @@ class Timeline:
         return (keys[-1] if keys else ""), seq
 
     async def open(self) -> Loaded:
-        """The state as it is now; what is committed next follows it."""
+        """The state as it is now; what is committed next follows it.
+
+        The last segment's events must lead to the hash that it gives: the next commit follows that
+        hash, and no later segment would show that it is wrong.
+        """
         loaded = await self.load()
+        if loaded.segments:
+            with suppress(UnsupportedValueError):  # a type that is not registered here: no damage
+                loaded.segments[-1].events()
         self.log.end = loaded.end
         self.anchor = loaded.anchor
         self.segments = len(loaded.segments)

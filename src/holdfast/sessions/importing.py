@@ -18,7 +18,7 @@ from holdfast.errors import ConflictError, InvalidDocumentError, StateStoreError
 from holdfast.log import keyframes
 from holdfast.log.chain import GENESIS, hashed, linked
 from holdfast.log.changes import fold
-from holdfast.log.event_log import Position
+from holdfast.log.event_log import LAST_SEQ, Position
 from holdfast.log.events import Event, draft
 from holdfast.log.timeline import Loaded
 from holdfast.sessions.session import Session
@@ -40,8 +40,6 @@ IMPORTED = "session.imported"
 EVENTS_A_SEGMENT = 256
 ATTEMPTS = 8
 Check: TypeAlias = Callable[[Position], None]
-LAST_SEQ = 10**12 - 1
-"""The last that has a key: those have twelve digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +163,8 @@ def check_place(events: Sequence[Event], base: Snapshot | None) -> None:
         )
     if not 1 <= first.seq <= events[-1].seq < LAST_SEQ:
         raise InvalidDocumentError(
-            f"the document's events have numbers from 1 to {LAST_SEQ - 1}, not to {events[-1].seq}"
+            f"the document's events are numbered from {first.seq} to {events[-1].seq}; a log has "
+            f"room for 1 to {LAST_SEQ}, and the import takes one more"
         )
 
 

@@ -11,7 +11,7 @@ import asyncio
 import datetime as dt
 import random
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
@@ -125,18 +125,20 @@ class SnapshotArchive:
                 stamp=choose_stamp(snapshot_id, after),
             )
             try:
-                if is_latest:
-                    key = location.latest
-                else:
-                    place = await history.reserve(self.state_store, location, snapshot_id, after)
+                place, key, first = None, location.latest, list[Put]()
+                if not is_latest:
+                    place, first = await history.place_new(
+                        self.state_store, location, snapshot_id, after
+                    )
                     info, key = replace(info, stamp=place.stamp), place.key
                 if position is None:
-                    await self._append(location, head, state, key, info)
+                    await self._append(location, head, state, key, info, first)
                 else:
                     info = replace(info, seq=position.seq, hash=position.hash)
                     record = Put(key, info.encoded(location), if_absent=not is_latest)
-                    await head.incarnation.write([], [record], end=position, seen=head.seen)
-                if is_latest or await self._is_placed(place):
+                    written = [*first, record]
+                    await head.incarnation.write([], written, end=position, seen=head.seen)
+                if await self._is_placed(place):
                     return
             except ReplacedError:
                 # It may have been pruned beyond the snapshot's event: then it gets one at the end.
@@ -152,13 +154,13 @@ class SnapshotArchive:
             "try again when fewer write to it"
         )
 
-    async def _is_placed(self, place: HistoryKey) -> bool:
+    async def _is_placed(self, place: HistoryKey | None) -> bool:
         """Tell whether a snapshot that was just saved is found by its id.
 
-        Where this writer stood still between reserving the key and using it, another one may have
-        saved under the same id. Then this record is taken back.
+        Where a batch is not atomic and this writer stood still between its id entry and its record,
+        another one may have saved under the same id. Then this record is taken back.
         """
-        if place.stamp is None:
+        if place is None or place.stamp is None or self.state_store.atomic_put_many:
             return True
         found = await history.find(self.state_store, place.location, place.snapshot_id)
         if found is None or found == place:
@@ -216,7 +218,13 @@ class SnapshotArchive:
         return None, snapshot.snapshot
 
     async def _append(
-        self, location: SnapshotLocation, head: Head, state: Snapshot, key: str, info: SnapshotInfo
+        self,
+        location: SnapshotLocation,
+        head: Head,
+        state: Snapshot,
+        key: str,
+        info: SnapshotInfo,
+        first: Sequence[Put],
     ) -> None:
         """Write the difference as one event, and the record with it."""
         incarnation, timeline = head.incarnation, head.timeline
@@ -228,14 +236,14 @@ class SnapshotArchive:
         end = timeline.log.end
         sealed = timeline.log.seal(linked(drafts, end.seq, end.hash))
         info = replace(info, seq=sealed.end.seq, hash=sealed.end.hash)
-        record = Put(key, info.encoded(location), if_absent=key != location.latest)
+        written = [*first, Put(key, info.encoded(location), if_absent=key != location.latest)]
         at = drafts[0].at
         if incarnation.is_created:
             await incarnation.write(
-                [sealed.put], [record], end=end, seen=head.seen, active_at=drafts[-1].at
+                [sealed.put], written, end=end, seen=head.seen, active_at=drafts[-1].at
             )
         else:
-            await incarnation.create([sealed.put], [record], started_at=at, active_at=at)
+            await incarnation.create([sealed.put], written, started_at=at, active_at=at)
         timeline.advance(sealed)
         head.seen = [segments.decoded(sealed.put.key, sealed.put.value)]
         head.state = state

@@ -13,6 +13,7 @@ from contextlib import suppress
 from uuid import UUID
 
 from holdfast.errors import ConflictError, IntegrityError
+from holdfast.ids import new_id
 from holdfast.snapshots.layout import END_OF_TIME, SnapshotLocation
 from holdfast.snapshots.order import (
     UUID_LENGTH,
@@ -24,6 +25,7 @@ from holdfast.snapshots.order import (
     parse_key,
 )
 from holdfast.stores.contract import StateStore
+from holdfast.stores.entries import Put
 
 PAGE = 32
 MANY = 64
@@ -162,39 +164,32 @@ async def find(
     return HistoryKey(location, snapshot_id, decode_id_entry(key, entry.value))
 
 
-async def reserve(
+async def place_new(
     state_store: StateStore, location: SnapshotLocation, snapshot_id: str, after: str | None
-) -> HistoryKey:
-    """Return the key to save a snapshot under now, and write its id entry if it needs one.
+) -> tuple[HistoryKey, list[Put]]:
+    """Return the key to save a snapshot under now, and what to write before its record.
 
     ``after`` is the order of what was saved last. A snapshot of this id that is in the history
     keeps its key. An id entry without a record, as a crash leaves it, is harmless: the next save
     under that id uses it, or replaces it if something was saved since.
-
-    Raises:
-        ConflictError: Another writer saves under the same id.
-
     """
-    key, plain = id_key(location, snapshot_id), location.snapshot(snapshot_id)
-    there = await state_store.get_many([key, plain])
-    if plain in there and parse_key(location, plain) == HistoryKey(location, snapshot_id):
-        return HistoryKey(location, snapshot_id)
+    key, plain = id_key(location, snapshot_id), HistoryKey(location, snapshot_id)
+    there = await state_store.get_many([key, plain.key])
+    if plain.key in there and parse_key(location, plain.key) == plain:
+        return plain, []
     entry = there.get(key)
     if entry is not None:
         known = HistoryKey(location, snapshot_id, decode_id_entry(key, entry.value))
         if known.order > (after or "") or await state_store.get(known.key) is not None:
-            return known
+            return known, []
     stamp = choose_stamp(snapshot_id, after)
     if entry is None and stamp is None:
-        return HistoryKey(location, snapshot_id)
-    made = HistoryKey(location, snapshot_id, stamp or choose_stamp("", after))
-    await state_store.put(
-        key,
-        encode_id_entry(made.order),
-        if_match=None if entry is None else entry.etag,
-        if_absent=entry is None,
-    )
-    return made
+        return plain, []
+    made = HistoryKey(location, snapshot_id, stamp or new_id(after=after))
+    condition = None if entry is None else entry.etag
+    return made, [
+        Put(key, encode_id_entry(made.order), if_match=condition, if_absent=entry is None)
+    ]
 
 
 async def remove(

@@ -5,7 +5,8 @@
       keyframes/<incarnation>/<seq, 12 digits>.json.gz           the state, or what changed in it
       snapshots/manifest.json
       snapshots/snapshot_latest.json
-      snapshots/immutable_history/snapshot_<uuid7>.json
+      snapshots/immutable_history/snapshot_<uuid7>.json          see `order` for ids of other kinds
+      snapshots/ids/<snapshot_id>.json
     sessions/<session_id>/deleted.json                           while a session is being deleted
     agents/<agent_id>/sessions/<newest first>_<session_id>/<scope>   an empty entry for each
 

@@ -22,7 +22,7 @@ from holdfast.log.event_log import Position
 from holdfast.log.events import Event
 from holdfast.sessions.session import NOT_LOOKED, Session
 from holdfast.snapshots import records
-from holdfast.snapshots.history import newest, reserve
+from holdfast.snapshots.history import newest, place_new
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.lookup import find_kept
 from holdfast.snapshots.records import SnapshotInfo
@@ -102,8 +102,10 @@ class KeptSession(Session):
             key, stamp = self.location.latest, None
             if snapshot_id is not None:
                 after = None if last is None else last.order
-                place = await reserve(self.state_store, self.location, snapshot_id, after)
+                place, first = await place_new(self.state_store, self.location, snapshot_id, after)
                 key, stamp = place.key, place.stamp
+                if first:
+                    await self.state_store.put_many(first)
 
             def record(end: Position, state: Snapshot) -> Put:
                 info = replace(self._info(name, end, state, tags), stamp=stamp)

@@ -1,0 +1,119 @@
+"""The end of a log: the last number that an event can have, and the hash that the next follows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from holdfast import HoldfastError, IntegrityError, SnapshotArchive, SnapshotManager
+from holdfast.log.chain import linked
+from holdfast.log.event_log import LAST_SEQ
+from holdfast.log.events import draft
+from loops import in_loop
+from sessions.conversations import contents, opened, reopened, said
+from watched import HERE, Watched, save, session_snapshot, state, with_events
+
+
+async def ending_at(store, seq):
+    """A session whose last event has a number, made of a crafted document."""
+    made = with_events(draft("far", set_=[("state", "k", 1)]), after=seq - 2, prev="ab" * 32)
+    await SnapshotManager(store).import_session(made)
+    session = await opened(store, HERE.session_id, agent_id=HERE.scope_id)
+    assert session.log.end.seq == seq
+    return session
+
+
+@in_loop
+async def test_a_commit_past_the_last_number_is_refused_before_anything_is_written():
+    store = Watched()
+    session = await ending_at(store, LAST_SEQ)
+    session.add_message("user", "lost?")
+    before = store.content
+    for work in (session.commit, lambda: session.commit(on_conflict="rebase"), session.save):
+        with pytest.raises(HoldfastError, match="log is full: event number 1000000000000 is past"):
+            await work()
+    with pytest.raises(HoldfastError, match="log is full"):
+        await session.once("pay", lambda: "paid")
+    with pytest.raises(HoldfastError, match="log is full"):
+        await save(SnapshotArchive(store), session_snapshot(state(3)))
+    assert store.content == before
+    assert contents(session) == ["lost?"]
+    assert (await reopened(session)).log.end.seq == LAST_SEQ
+    fork = await session.fork("other")
+    assert contents(await reopened(fork)) == ["lost?"]
+
+
+@in_loop
+async def test_a_commit_that_would_cross_the_last_number_is_refused_as_a_whole():
+    store = Watched()
+    session = await ending_at(store, LAST_SEQ - 2)
+    for text in "abc":
+        session.add_message("user", text)
+    with pytest.raises(HoldfastError, match="log is full"):
+        await session.commit()
+    await session.reload()
+    await said(session, "a", "b")
+    again = await reopened(session)
+    assert again.log.end.seq == LAST_SEQ
+    assert contents(again) == ["a", "b"]
+    assert (await again.verify()).ok
+
+
+def forge(data):
+    """A segment that is whole but for the hash that it gives."""
+    tree = json.loads(data)
+    tree["hash"] = tree["hash"][::-1]
+    return json.dumps(tree, separators=(",", ":")).encode()
+
+
+@in_loop
+async def test_a_last_segment_whose_events_do_not_lead_to_its_hash_is_not_opened():
+    store = Watched()
+    session = await said(await opened(store), "a", "b", "c")
+    key = store.keys_with("/log/")[-1]
+    await store.damage(key, forge)
+    for work in (lambda: reopened(session), session.reload):
+        with pytest.raises(IntegrityError, match="do not lead to the hash") as error:
+            await work()
+        assert key in str(error.value)
+    with pytest.raises(IntegrityError, match="do not lead to the hash"):
+        await save(
+            SnapshotArchive(store), session_snapshot(state(1), session.location), session.location
+        )
+
+
+@in_loop
+async def test_one_segment_is_hashed_to_open_a_session(monkeypatch):
+    store = Watched()
+    session = await said(await opened(store), *"abcdefgh")
+    hashed = []
+    original = linked
+
+    def counted(drafts, seq, prev):
+        hashed.append(seq)
+        return original(drafts, seq, prev)
+
+    monkeypatch.setattr("holdfast.log.segments.linked", counted)
+    await reopened(session)
+    assert len(hashed) == 1
+
+
+@in_loop
+async def test_data_of_a_type_that_is_not_registered_does_not_prevent_opening():
+    store = Watched()
+    session = await said(await opened(store), "a")
+    session.record("tool.called", {"x": 1})
+    await session.commit()
+    key = store.keys_with("/log/")[-1]
+
+    def unknown(data):
+        tree = json.loads(data)
+        tree["events"][0]["data"] = {"$type": ["example.unknown", 1]}
+        raw = json.dumps(tree["events"], separators=(",", ":"))
+        tree["digest"] = hashlib.sha256(raw.encode()).hexdigest()
+        return json.dumps(tree, separators=(",", ":")).encode()
+
+    await store.damage(key, unknown)
+    assert contents(await reopened(session)) == ["a"]
