@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from holdfast.snapshots import (
         Catalog,
+        DocumentLimits,
         Pruned,
         RetentionPolicy,
         SessionEntry,
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
         SnapshotStorage,
         ValueMigrations,
         Verification,
+        read_document,
+        write_document,
     )
 
 __version__ = VERSION
@@ -73,6 +76,7 @@ __all__ = [
     "Conflict",
     "ConflictError",
     "Diff",
+    "DocumentLimits",
     "Entry",
     "Event",
     "EventLog",
@@ -109,8 +113,10 @@ __all__ = [
     "__version__",
     "compiled",
     "open_state_store",
+    "read_document",
     "register_type",
     "replay",
+    "write_document",
 ]
 
 _ON_FIRST_USE = {
@@ -127,6 +133,7 @@ _ON_FIRST_USE = {
     ),
     "holdfast.snapshots": (
         "Catalog",
+        "DocumentLimits",
         "Pruned",
         "RetentionPolicy",
         "SessionEntry",
@@ -141,6 +148,8 @@ _ON_FIRST_USE = {
         "SnapshotStorage",
         "ValueMigrations",
         "Verification",
+        "read_document",
+        "write_document",
     ),
 }
 _HOME = {name: home for home, names in _ON_FIRST_USE.items() for name in names}
