@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote, unquote
 
-from holdfast.sessions.detection import LONGEST_ESCAPE, Found, without_escapes
+from holdfast.sessions.detection import LONGEST_ESCAPE, without_escapes
+from holdfast.sessions.findings import Found
 from holdfast.sessions.secret_names import is_placeholder
 from holdfast.snapshots.session_state import STATUSES
 
@@ -22,6 +23,9 @@ SHORTEST = 4
 LONG_WORD = 8
 LONG_NUMBER = 6
 LONG_TEXT = 200
+LONG_HEAD = 64
+"""Longer texts are looked up by so many of their first characters."""
+MOST_ALIKE = 16
 JSON_IN_JSON = 3
 UNICODE_ESCAPE = re.compile(r"\\u[0-9a-f]{4}")
 PERCENT_ESCAPE = re.compile(r"%[0-9A-F]{2}")
@@ -86,7 +90,7 @@ class KnownTexts:
 
         Short ones, of which many may begin alike, are looked up once for each length.
         """
-        for whole in self._long.get(head, ()):
+        for whole in self._long.get(text[start : start + LONG_HEAD], ()) if self._long else ():
             if text.startswith(whole, start):
                 yield whole
         for length in self._lengths.get(head, ()):
@@ -97,13 +101,16 @@ class KnownTexts:
     def _prepared(self) -> re.Pattern[str]:
         self._long, self._lengths = {}, {}
         for text in sorted(self._texts, key=len, reverse=True):
-            if len(text) > LONG_TEXT:
-                self._long.setdefault(text[:HEAD], []).append(text)
+            if len(text) > LONG_HEAD:
+                alike = self._long.setdefault(text[:LONG_HEAD], [])
+                if len(alike) < MOST_ALIKE:
+                    alike.append(text)
                 continue
             lengths = self._lengths.setdefault(text[:HEAD], [])
             if len(text) not in lengths[-1:]:
                 lengths.append(len(text))
-        self._regex = re.compile(pattern_of([*self._long, *self._lengths]))
+        heads = {text[:HEAD] for text in self._long}
+        self._regex = re.compile(pattern_of([*heads, *self._lengths]))
         return self._regex
 
 
