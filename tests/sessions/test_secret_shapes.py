@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -105,7 +106,7 @@ The key to success is practice. Press any key: Enter or Space. The primary key i
 She kept the secret for 20 years; the token gesture cost 15 euros. Cookies: chocolate, 2 cups sugar.
 Set the cookie: it expires in 3600s. We tokenize the text, then count tokens: 512 of 4096.
 The secretary's password policy (min 12 characters) is in section 4.2. A secret: work hard.
-mysql -p asks for a password, and mysql -pPORT does not. Use curl -u user: to be asked for one.
+mysql -p asks for a password, and so does mysql -p shop. Use curl -u user: to be asked for one.
 curl -u $USER:$PASS and curl -u <user>:<password> are templates; so is mysql -p$MYSQL_PASSWORD.
 docker run -p 8080:80 nginx; mkdir -p /srv/data/2026; ssh -p 2222 host; cp -p a1b2c3 d4.
 """
@@ -274,7 +275,6 @@ ATTACKS = [
 
 def steps(work):
     """How much was done, as the time of this process: the least of a few runs."""
-    import time
 
     def once():
         began = time.process_time()
@@ -289,8 +289,6 @@ def test_the_work_grows_with_the_length_of_a_text_and_not_with_its_square(piece)
     detector = Detector(
         secrets=True, emails=True, phones=True, credit_cards=True, ibans=True, ssns=True
     )
-    size = 10_000
-    small, large = (piece * (count // len(piece) + 1) for count in (size, 8 * size))
-    assert steps(lambda: detector.find(large)) < 24 * max(
-        steps(lambda: detector.find(small)), 0.005
-    )
+    small, large = (piece * (size // len(piece) + 1) for size in (5_000, 40_000))
+    least = max(steps(lambda: detector.find(small)), 0.005)
+    assert steps(lambda: detector.find(large)) < 24 * least  # the square would be 64 times as much

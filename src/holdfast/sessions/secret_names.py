@@ -116,6 +116,11 @@ CONNECTION = re.compile(
 )
 
 
+LETTER = re.compile(r"[^\W\d_]")
+DIGIT = re.compile(r"\d")
+SPACE = re.compile(r"\s")
+LETTER_OR_DIGIT = re.compile(r"[^\W_]")
+SIGN = re.compile(r"[\d!#$%^*~+@?]")
 COOKIE_NAME = re.compile(r"(?:set-)?cookies?", re.IGNORECASE)
 TOKEN = re.compile(
     r"(?=[^A-Za-z]{0,64}[A-Za-z])(?=\D{0,64}\d)[A-Za-z0-9+/=_.~!@#$%^&*()\[\]{}:;<>?,|-]{12,512}"
@@ -173,7 +178,7 @@ class SecretNames:
         may also be one of such names, so beside a header it has to look like a secret.
         """
         if OPTION.fullmatch(before):
-            if value.startswith("-") or any(char.isspace() for char in value):
+            if value.startswith("-") or SPACE.search(value):
                 return False  # another option, or a sentence about this one
             return (not HIT.search(value) or is_strong(value)) and self.fit(before, value)
         if size != 2 or not HEADER.fullmatch(before) or not is_strong(value):
@@ -315,26 +320,24 @@ def is_placeholder(value: str) -> bool:
     plain = value.strip()
     return (
         plain.lower() in PLACEHOLDERS
-        or not any(char.isalnum() for char in plain)
+        or not LETTER_OR_DIGIT.search(plain)
         or bool(TEMPLATE.fullmatch(plain) or MARK.fullmatch(plain))
     )
 
 
 def is_strong(value: str) -> bool:
     """Whether a word is none of a language: letters with digits or signs among them."""
-    if len(value) < 6 or not any(char.isalpha() for char in value):
+    if len(value) < 6 or not LETTER.search(value):
         return False
-    return any(char.isdigit() or char in "!#$%^*~+@?" for char in value[:-1]) or (
-        value[-1].isdigit()
-    )
+    return bool(SIGN.search(value, 0, len(value) - 1)) or value[-1].isdigit()
 
 
 def looks_random(value: str) -> bool:
     """Whether a value is like a token by itself: one long word with digits in it."""
-    if len(value) < 8 or any(char.isspace() for char in value):
+    if len(value) < 8 or SPACE.search(value):
         return False
     if re.fullmatch(r"0x[0-9a-fA-F]+", value):
         return False
-    return any(char.isdigit() for char in value) or (
+    return bool(DIGIT.search(value)) or (
         len(value) >= 20 and not (value.isalpha() and value.islower())
     )
