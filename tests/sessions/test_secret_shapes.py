@@ -155,7 +155,7 @@ def numbers(**options):
     ["4111111111111111", "4111 1111 1111 1111", "5500-0000-0000-0004", "340000000000009"],
 )
 def test_card_numbers_are_found_where_that_is_asked_for(text):
-    assert found(f"pay with {text}, please", numbers(credit_cards=True)) == {text}
+    assert found(f"pay with {text}, please", numbers(cards=True)) == {text}
     assert found(f"pay with {text}, please", numbers()) == set()
 
 
@@ -172,7 +172,7 @@ def test_card_numbers_are_found_where_that_is_asked_for(text):
     ],
 )
 def test_other_numbers_are_not_cards(text):
-    assert found(text, numbers(credit_cards=True)) == set()
+    assert found(text, numbers(cards=True)) == set()
 
 
 @pytest.mark.parametrize(
@@ -286,9 +286,7 @@ def steps(work):
 
 @pytest.mark.parametrize("piece", ATTACKS)
 def test_the_work_grows_with_the_length_of_a_text_and_not_with_its_square(piece):
-    detector = Detector(
-        secrets=True, emails=True, phones=True, credit_cards=True, ibans=True, ssns=True
-    )
+    detector = Detector(secrets=True, emails=True, phones=True, cards=True, ibans=True, ssns=True)
     small, large = (piece * (size // len(piece) + 1) for size in (5_000, 40_000))
     least = max(steps(lambda: detector.find(small)), 0.005)
     assert steps(lambda: detector.find(large)) < 24 * least  # the square would be 64 times as much

@@ -58,6 +58,15 @@ async def export(
             "--redact-path", metavar="PATH", help="Take this out too, as in values.customer.name."
         ),
     ] = None,
+    redact_cards: Annotated[
+        bool, typer.Option("--redact-cards", help="Take numbers of payment cards out.")
+    ] = False,
+    redact_ibans: Annotated[
+        bool, typer.Option("--redact-ibans", help="Take numbers of bank accounts (IBAN) out.")
+    ] = False,
+    redact_ssns: Annotated[
+        bool, typer.Option("--redact-ssns", help="Take US social security numbers out.")
+    ] = False,
     sign: Annotated[
         str | None,
         typer.Option(
@@ -75,7 +84,8 @@ async def export(
     """
     tags = read_tags(tag)
     check_output(output)
-    redaction = redactor(patterns=redact, paths=redact_path or [])
+    numbers = {"cards": redact_cards, "ibans": redact_ibans, "ssns": redact_ssns}
+    redaction = redactor(patterns=redact, paths=redact_path or [], **numbers)
     key = None if sign is None else signing_key(sign)
     async with existing_store(store) as state_store:
         manager = SnapshotManager(state_store)
@@ -133,13 +143,13 @@ def write_stream(output: str, chunks: Iterable[bytes]) -> None:
         stream.writelines(chunks)
 
 
-def redactor(*, patterns: bool, paths: list[str]) -> Redaction | None:
+def redactor(*, patterns: bool, paths: list[str], **numbers: bool) -> Redaction | None:
     """What takes out of the document what must not leave, if anything must not."""
-    if not patterns and not paths:
+    if not patterns and not paths and not any(numbers.values()):
         return None
     from holdfast.sessions.redaction import Redactor  # noqa: PLC0415 - used by few
 
     try:
-        return Redactor(patterns=patterns, paths=paths).redacted
+        return Redactor(patterns=patterns, paths=paths, **numbers).redacted
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--redact-path") from None

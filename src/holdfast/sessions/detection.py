@@ -16,7 +16,7 @@ from itertools import accumulate
 
 from holdfast.errors import shown
 from holdfast.sessions.findings import SECRET, Found, is_alone, library
-from holdfast.sessions.personal_numbers import bank_accounts, cards, social_security_numbers
+from holdfast.sessions.personal_numbers import find_cards, find_ibans, find_ssns
 from holdfast.sessions.secret_names import SecretNames
 from holdfast.sessions.secret_shapes import Tokens
 
@@ -62,7 +62,7 @@ class Detector:
         phones: bool,
         entropy: bool = False,
         region: str | None = None,
-        credit_cards: bool = False,
+        cards: bool = False,
         ibans: bool = False,
         ssns: bool = False,
     ) -> None:
@@ -79,9 +79,9 @@ class Detector:
         if phones:
             self._finders.append(phone_finder(region))
         for wanted, finder in (
-            (credit_cards, cards),
-            (ibans, bank_accounts),
-            (ssns, social_security_numbers),
+            (cards, find_cards),
+            (ibans, find_ibans),
+            (ssns, find_ssns),
         ):
             if wanted:
                 self._finders.append(finder)

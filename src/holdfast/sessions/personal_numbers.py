@@ -25,7 +25,7 @@ SSN_NUMBER = re.compile(
 )
 
 
-def cards(text: str) -> Iterator[Found]:
+def find_cards(text: str) -> Iterator[Found]:
     """Find card numbers that pass the Luhn check."""
     for match in CARD_NUMBER.finditer(text):
         digits = re.sub(r"[ -]", "", match[0])
@@ -42,7 +42,7 @@ def passes_luhn(digits: str) -> bool:
     return total % 10 == 0
 
 
-def bank_accounts(text: str) -> Iterator[Found]:
+def find_ibans(text: str) -> Iterator[Found]:
     """Find IBANs whose check digits are right (ISO 13616), also in groups of four."""
     for match in IBAN_NUMBER.finditer(text):
         # A word in capitals may follow: the longest beginning that is one counts.
@@ -63,7 +63,7 @@ def passes_mod_97(iban: str) -> bool:
     return int("".join(str(int(char, 36)) for char in iban[4:] + iban[:4])) % 97 == 1
 
 
-def social_security_numbers(text: str) -> Iterator[Found]:
+def find_ssns(text: str) -> Iterator[Found]:
     """Find social security numbers of the United States, written with dashes or spaces."""
     for match in SSN_NUMBER.finditer(text):
         yield Found(*match.span(), SSN)

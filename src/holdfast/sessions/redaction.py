@@ -39,7 +39,7 @@ class Redactor:
     ``patterns`` finds secrets, email addresses and phone numbers by how they look; ``secrets``,
     ``emails`` and ``phones`` switch single kinds off. ``region`` (``"DE"``) also finds phone
     numbers as they are dialled within it, ``entropy`` also whatever looks random, ids among it.
-    ``credit_cards``, ``ibans`` and ``ssns`` (of the United States) also find these numbers.
+    ``cards``, ``ibans`` and ``ssns`` (of the United States) also find these numbers.
     ``paths`` name what else goes: ``values.customer.name``, ``messages[*].content``.
     """
 
@@ -53,7 +53,7 @@ class Redactor:
         phones: bool = True,
         entropy: bool = False,
         region: str | None = None,
-        credit_cards: bool = False,
+        cards: bool = False,
         ibans: bool = False,
         ssns: bool = False,
     ) -> None:
@@ -66,7 +66,7 @@ class Redactor:
             phones=patterns and phones,
             entropy=entropy,
             region=region,
-            credit_cards=credit_cards,
+            cards=cards,
             ibans=ibans,
             ssns=ssns,
         )
