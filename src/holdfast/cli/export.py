@@ -84,8 +84,13 @@ async def export(
     """
     tags = read_tags(tag)
     check_output(output)
-    numbers = {"cards": redact_cards, "ibans": redact_ibans, "ssns": redact_ssns}
-    redaction = redactor(patterns=redact, paths=redact_path or [], **numbers)
+    redaction = redactor(
+        patterns=redact,
+        paths=redact_path or [],
+        cards=redact_cards,
+        ibans=redact_ibans,
+        ssns=redact_ssns,
+    )
     key = None if sign is None else signing_key(sign)
     async with existing_store(store) as state_store:
         manager = SnapshotManager(state_store)
@@ -143,13 +148,15 @@ def write_stream(output: str, chunks: Iterable[bytes]) -> None:
         stream.writelines(chunks)
 
 
-def redactor(*, patterns: bool, paths: list[str], **numbers: bool) -> Redaction | None:
+def redactor(
+    *, patterns: bool, paths: list[str], cards: bool, ibans: bool, ssns: bool
+) -> Redaction | None:
     """What takes out of the document what must not leave, if anything must not."""
-    if not patterns and not paths and not any(numbers.values()):
+    if not any((patterns, paths, cards, ibans, ssns)):
         return None
     from holdfast.sessions.redaction import Redactor  # noqa: PLC0415 - used by few
 
     try:
-        return Redactor(patterns=patterns, paths=paths, **numbers).redacted
+        return Redactor(patterns, paths, cards=cards, ibans=ibans, ssns=ssns).redacted
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--redact-path") from None
