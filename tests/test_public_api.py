@@ -19,6 +19,7 @@ PUBLIC = [
     "Conflict",
     "ConflictError",
     "Diff",
+    "DocumentLimits",
     "Entry",
     "Event",
     "EventLog",
@@ -56,8 +57,10 @@ PUBLIC = [
     "__version__",
     "compiled",
     "open_state_store",
+    "read_document",
     "register_type",
     "replay",
+    "write_document",
 ]
 
 # The rest is described where it is defined: protocols of the standard library, typed dicts.

@@ -12,6 +12,7 @@ from holdfast.log.chain import GENESIS, linked
 from holdfast.log.changes import fold
 from holdfast.log.events import draft
 from holdfast.snapshots import RetentionPolicy, SessionSnapshot, SnapshotArchive, SnapshotLocation
+from holdfast.snapshots.document import compute_digest
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.base import WrappedStateStore
 
@@ -155,6 +156,11 @@ def with_events(*drafts, after=0, prev=GENESIS):
     return session_snapshot(
         store.snapshot(), events=tuple(events), event_log_count=len(events), base=base
     )
+
+
+def with_digest(tree):
+    """A document whose digest is right, whatever was changed in it."""
+    return {**tree, "digest": compute_digest(tree)}
 
 
 def full_snapshot():

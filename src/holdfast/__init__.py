@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from holdfast.snapshots import (
         Catalog,
+        DocumentLimits,
         Pruned,
         RetentionPolicy,
         SessionEntry,
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
         SnapshotStorage,
         ValueMigrations,
         Verification,
+        read_document,
+        write_document,
     )
 
 __version__ = VERSION
@@ -74,6 +77,7 @@ __all__ = [
     "Conflict",
     "ConflictError",
     "Diff",
+    "DocumentLimits",
     "Entry",
     "Event",
     "EventLog",
@@ -110,8 +114,10 @@ __all__ = [
     "__version__",
     "compiled",
     "open_state_store",
+    "read_document",
     "register_type",
     "replay",
+    "write_document",
 ]
 
 _ON_FIRST_USE = {
@@ -128,6 +134,7 @@ _ON_FIRST_USE = {
     ),
     "holdfast.snapshots": (
         "Catalog",
+        "DocumentLimits",
         "Pruned",
         "RetentionPolicy",
         "SessionEntry",
@@ -142,6 +149,8 @@ _ON_FIRST_USE = {
         "SnapshotStorage",
         "ValueMigrations",
         "Verification",
+        "read_document",
+        "write_document",
     ),
 }
 _HOME = {name: home for home, names in _ON_FIRST_USE.items() for name in names}

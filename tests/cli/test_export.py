@@ -72,6 +72,30 @@ def test_what_must_not_leave_is_taken_out(run, world, tmp_path):
     assert b'"answer"' not in (tmp_path / "y.json").read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("option", "number", "kind"),
+    [
+        ("--redact-cards", "4111 1111 1111 1111", "card number"),
+        ("--redact-ibans", "DE89 3704 0044 0532 0130 00", "IBAN"),
+        ("--redact-ssns", "123-45-6789", "SSN"),
+    ],
+)
+def test_numbers_of_persons_are_taken_out_where_that_is_asked_for(
+    run, world, tmp_path, option, number, kind
+):
+    exported = json.loads(run("state", "export", "research-bot", "-o", "-").out)
+    exported["state"]["messages"][0]["content"] = f"It is {number}, ada@example.com"
+    exported["events"] = []
+    del exported["digest"]
+    (tmp_path / "a.json").write_text(json.dumps({**exported, "session_id": "ses_numbers"}))
+    run("state", "import", "a.json")
+    ran = run("state", "export", "research-bot", "--session", "ses_numbers", option, "-o", "x.json")
+    assert ran.code == 0, ran.err
+    text = (tmp_path / "x.json").read_text()
+    assert number not in text
+    assert f"It is [redacted: {kind}], ada@example.com" in text
+
+
 def test_a_path_that_is_none_is_wrong_usage(run, world):
     ran = run("state", "export", "research-bot", "--redact-path", "nowhere", "-o", "x.json")
     ran.misused("--redact-path")

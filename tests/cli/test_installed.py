@@ -105,7 +105,6 @@ def test_a_session_goes_to_another_backend_and_back_with_the_same_state_and_even
     one = json.loads((tmp_path / "one.json").read_text())
     two = json.loads(typed("holdfast state show two.json.zst --format json"))
     assert two["state"] == one["state"]
-    assert two["digest"] == one["digest"]
     *events, last = two["events"]
     assert events == one["events"]
     assert last["type"] == "session.imported"

@@ -8,6 +8,8 @@ import re
 import pytest
 import typer
 
+from watched import with_digest
+
 
 @pytest.fixture
 def walk(run, world, monkeypatch):
@@ -112,5 +114,5 @@ def test_every_way_to_stop(walk, end):
 def test_a_snapshot_without_its_events_is_an_error(run, document):
     tree = json.loads(document.read_bytes())
     tree["events"] = []
-    document.write_text(json.dumps(tree))
+    document.write_text(json.dumps(with_digest(tree)))
     run("replay", "incident.json").failed("has no events")

@@ -6,6 +6,7 @@ import json
 import re
 
 from holdfast.ids import new_id
+from watched import with_digest
 
 
 def rows(text: str) -> dict[str, str]:
@@ -47,7 +48,7 @@ def test_what_is_not_known_is_a_dash(run, document):
     tree = json.loads(document.read_bytes())
     for name in ("source_environment", "exported_at", "tags"):
         del tree[name]
-    document.write_text(json.dumps(tree))
+    document.write_text(json.dumps(with_digest(tree)))
     found = rows(run("state", "show", "incident.json").out)
     assert (found["source_environment"], found["exported_at"], found["tags"]) == ("-", "-", "-")
 

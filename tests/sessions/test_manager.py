@@ -25,7 +25,7 @@ from holdfast.snapshots import document as documents
 from holdfast.stores.memory import MemoryStateStore
 from loops import done, in_loop
 from sessions.conversations import opened, said
-from watched import Interrupted, session_snapshot, state
+from watched import Interrupted, session_snapshot, state, with_digest
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
@@ -330,4 +330,4 @@ def test_a_version_of_values_that_is_none_is_refused(version):
     manager = SnapshotManager(MemoryStateStore(), migrations=ValueMigrations(2, {1: renamed}))
     tree = {**session_snapshot(state(1)).to_dict(), "values_version": version}
     with pytest.raises(InvalidDocumentError, match="values_version is a number|have version 3"):
-        manager.from_dict(tree)
+        manager.from_dict(with_digest(tree))

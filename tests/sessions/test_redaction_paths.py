@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 import pytest
 
-from holdfast import SessionSnapshot
 from holdfast.sessions.redaction import Redactor
 from sessions.redacting import ADA, AWS, check, everything, exported, listed, redacted
 
@@ -73,7 +73,7 @@ def test_data_of_events_and_tags_can_be_named():
         patterns=False, paths=["events[*].data.prompt", "tags.who", "events[-1].data"]
     )
     document = exported(a_conversation)
-    tagged = SessionSnapshot.from_dict({**document.to_dict(), "tags": {"who": "Ada L.", "x": "y"}})
+    tagged = replace(document, tags={"who": "Ada L.", "x": "y"})
     new = redactor.redacted(tagged)
     check(new, document)
     assert new.tags == {"who": "[redacted: path]", "x": "y"}

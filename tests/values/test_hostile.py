@@ -93,6 +93,20 @@ def test_json_that_is_no_value_is_refused(tree):
         from_json({"a": [tree]})
 
 
+@pytest.mark.parametrize("tag", ["$set", "$frozenset", "$map"])
+def test_members_that_were_chosen_to_have_one_hash_are_refused(tag):
+    numbers = [{"$int": str(number * (2**61 - 1))} for number in range(2000)]
+    items = [[number, None] for number in numbers] if tag == "$map" else numbers
+    with pytest.raises(InvalidDocumentError, match="the same hash; refusing to build it"):
+        from_json({tag: items})
+    assert len(from_json({tag: items[:1000]})) == 1000
+
+
+def test_large_sets_and_dicts_of_numbers_come_back():
+    for value in (set(range(5000)), {number: number for number in range(5000)}):
+        assert through_json(value) == value == decode(encode(value))
+
+
 def test_a_users_dict_that_poses_as_a_tag_stays_a_dict():
     hostile = {"$type": ["os.system", "echo pwned"]}
     assert to_json(hostile) == {"$$type": ["os.system", "echo pwned"]}

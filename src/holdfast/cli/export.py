@@ -58,6 +58,15 @@ async def export(
             "--redact-path", metavar="PATH", help="Take this out too, as in values.customer.name."
         ),
     ] = None,
+    redact_cards: Annotated[
+        bool, typer.Option("--redact-cards", help="Take numbers of payment cards out.")
+    ] = False,
+    redact_ibans: Annotated[
+        bool, typer.Option("--redact-ibans", help="Take numbers of bank accounts (IBAN) out.")
+    ] = False,
+    redact_ssns: Annotated[
+        bool, typer.Option("--redact-ssns", help="Take US social security numbers out.")
+    ] = False,
     sign: Annotated[
         str | None,
         typer.Option(
@@ -75,7 +84,13 @@ async def export(
     """
     tags = read_tags(tag)
     check_output(output)
-    redaction = redactor(patterns=redact, paths=redact_path or [])
+    redaction = redactor(
+        patterns=redact,
+        paths=redact_path or [],
+        cards=redact_cards,
+        ibans=redact_ibans,
+        ssns=redact_ssns,
+    )
     key = None if sign is None else signing_key(sign)
     async with existing_store(store) as state_store:
         manager = SnapshotManager(state_store)
@@ -133,13 +148,15 @@ def write_stream(output: str, chunks: Iterable[bytes]) -> None:
         stream.writelines(chunks)
 
 
-def redactor(*, patterns: bool, paths: list[str]) -> Redaction | None:
+def redactor(
+    *, patterns: bool, paths: list[str], cards: bool, ibans: bool, ssns: bool
+) -> Redaction | None:
     """What takes out of the document what must not leave, if anything must not."""
-    if not patterns and not paths:
+    if not any((patterns, paths, cards, ibans, ssns)):
         return None
     from holdfast.sessions.redaction import Redactor  # noqa: PLC0415 - used by few
 
     try:
-        return Redactor(patterns=patterns, paths=paths).redacted
+        return Redactor(patterns, paths, cards=cards, ibans=ibans, ssns=ssns).redacted
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--redact-path") from None

@@ -82,7 +82,7 @@ def opened(source: Source) -> Iterator[sqlite3.Connection]:
         with closing(
             sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True, isolation_level=None)
         ) as connection:
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(source.max_bytes, LARGEST))
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(source.limits.max_bytes, LARGEST))
             connection.text_factory = text_of
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA query_only = ON")

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 from holdfast.errors import HoldfastError, InvalidDocumentError, shown
 from holdfast.foreign.source import Source, open_source
-from holdfast.snapshots.document_files import MAX_BYTES
+from holdfast.snapshots.document_limits import DEFAULT_LIMITS, DocumentLimits
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 
 T = TypeVar("T")
@@ -88,16 +88,20 @@ def read(
     thread: str | None = None,
     agent_id: str | None = None,
     session_id: str | None = None,
-    max_bytes: int = MAX_BYTES,
+    max_bytes: int | None = None,
+    limits: DocumentLimits = DEFAULT_LIMITS,
 ) -> list[SessionSnapshot]:
     """The documents in a file or a database, ready to be imported.
 
     ``format`` is the name of a reader, where it should not be found out. ``thread`` is one of the
     conversations of a database, which gives all of them otherwise. ``agent_id`` and ``session_id``
-    are names to give it instead of what the source says.
+    are names to give it instead of what the source says. ``limits`` bounds what is read of a file;
+    ``max_bytes`` is short for limits with this one.
     """
+    if max_bytes is not None:
+        limits = replace(limits, max_bytes=max_bytes)
     with open_source(
-        name, thread=thread, agent_id=agent_id, session_id=session_id, max_bytes=max_bytes
+        name, thread=thread, agent_id=agent_id, session_id=session_id, limits=limits
     ) as source:
         return read_source(source, format).documents
 

@@ -21,6 +21,7 @@ from typing import IO, Any, TypeVar
 
 from holdfast.errors import HoldfastError, InvalidDocumentError, StateStoreError
 from holdfast.snapshots import document_files
+from holdfast.snapshots.document_limits import DEFAULT_LIMITS, DocumentLimits
 from holdfast.snapshots.layout import LONGEST_ID
 from holdfast.stores.urls import StoreURL
 
@@ -50,7 +51,7 @@ class Source:
     session_id: str | None = None
     allow_modified: bool = False
     """Whether a Holdfast document may have been edited."""
-    max_bytes: int = document_files.MAX_BYTES
+    limits: DocumentLimits = DEFAULT_LIMITS
     file: IO[bytes] | None = field(default=None, repr=False)
 
     @cached_property
@@ -90,7 +91,7 @@ class Source:
         self.file.seek(0)
         try:
             with document_files.unpacking(self.name, self.file) as reading:
-                data = document_files.bounded(reading, self.name, packed, self.max_bytes)
+                data = document_files.bounded(reading, self.name, packed, self.limits)
         except InvalidDocumentError as error:
             return error
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -134,7 +135,7 @@ def open_source(
     agent_id: str | None = None,
     session_id: str | None = None,
     allow_modified: bool = False,
-    max_bytes: int = document_files.MAX_BYTES,
+    limits: DocumentLimits = DEFAULT_LIMITS,
 ) -> Iterator[Source]:
     """A file or a database to read from; the file is closed at the end."""
     said: dict[str, Any] = {
@@ -142,7 +143,7 @@ def open_source(
         "agent_id": agent_id,
         "session_id": session_id,
         "allow_modified": allow_modified,
-        "max_bytes": max_bytes,
+        "limits": limits,
     }
     if URL.match(name):
         yield Source(str(StoreURL(name)), url=name, **said)
@@ -153,7 +154,7 @@ def open_source(
             if not file.seekable():
                 # A pipe is read once, and its first bytes are looked at again.
                 pipe, file = file, stack.enter_context(tempfile.TemporaryFile())
-                shutil.copyfileobj(document_files.Bounded(pipe, max_bytes), file)
+                shutil.copyfileobj(document_files.Bounded(pipe, limits.max_bytes), file)
         except FileNotFoundError:
             raise InvalidDocumentError(f"there is no file {name}") from None
         except IsADirectoryError:

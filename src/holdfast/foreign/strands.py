@@ -85,7 +85,7 @@ def earlier(source: Source) -> list[tuple[str, Any]]:
         return []
     folder = path.parent / "immutable_history"
     files: list[Path] = sorted(folder.glob("snapshot_*.json"))
-    return [(str(each), document_files.read(each, max_bytes=source.max_bytes)) for each in files]
+    return [(str(each), document_files.read(each, limits=source.limits)) for each in files]
 
 
 def check(name: str, tree: Any) -> None:

@@ -35,6 +35,7 @@ from holdfast.sessions.exporting import exported
 from holdfast.sessions.importing import ImportResult, imported
 from holdfast.sessions.manager import Redaction
 from holdfast.snapshots import document_files
+from holdfast.snapshots.document_limits import DocumentLimits
 from holdfast.snapshots.layout import LONGEST_ID, SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.signing import SignatureError
@@ -44,6 +45,7 @@ router = APIRouter(tags=["documents"], dependencies=[Depends(known_parameters)])
 NAME = "the body"
 IN_MEMORY = 1 << 20
 UNPACKED = 4
+FEWEST_OBJECTS = 100_000
 """A packed body may have so many times the limit when it is unpacked."""
 PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -251,11 +253,17 @@ async def take(stream: AsyncIterator[bytes], file: IO[bytes]) -> None:
     file.seek(0)
 
 
+def limits_of(desk: Desk) -> DocumentLimits:
+    """What a document in a body may hold."""
+    body = desk.limits.body_bytes
+    return DocumentLimits(max_bytes=UNPACKED * body, max_objects=max(FEWEST_OBJECTS, body // 16))
+
+
 def read(desk: Desk, file: IO[bytes], *, allow_modified: bool) -> SessionSnapshot:
     """What a body says, checked."""
     with refusing():
         try:
-            tree = document_files.read_from(file, NAME, max_bytes=UNPACKED * desk.limits.body_bytes)
+            tree = document_files.read_from(file, NAME, limits=limits_of(desk))
         except InvalidDocumentError as error:
             if not is_unreadable(error):
                 raise

@@ -8,13 +8,15 @@ number in all keys of a document.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from holdfast.sessions.detection import SECRET, Detector, Found
+from holdfast.sessions.detection import Detector
+from holdfast.sessions.findings import SECRET, Found
 from holdfast.sessions.known_texts import PATH, KnownTexts
 from holdfast.sessions.secret_names import HIT, MARK
 from holdfast.snapshots.paths import rebuilt, written
@@ -46,6 +48,8 @@ class Cleaner:
         self._detect = detector.find
         self._found: dict[str, list[Found]] = {}
         self._labels: dict[tuple[str, str], str] = {}
+        self._numbers: dict[str, int] = {}
+        """The last number that a label of a kind has."""
         self._taken: set[str] = set()
 
     # --------------------------------------------------------------------------------- texts
@@ -76,10 +80,10 @@ class Cleaner:
 
     def _label(self, kind: str, secret: str) -> str:
         if (kind, secret) not in self._labels:
-            number = 1
+            number = self._numbers.get(kind, 0) + 1
             while mark(kind, number) in self._taken:
                 number += 1
-            self._taken.add(mark(kind, number))
+            self._numbers[kind] = number
             self._labels[kind, secret] = mark(kind, number)
         return self._labels[kind, secret]
 
@@ -251,11 +255,12 @@ def merged(found: Iterable[Found], text: str) -> list[Found]:
 def outside(found: Found, marks: list[tuple[int, int]]) -> Iterator[Found]:
     """A place without the part of it that a mark has already; nothing where that is all."""
     start, end = found.start, found.end
-    for first, last in marks:
-        if first <= start < last:
-            start = last
-        if first < end <= last:
-            end = first
+    at = bisect_right(marks, (start, len(marks) and marks[-1][1]))
+    if at and start < marks[at - 1][1]:
+        start = marks[at - 1][1]
+    at = bisect_left(marks, (end, 0))
+    if at and end <= marks[at - 1][1]:
+        end = marks[at - 1][0]
     if start < end:
         yield Found(start, end, found.kind, found.distinct)
 

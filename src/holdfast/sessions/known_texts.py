@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote, unquote
 
-from holdfast.sessions.detection import LONGEST_ESCAPE, Found, without_escapes
+from holdfast.sessions.detection import LONGEST_ESCAPE, without_escapes
+from holdfast.sessions.findings import Found
 from holdfast.sessions.secret_names import is_placeholder
 from holdfast.snapshots.session_state import STATUSES
 
@@ -22,6 +23,10 @@ SHORTEST = 4
 LONG_WORD = 8
 LONG_NUMBER = 6
 LONG_TEXT = 200
+LONG_HEAD = 64
+"""Longer texts are looked up by so many of their first characters."""
+LONGEST, MOST_ALIKE = 4096, 16
+"""Texts that are longer than this are compared one by one, and no more than so many."""
 JSON_IN_JSON = 3
 UNICODE_ESCAPE = re.compile(r"\\u[0-9a-f]{4}")
 PERCENT_ESCAPE = re.compile(r"%[0-9A-F]{2}")
@@ -40,7 +45,7 @@ class KnownTexts:
         """The kinds of the texts as they were found, which a number or an id may be written as."""
         self._added: set[tuple[str, bool]] = set()
         self._texts: dict[str, tuple[str, bool]] = {}
-        self._long: dict[str, list[str]] = {}
+        self._longest: dict[str, list[str]] = {}
         self._lengths: dict[str, list[int]] = {}
         self._regex: re.Pattern[str] | None = None
 
@@ -73,7 +78,7 @@ class KnownTexts:
             at = start + 1 if found is None else found.end
 
     def _at(self, text: str, start: int) -> Found | None:
-        for size in range(HEAD, SHORTEST - 1, -1):
+        for size in (LONG_HEAD, *range(HEAD, SHORTEST - 1, -1)):
             for whole in self._standing(text, start, text[start : start + size]):
                 end = start + len(whole)
                 kind, distinct = self._texts[whole]
@@ -84,9 +89,10 @@ class KnownTexts:
     def _standing(self, text: str, start: int, head: str) -> Iterator[str]:
         """The texts that begin like this and stand here, the longest first.
 
-        Short ones, of which many may begin alike, are looked up once for each length.
+        They are looked up once for each length, of which there are few for one head. So what a
+        place of a text costs does not grow with the number of texts.
         """
-        for whole in self._long.get(head, ()):
+        for whole in self._longest.get(head, ()):
             if text.startswith(whole, start):
                 yield whole
         for length in self._lengths.get(head, ()):
@@ -95,15 +101,19 @@ class KnownTexts:
                 yield whole
 
     def _prepared(self) -> re.Pattern[str]:
-        self._long, self._lengths = {}, {}
+        self._longest, self._lengths = {}, {}
         for text in sorted(self._texts, key=len, reverse=True):
-            if len(text) > LONG_TEXT:
-                self._long.setdefault(text[:HEAD], []).append(text)
+            head = text[: LONG_HEAD if len(text) > LONG_HEAD else HEAD]
+            if len(text) > LONGEST:
+                alike = self._longest.setdefault(head, [])
+                if len(alike) < MOST_ALIKE:
+                    alike.append(text)
                 continue
-            lengths = self._lengths.setdefault(text[:HEAD], [])
-            if len(text) not in lengths[-1:]:
+            lengths = self._lengths.setdefault(head, [])
+            if len(text) not in lengths[-1:] and len(lengths) < LONG_HEAD:
                 lengths.append(len(text))
-        self._regex = re.compile(pattern_of([*self._long, *self._lengths]))
+        heads = {head[:HEAD] for head in (*self._longest, *self._lengths)}
+        self._regex = re.compile(pattern_of(heads))
         return self._regex
 
 

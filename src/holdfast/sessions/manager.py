@@ -6,20 +6,24 @@ import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
-from holdfast.errors import InvalidDocumentError, NotFoundError, shown
+from holdfast.errors import NotFoundError, StateStoreError, shown
 from holdfast.sessions.exporting import exported
 from holdfast.sessions.importing import ImportResult, imported
-from holdfast.snapshots import document_files
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog import Catalog
-from holdfast.snapshots.document import SIGNATURES
+from holdfast.snapshots.document_limits import DEFAULT_LIMITS, DocumentLimits
+from holdfast.snapshots.documents import (
+    VALUES_VERSION,
+    decode_document,
+    read_document,
+    write_document,
+)
 from holdfast.snapshots.layout import SCOPES, SnapshotLocation, checked_id
 from holdfast.snapshots.migrations import ValueMigrations
 from holdfast.snapshots.records import checked_tags
 from holdfast.snapshots.session_snapshot import SessionSnapshot
-from holdfast.snapshots.session_state import STATE
 from holdfast.snapshots.signing import (
     PublicKey,
     SigningKey,
@@ -28,29 +32,45 @@ from holdfast.snapshots.signing import (
     sign_document,
     vouched,
 )
-from holdfast.state.store import Store
 from holdfast.stores.contract import StateStore
+
+T = TypeVar("T")
 
 Redaction: TypeAlias = Callable[[SessionSnapshot], SessionSnapshot]
 
-VALUES_VERSION = "values_version"
 MOST_AGENTS = 1000
 
 
 class SnapshotManager:
     """Exports and imports sessions as documents.
 
-    ``migrations`` brings the user's own values in older documents up to date on reading, and writes
-    their version into new ones.
+    Without a state store it reads and writes documents, and nothing else. ``migrations`` brings the
+    user's own values in older documents up to date on reading, and writes their version into new
+    ones.
     """
 
     def __init__(
-        self, state_store: StateStore, *, migrations: ValueMigrations | None = None
+        self, state_store: StateStore | None = None, *, migrations: ValueMigrations | None = None
     ) -> None:
-        self.state_store = state_store
-        self.archive = SnapshotArchive(state_store)
-        self.catalog = Catalog(state_store)
+        self._state_store = state_store
+        self._archive = None if state_store is None else SnapshotArchive(state_store)
+        self._catalog = None if state_store is None else Catalog(state_store)
         self._migrations = migrations
+
+    @property
+    def state_store(self) -> StateStore:
+        """The state store. `StateStoreError` where the manager was made without one."""
+        return require_store(self._state_store)
+
+    @property
+    def archive(self) -> SnapshotArchive:
+        """The durable snapshots of the state store."""
+        return require_store(self._archive)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The agents and sessions of the state store."""
+        return require_store(self._catalog)
 
     # ---------------------------------------------------------------------- export and import
 
@@ -154,23 +174,32 @@ class SnapshotManager:
 
     def to_file(self, snapshot: SessionSnapshot, path: str | os.PathLike[str]) -> None:
         """Write a document: ``.json``, ``.json.gz`` or ``.json.zst``, all of it or nothing."""
-        document_files.write(path, snapshot.chunks())
+        write_document(snapshot, path)
 
     def from_file(
         self,
         path: str | os.PathLike[str],
         *,
         allow_modified: bool = False,
-        max_bytes: int = document_files.MAX_BYTES,
+        max_bytes: int | None = None,
+        limits: DocumentLimits = DEFAULT_LIMITS,
         trusted: Iterable[PublicKey] | None = None,
     ) -> SessionSnapshot:
         """Read a document, and check all of it.
 
-        ``allow_modified`` takes one that was edited on purpose; ``max_bytes`` bounds what it may
-        have when it is unpacked. With ``trusted`` it must be signed by one of these keys.
+        ``allow_modified`` takes one that was edited on purpose; ``limits`` bounds what is read,
+        and ``max_bytes`` is short for limits with this one. With ``trusted`` it must be signed by
+        one of these keys.
         """
-        tree = document_files.read(path, max_bytes=max_bytes)
-        return self.from_dict(tree, allow_modified=allow_modified, trusted=trusted)
+        if max_bytes is not None:
+            limits = replace(limits, max_bytes=max_bytes)
+        return read_document(
+            path,
+            allow_modified=allow_modified,
+            limits=limits,
+            trusted=trusted,
+            migrations=self._migrations,
+        )
 
     def to_dict(self, snapshot: SessionSnapshot) -> dict[str, Any]:
         """The document, as JSON data."""
@@ -187,33 +216,19 @@ class SnapshotManager:
 
         With ``trusted`` it must be signed by one of these keys, as it stands.
         """
-        # Before anything else of it is looked at.
-        signers = () if trusted is None else check_signature(tree, trusted)
-        found = SessionSnapshot.from_dict(tree, allow_modified=allow_modified)
-        found = self._migrated(found)
-        return vouched(found, signers) if signers else found
+        return decode_document(
+            tree, allow_modified=allow_modified, trusted=trusted, migrations=self._migrations
+        )
 
-    def _migrated(self, found: SessionSnapshot) -> SessionSnapshot:
-        """A document with the user's own values brought up to date."""
-        migrations = self._migrations
-        if migrations is None:
-            return found
-        version = found.extra.get(VALUES_VERSION, migrations.first)
-        if type(version) is not int:
-            raise InvalidDocumentError(
-                f"the document's {VALUES_VERSION} is a number, not {shown(version)}"
-            )
-        if version == migrations.version:
-            return found
-        store = Store(max_history=0)
-        store.restore(found.snapshot)
-        values = migrations.applied(found.state.values, version)
-        for key in store.keys(STATE):
-            store.delete(STATE, key)
-        store.set_many([(STATE, key, value) for key, value in values.items()])
-        extra = {**found.extra, VALUES_VERSION: migrations.version}
-        extra.pop(SIGNATURES, None)  # they are of the values as they were
-        return replace(found, snapshot=store.snapshot(), extra=extra)
+
+def require_store(found: T | None) -> T:
+    """Return what needs a state store, or refuse what cannot be done without one."""
+    if found is None:
+        raise StateStoreError(
+            "this SnapshotManager has no state store, and only reads and writes documents; create "
+            "it with SnapshotManager(state_store=...)"
+        )
+    return found
 
 
 def near(name: str, known: list[str]) -> str:

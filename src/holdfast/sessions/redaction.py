@@ -39,6 +39,7 @@ class Redactor:
     ``patterns`` finds secrets, email addresses and phone numbers by how they look; ``secrets``,
     ``emails`` and ``phones`` switch single kinds off. ``region`` (``"DE"``) also finds phone
     numbers as they are dialled within it, ``entropy`` also whatever looks random, ids among it.
+    ``cards``, ``ibans`` and ``ssns`` (of the United States) also find these numbers.
     ``paths`` name what else goes: ``values.customer.name``, ``messages[*].content``.
     """
 
@@ -52,6 +53,9 @@ class Redactor:
         phones: bool = True,
         entropy: bool = False,
         region: str | None = None,
+        cards: bool = False,
+        ibans: bool = False,
+        ssns: bool = False,
     ) -> None:
         self._paths = parsed(paths, (*ROOTS, EVENTS, TAGS))
         for path in self._paths:
@@ -62,6 +66,9 @@ class Redactor:
             phones=patterns and phones,
             entropy=entropy,
             region=region,
+            cards=cards,
+            ibans=ibans,
+            ssns=ssns,
         )
 
     def redacted(self, snapshot: SessionSnapshot) -> SessionSnapshot:

@@ -16,7 +16,7 @@ MARK = re.compile(r"\[redacted: [^\[\]\n]{1,60}\]")
 GLUED = ("password", "passwd", "passphrase", "secret", "api_?key")
 MORE = (
     *("access_?key", "encryption_?key", "signing_?key", "passcode", "passwort", "kennwort"),
-    "mot_de_passe",
+    *("mot_de_passe", "secret_?key(?:_base)?", "master_?key", "app_?key", "shared_?key"),
 )
 ENDING = (
     r"(?:_(?:values?|plain|text|plaintext|raw|prod|production|dev|staging|live|old|new|hash|\d+))*"
@@ -28,6 +28,28 @@ OTHER_TOKENS = re.compile(
     r"(?:.*_)?(?:next|previous|prev|page|continuation|cont|resume|sync|start|begin|first|last|stop|"
     r"end|eos|bos|pad|unk|sep|cls|mask|special|max|min|each|per|by|nft|cancel|cancellation|"
     rf"stream|delta|prompt|completion|input|output|reasoning)_token{ENDING}"
+)
+# A name that has one of these anywhere in it may hold a secret: then its value has to be a token.
+KIN = re.compile(
+    r"(?:.*_)?(?:secrets?|tokens?|passwords?|passwd|passphrase|pwd|credentials?|pat|apikey)(?:_.*)?"
+    r"|.*_keys?(?:_(?:base|value|\d+))?"
+)
+# Names of what is said about a secret, and of other keys and tokens.
+ABOUT = re.compile(
+    r".*_(?:names?|ids?|arns?|ur[il]s?|endpoint|paths?|files?|dir|types?|kinds?|counts?|length|len|"
+    r"limits?|sizes?|expir\w*|ttl|at|on|date|time|timeout|age|policy|policies|fields?|labels?|hints?|"
+    r"prompts?|versions?|alg|algorithm|headers?|prefix|suffix|format|index|usage|used|budget|min|max|"
+    r"rules?|regex|pattern|error|message|status|state|scopes?|issuer|audience|provider|manager|store|"
+    r"ref|reference|description|text|column|table|param\w*|vocab|logprobs?|ratio|rate|cost|price|"
+    r"strategy|mode|owner|user|username|email|host|region|count\w*|position|offset|map|mapping)"
+)
+OTHER_KEYS = re.compile(
+    r"(?:.*_)?(?:primary|foreign|public|pub|partition|sort|range|cache|dedupe|dedup|idempotency|group|"
+    r"row|hash|object|s3|storage|bucket|redis|routing|lookup|map|dict|registry|shortcut|hot|arrow|"
+    r"index|message|unique|natural|composite|join|lock|search|translation|i18n|event|tag|label|meta|"
+    r"config|setting|state|memo|query|etag|answer|order|item|page|document|blob|file|column|field|"
+    r"value|dictionary|json|data|record|entity|user|customer|session|thread|run|trace|span|node|"
+    r"channel|checkpoint|parent|child|host|known|license_plate|site|publishable|recaptcha_site)_keys?"
 )
 QUESTIONS = re.compile(
     r"(?:is|has|no|show|hide|use|uses|forgot|forgotten|lost|reset|change|changed|requires?|needs?|"
@@ -62,25 +84,27 @@ STEMS = (
 )
 BEFORE_KEY = (
     *("api", "auth", "service", "account", "db", "database", "priv", "private", "client"),
-    *("access", "encryption", "signing"),
+    *("access", "encryption", "signing", "secret", "master", "app", "shared"),
 )
 BEFORE_PASS = ("db", "database", "key")
 HIT = re.compile(
-    rf"{'|'.join(STEMS)}|(?:{'|'.join(BEFORE_KEY)})[_\-. ]?key"
+    rf"{'|'.join(STEMS)}|(?:{'|'.join(BEFORE_KEY)})[_\-. ]?key|[a-z0-9][_\-]key|[_\-]pat\b"
     rf"|(?:{'|'.join(BEFORE_PASS)})[_-]?pass",
     re.IGNORECASE,
 )
-NAME_CHARS = re.compile(r"[\w\-]*")
+LONGEST_NAME = 128
+NAME_CHARS = re.compile(rf"[\w\-]{{0,{LONGEST_NAME}}}")
 
 OPERATOR = re.compile(
-    r"""(?P<close> \\*["'`]? \]? )
+    r"""(?P<close> \\{0,8}["'`]? \]? )
         (?P<op> [ \t]{0,4} (?: := | => | ={1,3} | !==? | : (?!//) ) [ \t]{0,4}
           | [ \t]+ (?:is|was|ist|es|est) [ \t]*:?[ \t]+
           | > | [ \t]+ )""",
     re.VERBOSE,
 )
 QUOTED = re.compile(
-    r"""@? [frbuFRBU]{0,2} (?P<quote> \\*["'`] ) (?P<value> (?: (?!(?P=quote)) (?:\\.|[^\n]) )+? )
+    r"""@? [frbuFRBU]{0,2} (?P<quote> \\{0,8}["'`] )
+        (?P<value> (?: (?!(?P=quote)) (?:\\.|[^\n]) ){1,8192}? )
         (?P=quote)""",
     re.VERBOSE,
 )
@@ -89,6 +113,23 @@ BETWEEN_TAGS = re.compile(r"[^<>\n]{1,512}(?=</)")
 REFERENCE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 CONNECTION = re.compile(
     r"\b(?:host|server|dbname|database|data source)\s*=\s*[\w.\-]+", re.IGNORECASE
+)
+
+
+LETTER = re.compile(r"[^\W\d_]")
+DIGIT = re.compile(r"\d")
+SPACE = re.compile(r"\s")
+LETTER_OR_DIGIT = re.compile(r"[^\W_]")
+SIGN = re.compile(r"[\d!#$%^*~+@?]")
+COOKIE_NAME = re.compile(r"(?:set-)?cookies?", re.IGNORECASE)
+TOKEN = re.compile(
+    r"(?=[^A-Za-z]{0,64}[A-Za-z])(?=\D{0,64}\d)[A-Za-z0-9+/=_.~!@#$%^&*()\[\]{}:;<>?,|-]{12,512}"
+)
+# A time, a UUID, an id with a prefix, words joined by dashes or dots, a path, a URL, a hash.
+NOT_A_TOKEN = re.compile(
+    r"\d{4}-\d\d-\d\d.*|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\w+://.*|[~.]?/.*|.*\.\w{1,4}"
+    r"|[a-z]+(?:[_./:-][a-z]+)*[_./:-]?v?\d{0,10}|0x[0-9a-fA-F]+|arn:.*|[A-Z][A-Z_]*\d{0,3}"
+    r"|[a-z0-9]+(?:[._:/-][a-z0-9]{1,10})+|sha\d+:.*"
 )
 
 
@@ -101,7 +142,11 @@ class SecretNames:
 
     def fit(self, name: str, value: str) -> bool:
         """Whether a value under this name is to be taken for a secret."""
-        if len(name) > 128 or not HIT.search(name) or is_placeholder(value):
+        if len(name) > LONGEST_NAME or is_placeholder(value):
+            return False
+        if COOKIE_NAME.fullmatch(name):
+            return "=" in value
+        if not HIT.search(name):
             return False
         plain = normal(name)
         if QUESTIONS.fullmatch(plain):
@@ -111,15 +156,19 @@ class SecretNames:
             return not (plain.endswith("pwd") and value.startswith(("/", "~", "C:")))
         if WEAK.fullmatch(plain) and not OTHER_TOKENS.fullmatch(plain):
             return looks_random(value.split(" ", 1)[-1])
-        return False
+        return is_kin(plain) and is_token(value)
 
     def hold_many(self, name: str) -> bool:
         """Whether this is a name of a collection of secrets: ``secrets``, ``api_keys``."""
+        if len(name) > LONGEST_NAME:
+            return False
         plain = normal(name)
         return plain.endswith("s") and bool(self._strong.fullmatch(plain))
 
     def fit_number(self, name: str) -> bool:
         """Whether a number under this name is a secret: a password may be one, a count is not."""
+        if len(name) > LONGEST_NAME:
+            return False
         return bool(re.fullmatch(r"(?:.*_)?(?:password|passwd|pwd|passcode)", normal(name)))
 
     def tell_next(self, before: str, value: str, size: int) -> bool:
@@ -129,7 +178,7 @@ class SecretNames:
         may also be one of such names, so beside a header it has to look like a secret.
         """
         if OPTION.fullmatch(before):
-            if value.startswith("-") or any(char.isspace() for char in value):
+            if value.startswith("-") or SPACE.search(value):
                 return False  # another option, or a sentence about this one
             return (not HIT.search(value) or is_strong(value)) and self.fit(before, value)
         if size != 2 or not HEADER.fullmatch(before) or not is_strong(value):
@@ -146,7 +195,9 @@ class SecretNames:
                 continue
             start = beginning(text, first)
             after = NAME_CHARS.match(text, last)
-            end = after.end() if after else last
+            end = done = (
+                after.end() if after else last
+            )  # no word of the same name is looked at again
             span = self._value_after(text, start, end)
             if span is not None:
                 done = span[1]
@@ -169,6 +220,8 @@ class SecretNames:
             inside = BETWEEN_TAGS.match(text, found.end())
             opened = start > 0 and text[start - 1] == "<"
             return inside.span() if inside and opened and self.fit(name, inside[0]) else None
+        if op == ":" and text[start - 1 : start] == ":":
+            return None  # a part of an ARN or a URN
         bare = BARE.match(text, found.end())
         if bare is None or op in ("==", "===", "!=", "!=="):
             return None
@@ -191,7 +244,8 @@ class SecretNames:
         if is_strong(value):
             return True
         if "=" in op:
-            before = text[max(start - NEAR, text.rfind("\n", 0, start) + 1) : start]
+            near = max(0, start - NEAR)
+            before = text[max(near, text.rfind("\n", near, start) + 1) : start]
             connects = "(" not in before and CONNECTION.search(before) is not None
             return op == "=" and (name.isupper() or connects)
         if found["close"] and value.isdecimal():
@@ -209,8 +263,12 @@ def words_in(text: str) -> list[tuple[int, int]]:
     found = [(at, at + len(stem)) for stem in stems for at in occurrences(lowered, stem)]
     for word, before in (("key", BEFORE_KEY), ("pass", BEFORE_PASS)):
         for at in occurrences(lowered, word):
-            if lowered[max(0, at - 12) : at].rstrip("_-. ").endswith(before):
+            joined = word == "key" and lowered[max(0, at - 1) : at] in ("_", "-")
+            if joined or lowered[max(0, at - 12) : at].rstrip("_-. ").endswith(before):
                 found.append((at, at + len(word)))
+    for at in occurrences(lowered, "_pat"):
+        if not lowered[at + 4 : at + 5].isalnum():
+            found.append((at, at + 4))
     return sorted(found)
 
 
@@ -238,6 +296,18 @@ def beginning(text: str, at: int) -> int:
     return start
 
 
+def is_kin(plain: str) -> bool:
+    """Whether a name has to do with a secret, and not only with what is said about one."""
+    if not KIN.fullmatch(plain) or ABOUT.fullmatch(plain) or OTHER_TOKENS.fullmatch(plain):
+        return False
+    return not OTHER_KEYS.fullmatch(plain)
+
+
+def is_token(value: str) -> bool:
+    """Whether a value is one long word of letters and digits as no name, path or time is."""
+    return bool(TOKEN.fullmatch(value)) and not NOT_A_TOKEN.fullmatch(value)
+
+
 def normal(name: str) -> str:
     """A name in words of lower case with underscores between them."""
     words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
@@ -250,26 +320,24 @@ def is_placeholder(value: str) -> bool:
     plain = value.strip()
     return (
         plain.lower() in PLACEHOLDERS
-        or not any(char.isalnum() for char in plain)
+        or not LETTER_OR_DIGIT.search(plain)
         or bool(TEMPLATE.fullmatch(plain) or MARK.fullmatch(plain))
     )
 
 
 def is_strong(value: str) -> bool:
     """Whether a word is none of a language: letters with digits or signs among them."""
-    if len(value) < 6 or not any(char.isalpha() for char in value):
+    if len(value) < 6 or not LETTER.search(value):
         return False
-    return any(char.isdigit() or char in "!#$%^*~+@?" for char in value[:-1]) or (
-        value[-1].isdigit()
-    )
+    return bool(SIGN.search(value, 0, len(value) - 1)) or value[-1].isdigit()
 
 
 def looks_random(value: str) -> bool:
     """Whether a value is like a token by itself: one long word with digits in it."""
-    if len(value) < 8 or any(char.isspace() for char in value):
+    if len(value) < 8 or SPACE.search(value):
         return False
     if re.fullmatch(r"0x[0-9a-fA-F]+", value):
         return False
-    return any(char.isdigit() for char in value) or (
+    return bool(DIGIT.search(value)) or (
         len(value) >= 20 and not (value.isalpha() and value.islower())
     )

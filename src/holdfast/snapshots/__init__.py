@@ -8,7 +8,10 @@
     session_snapshot.py  SessionSnapshot
     document.py          its JSON form
     document_reading.py  reading that, with all its checks
+    document_checks.py   its digest, and its events against its state
+    document_limits.py   what one may cost to read
     document_files.py    as files
+    documents.py         read_document and write_document
     signing.py           signed, with the keys of signing_keys.py
     migrations.py        documents of older versions
     comparing.py         what differs between two states
@@ -29,6 +32,8 @@ from __future__ import annotations
 
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog import Catalog, SessionEntry, SessionPage
+from holdfast.snapshots.document_limits import DocumentLimits
+from holdfast.snapshots.documents import read_document, write_document
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.snapshots.migrations import ValueMigrations
@@ -42,6 +47,7 @@ from holdfast.snapshots.verifying import Verification
 
 __all__ = [
     "Catalog",
+    "DocumentLimits",
     "Pruned",
     "RetentionPolicy",
     "SessionEntry",
@@ -56,4 +62,6 @@ __all__ = [
     "SnapshotStorage",
     "ValueMigrations",
     "Verification",
+    "read_document",
+    "write_document",
 ]

@@ -1,11 +1,13 @@
 """The document: a session at one moment as JSON data that stands alone, schema version 1.
 
 ``state`` has a session's own three namespaces by name and the others under ``namespaces``. Values
-have the form of docs/spec/values.md. Fields that this version does not know are kept.
+have the form of docs/spec/values.md. Fields that this version does not know are kept. The digest
+covers all of it, and a signature covers the digest too.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -27,20 +29,29 @@ from holdfast.snapshots.session_state import (
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.values import to_json
+from holdfast.values.json_form import is_without_floats
 
 Listing: TypeAlias = Callable[[Iterator[Any]], Any]
 
 BASE = "base"
+DIGEST = "digest"
 SIGNATURES = "signatures"
 
 CHUNK = 1 << 16
 
 encode_into = msgspec.json.Encoder().encode_into
 
-# Not the one above: it may write floats in another way one day, and signatures are for years.
-canonical_text = json.JSONEncoder(
+encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+# How msgspec writes floats may change between its versions, and signatures are for years.
+encode_floats = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, check_circular=False, sort_keys=True, separators=(",", ":")
 ).encode
+
+
+def canonical_text(value: Any) -> bytes:
+    """Return the canonical JSON of data: sorted names, no spaces, floats as Python's repr."""
+    return encode_sorted(value) if is_without_floats(value) else encode_floats(value).encode()
 
 
 def written(
@@ -58,17 +69,25 @@ def written(
         **fields,
         "created_at": time_text(fields["created_at"]),
         "exported_at": fields["exported_at"] and time_text(fields["exported_at"]),
-        "state": {**state_json(fields["state"], listed=listed), **state_extra},
+        "state": {**state_json(fields["state"], listed=listed), **plain_json(state_extra)},
         "events": listed(map(event_json, fields["events"])),
     }
     if base is not None:
         tree[BASE] = changes_json(base.changes(Store().snapshot()))
-    return {**tree, **extra}
+    return {**tree, **plain_json(extra)}
+
+
+def plain_json(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return unknown fields as a reader will find them: a tuple is a list, a name is a text."""
+    if not fields:
+        return {}
+    return msgspec.json.decode(msgspec.json.encode(fields), type=dict[str, Any])
 
 
 def event_json(event: Event) -> dict[str, Any]:
     """An event at its place in the log, as JSON data."""
-    return {"seq": event.seq, **content(event), "prev": event.prev, "hash": event.hash}
+    tree = {"seq": event.seq, **content(event), "prev": event.prev, "hash": event.hash}
+    return {**tree, **plain_json(event.extra)} if event.extra else tree
 
 
 def state_json(
@@ -157,27 +176,42 @@ def items(value: Any, text: bytearray, levels: int) -> Iterator[None]:
     text += b"]" if names is None else b"}"
 
 
-def canonical(tree: Mapping[str, Any]) -> Iterator[bytes]:
-    """The bytes that a signature is made of, in pieces: all of a document but its signatures.
+def compute_digest(tree: Mapping[str, Any]) -> str:
+    """Return the digest of a document: of all of it but the digest itself and its signatures.
+
+    What would be a list may be an iterator.
+
+    Raises:
+        TypeError, ValueError, RecursionError: It is not JSON data.
+
+    """
+    found = hashlib.sha256()
+    for piece in canonical(tree, (DIGEST, SIGNATURES)):
+        found.update(piece)
+    return f"sha256:{found.hexdigest()}"
+
+
+def canonical(tree: Mapping[str, Any], without: Sequence[str] = (SIGNATURES,)) -> Iterator[bytes]:
+    """Return the canonical bytes of a document in pieces, without some of its fields.
 
     They are the same however the document is laid out, packed, and its names ordered. What would be
     a list may be an iterator.
     """
     check_environment(tree)
-    signed = {name: value for name, value in tree.items() if name != SIGNATURES}
-    for number, name in enumerate(sorted(signed)):
-        yield f"{',' if number else '{'}{canonical_text(name)}:".encode()
-        yield from canonical_pieces(signed[name], 2 if name == "state" else 1)
-    yield b"}" if signed else b"{}"
+    covered = {name: value for name, value in tree.items() if name not in without}
+    for number, name in enumerate(sorted(covered)):
+        yield (b"," if number else b"{") + canonical_text(name) + b":"
+        yield from canonical_pieces(covered[name], 2 if name == "state" else 1)
+    yield b"}" if covered else b"{}"
 
 
 def canonical_pieces(value: Any, levels: int) -> Iterator[bytes]:
-    """The canonical bytes of a value, with a piece for each of its items on so many levels."""
+    """Return the canonical bytes of a value, with a piece for each item on so many levels."""
     if levels == 0 or not value or not isinstance(value, dict | list | Iterator):
-        yield canonical_text(value).encode()
+        yield canonical_text(value)
     elif isinstance(value, dict):
         for number, name in enumerate(sorted(value)):
-            yield f"{',' if number else '{'}{canonical_text(name)}:".encode()
+            yield (b"," if number else b"{") + canonical_text(name) + b":"
             yield from canonical_pieces(value[name], levels - 1)
         yield b"}"
     else:

@@ -25,13 +25,17 @@ from typing import IO, Any
 import msgspec
 
 from holdfast.errors import HoldfastError, InvalidDocumentError, StateStoreError, shown
+from holdfast.snapshots.document_limits import (
+    DEFAULT_LIMITS,
+    DocumentLimits,
+    Meter,
+    is_bomb,
+    max_objects_of,
+)
 from holdfast.snapshots.signing import SignatureError, signatures_of
 from holdfast.stores.local import sync, sync_folder
 
 CHUNK = 1 << 20
-MAX_BYTES = 1 << 30
-SURELY_FINE = 1 << 26
-HIGHEST_RATIO = 200
 SPACE = b" \t\r\n"
 BOM = b"\xef\xbb\xbf"
 ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
@@ -68,15 +72,20 @@ def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Path:
         with temporary.open("xb") as file:
             if target.exists():  # while there is nothing in it to be read
                 temporary.chmod(stat.S_IMODE(target.stat().st_mode))
-            size = 0
+            is_packed = target.name.endswith((".gz", ".zst"))
+            meter = Meter(str(target))
             with packing(target, file) as out:
                 for chunk in chunks:
                     out.write(chunk)
-                    size += len(chunk)
-            if is_trap(size, file.tell()):
+                    meter.bytes += len(chunk)
+                    if is_packed:
+                        meter.count(chunk)
+            packed = file.tell()
+            if is_bomb(meter.bytes, packed) or meter.objects > max_objects_of(packed):
                 raise StateStoreError(
-                    f"{target} would not be read again: its {size:,} bytes become so few when they "
-                    "are packed that it would be taken for a trap. Write it as .json"
+                    f"{target} would be refused by a reader: {meter.bytes:,} bytes with "
+                    f"{meter.objects:,} values and names are compressed to {packed:,} bytes, which "
+                    "looks like a decompression bomb; write it as .json"
                 )
             file.flush()
             sync(file.fileno())
@@ -90,11 +99,6 @@ def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return target
-
-
-def is_trap(size: int, packed: int) -> bool:
-    """Whether so few bytes become so many when they are unpacked that no document is behind it."""
-    return size > SURELY_FINE and size > HIGHEST_RATIO * packed
 
 
 @contextmanager
@@ -113,17 +117,17 @@ def packing(target: Path, file: IO[bytes]) -> Iterator[Any]:
             yield file
 
 
-def read(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Any:
+def read(path: str | os.PathLike[str], *, limits: DocumentLimits = DEFAULT_LIMITS) -> Any:
     """The JSON data of a document's file."""
     source = Path(path)
     try:
         with source.open("rb") as file:
             if file.seekable():
-                return read_from(file, str(source), max_bytes=max_bytes)
+                return read_from(file, str(source), limits=limits)
             # A pipe is read once, and its first bytes are looked at twice.
             with tempfile.TemporaryFile() as kept:
-                shutil.copyfileobj(Bounded(file, max_bytes), kept)
-                return read_from(kept, str(source), max_bytes=max_bytes)
+                shutil.copyfileobj(Bounded(file, limits.max_bytes), kept)
+                return read_from(kept, str(source), limits=limits)
     except FileNotFoundError:
         raise InvalidDocumentError(f"there is no file {source}") from None
     except IsADirectoryError:
@@ -148,13 +152,13 @@ class Bounded:
         return data
 
 
-def read_from(file: IO[bytes], name: str, *, max_bytes: int = MAX_BYTES) -> Any:
+def read_from(file: IO[bytes], name: str, *, limits: DocumentLimits = DEFAULT_LIMITS) -> Any:
     """The JSON data of an open file, which errors call by this name."""
     packed = file.seek(0, os.SEEK_END)
     file.seek(0)
     try:
         with unpacking(name, file) as reading:
-            return parsed(bounded(reading, name, packed, max_bytes), name)
+            return parsed(bounded(reading, name, packed, limits), name)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InvalidDocumentError(
             f"{name} is not packed as its first bytes say, or is cut short: {error}"
@@ -183,21 +187,12 @@ def unpacking(source: str, file: IO[bytes]) -> Iterator[Any]:
             yield file
 
 
-def bounded(reading: Any, source: str, packed: int, max_bytes: int) -> bytearray:
-    """All that is to be read, if it begins like a document and is not too much."""
+def bounded(reading: Any, source: str, packed: int, limits: DocumentLimits) -> bytearray:
+    """All that is to be read, if it begins like a document and is within the limits."""
     data = bytearray()
+    meter = Meter(source, limits)
     while chunk := reading.read(CHUNK):
-        size = len(data) + len(chunk)
-        if size > max_bytes:
-            raise InvalidDocumentError(
-                f"{source} has more than {max_bytes:,} bytes when it is unpacked: it is no "
-                "document, or it is read with a larger max_bytes"
-            )
-        if is_trap(size, packed):
-            raise InvalidDocumentError(
-                f"{source} has {packed:,} bytes and more than {size:,} when it is unpacked: no "
-                "document is packed so well, and it is not read"
-            )
+        meter.read(chunk, packed)
         if not data and not chunk.removeprefix(BOM).lstrip(SPACE).startswith((b"{", b"[")):
             raise InvalidDocumentError(f"{source} is not JSON: it does not begin with {{")
         data += chunk

@@ -1,6 +1,7 @@
 """Reading a document: everything is checked, and a refusal says what is wrong, and where.
 
-Digest and chain are computed anew and compared with what the document says they are.
+Digest and chain are computed and compared with what the document says they are, and its events are
+folded and compared with its state.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from holdfast.errors import (
 from holdfast.log.chain import GENESIS, link
 from holdfast.log.changes import read_changes
 from holdfast.log.events import Event, read_content, read_time
-from holdfast.snapshots.document import BASE, SIGNATURES
+from holdfast.snapshots.document import BASE, DIGEST, SIGNATURES
+from holdfast.snapshots.document_checks import check_digest, check_fold
 from holdfast.snapshots.layout import SCOPES, checked_id, checked_snapshot_id
 from holdfast.snapshots.migrations import up_to_date
 from holdfast.snapshots.records import checked_tags
@@ -50,7 +52,7 @@ FIELDS = (
     "state",
     "event_log_count",
     "events",
-    "digest",
+    DIGEST,
     BASE,
 )
 STATE_FIELDS = ("status", "messages", "message_keys", "values", "session", "namespaces")
@@ -93,7 +95,7 @@ def read(
     if not isinstance(tree, dict):
         raise InvalidDocumentError(f"a document is a JSON object, not {shown(tree)}")
     version = tree.get("schema_version")
-    tree = up_to_date(tree)
+    given, tree = tree, up_to_date(tree)
     if tree["schema_version"] != version:
         tree.pop(SIGNATURES, None)  # they are of the document as it was
     missing = [name for name in REQUIRED if name not in tree]
@@ -102,14 +104,8 @@ def read(
             f"this is no document of a session: it lacks {', '.join(missing)}"
         )
     state = read_state(as_object(tree["state"], "state"))
+    base = None if tree.get(BASE) is None else read_base(tree[BASE])
     events = read_events(tree.get("events"), allow_modified=allow_modified)
-    digest = tree.get("digest")
-    if digest is not None and digest != state.digest and not allow_modified:
-        raise InvalidDocumentError(
-            f"the document's state does not match its digest {shown(digest)}: it was changed or "
-            "damaged after it was written. If it was changed on purpose, read it with "
-            "allow_modified"
-        )
     fields = {
         "schema_version": tree["schema_version"],
         "parent_id": optional_text(tree, "parent_id"),
@@ -133,8 +129,11 @@ def read(
     created = optional_time(tree, "created_at")
     if created is not None:
         fields["created_at"] = created
-    base = None if tree.get(BASE) is None else read_base(tree[BASE])
-    return fields, base, unknown(tree, FIELDS, "top level")
+    extra = unknown(tree, FIELDS, "top level")
+    if not allow_modified:
+        check_digest(given)
+        check_fold(events, base, state)
+    return fields, base, extra
 
 
 # --------------------------------------------------------------------------------------- state

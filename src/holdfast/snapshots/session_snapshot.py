@@ -12,6 +12,7 @@ from holdfast.ids import new_id
 from holdfast.log.event_log import Position
 from holdfast.log.events import Event
 from holdfast.snapshots import document, document_reading
+from holdfast.snapshots.document import DIGEST
 from holdfast.snapshots.layout import AGENT, SnapshotLocation, checked_snapshot_id
 from holdfast.snapshots.migrations import SCHEMA_VERSION
 from holdfast.snapshots.records import SnapshotInfo, checked_tags
@@ -103,7 +104,10 @@ class SessionSnapshot:
 
     @property
     def digest(self) -> str:
-        """``sha256:…`` of the state, equal exactly where that is equal. Computed when asked for."""
+        """``sha256:…`` of the state, equal exactly where that is equal. Computed when asked for.
+
+        The ``digest`` of the document covers the rest of it as well.
+        """
         return self.snapshot.digest
 
     @property
@@ -119,15 +123,20 @@ class SessionSnapshot:
 
     def to_dict(self) -> dict[str, Any]:
         """The document, as JSON data."""
-        return self._written(list)
+        tree = self._written(list)
+        return {**tree, DIGEST: document.compute_digest(tree)}
 
     def chunks(self) -> Iterator[bytes]:
         """The text of the document in pieces, without all of its JSON data in memory at once."""
-        return document.chunks(self._written(iter))
+        return document.chunks({**self._written(iter), DIGEST: self.document_digest()})
 
     def canonical(self) -> Iterator[bytes]:
         """What a signature is made of, in pieces: all of the document but its signatures."""
-        return document.canonical(self._written(iter))
+        return document.canonical({**self._written(iter), DIGEST: self.document_digest()})
+
+    def document_digest(self) -> str:
+        """Return the digest that the document has: of all of it but that and its signatures."""
+        return document.compute_digest(self._written(iter))
 
     def _written(self, listed: document.Listing) -> dict[str, Any]:
         return document.written(
@@ -145,7 +154,8 @@ class SessionSnapshot:
                 "state": self.snapshot,
                 "event_log_count": self.event_log_count,
                 "events": self.events,
-                "digest": self.digest,
+                # Here is its place; what it is, is known once all else is.
+                DIGEST: None,
             },
             self.base,
             self.extra,
@@ -155,10 +165,14 @@ class SessionSnapshot:
 
     @classmethod
     def from_dict(cls, tree: object, *, allow_modified: bool = False) -> Self:
-        """What a document says, checked: its digest, and the chain of its events.
+        """Read a document and check all of it: its digest, the chain of its events, its state.
 
-        ``allow_modified`` is for one that was changed on purpose: its digest and chain are made
-        anew.
+        ``allow_modified`` is for one that was changed on purpose: its digest is not compared, its
+        chain is computed again, and its events need not lead to its state.
+
+        Raises:
+            InvalidDocumentError: It is malformed, was changed, or has events and no digest.
+
         """
         fields, base, extra = document_reading.read(tree, allow_modified=allow_modified)
         fields["snapshot"] = fields.pop("state")

@@ -19,10 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-import msgspec
-
 from holdfast.errors import InvalidDocumentError, shown
-from holdfast.snapshots.document import SIGNATURES, canonical
+from holdfast.snapshots.document import SIGNATURES, canonical, plain_json
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.signing_keys import KeyFileError, PublicKey, SigningKey, trusted_keys
 
@@ -76,7 +74,9 @@ def sign_document(document: SessionSnapshot, key: SigningKey) -> SessionSnapshot
         raise SignatureError(f"the document has {len(others)} signatures, which is the most")
     # As they will be read: a tuple becomes a list, and a number that is a name becomes a text.
     known = {name: value for name, value in document.extra.items() if name != SIGNATURES}
-    document = replace(document, extra=as_read(known), state_extra=as_read(document.state_extra))
+    document = replace(
+        document, extra=plain_json(known), state_extra=plain_json(document.state_extra)
+    )
     made = Signature(key.key_id, key.sign(signed_message(document)))
     return replace(
         document,
@@ -190,11 +190,6 @@ def signed_message(document: SessionSnapshot | Mapping[str, Any]) -> bytes:
 def pieces(document: SessionSnapshot | Mapping[str, Any]) -> Iterator[bytes]:
     """The canonical bytes of a document."""
     return document.canonical() if isinstance(document, SessionSnapshot) else canonical(document)
-
-
-def as_read(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields that nobody here knows, as a reader will find them."""
-    return msgspec.json.decode(msgspec.json.encode(fields), type=dict[str, Any])
 
 
 def told(key_ids: Iterable[str]) -> str:

@@ -27,6 +27,7 @@ TOO_DEEP: Final = (
 )
 
 KEYS: Final = (str, int, float, bytes, tuple)
+MAX_COLLISIONS: Final = 1000
 
 _nesting: Final = threading.local()
 
@@ -155,6 +156,25 @@ def _extension(code: int, data: memoryview) -> object:
 unpack: Final = msgspec.msgpack.Decoder(ext_hook=_extension).decode
 
 
+def _check_hashes(items: list[object]) -> None:
+    """Refuse members that were chosen to have one hash: a set or dict of them takes quadratic time.
+
+    Texts and bytes have hashes that nobody can foresee; numbers do not.
+    """
+    if len(items) <= MAX_COLLISIONS:
+        return
+    counts: dict[int, int] = {}
+    for item in items:
+        hashed = hash(item)
+        count = counts.get(hashed, 0) + 1
+        if count > MAX_COLLISIONS:
+            raise InvalidDocumentError(
+                f"more than {MAX_COLLISIONS} members of a set or keys of a dict have the same "
+                "hash; refusing to build it"
+            )
+        counts[hashed] = count
+
+
 def build(code: int, items: object) -> object:
     """A container from its decoded items."""
     if not isinstance(items, list):
@@ -162,10 +182,13 @@ def build(code: int, items: object) -> object:
     if code == TUPLE:
         return tuple(items)
     if code == SET:
+        _check_hashes(items)
         return set(items)
     if code == FROZENSET:
+        _check_hashes(items)
         return frozenset(items)
     if code == MAP:
+        _check_hashes(items[::2])
         found = dict(zip(items[::2], items[1::2], strict=True))
         for key in found:
             if not isinstance(key, KEYS) and key is not None:

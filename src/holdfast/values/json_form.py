@@ -53,6 +53,26 @@ def from_json(tree: object) -> Any:
         raise InvalidDocumentError(f"the JSON is not a Holdfast value: {error!s:.200}") from error
 
 
+def is_without_floats(tree: object, room: int = 4 * MAX_DEPTH) -> bool:
+    """Whether this is JSON data without a float in it, nested no deeper than ``room`` levels."""
+    kind = type(tree)
+    if kind is str or kind is int or kind is bool or tree is None:
+        return True
+    if room == 0:
+        return False
+    if kind is list:
+        for item in cast("list[object]", tree):
+            if not is_without_floats(item, room - 1):
+                return False
+        return True
+    if kind is dict:
+        for name, item in cast("dict[object, object]", tree).items():
+            if type(name) is not str or not is_without_floats(item, room - 1):
+                return False
+        return True
+    return False
+
+
 def _is_json(value: object, room: int) -> bool:
     """Whether JSON says this value as it is."""
     if room == 0:
