@@ -19,7 +19,7 @@ from holdfast.server.moments import (
     at_event,
     at_snapshot,
     beginning,
-    check_not_pruned,
+    not_in_log,
     now,
     seq_of,
 )
@@ -47,7 +47,8 @@ class Moments:
         if seq is None:
             return await at_snapshot(self._archive, location, text)
         manifest = await self._archive.load_manifest(location=location)
-        check_not_pruned(location, manifest.floor.seq, seq)
+        if seq < manifest.floor.seq:
+            raise await not_in_log(self._archive, location, seq)
         if seq == 0:
             return beginning(location)
         key = (location, seq)
