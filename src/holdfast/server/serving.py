@@ -14,9 +14,10 @@ from contextlib import contextmanager
 import uvicorn
 
 from holdfast.errors import StateStoreError, shown
-from holdfast.server.access import Token, is_loopback
+from holdfast.server.access import Token
 from holdfast.server.app import create_app
 from holdfast.server.gate import Limits
+from holdfast.server.loopback import is_loopback
 from holdfast.snapshots.signing import PublicKey
 from holdfast.stores.contract import StateStore
 
