@@ -85,12 +85,12 @@ class Authority:
                     hint="use a token that names this agent, or one for all",
                 )
 
-    def check_unlimited(self) -> None:
+    def check_unlimited(self, why: str = "this is about all agents") -> None:
         """Refuse a token that is for some agents only."""
         if self.agents is not None:
             raise Problem(
                 403,
-                f"the token {self.name!r} is for some agents only, and this is about all",
+                f"the token {self.name!r} is for some agents only, and {why}",
                 hint="use a token for all agents",
             )
 

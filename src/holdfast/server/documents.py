@@ -30,7 +30,7 @@ from holdfast.server.desk import (
 from holdfast.server.moments import NOW
 from holdfast.server.problems import Problem, refusing
 from holdfast.server.reading import SESSION
-from holdfast.server.writing import DryRun, IfMatch, check_head, check_parts
+from holdfast.server.writing import DryRun, IfMatch, check_head
 from holdfast.sessions.exporting import exported
 from holdfast.sessions.importing import ImportResult, imported
 from holdfast.sessions.manager import Redaction
@@ -227,7 +227,6 @@ async def import_(
     authority_of(request).check(owner)
     with refusing():
         place = SnapshotLocation(session_id or found.session_id, found.scope, owner)
-        await check_parts(request, desk, place.session_id)
         async with desk.turn(place):
             result = await imported(
                 desk.state_store,

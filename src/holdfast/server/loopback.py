@@ -1,7 +1,7 @@
 """Tell requests that begin on this machine from those that a proxy forwards for others.
 
 A server without tokens answers this machine alone. The address of the client does not suffice for
-that: a reverse proxy on the same machine connects from loopback, whoever its client is. So a request
+that: a reverse proxy on the same machine connects from loopback for any client. So a request
 must also be addressed to loopback, must not carry any header that proxies add, and must not be
 HTTP/1.0, which nginx has spoken to its upstream by default and local clients have not for twenty
 years. A proxy that hides all of this cannot be recognized: behind one, configure a token.

@@ -2,7 +2,7 @@
 // page follows it. The address says which place it is.
 
 import { get, send, sessionPath, forget } from "./api.js";
-import { canWrite, enter } from "./access.js";
+import { canDelete, canWrite, enter } from "./access.js";
 import { comparison, compareView } from "./compare.js";
 import { conversation } from "./conversation.js";
 import { byId, setBusy } from "./dom.js";
@@ -55,6 +55,7 @@ const table = snapshotTable(byId("view-snapshots"), {
 
 // ---------------------------------------------------------------------------------- places
 
+const buttons = () => acts.buttons({ canWrite: canWrite(), canDelete: canDelete() });
 const isSame = (a, b) => a.agent === b.agent && a.session === b.session && a.scope === b.scope;
 
 /** Write the place into the address. At the end of a session it is left open which event that is. */
@@ -119,7 +120,7 @@ async function open(wanted, at) {
   byId("welcome").hidden = true;
   byId("session").hidden = false;
   for (const part of [plot, values, compare, line]) part.forget();
-  sessionHead(place, summary, acts.buttons(canWrite()));
+  sessionHead(place, summary, buttons());
   line.range(summary);
   line.place(at ?? summary.last_event);
   seenEnd = summary.last_event;
@@ -271,7 +272,7 @@ async function grown(found, { toEnd = false } = {}) {
   const wasOutside = line.outside() !== null;
   summary = found;
   if (found.last_event < before.last_event || found.started_at !== before.started_at) forget();
-  sessionHead(place, summary, acts.buttons(canWrite()));
+  sessionHead(place, summary, buttons());
   line.range(found);
   if (hasOtherSnapshots(found)) loadSnapshots();
   if (view === "growth") drawGrowth().catch(alertOf);
