@@ -103,10 +103,24 @@ def test_how_much_a_document_may_hold_follows_the_largest_body():
 
 
 @in_loop
-async def test_a_document_that_takes_too_long_is_given_up_and_its_worker_killed(store):
-    api = client(store, limits=Limits(seconds=6))
-    body = bomb(b"0,", 8_000_000)
-    problem(await api.post(IMPORT, content=body), 413, "more than 2 s", kind="too-large")
+async def test_a_document_that_takes_too_long_to_decode_is_refused_and_its_worker_gone(store):
+    api = client(store)
+    api._transport.app.state.desk.decoder.cpu_seconds = 0.5
+    problem(
+        await api.post(IMPORT, content=bomb(b"0,", 8_000_000)),
+        413,
+        "0.5 s of CPU",
+        kind="too-large",
+    )
+    assert workers() == []
+    assert await entries(store) == {}
+
+
+@in_loop
+async def test_a_request_that_times_out_kills_its_worker(store):
+    api = client(store, limits=Limits(seconds=2))
+    api._transport.app.state.desk.decoder.cpu_seconds = 60
+    problem(await api.post(IMPORT, content=bomb(b"0,", 8_000_000)), 503, "longer than 2 s")
     assert workers() == []
     assert await entries(store) == {}
 

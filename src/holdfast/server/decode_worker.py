@@ -76,9 +76,9 @@ def run(jobs: int, replies: IO[bytes]) -> None:
         if len(start) < LENGTH.size:
             return
         header = json.loads(read_pipe(jobs, *LENGTH.unpack(start)))
-        limit_process(header["seconds"], header["memory"])
+        limit_process(header["cpu_seconds"], header["seconds"], header["memory"])
         reply = reply_to(header, jobs)
-        limit_process(0, None)
+        limit_process(0, 0, None)
         data = json.dumps(reply).encode()
         replies.write(LENGTH.pack(len(data)) + data)
         replies.flush()
@@ -103,12 +103,13 @@ def reply_to(header: dict[str, Any], jobs: int) -> dict[str, Any]:
     return {}
 
 
-def limit_process(seconds: float, memory: int | None) -> None:
+def limit_process(cpu_seconds: float, seconds: float, memory: int | None) -> None:
     """Limit the time and the memory of this process from now on, where the system can.
 
-    A worker whose server was killed ends by this.
+    The server waits no longer than ``seconds``; a worker whose server was killed ends by this.
     """
     if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
         signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         import resource  # noqa: PLC0415 - not on every system

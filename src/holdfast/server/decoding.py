@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import weakref
@@ -43,10 +44,13 @@ MAX_EXPANSION = 4
 FEWEST_OBJECTS = 100_000
 BYTES_PER_OBJECT = 16
 """Of the largest body, for each object that a document may have."""
-SHARE_OF_TIME = 3
-"""A worker has this part of a request's time: after it the server does the same, and imports."""
+SHARE_OF_TIME = 2
+"""A worker may compute for this part of a request's time: after it the server does the same."""
 BASE_MEMORY = 1 << 27
 PREFIX = "HOLDFAST_"
+SIGPROF = getattr(signal, "SIGPROF", 0)
+"""What ends a worker that has used its time."""
+END_SECONDS = 5.0
 MEMORY_PER_BYTE = 6
 ERRORS: dict[str, type[HoldfastError]] = {
     kind.__name__: kind
@@ -74,7 +78,8 @@ class Decoder:
 
     def __init__(self, limits: Limits, trusted: Collection[PublicKey] | None = None) -> None:
         self.limits = document_limits(limits)
-        self.seconds = limits.seconds / SHARE_OF_TIME
+        self.cpu_seconds = limits.seconds / SHARE_OF_TIME
+        self._seconds = limits.seconds
         self.memory = BASE_MEMORY + MEMORY_PER_BYTE * self.limits.max_bytes
         self._trusted = trusted
         self._idle: list[Worker] = []
@@ -121,7 +126,8 @@ class Decoder:
             "allow_modified": allow_modified,
             "trusted": None if self._trusted is None else [key.raw.hex() for key in self._trusted],
             "types": list(registered_names),
-            "seconds": self.seconds + 1,
+            "cpu_seconds": self.cpu_seconds,
+            "seconds": self._seconds,
             "memory": self.memory,
         }
         reply = await self._ask(header, file)
@@ -133,16 +139,12 @@ class Decoder:
             raise as_problem(ERRORS.get(kind, ValueError)(reply["message"]))
 
     async def _ask(self, header: dict[str, Any], file: IO[bytes]) -> dict[str, Any]:
-        """Return the reply of a worker; kill it where it takes too long or nobody waits for it."""
-        for _ in range(WORKERS + 1):  # one that was idle may have ended just now
-            worker = self._idle.pop() if self._idle else await asyncio.to_thread(Worker)
-            is_new = worker.is_new
+        """Return the reply of a worker; kill it where the request is given up before that."""
+        while True:
+            worker = await self._take_worker()
             asking = asyncio.ensure_future(asyncio.to_thread(worker.ask, header, file))
             try:
-                async with asyncio.timeout(self.seconds):
-                    reply = await asyncio.shield(asking)
-            except TimeoutError:
-                raise too_costly(f"more than {self.seconds:g} s") from None
+                reply = await asyncio.shield(asking)
             finally:
                 if not asking.done():
                     worker.kill()
@@ -150,18 +152,26 @@ class Decoder:
             if reply is not None:
                 self._idle.append(worker)
                 return reply
+            code = worker.end()
+            if code == -SIGPROF:
+                raise too_costly(f"more than {self.cpu_seconds:g} s of CPU")
+            if code != 0:
+                raise too_costly("more than the system lets a worker have")
+            file.seek(0)  # it had been idle for so long that it ended just before this job
+
+    async def _take_worker(self) -> Worker:
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.is_alive:
+                return worker
             worker.kill()
-            if is_new:
-                break
-            file.seek(0)
-        raise too_costly("more than the system allows a worker")
+        return await asyncio.to_thread(Worker)
 
 
 class Worker:
     """A process that decodes documents, one at a time."""
 
     def __init__(self) -> None:
-        self.is_new = True
         # Modules are found where this process finds them. What it is configured with stays here.
         paths = [each for each in sys.path if each]
         others = {name: each for name, each in os.environ.items() if not name.startswith(PREFIX)}
@@ -175,7 +185,6 @@ class Worker:
 
     def ask(self, header: dict[str, Any], file: IO[bytes]) -> dict[str, Any] | None:
         """Return the reply to a job; None where the process ended before it gave one."""
-        self.is_new = False
         assert self._process.stdin is not None  # noqa: S101 - both are pipes
         assert self._process.stdout is not None  # noqa: S101
         text = json.dumps(header).encode()
@@ -191,6 +200,19 @@ class Worker:
         except OSError:
             return None
         return reply
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def end(self) -> int:
+        """Return the exit code of a process that ends."""
+        try:
+            return self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self._process.returncode
 
     def kill(self) -> None:
         """End the process at once, whatever it does."""
