@@ -40,7 +40,7 @@ class Moments:
         self._bytes = 0
 
     async def at(self, location: SnapshotLocation, text: str) -> Moment:
-        """What a session was at a moment; ``NotFoundError`` where it never came to it."""
+        """What a session was at a moment; a 404 where its log has not that event."""
         if text == NOW:
             return await now(self._archive, location)
         seq = seq_of(text)
