@@ -12,15 +12,16 @@ from typing import Any
 import uvicorn
 
 import holdfast
-from holdfast.server import create_app
-from holdfast.server.serving import listening
+from holdfast.server import Limits, create_app
+from holdfast.server.serving import listening, server_config
 
 
 class Served:
     """An app on uvicorn in a thread; it can be stopped, and started again on the same port."""
 
-    def __init__(self, make_app: Callable[[], Any]) -> None:
+    def __init__(self, make_app: Callable[[], Any], limits: Limits | None = None) -> None:
         self._make_app = make_app
+        self._limits = limits or Limits()
         self.port = 0
 
     @property
@@ -32,13 +33,7 @@ class Served:
         """Serve, and come back when it answers."""
         listener = listening("127.0.0.1", self.port)
         self.port = listener.getsockname()[1]
-        config = uvicorn.Config(
-            self._make_app(),
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=1,
-        )
+        config = server_config(self._make_app(), self._limits, grace_seconds=1)
         self._server = uvicorn.Server(config)
 
         def run() -> None:

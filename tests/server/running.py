@@ -14,7 +14,7 @@ class Running(Served):
     """The app of a store, with everything that it logs."""
 
     def __init__(self, store, **options):
-        super().__init__(lambda: create_app(store, **options))
+        super().__init__(lambda: create_app(store, **options), options.get("limits"))
         self._lines = Lines()
 
     def __enter__(self):

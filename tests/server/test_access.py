@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hmac
 import logging
+import re
 
 import pytest
 
+import holdfast
 from holdfast import InvalidDocumentError, Session
 from holdfast.server import Token, create_app, read_tokens
 from loops import in_loop
@@ -234,17 +236,77 @@ async def test_nothing_crosses_from_one_agent_to_another_with_a_token_for_one(st
     problem(await guarded.post(path, content=document, headers=anns), 403, "research-bot")
     for query in ("agent_id=bob", "agent_id=research-bot", "dry_run=true&agent_id=bob"):
         problem(await guarded.post(f"{path}?{query}", content=document, headers=anns), 403)
-    # The session is bob's as well: deleting it would take his part along.
-    for query in ("", "?dry_run=true"):
-        tree = problem(await guarded.delete(SHARED + query, headers=anns), 403, "ses_shared")
-        assert "bob" not in str(tree)
     problem(await guarded.get("/metrics", headers=anns), 403, "some agents")
     assert await entries(store) == before
-    # Nor would it join a session of others.
-    problem(await guarded.post(f"{path}?agent_id=ann", content=document, headers=anns), 403)
     own = f"{path}?agent_id=ann&session_id=ses_own"
     done = good(await guarded.post(own, content=document, headers=anns))
     assert done["agent_id"] == "ann"
+
+
+VARYING = re.compile("[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{64}|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z")
+
+
+@pytest.mark.parametrize("query", ["", "?dry_run=true"])
+@in_loop
+async def test_what_other_agents_have_changes_no_answer_to_a_token_for_some(query):
+    """Two stores differ only in sessions of agents that the token is not for."""
+    alone, crowded = (holdfast.open_state_store("memory://") for _ in range(2))
+    async with Session.open(alone, agent_id="ann", session_id="ses_own") as session:
+        session.add_message("user", "hello")
+        await session.save()
+    for key, value in (await entries(alone)).items():
+        await crowded.put(key, value)
+    for agent, name in (("bob", "ses_own"), ("bob", "ses_bob"), ("research-bot", "ses_1")):
+        async with Session.open(crowded, agent_id=agent, session_id=name) as session:
+            session.add_message("user", "a secret")
+            await session.save()
+    one, other = [await everything_asked(store, query) for store in (alone, crowded)]
+    assert one == other
+
+
+async def everything_asked(store, query):
+    """What a token for ann is answered about her own sessions and the ids of those of others."""
+    api = client(store, address=("203.0.113.7", 1), tokens=TOKENS, token=ANNS, raises=False)
+    own = "/agents/ann/sessions/ses_own"
+    document = (await api.get(f"{own}/document")).content
+    heads = ({}, {"If-Match": "*"}, {"If-Match": '"0"'})
+    asked = [
+        ("GET", path, {})
+        for name in ("ses_own", "ses_bob", "ses_1", "nothing")
+        for path in (
+            "/agents",
+            f"/agents/{name}/snapshot",
+            f"/agents/ann/sessions/{name}",
+            f"/agents/ghost/sessions/{name}/state",
+            f"/diff?from_agent=ann&from_session={name}&to_agent=ghost&to_session={name}",
+        )
+    ]
+    asked += [("DELETE", f"{own}{query}", {"headers": head}) for head in heads]
+    for name in ("ses_bob", "ses_1", "nothing"):
+        more = f"{query or '?dry_run=false'}&session_id={name}"
+        path = f"/agents/snapshot/restore{more}"
+        for head in heads:
+            json = {"session_id": name, "at": "2"}
+            asked.append(("POST", f"{own}/fork{query}", {"json": json, "headers": head}))
+            asked.append(("POST", path, {"content": document, "headers": head}))
+        asked.append(("POST", f"{path}&agent_id=ghost", {"content": document}))
+        asked.append(("DELETE", f"/agents/ann/sessions/{name}{query}", {}))
+    told = []
+    for method, path, options in asked:
+        answered = await api.request(method, path, **options)
+        assert "bob" not in answered.text.replace("ses_bob", "")
+        told.append((method, path, answered.status_code, VARYING.sub("?", answered.text)))
+    return told
+
+
+@in_loop
+async def test_a_token_for_some_agents_deletes_no_session_with_its_other_parts(store, guarded):
+    await filled(store)
+    before = await entries(store)
+    for query in ("", "?dry_run=true"):
+        answered = await guarded.delete(SHARED + query, headers=bearer(ANNS))
+        problem(answered, 403, "anns", "parts of all agents", kind="forbidden")
+    assert await entries(store) == before
 
 
 @in_loop

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
+from fastapi.testclient import TestClient
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from holdfast.server import create_app
-from holdfast.server.access import is_loopback
+from holdfast.server.loopback import is_loopback
 from loops import in_loop
-from server.world import READER, TOKENS, WRITER, S, bearer, client, filled, good, problem
+from server.running import Running
+from server.world import READER, TOKENS, WRITER, S, bearer, client, client_of, filled, good, problem
 
 EVIL = "https://evil.example"
 FRIEND = "https://agents.example.com"
@@ -69,20 +73,100 @@ async def test_a_name_of_somebody_else_for_this_machine_is_not_answered(looking,
     assert (await api.get("/viewer/nothing", headers=headers)).status_code == 404
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Forwarded",
+        "Via",
+        "X-Forwarded-For",
+        "X-Forwarded-Host",
+        "X-Forwarded-Proto",
+        "X-Forwarded-Port",
+        "X-Real-IP",
+        "X-Client-IP",
+        "True-Client-IP",
+        "CF-Connecting-IP",
+        "CF-Ray",
+        "Fly-Client-IP",
+        "X-Amzn-Trace-Id",
+        "X-Envoy-External-Address",
+        "X-Original-Host",
+    ],
+)
 @in_loop
-async def test_what_a_proxy_hands_on_for_others_is_not_from_here(store, api):
+async def test_without_tokens_what_a_proxy_forwards_is_refused_whatever_it_says(looking, name):
+    api = looking()
+    for value in ("203.0.113.7", "127.0.0.1", "localhost", "unknown", "", "testclient"):
+        answered = await api.get("/agents", headers={name: value})
+        tree = problem(answered, 401, name.lower(), "a proxy forwarded it", kind="unauthorized")
+        assert "--token" in tree["hint"]
+    problem(await api.post(f"{S}/snapshots", headers={name: "127.0.0.1"}), 401)
+
+
+@in_loop
+async def test_with_tokens_a_proxy_may_forward(store):
+    api = client(store, address=("203.0.113.7", 1), tokens=TOKENS, token=READER)
+    headers = {"X-Forwarded-For": "198.51.100.1", "Host": "agents.example.com", "Via": "1.1 proxy"}
+    good(await api.get("/agents", headers=headers))
+
+
+@in_loop
+async def test_without_tokens_a_request_without_an_address_is_refused(looking):
+    """As it is on a Unix socket, where a proxy is in front."""
+    problem(await looking(address=None).get("/agents"), 401, "an unknown address")
+
+
+def test_without_tokens_what_nginx_forwards_by_default_is_refused(store):
+    """It connects from loopback, sends its upstream as the host, and speaks HTTP/1.0."""
+    with Running(store) as server:
+        for more in (b"", b"User-Agent: curl/8.5.0\r\nAccept: */*\r\n"):
+            asked = b"GET /agents HTTP/1.0\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n%s\r\n"
+            answer = server.say(asked % (server.port, more))
+            assert answer.startswith(b"HTTP/1.1 401 ")
+            assert b"HTTP/1.0" in answer
+        assert httpx.get(f"{server.url}/agents").status_code == 200
+
+
+# ---------------------------------------------------------------------- without tokens: in tests
+
+
+def test_the_test_client_of_fastapi_works_as_it_comes(store):
+    with TestClient(create_app(store)) as api:
+        assert api.get("/agents").json() == {"agents": [], "next_cursor": None}
+    with TestClient(create_app(store), base_url="http://localhost:8000") as api:
+        assert api.get("/agents").status_code == 200
+
+
+def test_the_test_client_is_refused_what_others_are(store):
+    api = TestClient(create_app(store))
     for headers in (
-        {"X-Forwarded-For": "203.0.113.7"},
-        {"X-Forwarded-For": "127.0.0.1, 203.0.113.7"},
-        {"Forwarded": "for=203.0.113.7"},
-        {"X-Forwarded-For": "unknown"},
+        {"Host": "evil.example"},
+        {"X-Forwarded-For": "testclient"},
+        {"Via": "1.1 testserver"},
     ):
-        problem(await api.get("/agents", headers=headers), 401)
-    good(await api.get("/agents", headers={"X-Forwarded-For": "127.0.0.1"}))
+        assert api.get("/agents", headers=headers).status_code == 401
+    assert (
+        TestClient(create_app(store), client=("203.0.113.7", 1)).get("/agents").status_code == 401
+    )
+
+
+@in_loop
+async def test_nobody_outside_passes_for_the_test_client(store):
+    """Also where uvicorn takes the client from a header, as it does by default."""
+    app = create_app(store)
+    for asked in (app, ProxyHeadersMiddleware(app, trusted_hosts="127.0.0.1")):
+        for headers in (
+            {"Host": "testserver"},
+            {"Host": "testclient"},
+            {"X-Forwarded-For": "testclient", "Host": "testserver"},
+            {"X-Forwarded-For": "testclient"},
+            {"Forwarded": "for=testclient"},
+        ):
+            problem(await client_of(asked).get("/agents", headers=headers), 401)
 
 
 def test_names_of_this_machine():
-    for host in ("localhost", "LOCALHOST", "127.0.0.1", "127.255.0.1", "::1", "[::1]"):
+    for host in ("localhost", "LOCALHOST", "127.0.0.1", "127.255.0.1", "::1", "[::ffff:127.0.0.1]"):
         assert is_loopback(host)
     for host in ("", "0.0.0.0", "::", "128.0.0.1", "example.com", "127.1", "localhost.", "1"):
         assert not is_loopback(host)

@@ -8,8 +8,9 @@ import json
 
 import pytest
 import zstandard
+from fastapi import FastAPI
 
-from holdfast.server import Limits
+from holdfast.server import Limits, create_app
 from holdfast.stores.memory import MemoryStateStore
 from loops import in_loop
 from server.world import (
@@ -18,6 +19,7 @@ from server.world import (
     S,
     bearer,
     client,
+    client_of,
     entries,
     filled,
     good,
@@ -91,6 +93,31 @@ async def test_a_body_of_just_the_limit_is_taken(store):
     api = client(store, limits=Limits(body_bytes=len(document) - 1))
     problem(await api.post(IMPORT, content=document), 413)
     problem(await api.post(IMPORT, content=pieces(document[:100], document[100:])), 413)
+
+
+@in_loop
+async def test_a_body_that_is_not_a_document_has_a_limit_of_its_own(store):
+    """It is read as JSON at once: 60 MB of empty lists held the server up for a minute."""
+    await filled(store)
+    api = client(store)
+    before = await entries(store)
+    for path in (f"{S}/restore", f"{S}/snapshots", f"{S}/fork"):
+        body = b'{"at": [' + b"[]," * 1_000_000 + b"[]]}"
+        for content in (
+            body,
+            pieces(*(body[at : at + 65_536] for at in range(0, len(body), 65_536))),
+        ):
+            answered = await api.post(path, content=content, headers=JSON)
+            tree = problem(answered, 413, "1,048,576 bytes", kind="too-large")
+            assert tree["hint"] == "send less"
+    assert await entries(store) == before
+    app = FastAPI()
+    app.mount("/below", create_app(store))
+    document = (await client(store).get(f"{S}/document")).content
+    padded = document + b" " * 2_000_000
+    good(await client_of(app).post(f"/below{IMPORT}", content=padded))
+    problem_of = await client_of(app).post(f"/below{S}/fork", content=padded, headers=JSON)
+    assert problem_of.status_code == 413
 
 
 @in_loop

@@ -142,7 +142,7 @@ async def test_events_come_with_all_that_they_hold_or_in_brief(store, api):
         assert (row["type"], row["id"], row["prev"]) == (event.type, event.id, event.prev)
     brief = good(await api.get(f"{S}/events", params={"brief": "true"}))["events"]
     for short, row in zip(brief, tree["events"], strict=True):
-        assert set(short) == {"seq", "id", "type", "at", "set", "delete"}
+        assert set(short) == {"seq", "id", "type", "at", "set", "added", "delete"}
         assert short["set"] == [pair[:2] for pair in row["changes"]["set"]]
         assert short["delete"] == row["changes"]["delete"]
 
@@ -167,7 +167,6 @@ async def test_values_beyond_json_have_their_tagged_form(store, api):
         ("first=10&last=10", [10], None),
         ("first=5&last=4", [], None),
         ("first=11", [], None),
-        ("first=999999999999", [], None),
         ("last=999999999999&first=10", [10], None),
     ],
 )
@@ -179,10 +178,38 @@ async def test_events_from_one_number_to_another(looking, query, seqs, following
         assert tree["next"] == following
 
 
+@in_loop
+async def test_brief_events_tell_what_they_add_from_what_they_change(looking):
+    for first in range(1, 11):
+        query = {"brief": "true", "first": first}
+        rows = good(await looking().get(f"{S}/events", params=query))["events"]
+        for row in rows:
+            sides = {"from": row["seq"] - 1, "to": row["seq"]}
+            entries = good(await looking().get(f"{S}/diff", params=sides))["entries"]
+            added = [
+                [each["namespace"], each["key"]] for each in entries if each["kind"] == "added"
+            ]
+            assert sorted(row["added"]) == sorted(added)
+
+
 @pytest.mark.parametrize("seq", ["0", "11", "-1", "999999999999", "9" * 30])
 @in_loop
 async def test_an_event_that_never_happened_is_not_there(looking, seq):
-    problem(await looking().get(f"{S}/events/{seq}"), 404, "no event", kind="not-found")
+    tree = problem(await looking().get(f"{S}/events/{seq}"), 404, "no event", kind="not-found")
+    assert "its log has the events 1 to 10" in tree["detail"]
+    assert (tree["first_event"], tree["last_event"]) == (1, 10)
+
+
+@pytest.mark.parametrize(
+    "path", ["events?first=12", "events?first=999999999999", "state?at=11", "diff?from=1&to=11"]
+)
+@in_loop
+async def test_what_is_past_the_end_of_the_log_is_not_found_and_says_which_events_exist(
+    looking, path
+):
+    for more in ("", "&brief=true") if path.startswith("events") else ("",):
+        tree = problem(await looking().get(f"{S}/{path}{more}"), 404, "no event", kind="not-found")
+        assert (tree["first_event"], tree["last_event"]) == (1, 10)
 
 
 # ---------------------------------------------------------------------------------------- states
@@ -304,8 +331,13 @@ async def test_what_was_pruned_is_said_to_be_and_the_rest_is_there(store, api):
     assert (tree["first_event"], tree["message_count"]) == (first, 6)
     events = good(await api.get(f"{path}/events"))
     assert [row["seq"] for row in events["events"]] == list(range(first, tree["last_event"] + 1))
-    assert good(await api.get(f"{path}/events?first=1&last={first - 1}"))["events"] == []
-    problem(await api.get(f"{path}/events/1"), 404, "pruned")
+    for query in (f"events?last={first - 1}", "events?first=1&last=1", "events/1"):
+        gone = problem(await api.get(f"{path}/{query}"), 404, "was pruned")
+        assert (gone["first_event"], gone["last_event"]) == (first, tree["last_event"])
+    partly = good(await api.get(f"{path}/events?first=1&last={first}"))["events"]
+    assert [row["seq"] for row in partly] == [first]
+    following = good(await api.get(f"{path}/events?first={tree['last_event'] + 1}"))
+    assert following == {"events": [], "next": None}
     for at in ("0", "1", str(first - 2)):
         problem(await api.get(f"{path}/state?at={at}"), 404, "pruned")
         problem(await api.get(f"{path}/diff?from={at}"), 404, "pruned")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -237,3 +238,17 @@ def test_wrong_options_are_refused_without_a_traceback_and_without_secrets(
     assert ended == code, said
     assert words in said
     assert WRITER not in said
+
+
+def test_many_broken_requests_do_not_fill_the_log(folder):
+    with started(folder) as program:
+        port = int(program.url.rpartition(":")[2])
+        for _ in range(100):
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+                connection.sendall(b"garbage\r\n\r\n")
+                assert connection.recv(100).startswith(b"HTTP/1.1 400")
+        assert httpx.get(f"{program.url}/agents").status_code == 200
+        assert program.end(signal.SIGINT) == 0
+        lines = [line for line in program.said.splitlines() if "Invalid HTTP request" in line]
+        assert 1 <= len(lines) <= 30
+        assert "GET /agents 200" in program.said

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import IntegrityError, NotFoundError, RetentionPolicy, Session, SnapshotArchive
+from holdfast import IntegrityError, RetentionPolicy, Session, SnapshotArchive
 from holdfast.server import remembered
+from holdfast.server.problems import Problem
 from holdfast.server.remembered import Moments
 from loops import in_loop
 from watched import HERE, Watched
@@ -87,7 +88,7 @@ async def test_what_is_remembered_is_loaded_anew_where_its_event_is_gone_or_dama
     with pytest.raises(IntegrityError, match=key):
         await moments.at(HERE, "6")
     await store.delete(key)
-    with pytest.raises(NotFoundError, match="no event 6 yet"):
+    with pytest.raises(Problem, match="has no event 6; its log has the events 1 to 5"):
         await moments.at(HERE, "6")
 
 
@@ -99,9 +100,9 @@ async def test_what_was_pruned_is_not_remembered():
     moments = Moments(archive)
     await moments.at(HERE, "3")
     await archive.prune(location=HERE, policy=RetentionPolicy(last=1))
-    with pytest.raises(NotFoundError, match="were pruned"):
+    with pytest.raises(Problem, match="was pruned; "):
         await moments.at(HERE, "3")
-    with pytest.raises(NotFoundError, match="were pruned"):
+    with pytest.raises(Problem, match="was pruned; "):
         await moments.at(HERE, "0")
 
 

@@ -72,7 +72,7 @@ async def test_what_no_trusted_key_signed_is_refused_and_nothing_is_written(trus
             told = problem(answer, 422, words, kind="not-trusted")
             assert told["title"] == "It is not signed by a trusted key"
             assert "allow_modified" not in told["hint"]
-    problem(await api.post(IMPORT, content=twice), 422, "twice", kind="invalid")
+    problem(await api.post(IMPORT, content=twice), 400, "twice", kind="bad-request")
     assert await entries(store) == before
 
 

@@ -97,7 +97,7 @@ def test_a_moment_that_is_not_there_is_refused_in_words(look):
     look.expected.append("404")
     picker(page, "B, after").get_by_role("spinbutton", name="Event").fill("999")
     page.get_by_role("button", name="Compare", exact=True).click()
-    expect(page.get_by_role("alert").filter(has_text="has no event 999 yet")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="has no event 999")).to_be_visible()
 
 
 # ---------------------------------------------------------------------------------------- growth

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from viewer.looking import expect
+from viewer.looking import expect, place
 from viewer.recordings import (
+    AGENT,
     CROWDED,
     HOSTILE_AGENT,
     HOSTILE_SESSION,
@@ -13,7 +14,9 @@ from viewer.recordings import (
     LINK,
     LONG,
     LONG_AGENT,
+    PRUNED_AGENT,
     SCRIPT,
+    SESSION,
 )
 
 
@@ -137,7 +140,7 @@ def test_events_beyond_the_block_are_reached_from_the_list(look):
     around = page.get_by_role("region", name="Events around it")
     expect(around.locator(".event-row")).to_have_count(100)
     around.get_by_role("button", name="later events").click()
-    expect(page.locator("#event-title")).to_have_text("Event 4,001")
+    expect(page.locator("#event-title")).to_have_text("Event 4,051")
     around.get_by_role("button", name="earlier events").click()
     expect(page.locator("#event-title")).to_have_text("Event 4,000")
 
@@ -153,3 +156,115 @@ def test_many_snapshots_become_bars(look):
     expect(page.locator("#view-snapshots tbody tr")).to_have_count(100)
     page.get_by_role("button", name="show more of 20").click()
     expect(page.locator("#view-snapshots tbody tr")).to_have_count(120)
+
+
+# ------------------------------------------------------------------------------ events around it
+
+SEEN = """() => {
+  const box = document.querySelector("ol.events").getBoundingClientRect();
+  const isSeen = ({ top, bottom }) => top >= box.top - 1 && bottom <= box.bottom + 1;
+  return [...document.querySelectorAll("ol.events .event-row")]
+    .filter((row) => isSeen(row.getBoundingClientRect())).map((row) => Number(row.dataset.seq));
+}"""
+
+
+def seen_around(look, at):
+    """The events around one that can be seen in the list without scrolling."""
+    page = look.at(LONG_AGENT, LONG, at=at).page
+    expect(page.locator(".event-row[aria-current]")).to_have_attribute("data-seq", str(at))
+    return page.evaluate(SEEN)
+
+
+def test_the_events_around_one_are_those_before_and_after_it(look):
+    for at in (2553, 40, 2501, 2600, 5000, 9951):
+        seen = seen_around(look, at)
+        assert seen[0] <= at - 4, (at, seen)
+        assert seen[-1] >= at + 4, (at, seen)
+        assert seen == list(range(seen[0], seen[-1] + 1))
+
+
+def test_the_events_around_the_first_and_the_last_one_end_with_them(look):
+    assert seen_around(look, 1)[0] == 1
+    assert seen_around(look, 10_000)[-1] == 10_000
+
+
+def test_the_events_around_one_are_right_after_a_step_in_another_view(look):
+    page = look.at(LONG_AGENT, LONG, at=2553).page
+    page.get_by_role("tab", name="Snapshots").click()
+    look.at(LONG_AGENT, LONG, at=7770, view="snapshots")
+    page.get_by_role("tab", name="This moment").click()
+    expect(page.locator(".event-row[aria-current]")).to_be_visible()
+    seen = page.evaluate(SEEN)
+    assert seen[0] < 7770 < seen[-1]
+    expect(page.locator("#conversation article").last).to_be_in_viewport()
+    look.fresh().at(AGENT, SESSION)  # and nothing of the one is asked of the other
+
+
+def test_an_entry_that_an_event_adds_has_another_sign_there_than_one_that_it_changes(look):
+    page = look.at(AGENT, SESSION, at=12).page
+
+    def touched(seq):
+        return page.locator(f'.event-row[data-seq="{seq}"] .touched')
+
+    expect(touched(5)).to_have_text("+ state/plan")
+    expect(touched(12)).to_have_text("~ state/plan")
+    expect(touched(13)).to_have_text("+ state/draft")
+    expect(touched(16)).to_have_text("\N{MINUS SIGN} state/draft")
+
+
+# ---------------------------------------------------------------------------- outside of the log
+
+
+def outside(look, agent, session, at):
+    """Follow a link to an event that is not in the log."""
+    page = look.page
+    page.goto(look.url + place(agent, session, at=at))
+    expect(page.locator("#outside")).to_be_visible()
+    return page
+
+
+def test_a_link_past_the_end_of_the_log_says_so_and_does_not_jump(look):
+    page = outside(look, AGENT, SESSION, 99)
+    expect(page.locator("#outside")).to_contain_text("There is no event 99 in this session.")
+    expect(page.locator("#outside")).to_contain_text("has the events 1 to 23")
+    expect(slider(page)).to_have_attribute("aria-valuetext", "event 99 is not in the log")
+    expect(page.get_by_role("spinbutton", name="Event number")).to_have_value("99")
+    for part in ("#view-moment", "#tabs", "#acts"):
+        expect(page.locator(part)).to_be_hidden()
+    page.wait_for_timeout(300)
+    assert "at=99" in page.evaluate("location.hash")
+    page.get_by_role("button", name="Go to event 23").click()
+    expect(page.locator("#event-title")).to_have_text("Event 23")
+    expect(page.locator("#outside")).to_be_hidden()
+    page.go_back()
+    expect(page.locator("#outside")).to_be_visible()
+
+
+def test_a_link_to_a_pruned_event_says_where_the_log_starts(look):
+    look.fresh()
+    page = outside(look, PRUNED_AGENT, "ses_most", 3)
+    first = int(slider(page).get_attribute("min"))
+    last = int(slider(page).get_attribute("max"))
+    expect(page.locator("#outside")).to_contain_text("Event 3 was pruned.")
+    expect(page.locator("#outside")).to_contain_text(f"has the events {first} to {last}")
+    page.get_by_role("button", name="Next event").click()
+    expect(page.locator("#event-title")).to_have_text(f"Event {first}")
+
+
+def test_a_link_to_what_is_not_an_event_number_says_so(look):
+    look.fresh()
+    for text in ("abc", "-3", "9" * 30):
+        page = outside(look, AGENT, SESSION, text)
+        expect(page.locator("#outside")).to_contain_text(f"“{text}” is not an event number.")
+    page = outside(look, AGENT, SESSION, 0)
+    expect(page.locator("#outside")).to_contain_text("There is no event 0 in this session.")
+
+
+def test_a_typed_number_outside_of_the_log_says_so_too(look):
+    page = look.at(AGENT, SESSION, at=5).page
+    number = page.get_by_role("spinbutton", name="Event number")
+    number.fill("5000")
+    number.press("Enter")
+    expect(page.locator("#outside")).to_contain_text("There is no event 5,000 in this session.")
+    page.get_by_role("button", name="Previous event").click()
+    expect(page.locator("#event-title")).to_have_text("Event 23")

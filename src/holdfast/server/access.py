@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,13 +17,13 @@ from typing import Any, Literal, TypeAlias, cast
 from starlette.requests import HTTPConnection
 
 from holdfast.errors import InvalidDocumentError, shown
+from holdfast.server.loopback import explain_remote
 from holdfast.server.problems import Problem
 from holdfast.snapshots.layout import checked_id
 
 Scope: TypeAlias = Literal["read", "write"]
 SCOPES: tuple[Scope, ...] = ("read", "write")
 SHORTEST_SECRET = 16
-LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]", "::1"))
 AUTHORITY = "holdfast.authority"
 FIELDS = frozenset(("name", "secret", "scope", "agents"))
 
@@ -69,6 +68,8 @@ class Authority:
     scope: Scope | None
     agents: frozenset[str] | None = None
     name: str = "-"
+    refusal: str | None = None
+    """Why a request without a token is not taken for one of this machine."""
 
     def allows(self, agent_id: str) -> bool:
         """Whether it may know of an agent."""
@@ -84,12 +85,12 @@ class Authority:
                     hint="use a token that names this agent, or one for all",
                 )
 
-    def check_unlimited(self) -> None:
+    def check_unlimited(self, why: str = "this is about all agents") -> None:
         """Refuse a token that is for some agents only."""
         if self.agents is not None:
             raise Problem(
                 403,
-                f"the token {self.name!r} is for some agents only, and this is about all",
+                f"the token {self.name!r} is for some agents only, and {why}",
                 hint="use a token for all agents",
             )
 
@@ -114,7 +115,8 @@ class Tokens:
     def authority(self, connection: HTTPConnection) -> Authority:
         """What a request's token allows; nothing without a known one."""
         if not self._tokens:
-            return ANYBODY_HERE if is_from_here(connection) else NOBODY
+            refusal = explain_remote(connection)
+            return ANYBODY_HERE if refusal is None else Authority(None, refusal=refusal)
         kind, _, secret = connection.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer":
             return NOBODY
@@ -133,10 +135,11 @@ class Tokens:
                 401,
                 "a valid token is needed"
                 if self._tokens
-                else "this server has no tokens, and so answers requests from its own machine only",
+                else "a server without tokens answers only requests from its own machine, and "
+                f"this may come from another one: {authority.refusal}",
                 hint="send the header Authorization: Bearer TOKEN"
                 if self._tokens
-                else "start it with --token, or ask from the machine that it runs on",
+                else "start the server with --token, or connect to it directly by 127.0.0.1",
                 headers={"WWW-Authenticate": 'Bearer realm="holdfast"'},
             )
         if writes and authority.scope != "write":
@@ -155,31 +158,6 @@ def digest(secret: str) -> bytes:
 def authority_of(connection: HTTPConnection) -> Authority:
     """What the sender of a request may do, as it was found when the request came in."""
     return cast("Authority", connection.scope[AUTHORITY])
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address or a name means this machine and no network."""
-    if host.lower() in LOOPBACK_NAMES:
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-def is_from_here(connection: HTTPConnection) -> bool:
-    """Whether a request comes from this machine, and was meant for it.
-
-    A page of somebody else's whose name resolves to this machine has its own name as the host. What
-    a proxy on this machine hands on for others names them.
-    """
-    client = connection.client
-    host, _, port = connection.headers.get("host", "").rpartition(":")
-    named = host if host and port.isdecimal() else connection.headers.get("host", "")
-    senders = [] if client is None else [client.host]
-    for header in connection.headers.getlist("x-forwarded-for"):
-        senders += [each.strip() for each in header.split(",")]
-    return "forwarded" not in connection.headers and all(map(is_loopback, [named, *senders]))
 
 
 # ------------------------------------------------------------------------------------- from files

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from holdfast.log.changes import fold
@@ -45,16 +45,31 @@ def info_json(info: SnapshotInfo) -> dict[str, Any]:
     }
 
 
-def brief_event(event: Event) -> dict[str, Any]:
-    """An event without its values."""
-    return {
-        "seq": event.seq,
-        "id": event.id,
-        "type": event.type,
-        "at": time_text(event.at),
-        "set": [[space, key] for space, key, _ in event.changes["set"]],
-        "delete": [list(pair) for pair in event.changes["delete"]],
-    }
+def brief_events(events: Iterable[Event], before: Snapshot) -> list[dict[str, Any]]:
+    """Return consecutive events without their values, given the state before the first of them.
+
+    ``added`` are the entries of ``set`` that did not exist before their event.
+    """
+    exists: dict[tuple[str, str], bool] = {}
+    rows = []
+    for event in events:
+        written = [(space, key) for space, key, _ in event.changes["set"]]
+        deleted = [(space, key) for space, key in event.changes["delete"]]
+        added = [pair for pair in written if not exists.get(pair, before.contains(*pair))]
+        exists.update(dict.fromkeys(written, True))
+        exists.update(dict.fromkeys(deleted, False))
+        rows.append(
+            {
+                "seq": event.seq,
+                "id": event.id,
+                "type": event.type,
+                "at": time_text(event.at),
+                "set": written,
+                "added": added,
+                "delete": deleted,
+            }
+        )
+    return rows
 
 
 async def summary(

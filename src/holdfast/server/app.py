@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
@@ -67,7 +67,7 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         responses=PROBLEMS,
-        lifespan=closing(state_store) if owns_store else None,
+        lifespan=closing(desk, state_store if owns_store else None),
         # Spans go to the provider that the process has set up, and nowhere without one.
         telemetry={"logs": False, "metrics": False, "operation_spans": False},
     )
@@ -105,13 +105,16 @@ def checked_origins(origins: Iterable[str]) -> tuple[str, ...]:
 
 
 def closing(
-    state_store: StateStore,
+    desk: Desk, state_store: StateStore | None
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """What closes the store when the app ends."""
+    """Return what ends the workers when the app ends, and closes the store where it is its own."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:  # noqa: ARG001
-        async with state_store:
+        async with AsyncExitStack() as stack:
+            if state_store is not None:
+                await stack.enter_async_context(state_store)
+            stack.callback(desk.decoder.close)
             yield
 
     return lifespan

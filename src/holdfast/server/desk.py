@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from holdfast.errors import NotFoundError, shown
 from holdfast.server.access import authority_of
+from holdfast.server.decoding import Decoder
 from holdfast.server.gate import Limits
 from holdfast.server.metrics import Metrics
 from holdfast.server.problems import Problem
@@ -43,8 +44,7 @@ class Desk:
     ) -> None:
         self.state_store = state_store
         self.limits = limits
-        self.trusted = trusted
-        """The keys of which one must have signed what is imported; None where nobody has to."""
+        self.decoder = Decoder(limits, trusted)
         self.manager = SnapshotManager(state_store)
         self.archive = self.manager.archive
         self.catalog = self.manager.catalog

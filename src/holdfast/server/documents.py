@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 import tempfile
-from collections.abc import AsyncIterator
-from typing import IO, Annotated, Any
+from collections.abc import AsyncIterator, Coroutine
+from typing import IO, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Query
 from pydantic import StringConstraints
 from starlette.concurrency import iterate_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from holdfast.errors import InvalidDocumentError, NotFoundError, shown
+from holdfast.errors import NotFoundError, shown
 from holdfast.server import shapes
 from holdfast.server.access import authority_of
 from holdfast.server.desk import (
@@ -30,23 +30,16 @@ from holdfast.server.desk import (
 from holdfast.server.moments import NOW
 from holdfast.server.problems import Problem, refusing
 from holdfast.server.reading import SESSION
-from holdfast.server.writing import DryRun, IfMatch, check_head, check_parts
+from holdfast.server.writing import DryRun, IfMatch, check_head
 from holdfast.sessions.exporting import exported
 from holdfast.sessions.importing import ImportResult, imported
 from holdfast.sessions.manager import Redaction
-from holdfast.snapshots import document_files
-from holdfast.snapshots.document_limits import DocumentLimits
 from holdfast.snapshots.layout import LONGEST_ID, SnapshotLocation
-from holdfast.snapshots.session_snapshot import SessionSnapshot
-from holdfast.snapshots.signing import SignatureError
 
 router = APIRouter(tags=["documents"], dependencies=[Depends(known_parameters)])
 
-NAME = "the body"
+T = TypeVar("T")
 IN_MEMORY = 1 << 20
-UNPACKED = 4
-FEWEST_OBJECTS = 100_000
-"""A packed body may have so many times the limit when it is unpacked."""
 PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 
 AgentAsked = Annotated[
@@ -224,12 +217,12 @@ async def import_(
         authority_of(request).check(agent_id)
     with tempfile.SpooledTemporaryFile(IN_MEMORY) as file:
         await take(request.stream(), file)
-        found = await asyncio.to_thread(read, desk, file, allow_modified=allow_modified)
+        decoding = desk.decoder.decode(file, allow_modified=allow_modified)
+        found = await unless_gone(request, decoding)
     owner = found.agent_id if agent_id is None else agent_id
     authority_of(request).check(owner)
     with refusing():
         place = SnapshotLocation(session_id or found.session_id, found.scope, owner)
-        await check_parts(request, desk, place.session_id)
         async with desk.turn(place):
             result = await imported(
                 desk.state_store,
@@ -253,42 +246,25 @@ async def take(stream: AsyncIterator[bytes], file: IO[bytes]) -> None:
     file.seek(0)
 
 
-def limits_of(desk: Desk) -> DocumentLimits:
-    """What a document in a body may hold."""
-    body = desk.limits.body_bytes
-    return DocumentLimits(max_bytes=UNPACKED * body, max_objects=max(FEWEST_OBJECTS, body // 16))
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Return what work gives; end it where the client disconnects before that."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(disconnected(request))
+    try:
+        await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.wait([working, leaving])
 
 
-def read(desk: Desk, file: IO[bytes], *, allow_modified: bool) -> SessionSnapshot:
-    """What a body says, checked."""
-    with refusing():
-        try:
-            tree = document_files.read_from(file, NAME, limits=limits_of(desk))
-        except InvalidDocumentError as error:
-            if not is_unreadable(error):
-                raise
-            raise Problem(
-                400,
-                str(error),
-                hint="send a document as it was exported, or packed with gzip or zstd",
-            ) from error
-        try:
-            return desk.manager.from_dict(tree, allow_modified=allow_modified, trusted=desk.trusted)
-        except SignatureError as error:
-            raise Problem(
-                422,
-                str(error),
-                hint="this server takes documents that are signed by keys it was told to trust",
-                more={
-                    "type": "urn:holdfast:not-trusted",
-                    "title": "It is not signed by a trusted key",
-                },
-            ) from error
-
-
-def is_unreadable(error: InvalidDocumentError) -> bool:
-    """Whether a body is no JSON at all, or not packed as it says: nothing of it was looked at."""
-    return error.__cause__ is not None or str(error).startswith(f"{NAME} is not JSON")
+async def disconnected(request: Request) -> None:
+    """Wait until the client of a request whose body was read has gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def imported_json(result: ImportResult) -> dict[str, object]:

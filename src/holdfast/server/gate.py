@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote, unquote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -29,6 +29,10 @@ access_log = logging.getLogger("holdfast.access")
 PUBLIC = ("/", "/docs", "/openapi.json", "/access", "/health/live", "/health/ready")
 READS = frozenset(("GET", "HEAD", "OPTIONS"))
 MEGABYTE = 1 << 20
+DOCUMENTS = "/agents/snapshot/restore"
+"""The one path that takes documents."""
+LARGEST_OTHER = MEGABYTE
+"""Bytes of a body for any other path: those are read as JSON at once, while all others wait."""
 BYTE = re.compile("%[0-9A-Fa-f]{2}|.", re.DOTALL)
 """One byte of a path, encoded or not."""
 MOST_DIGITS = 18
@@ -86,7 +90,7 @@ class Gate:
             return
         path = encoded_path(scope)
         scope = {**scope, "path": path, "root_path": encoded_root(scope, path)}
-        passage = Passage(scope, receive, send, self._limits, self._origins)
+        passage = Passage(scope, receive, send, self._limits_of(scope), self._origins)
         if passage.method == "HEAD":
             # It is answered as GET is, and the body stays here.
             scope["method"] = "GET"
@@ -114,6 +118,12 @@ class Gate:
             await passage.answer(passage.refused or failure(error))
         finally:
             self._note(scope, passage, authority, time.perf_counter() - started)
+
+    def _limits_of(self, scope: Scope) -> Limits:
+        """Return what a request may cost. What is not a document need not be large."""
+        if scope["path"].removeprefix(scope["root_path"]) == DOCUMENTS:
+            return self._limits
+        return replace(self._limits, body_bytes=min(self._limits.body_bytes, LARGEST_OTHER))
 
     def _check(self, connection: HTTPConnection, scope: Scope, authority: Authority) -> None:
         writes = scope["method"] not in READS
@@ -258,7 +268,9 @@ class Passage:
         return Problem(
             413,
             f"the body {what}, and {self._limits.body_bytes:,} bytes are taken",
-            hint="start the server with a larger --max-body, or import with the command line",
+            hint="start the server with a larger --max-body, or import with the command line"
+            if self._limits.body_bytes != LARGEST_OTHER
+            else "send less",
         )
 
     def too_slow(self) -> Problem:

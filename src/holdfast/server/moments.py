@@ -74,7 +74,7 @@ async def at_event(archive: SnapshotArchive, location: SnapshotLocation, seq: in
     except IntegrityError:
         # It may be damaged, or it may not have happened yet.
         if seq > (await timeline.load()).end.seq:
-            raise no_event(location, seq) from None
+            raise await not_in_log(archive, location, seq) from None
         raise
     return loaded(location, there)
 
@@ -100,13 +100,22 @@ async def at_snapshot(
     return Moment(location, found.snapshot, found.position or Position(), found.snapshot_id)
 
 
-def check_not_pruned(location: SnapshotLocation, floor: int, seq: int) -> None:
-    """Refuse a moment before the first that is still known."""
-    if seq < floor:
-        raise NotFoundError(
-            f"the events up to {floor} of the session {location.session_id} were pruned: ask for "
-            "later ones, or for the state at a snapshot that was kept"
-        )
+async def not_in_log(archive: SnapshotArchive, location: SnapshotLocation, seq: int) -> Problem:
+    """Return the problem of an event outside of the log, with the range of events that exist."""
+    start = (await archive.load_manifest(location=location)).floor.seq + 1
+    last = (await (await archive.timeline(location=location)).load()).end.seq
+    if start > last:
+        range_ = f"all events up to {last} were pruned"
+    else:
+        range_ = f"its log has the events {start} to {last}"
+    session = f"the session {location.session_id} of {location.scope_id}"
+    if 0 <= seq < start and start > 1:
+        detail = f"event {seq} of {session} was pruned; {range_}"
+        hint = f"use an event from {start} on, or a snapshot that was kept"
+    else:
+        detail = f"{session} has no event {seq}; {range_}"
+        hint = f"use an event up to {last}"
+    return Problem(404, detail, hint=hint, more={"first_event": start, "last_event": last})
 
 
 async def time_of(timeline: Timeline, seq: int) -> str | None:
@@ -117,13 +126,6 @@ async def time_of(timeline: Timeline, seq: int) -> str | None:
     except NotFoundError:
         return None
     return None
-
-
-def no_event(location: SnapshotLocation, seq: int) -> NotFoundError:
-    """The error for an event that has not happened yet."""
-    return NotFoundError(
-        f"the session {location.session_id} of {location.scope_id} has no event {seq} yet"
-    )
 
 
 def no_snapshot(location: SnapshotLocation, snapshot_id: str) -> NotFoundError:

@@ -10,11 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.log.events import time_text
+from holdfast.log.timeline import Timeline
 from holdfast.server import shapes
 from holdfast.server.access import authority_of
 from holdfast.server.answers import (
     MOST_COUNTED,
-    brief_event,
+    brief_events,
     compared,
     growth,
     info_json,
@@ -39,7 +40,7 @@ from holdfast.server.desk import (
     to_cursor,
     unchanged,
 )
-from holdfast.server.moments import NOW, no_event, no_snapshot, time_of
+from holdfast.server.moments import NOW, no_snapshot, not_in_log, time_of
 from holdfast.server.problems import refusing
 from holdfast.snapshots.catalog import token_of
 from holdfast.snapshots.document import event_json
@@ -184,17 +185,37 @@ async def events(
     limit: Limit = 100,
     brief: Annotated[bool, Query(description="Without values and data.")] = False,
 ) -> Response:
-    """The events from one number to another, both included; what was pruned is left out."""
+    """The events from one number to another, both included; what was pruned is left out.
+
+    A range without any event of the log is not found. The event after the last one may be asked
+    for, which waits for what comes next.
+    """
     floor = (await desk.archive.load_manifest(location=place)).floor.seq
+    if last is not None and first <= last <= floor:
+        raise await not_in_log(desk.archive, place, last)
     first = max(first, floor + 1)
     end = first + limit - 1
     asked = end + 1 if last is None else min(last, end + 1)
     timeline = await desk.archive.timeline(location=place)
     found = [event async for event in timeline.events(first, asked)]
+    if not found and not await is_reached(timeline, floor, first - 1):
+        raise await not_in_log(desk.archive, place, first)
     following = end + 1 if found and found[-1].seq > end else None
-    shape = brief_event if brief else event_json
-    rows = [shape(event) for event in found if event.seq <= end]
+    listed = [event for event in found if event.seq <= end]
+    if not brief:
+        rows = [event_json(event) for event in listed]
+    elif listed:
+        rows = brief_events(listed, (await desk.moments.at(place, str(first - 1))).state)
+    else:
+        rows = []
     return answer({"events": rows, "next": following})
+
+
+async def is_reached(timeline: Timeline, floor: int, seq: int) -> bool:
+    """Return whether a log has come to an event, pruned or not, without reading all of it."""
+    if seq <= floor:
+        return True
+    return bool([event async for event in timeline.events(seq, seq)])
 
 
 @router.get(f"{SESSION}/events/{{seq}}", response_model=shapes.EventShape, operation_id="get_event")
@@ -205,12 +226,12 @@ async def event(
     seq: Annotated[int, Path(description="The number of the event.", examples=[17])],
 ) -> Response:
     """One event. It never changes."""
-    if not 0 < seq < 10**12:
-        raise no_event(place, seq)
-    timeline = await desk.archive.timeline(location=place)
-    async for found in timeline.events(seq, seq):
-        return tagged(request, event_json(found), etag(found.hash))
-    raise no_event(place, seq)
+    floor = (await desk.archive.load_manifest(location=place)).floor.seq
+    if floor < seq < 10**12:
+        timeline = await desk.archive.timeline(location=place)
+        async for found in timeline.events(seq, seq):
+            return tagged(request, event_json(found), etag(found.hash))
+    raise await not_in_log(desk.archive, place, seq)
 
 
 @router.get(f"{SESSION}/growth", response_model=shapes.Growth, operation_id="get_growth")

@@ -19,7 +19,7 @@ from holdfast.server.moments import (
     at_event,
     at_snapshot,
     beginning,
-    check_not_pruned,
+    not_in_log,
     now,
     seq_of,
 )
@@ -40,14 +40,15 @@ class Moments:
         self._bytes = 0
 
     async def at(self, location: SnapshotLocation, text: str) -> Moment:
-        """What a session was at a moment; ``NotFoundError`` where it never came to it."""
+        """What a session was at a moment; a 404 where its log has not that event."""
         if text == NOW:
             return await now(self._archive, location)
         seq = seq_of(text)
         if seq is None:
             return await at_snapshot(self._archive, location, text)
         manifest = await self._archive.load_manifest(location=location)
-        check_not_pruned(location, manifest.floor.seq, seq)
+        if seq < manifest.floor.seq:
+            raise await not_in_log(self._archive, location, seq)
         if seq == 0:
             return beginning(location)
         key = (location, seq)

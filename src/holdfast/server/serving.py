@@ -10,13 +10,17 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
 
 from holdfast.errors import StateStoreError, shown
-from holdfast.server.access import Token, is_loopback
+from holdfast.server.access import Token
 from holdfast.server.app import create_app
+from holdfast.server.connections import bounded_protocol
 from holdfast.server.gate import Limits
+from holdfast.server.log_rate import RateLimit
+from holdfast.server.loopback import is_loopback
 from holdfast.snapshots.signing import PublicKey
 from holdfast.stores.contract import StateStore
 
@@ -84,17 +88,25 @@ def serve(
         if ready is not None:
             ready(f"http://{name}:{listener.getsockname()[1]}")
         log_to_stderr()
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,  # the gate writes one that names no secrets
-            server_header=False,
-            date_header=True,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-            proxy_headers=False,
-        )
+        config = server_config(app, limits or Limits())
         with ended_by_signals():
             uvicorn.Server(config).run(sockets=[listener])
+
+
+def server_config(app: Any, limits: Limits, grace_seconds: float | None = None) -> uvicorn.Config:
+    """Return how uvicorn runs an app: with bounded connections, and nothing that is not needed."""
+    grace = GRACE_SECONDS if grace_seconds is None else grace_seconds
+    return uvicorn.Config(
+        app,
+        http=bounded_protocol(limits.seconds),
+        ws="none",
+        log_config=None,
+        access_log=False,  # the gate writes one that names no secrets
+        server_header=False,
+        date_header=True,
+        timeout_graceful_shutdown=grace,  # type: ignore[arg-type] # it takes parts of seconds
+        proxy_headers=False,
+    )
 
 
 @contextmanager
@@ -116,11 +128,13 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def log_to_stderr() -> None:
-    """One line a request, and what goes wrong."""
+    """Log one line per request, and what goes wrong."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     handler.addFilter(is_news)
-    for name, level in (("holdfast", logging.INFO), ("uvicorn.error", logging.WARNING)):
+    handler.addFilter(RateLimit())
+    levels = {"holdfast": logging.INFO, "uvicorn.error": logging.WARNING, "asyncio": logging.ERROR}
+    for name, level in levels.items():
         logger = logging.getLogger(name)
         logger.addHandler(handler)
         logger.setLevel(level)

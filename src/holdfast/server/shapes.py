@@ -178,6 +178,10 @@ class BriefEvent(Shape):
     type: str = Field(examples=["message.appended"])
     at: str = Field(examples=[TIME])
     set: list[Pair] = Field(examples=[[["messages", "000000000003"]]])
+    added: list[Pair] = Field(
+        description="Those of set that did not exist before it.",
+        examples=[[["messages", "000000000003"]]],
+    )
     delete: list[Pair]
 
 
@@ -383,6 +387,12 @@ class ProblemShape(BaseModel):
     instance: str = Field(examples=["/agents/reserch-bot/sessions"])
     errors: list[dict[str, str]] | None = None
     conflicts: list[Pair] | None = None
+    first_event: int | None = Field(
+        default=None, description="The first event of the log, where one outside was asked for."
+    )
+    last_event: int | None = Field(
+        default=None, description="The last event of the log, where one outside was asked for."
+    )
 
 
 class WouldSave(Shape):

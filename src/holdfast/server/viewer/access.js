@@ -10,6 +10,9 @@ let access = { required: false, scope: null, agents: null };
 
 export const canWrite = () => !access.required || access.scope === "write";
 
+/** A deletion takes the parts of all agents along, so that a token for some agents does not do. */
+export const canDelete = () => canWrite() && access.agents === null;
+
 /** Find out what one may do, and ask for a token until there is one that will do. */
 export async function enter() {
   access = await get("access");

@@ -2,7 +2,7 @@
 // page follows it. The address says which place it is.
 
 import { get, send, sessionPath, forget } from "./api.js";
-import { canWrite, enter } from "./access.js";
+import { canDelete, canWrite, enter } from "./access.js";
 import { comparison, compareView } from "./compare.js";
 import { conversation } from "./conversation.js";
 import { byId, setBusy } from "./dom.js";
@@ -12,6 +12,7 @@ import { timelineKeys } from "./keys.js";
 import { linkState, live } from "./live.js";
 import { eventsAround, loadMoment, messageChanges, messagesAt } from "./moment.js";
 import { alertOf, announce, clearAlerts, clearNotes } from "./notices.js";
+import { outsideNotice } from "./outside.js";
 import { plotView } from "./plot.js";
 import { parsed, write } from "./route.js";
 import { sessionActs } from "./sessionacts.js";
@@ -38,6 +39,7 @@ const line = timeline(byId("timeline"), { onMove });
 const talk = conversation({ fetchMessages: (seq, from, many, signal) => messagesAt(place, seq, from, many, signal) });
 const card = eventCard(byId("event"));
 const around = eventList(byId("around"), { onPick: (seq) => line.move(seq, "jump") });
+const outside = outsideNotice(byId("outside"), byId("session"), { onPick: (seq) => line.move(seq, "jump") });
 const values = valuesView();
 const plot = plotView(byId("view-growth"), { onPick: (seq) => line.move(seq, "jump") });
 const views = tabs(byId("tabs"), VIEWS, (name) => show(name, { push: true }));
@@ -53,11 +55,12 @@ const table = snapshotTable(byId("view-snapshots"), {
 
 // ---------------------------------------------------------------------------------- places
 
+const buttons = () => acts.buttons({ canWrite: canWrite(), canDelete: canDelete() });
 const isSame = (a, b) => a.agent === b.agent && a.session === b.session && a.scope === b.scope;
 
 /** Write the place into the address. At the end of a session it is left open which event that is. */
 function address(how) {
-  const at = line.isAtEnd() ? null : line.seq();
+  const at = line.outside() ?? (line.isAtEnd() ? null : line.seq());
   write({ ...place, at, view: view === "moment" ? null : view, ...(view === "compare" ? options : {}) }, how);
 }
 
@@ -74,7 +77,7 @@ async function follow() {
   view = views.has(wanted.view) ? wanted.view : "moment";
   if (summary && isSame(place, { agent, session, scope })) {
     const there = at ?? summary.last_event;
-    if (there !== line.seq()) line.place(there);
+    line.place(there);
     await Promise.all([arrive(), show(view, { keep: true })]);
   } else await open({ agent, session, scope }, at);
 }
@@ -97,6 +100,7 @@ async function open(wanted, at) {
   watcher.watch(null);
   setBusy(byId("main"), true);
   place = wanted;
+  talk.forget();
   snapshots = [];
   line.snapshots([]);
   summary = null;
@@ -115,8 +119,8 @@ async function open(wanted, at) {
   }
   byId("welcome").hidden = true;
   byId("session").hidden = false;
-  for (const part of [talk, plot, values, compare, line]) part.forget();
-  sessionHead(place, summary, acts.buttons(canWrite()));
+  for (const part of [plot, values, compare, line]) part.forget();
+  sessionHead(place, summary, buttons());
   line.range(summary);
   line.place(at ?? summary.last_event);
   seenEnd = summary.last_event;
@@ -183,6 +187,13 @@ function onMove(seq, how) {
 async function arrive(how = "step") {
   loading.abort();
   loading = new AbortController();
+  if (line.outside() !== null) {
+    outside.show(line.outside(), summary);
+    isBusy = false;
+    setBusy(byId("main"), false);
+    return;
+  }
+  outside.hide();
   isBusy = true;
   setBusy(byId("main"), true);
   const { signal } = loading;
@@ -217,6 +228,10 @@ function draw(moment, how) {
 async function show(name, { push = false, keep = false } = {}) {
   view = name;
   views.show(name);
+  if (name === "moment") {
+    talk.display();
+    around.center();
+  }
   if (!keep) address({ push });
   try {
     if (name === "compare") await compare.show(options);
@@ -254,9 +269,10 @@ const watcher = live({
 async function grown(found, { toEnd = false } = {}) {
   const before = summary;
   const goesAlong = toEnd || line.isAtEnd();
+  const wasOutside = line.outside() !== null;
   summary = found;
   if (found.last_event < before.last_event || found.started_at !== before.started_at) forget();
-  sessionHead(place, summary, acts.buttons(canWrite()));
+  sessionHead(place, summary, buttons());
   line.range(found);
   if (hasOtherSnapshots(found)) loadSnapshots();
   if (view === "growth") drawGrowth().catch(alertOf);
@@ -268,6 +284,10 @@ async function grown(found, { toEnd = false } = {}) {
     return;
   }
   line.waiting(found.last_event - seenEnd);
+  if (wasOutside || line.outside() !== null) {
+    await arrive("play");
+    return;
+  }
   const { events } = await eventsAround(place, line.seq(), found, opening.signal);
   around.show({ seq: line.seq(), around: events }, found);
 }
@@ -287,7 +307,7 @@ async function reload(how) {
 // ------------------------------------------------------------------------------------ page
 
 byId("import").addEventListener("click", () => acts.importFile());
-timelineKeys({ isOn: () => summary !== null, step: (by) => line.move(line.seq() + by) });
+timelineKeys({ isOn: () => summary !== null, step: (by) => line.move(line.base() + by) });
 window.addEventListener("hashchange", follow);
 
 try {

@@ -17,6 +17,7 @@ export function conversation({ fetchMessages }) {
   let shown = null;
   let book = new CallBook(pane, goToMessage);
   let stop = new AbortController();
+  let isUnseen = false; // drawn while the pane was not displayed, where nothing can be scrolled
   const seen = new IntersectionObserver(onSight, { root: pane, rootMargin: "600px 0px" });
 
   /** Show a moment: `{seq, count, offset, messages, keys, kinds, removed}`. */
@@ -114,6 +115,7 @@ export function conversation({ fetchMessages }) {
 
   /** Show what the step touched, else the end. */
   function goToStep() {
+    isUnseen = pane.clientHeight === 0;
     const touched = [...shown.kinds.keys()];
     const target = touched.length ? Math.max(...touched) : shown.count - 1;
     if (target >= shown.count - 1) pane.scrollTop = pane.scrollHeight;
@@ -138,10 +140,24 @@ export function conversation({ fetchMessages }) {
   }
 
   const jump = (text, index) => button(text, () => goToMessage(index(), { focus: true }), { class: "quiet small" });
-  const ends = el("div", { class: "row" }, jump("to the first", () => 0), jump("to the last", () => shown.count - 1));
+  const ends = el("div", { class: "row" }, jump("to the first", () => 0), jump("to the last", () => (shown?.count ?? 0) - 1));
   byId("conversation-count").after(ends);
 
-  return { show, forget: () => { shown = null; } };
+  return {
+    show,
+    /** The pane is displayed again. */
+    display() {
+      if (isUnseen && shown) goToStep();
+    },
+    /** Another session follows: fetch nothing more of this one. */
+    forget() {
+      stop.abort();
+      clearTimeout(onSight.waiting);
+      seen.disconnect();
+      stretches = [];
+      shown = null;
+    },
+  };
 }
 
 function told({ count, removed }) {

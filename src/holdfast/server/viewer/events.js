@@ -46,9 +46,11 @@ export function eventList(root, { onPick }) {
   const later = button("later events", () => onPick(Number(later.dataset.seq)), { class: "quiet small" });
   let shown = null;
 
-  function row({ seq, type, at, set = [], delete: gone = [] }) {
-    const touched = [...set.map(([space, key]) => `${SIGNS.changed} ${space}/${key}`),
-      ...gone.map(([space, key]) => `${SIGNS.removed} ${space}/${key}`)];
+  function row({ seq, type, at, set = [], added = [], delete: gone = [] }) {
+    const isNew = new Set(added.map((pair) => JSON.stringify(pair)));
+    const sign = (pair) => (isNew.has(JSON.stringify(pair)) ? SIGNS.added : SIGNS.changed);
+    const touched = [...set.map((pair) => `${sign(pair)} ${pair.join("/")}`),
+      ...gone.map((pair) => `${SIGNS.removed} ${pair.join("/")}`)];
     const rest = touched.length > 2 ? ` and ${touched.length - 2} more` : "";
     const made = button("", () => onPick(seq), { class: "event-row", "data-seq": seq });
     add(made, [
@@ -65,12 +67,20 @@ export function eventList(root, { onPick }) {
     const current = list.querySelector(`[data-seq="${seq}"]`);
     if (!current) return;
     current.setAttribute("aria-current", "step");
-    // Not scrollIntoView: that would move the page, too.
-    const middle = current.offsetTop - list.offsetTop - list.clientHeight / 2;
-    list.scrollTop = middle;
+    center();
+  }
+
+  /** Scroll the list, and not the page as scrollIntoView would, so that the current row is in its middle. */
+  function center() {
+    const current = list.querySelector("[aria-current]")?.getBoundingClientRect();
+    if (!current) return;
+    const box = list.getBoundingClientRect();
+    list.scrollTop += (current.top + current.bottom - box.top - box.bottom) / 2;
   }
 
   return {
+    /** Scroll to the current event again: a list that is not displayed has no scroll position. */
+    center,
     show({ seq, around }, { first_event: first, last_event: last }) {
       if (!root.firstChild) fill(root, earlier, list, later);
       const key = `${around[0]?.id} ${around.length}`;

@@ -7,9 +7,13 @@ import { Marks } from "./marks.js";
 
 const BLOCK = 100;
 
-/** The block of events that one belongs to: its first and last number. */
+/**
+ * The block of events to show around one: its first and last number. Blocks overlap by half, and the one
+ * is taken in which the event is not near an end, so that there are neighbours on both sides.
+ */
 function blockOf(seq, { first_event: first, last_event: last }) {
-  const start = Math.floor((seq - 1) / BLOCK) * BLOCK + 1;
+  const half = BLOCK / 2;
+  const start = Math.max(0, Math.floor((seq - 1 - half / 2) / half) * half) + 1;
   return { first: Math.max(start, first), last: Math.min(start + BLOCK - 1, last) };
 }
 

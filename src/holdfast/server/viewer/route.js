@@ -9,12 +9,15 @@ const decoded = (text) => {
   }
 };
 
-/** The place that a hash names: agent, session, and everything after the question mark. */
+/**
+ * The place that a hash names: agent, session, and everything after the question mark. `at` is null for
+ * the last event, a number, or the text that is not one.
+ */
 export function parsed(hash) {
   const [path, query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
   const [agent = "", session = ""] = path.split("/").map(decoded);
   const options = Object.fromEntries(new URLSearchParams(query));
-  const at = /^\d+$/.test(options.at ?? "") ? Number(options.at) : null;
+  const at = /^\d{1,12}$/.test(options.at ?? "") ? Number(options.at) : options.at || null;
   return { ...options, agent, session, at };
 }
 

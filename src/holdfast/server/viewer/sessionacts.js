@@ -20,13 +20,13 @@ export function sessionActs({ here, snapshots, open, reload, leave }) {
   const lookedAt = () => snapshots().findLast(({ seq }) => seq === here().seq)?.snapshot_id;
 
   return {
-    buttons(canWrite) {
+    buttons({ canWrite, canDelete }) {
       return [
         canWrite && restoreButton,
         canWrite && forkButton,
         canWrite && button("Save a snapshot…", () => saveSnapshot({ place: place(), reload })),
         button("Export…", () => exported(lookedAt())),
-        canWrite && button("Delete…", () => deleteSession({ place: place(), leave }), { class: "danger" }),
+        canDelete && button("Delete…", () => deleteSession({ place: place(), leave }), { class: "danger" }),
       ];
     },
     /** Say which step the buttons are about. */

@@ -1,5 +1,6 @@
 // The line of time: a slider over every event, marks for snapshots above it, steps to either side,
-// and play. It shows at once where it is moved to; what is there comes a moment later.
+// and play. It shows at once where it is moved to; what is there comes a moment later. A link or a number may
+// name an event that is not in the log: then the slider stands at the nearest end and says so.
 
 import { button, el, fill } from "./dom.js";
 import { clock, count, dayAndClock } from "./format.js";
@@ -18,7 +19,7 @@ export function timeline(root, { onMove }) {
   const newer = button("", () => move(Number(slider.max), "jump"), { class: "newer", hidden: true });
   const track = snapshotTrack({ onPick: (seq) => move(seq, "jump") });
   const step = (sign, name, by) =>
-    button(icon(sign), () => move(seq() + by), { "aria-label": name, title: name });
+    button(icon(sign), () => move(base() + by), { "aria-label": name, title: name });
   const first = step("first", "First event", -Infinity);
   const back = step("back", "Previous event", -1);
   const next = step("next", "Next event", 1);
@@ -29,17 +30,25 @@ export function timeline(root, { onMove }) {
   let playing = null;
   let known = null;
   let ready = Promise.resolve();
+  let outside = null; // what was asked for, where that is not in the log
 
   const seq = () => Number(slider.value);
+  const base = () => (typeof outside === "number" ? outside : seq());
+  const nearest = (wanted) => Math.min(Math.max(wanted, Number(slider.min)), Number(slider.max));
 
-  /** Go to an event, as far as there is one. */
+  /** Go to an event. Steps end where the log does; a jump out of the log leads nowhere, and is told. */
   function move(wanted, how = "step") {
-    const there = Math.min(Math.max(wanted, Number(slider.min)), Number(slider.max));
-    slider.value = there;
-    tell(null);
+    place(how === "jump" ? wanted : nearest(wanted));
     if (how !== "play") pause();
-    ready = Promise.resolve(onMove(there, how));
+    ready = Promise.resolve(onMove(seq(), how));
     return ready;
+  }
+
+  /** Stand at an event without going there. */
+  function place(wanted) {
+    outside = wanted === nearest(wanted) ? null : wanted;
+    slider.value = outside === null ? wanted : nearest(Number(wanted) || 0);
+    tell(null);
   }
 
   function start() {
@@ -70,15 +79,17 @@ export function timeline(root, { onMove }) {
   /** Say where it stands, as much as is known of the event. */
   function tell(found) {
     known = found ?? known;
-    const event = known?.seq === seq() ? known : null;
-    const text = `event ${count(seq())} of ${count(Number(slider.max))}`;
+    const event = outside === null && known?.seq === seq() ? known : null;
+    const text = outside === null
+      ? `event ${count(seq())} of ${count(Number(slider.max))}`
+      : `event ${outside} is not in the log`;
     const more = event ? `, ${event.type}, ${clock(event.at)}` : "";
     slider.setAttribute("aria-valuetext", text + more);
-    if (document.activeElement !== number) number.value = seq();
+    if (document.activeElement !== number) number.value = base();
     total.textContent = `of ${count(Number(slider.max))}`;
-    fill(what, event && [el("code", {}, event.type), " ", el("time", { datetime: event.at }, dayAndClock(event.at))]);
-    const isFirst = seq() <= Number(slider.min);
-    const isLast = seq() >= Number(slider.max);
+    fill(what, outside !== null && "not in the log", event && [el("code", {}, event.type), " ", el("time", { datetime: event.at }, dayAndClock(event.at))]);
+    const isFirst = outside === null && seq() <= Number(slider.min);
+    const isLast = outside === null && seq() >= Number(slider.max);
     for (const [each, ends] of [[first, isFirst], [back, isFirst], [next, isLast], [last, isLast]]) {
       each.setAttribute("aria-disabled", String(ends));
     }
@@ -93,9 +104,11 @@ export function timeline(root, { onMove }) {
     const by = { PageUp: 10, PageDown: -10 }[event.key];
     if (!by) return;
     event.preventDefault();
-    move(seq() + by);
+    move(base() + by);
   });
-  number.addEventListener("change", () => move(Number(number.value) || seq(), "jump"));
+  number.addEventListener("change", () => {
+    move(number.value === "" ? seq() : Math.trunc(Number(number.value)), "jump");
+  });
 
   fill(where, number, total, what);
   fill(root, el("h2", { class: "visually-hidden" }, "Timeline"),
@@ -110,22 +123,22 @@ export function timeline(root, { onMove }) {
     tell,
     pause,
     forget() { known = null; pause(); },
-    isAtEnd: () => seq() >= Number(slider.max),
-    /** The events there are. */
+    base,
+    /** What was asked for, where that is not in the log; null elsewhere. */
+    outside: () => outside,
+    isAtEnd: () => outside === null && seq() >= Number(slider.max),
+    /** The events there are. Where one stands may be pruned, or may have come to be. */
     range({ first_event: first_, last_event: to }) {
+      const stood = outside ?? seq();
       const from = Math.min(first_, to); // all events may have been pruned
       slider.min = from;
       slider.max = to;
       number.min = from;
       number.max = to;
       track.range(from, to);
-      tell(null);
+      place(stood);
     },
-    /** Stand at an event without going there. */
-    place(at) {
-      slider.value = at;
-      tell(null);
-    },
+    place,
     snapshots: track.show,
     /** Say that there is more than where one stands. */
     waiting(events) {

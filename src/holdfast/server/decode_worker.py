@@ -1,0 +1,171 @@
+"""Decode documents in a process of its own, which has limits and can be killed.
+
+A document from outside may cost far more than its size suggests, and a thread that decodes it
+cannot be stopped. So the server has a worker decode it first, and decodes it itself only after that
+succeeded. The server runs this file as a script: it does not import the rest of the server, and
+nothing of the program that the server is part of.
+
+A job is the length of a header, the header as JSON, and the document. The reply is the length of a
+JSON object and that object: empty for a valid document, else the error. The worker ends with its
+standard input, or after some time without a job.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import select
+import signal
+import struct
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import IO, Any
+
+from holdfast.errors import InvalidDocumentError
+from holdfast.snapshots import document_files
+from holdfast.snapshots.document_limits import DocumentLimits, DocumentTooLargeError
+from holdfast.snapshots.session_snapshot import SessionSnapshot
+from holdfast.snapshots.signing import PublicKey, check_signature, vouched
+from holdfast.values import register_type
+
+NAME = "the body"
+"""What errors call the document."""
+LENGTH = struct.Struct(">I")
+IDLE_SECONDS = 30.0
+TOO_LARGE = "MemoryError"
+
+
+class UnreadableError(InvalidDocumentError):
+    """A body is not JSON, or not packed as it says: nothing of it was looked at."""
+
+
+def decode(
+    file: IO[bytes],
+    limits: DocumentLimits,
+    *,
+    allow_modified: bool,
+    trusted: Iterable[PublicKey] | None,
+) -> SessionSnapshot:
+    """Return the document in a file, after all checks.
+
+    Raises:
+        UnreadableError: It is not JSON.
+        DocumentTooLargeError: It exceeds a limit.
+        SignatureError: Keys are given, and none of them has signed it.
+        InvalidDocumentError: It is not a document, or was modified.
+        UnsupportedValueError: It has values of a type that is not registered.
+
+    """
+    try:
+        tree = document_files.read_from(file, NAME, limits=limits)
+    except DocumentTooLargeError:
+        raise
+    except InvalidDocumentError as error:
+        raise UnreadableError(str(error)) from error
+    # Before anything else of it is looked at.
+    signers = () if trusted is None else check_signature(tree, trusted)
+    found = SessionSnapshot.from_dict(tree, allow_modified=allow_modified)
+    return vouched(found, signers) if signers else found
+
+
+def run(jobs: int, replies: IO[bytes]) -> None:
+    """Work on one job after another."""
+    while os.name != "posix" or select.select([jobs], [], [], IDLE_SECONDS)[0]:
+        start = read_pipe(jobs, LENGTH.size)
+        if len(start) < LENGTH.size:
+            return
+        header = json.loads(read_pipe(jobs, *LENGTH.unpack(start)))
+        limit_process(header["cpu_seconds"], header["seconds"], header["memory"])
+        reply = reply_to(header, jobs)
+        limit_process(0, 0, None)
+        data = json.dumps(reply).encode()
+        replies.write(LENGTH.pack(len(data)) + data)
+        replies.flush()
+        if reply.get("kind") == TOO_LARGE:
+            return  # what it has allocated may not come back
+
+
+def reply_to(header: dict[str, Any], jobs: int) -> dict[str, Any]:
+    """Decode a document, and return what is wrong with it."""
+    try:
+        register_names(header["types"])
+        body = read_pipe(jobs, header["size"])
+        keys = header["trusted"]
+        decode(
+            io.BytesIO(body),
+            DocumentLimits(header["max_bytes"], header["max_objects"]),
+            allow_modified=header["allow_modified"],
+            trusted=None if keys is None else [PublicKey(bytes.fromhex(key)) for key in keys],
+        )
+    except Exception as error:  # noqa: BLE001 - all of it is told to the server
+        return {"kind": type(error).__name__, "message": str(error)}
+    return {}
+
+
+def limit_process(cpu_seconds: float, seconds: float, memory: int | None) -> None:
+    """Limit the time and the memory of this process from now on, where the system can.
+
+    The server waits no longer than ``seconds``; a worker whose server was killed ends by this.
+    """
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        import resource  # noqa: PLC0415 - not on every system
+    except ImportError:
+        return
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    soft = hard if memory is None else allocated() + memory
+    if hard != resource.RLIM_INFINITY:
+        soft = min(soft, hard)
+    with suppress(ValueError, OSError):  # macOS refuses it: time and counts remain
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def allocated() -> int:
+    """Return the address space that this process has."""
+    try:
+        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - a worker starts quickly
+            return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 1 << 30
+
+
+class Unknown:
+    """The content of a value whose type is registered in the server and not here."""
+
+    def __init__(self, content: object) -> None:
+        self.content = content
+
+
+known: set[str] = set()
+
+
+def register_names(names: Iterable[str]) -> None:
+    """Take values of the types that the server has registered, without their classes."""
+    for name in names:
+        if name not in known:
+            kind = type("Unknown", (Unknown,), {})
+            register_type(kind, name=name, encode=lambda value: value.content, decode=kind)
+            known.add(name)
+
+
+def main() -> None:
+    """Serve the process that started this one."""
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever is printed is not a reply
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this one
+    run(0, replies)
+
+
+def read_pipe(pipe: int, size: int) -> bytearray:
+    """Return so many bytes of a pipe, fewer only at its end. Nothing is read ahead."""
+    found = bytearray()
+    while len(found) < size and (part := os.read(pipe, min(size - len(found), 1 << 20))):
+        found += part
+    return found
+
+
+if __name__ == "__main__":
+    main()
