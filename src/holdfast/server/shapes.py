@@ -275,6 +275,7 @@ class Restored(Shape):
     dry_run: bool
     agent_id: str = Field(examples=["research-bot"])
     session_id: str = Field(examples=["ses_abc123"])
+    scope: Scope
     at: MomentShape
     changes: DiffShape
     previous_event: int = Field(description="Restore this one to undo it.", examples=[17])
@@ -289,9 +290,18 @@ class Forked(BaseModel):
     dry_run: bool
     agent_id: str = Field(examples=["research-bot"])
     session_id: str | None = Field(examples=["ses_what_if"])
+    scope: Scope
     message_count: int = Field(examples=[14])
     status: str = Field(examples=["running"])
     from_: MomentShape = Field(alias="from")
+
+
+class SessionPart(Shape):
+    """One agent's part of a session, or that of several agents together."""
+
+    agent_id: str = Field(examples=["research-bot"])
+    session_id: str = Field(examples=["ses_abc123"])
+    scope: Scope
 
 
 class Deleted(Shape):
@@ -300,6 +310,7 @@ class Deleted(Shape):
     dry_run: bool
     session_id: str = Field(examples=["ses_abc123"])
     agents: list[str] = Field(examples=[["research-bot"]])
+    parts: list[SessionPart]
     events: int
     snapshots: int
 
@@ -319,6 +330,7 @@ class Imported(Shape):
     created: bool = Field(description="Whether there was no such session before.")
     agent_id: str = Field(examples=["research-bot"])
     session_id: str = Field(examples=["ses_abc123"])
+    scope: Scope
     messages_restored: int = Field(examples=[14])
     events_restored: int = Field(examples=[17])
     undo_snapshot_id: str | None = Field(description="Restore this one to undo it.")
@@ -390,6 +402,7 @@ class WouldSave(Shape):
     dry_run: Literal[True]
     agent_id: str = Field(examples=["research-bot"])
     session_id: str = Field(examples=["ses_abc123"])
+    scope: Scope
     status: str = Field(examples=["running"])
     message_count: int = Field(examples=[14])
     size_bytes: int = Field(examples=[2048])

@@ -24,7 +24,7 @@ from holdfast.log.events import Event, draft
 from holdfast.log.timeline import Timeline
 from holdfast.sessions.session import Session
 from holdfast.snapshots.founding import claim, forget_other_start, founding, settle
-from holdfast.snapshots.layout import SnapshotLocation, deleted_key
+from holdfast.snapshots.layout import AGENT, SnapshotLocation, deleted_key
 from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.snapshots.session_snapshot import SessionSnapshot, now
 from holdfast.snapshots.session_state import MESSAGES
@@ -63,6 +63,7 @@ class ImportResult:
     """The snapshot of what was there before: restore it to undo the import."""
     signed_by: tuple[str, ...] = ()
     """The ids of the trusted keys that were found to have signed the document."""
+    scope: str = AGENT
 
 
 async def imported(
@@ -91,6 +92,7 @@ async def imported(
         dry_run=dry_run,
         created=there.is_new,
         signed_by=document.signed_by,
+        scope=location.scope,
     )
     if dry_run:
         return result
