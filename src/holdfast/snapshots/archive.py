@@ -11,7 +11,7 @@ import asyncio
 import datetime as dt
 import random
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
@@ -21,6 +21,7 @@ from holdfast.log.event_log import Position
 from holdfast.log.events import draft
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots import founding, records
+from holdfast.snapshots.filters import fill_page, make_filter
 from holdfast.snapshots.founding import delete_session, settle
 from holdfast.snapshots.history import newest, newest_first
 from holdfast.snapshots.layout import (
@@ -278,9 +279,43 @@ class SnapshotArchive:
         return [location.snapshot_id(key) async for key in keys]
 
     async def list_snapshots(
-        self, *, location: SnapshotLocation, limit: int | None = None, next_token: str | None = None
+        self,
+        *,
+        location: SnapshotLocation,
+        limit: int | None = None,
+        next_token: str | None = None,
+        start_after: str | None = None,
+        status: str | Iterable[str] | None = None,
+        tags: Mapping[str, str] | None = None,
+        since: dt.datetime | None = None,
     ) -> SnapshotPage:
-        """What is known of the snapshots in the history, oldest first, without their states."""
+        """List what is known of the snapshots in the history, oldest first, without their states.
+
+        ``start_after`` is the id of a snapshot: those after it are listed. ``next_token`` of a page
+        gives the next one. ``status`` (one, or several of which one matches), ``tags`` (all of
+        them) and ``since`` (by ``created_at``) leave out what does not match; a page is filled with
+        those that do.
+
+        Raises:
+            ValueError: A filter or the limit is invalid.
+
+        """
+        wanted = make_filter(status=status, tags=tags, since=since)
+
+        async def read_page(most: int | None, token: str | None) -> SnapshotPage:
+            return await self._page(location, most, token, start_after)
+
+        return await fill_page(read_page, wanted, limit, next_token)
+
+    async def _page(
+        self,
+        location: SnapshotLocation,
+        limit: int | None,
+        next_token: str | None,
+        start_after: str | None,
+    ) -> SnapshotPage:
+        """Return a page of snapshots, whatever they are."""
+        next_token = start_after if next_token is None else next_token
         most = None if limit is None else checked_count(limit) + 1
         start = "" if next_token is None else location.snapshot(next_token)
         listing = self.state_store.list(location.history, start_after=start, limit=most)

@@ -19,6 +19,11 @@ class SnapshotPage:
     next_token: str | None = None
     """What to give to the next call; None at the end."""
 
+    @property
+    def snapshot_ids(self) -> list[str]:
+        """The ids of the snapshots, in the same order."""
+        return [info.snapshot_id for info in self.snapshots]
+
 
 @runtime_checkable
 class SnapshotStorage(Protocol):
