@@ -1,15 +1,16 @@
 """Tables that fit the terminal.
 
-A table that is too wide first shows the short form of its cells, then folds the columns that may be
-folded onto further lines, and then drops columns, the least important first. What is never dropped
-is never cut: an id that is printed can be copied, on one line or on several. Without a terminal the
-width is that of ``COLUMNS``, or 80.
+A table that is too wide first shows the short form of its cells, then folds what may be dropped
+onto further lines, drops what is extra, folds the ids, and drops more, the least important first.
+What is never dropped is never cut: an id that is printed can be copied, on one line or on several.
+Without a terminal the width is that of ``COLUMNS``, or 80.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -20,10 +21,14 @@ from rich.text import Text
 
 from holdfast.cli.console import out, say, visible
 
+EXTRA = 3
+"""Columns from this rank on are dropped before an id is folded."""
 GAP = 2
 WIDTH = 80
 NARROWEST = 20
 NOTHING = ("", "-")
+SHORT = 13
+"""Characters of a UUID of version 7 that tell its millisecond."""
 
 Cell: TypeAlias = object | tuple[object, object]
 """What a cell shows; a pair of its full and its short form."""
@@ -80,11 +85,13 @@ def fit(
             widths = natural_widths(kept, cells)
             if total(widths) <= width:
                 return kept, cells, widths
-        widths = folded_widths(kept, widths, width)
-        droppable = [number for number in shown if columns[number].rank]
-        if total(widths) <= width or not droppable:
+        droppable = sorted((columns[number].rank, number) for number in shown)[::-1]
+        widths = folded_widths([each if each.rank else Column("") for each in kept], widths, width)
+        if total(widths) > width and droppable[0][0] < EXTRA:
+            widths = folded_widths(kept, widths, width)
+        if total(widths) <= width or not droppable[0][0]:
             return kept, cells, widths
-        shown.remove(max(droppable, key=lambda number: columns[number].rank))
+        shown.remove(droppable[0][1])
 
 
 def text_of(cell: Cell, *, short: bool) -> str:
@@ -152,3 +159,18 @@ def minute_text(at: dt.datetime) -> Cell:
 def tags_text(tags: dict[str, str]) -> str:
     """Return tags as they are typed, separated by commas."""
     return ", ".join(f"{name}={value}" for name, value in tags.items()) or "-"
+
+
+def short_ids(ids: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return prefixes of ids that no other known id begins with, all of one length.
+
+    None looks like a number, which a REF would take for that of an event.
+    """
+    for size in range(SHORT, max(map(len, ids), default=0)):
+        count = Counter(id_[:size] for id_ in known)
+        found = [id_[:size] for id_ in ids]
+        if all(
+            count[each] <= 1 and not each.isdecimal() and not each.endswith("-") for each in found
+        ):
+            return found
+    return list(ids)

@@ -288,19 +288,20 @@ class SnapshotArchive:
         status: str | Iterable[str] | None = None,
         tags: Mapping[str, str] | None = None,
         since: dt.datetime | None = None,
+        unfinished: bool = False,
     ) -> SnapshotPage:
         """List what is known of the snapshots in the history, oldest first, without their states.
 
         ``start_after`` is the id of a snapshot: those after it are listed. ``next_token`` of a page
         gives the next one. ``status`` (one, or several of which one matches), ``tags`` (all of
-        them) and ``since`` (by ``created_at``) leave out what does not match; a page is filled with
-        those that do.
+        them), ``since`` (by ``created_at``) and ``unfinished`` (with tool calls that have no
+        result) leave out what does not match; a page is filled with those that do.
 
         Raises:
             ValueError: A filter or the limit is invalid.
 
         """
-        wanted = make_filter(status=status, tags=tags, since=since)
+        wanted = make_filter(status=status, tags=tags, since=since, unfinished=unfinished)
 
         async def read_page(most: int | None, token: str | None) -> SnapshotPage:
             return await self._page(location, most, token, start_after)
