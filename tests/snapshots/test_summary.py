@@ -6,8 +6,16 @@ import datetime as dt
 
 import pytest
 
-from holdfast import Catalog, IntegrityError, RetentionPolicy, Session, SnapshotArchive
+from holdfast import (
+    Catalog,
+    IntegrityError,
+    RetentionPolicy,
+    Session,
+    SnapshotArchive,
+    SnapshotManager,
+)
 from holdfast.log.timeline import Timeline
+from holdfast.snapshots import summary
 from holdfast.snapshots.filters import make_filter
 from holdfast.snapshots.summary import summarize_sessions
 from holdfast.stores.memory import MemoryStateStore
@@ -114,41 +122,69 @@ async def test_the_sessions_of_all_agents_are_merged_newest_first_each_once(limi
 
 
 @in_loop
-async def test_sessions_of_one_microsecond_are_listed_each_once():
-    class Tied(Catalog):
-        """A catalog in which all sessions were active at once, in the order of their ids."""
-
-        async def sessions(self, agent_id, *, limit=None, next_token=None):
-            page = await super().sessions(agent_id, limit=None)
-            moment = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
-            tied = [
-                type(each)(each.agent_id, each.session_id, each.scope, moment)
-                for each in page.sessions
-            ]
-            return type(page)(sorted(tied, key=lambda each: each.session_id))
-
+async def test_sessions_of_one_moment_are_listed_each_once():
     store = MemoryStateStore()
-    for agent in ("b", "a"):
-        for number in range(5):
-            await write(store, agent, f"s{number}")
+    manager = SnapshotManager(store)
+    await write(store, "a", "s0")
+    document = await manager.export_session(agent_id="a", session_id="s0")
+    names = [("a", "s0")]
+    for agent, session in (("a", "s/1"), ("b", "s-1"), ("a", "s"), ("b", "s"), ("a", "s~")):
+        await manager.import_session(document, agent_id=agent, session_id=session)
+        names.append((agent, session))
     found, token = [], None
     while True:
-        page = await summarize_sessions(Tied(store), limit=1, next_token=token)
+        page = await Catalog(store).summaries(limit=1, next_token=token)
         found += [(each.agent_id, each.session_id) for each in page.sessions]
         token = page.next_token
         if token is None:
             break
-    assert found == [(agent, f"s{number}") for agent in "ab" for number in range(5)]
+    assert sorted(found) == sorted(names)
 
 
 @in_loop
-async def test_a_page_reads_no_more_sessions_than_it_shows():
+async def test_a_session_that_is_written_to_again_comes_first():
+    store = MemoryStateStore()
+    for name in ("a", "b", "c"):
+        await write(store, "bot", name)
+    await write(store, "bot", "a")
+    await write(store, "ann", "d")
+    await write(store, "bot", "b")
+    page = await Catalog(store).summaries()
+    assert [each.session_id for each in page.sessions] == ["b", "d", "a", "c"]
+    times = [each.active_at for each in page.sessions]
+    assert times == sorted(times, reverse=True)
+    first = await Catalog(store).summaries(limit=2)
+    rest = await Catalog(store).summaries(limit=2, next_token=first.next_token)
+    assert [*first.sessions, *rest.sessions] == page.sessions
+
+
+@in_loop
+async def test_a_fork_is_not_activity():
+    store = MemoryStateStore()
+    await write(store, "bot", "a")
+    await write(store, "bot", "b")
+    before = (await Catalog(store).summaries()).sessions[-1]
+    assert before.session_id == "a"
+    async with Session.open(store, agent_id="bot", session_id="a") as session:
+        fork = await session.fork("fork")
+    found = {each.session_id: each for each in (await Catalog(store).summaries()).sessions}
+    assert found["a"].active_at == before.active_at
+    assert found["fork"].status == "running"
+    fork.set("x", 1)
+    await fork.commit()
+    page = await Catalog(store).summaries()
+    assert page.sessions[0].session_id == "fork"
+
+
+@in_loop
+async def test_a_page_reads_no_more_sessions_than_it_shows(monkeypatch):
+    monkeypatch.setattr(summary, "LAG", dt.timedelta(0))  # as if they were minutes apart
     store = CountingStore()
     for number in range(30):
         await write(store, "bot", f"ses_{number}")
     store.keys.clear()
     page = await Catalog(store).summaries(limit=3)
-    read = {key.split("/")[1] for key in store.keys}
+    read = {key.split("/")[1] for key in store.keys if "/log/" in key}
     assert read == {each.session_id for each in page.sessions}
     assert page.next_token is not None
 

@@ -12,7 +12,7 @@ import asyncio
 import datetime as dt
 import heapq
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +23,7 @@ from holdfast.errors import (
     UnsupportedValueError,
     shown,
 )
+from holdfast.log.events import Event
 from holdfast.log.timeline import Loaded, Timeline
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.filters import ListingFilter
@@ -48,6 +49,11 @@ AT_ONCE = 8
 FIRST_NAMES = 8
 MOST_NAMES = 256
 """How many names of an agent's sessions are listed at once: few at first, more if they are used."""
+LAG = dt.timedelta(seconds=5)
+"""How far the index may lag behind a session's last activity."""
+MOST_AHEAD = 64
+"""How many sessions are read ahead to tell which of them was active last."""
+NOT_ACTIVITY = frozenset({"session.forked", "session.imported"})
 UNREADABLE = (IntegrityError, InvalidDocumentError, NotFoundError, UnsupportedValueError)
 
 
@@ -134,21 +140,24 @@ async def load_summary(state_store: StateStore, entry: SessionEntry) -> SessionS
 async def last_activity(
     timeline: Timeline, there: Loaded, latest: SnapshotInfo | None, entry: SessionEntry
 ) -> dt.datetime:
-    """Return when the last event happened, or when a snapshot was made where it was pruned."""
+    """Return when the last event happened, or when a snapshot was made where it was pruned.
+
+    A fork or an import is not activity.
+    """
+    events: list[Event] = []
     if there.segments:
-        return there.segments[-1].events()[-1].at
-    try:
-        async for event in timeline.events(there.end.seq, there.end.seq):
-            return event.at
-    except NotFoundError:
-        pass  # pruned: a snapshot or the index still tells the time
-    if latest is not None and latest.seq == there.end.seq:
-        return latest.created_at
-    return activity(entry)
+        events = there.segments[-1].events()
+    else:
+        with suppress(NotFoundError):  # it was pruned
+            events = [each async for each in timeline.events(there.end.seq, there.end.seq)]
+    times = [event.at for event in events if event.type not in NOT_ACTIVITY]
+    if not events and latest is not None and latest.seq == there.end.seq:
+        times = [latest.created_at]
+    return max([activity(entry), *times])
 
 
 def activity(entry: SessionEntry) -> dt.datetime:
-    """Return the time by which the index orders a session."""
+    """Return the time by which the index orders a session, its last activity to within `LAG`."""
     at: dt.datetime = getattr(entry, "active_at", entry.started_at)
     return at
 
@@ -164,11 +173,10 @@ class ListPosition(NamedTuple):
     rest: str
 
     @classmethod
-    def of(cls, entry: SessionEntry) -> ListPosition:
-        """Return the place of a session."""
-        micros = microseconds(activity(entry))
+    def at(cls, moment: dt.datetime, entry: SessionEntry) -> ListPosition:
+        """Return the place of a session that was active at a moment."""
         rest = f"{quoted(entry.session_id)}/{entry.scope}"
-        return cls(END_OF_TIME - micros, quoted(entry.agent_id), rest)
+        return cls(END_OF_TIME - microseconds(moment), quoted(entry.agent_id), rest)
 
     def to_token(self) -> str:
         """Return the place as text: ASCII, and safe to type in a shell."""
@@ -198,25 +206,20 @@ class ListPosition(NamedTuple):
 
 
 async def list_entries(
-    catalog: Catalog, agent_ids: Sequence[str] | None = None, next_token: str | None = None
+    catalog: Catalog, agent_ids: Sequence[str] | None = None, countdown: int | None = None
 ) -> AsyncGenerator[SessionEntry, None]:
-    """List the sessions of some agents, or of all, the one that was active last first.
+    """List the sessions of some agents, or of all, in the order of the index.
 
-    ``next_token`` is the token of the session after which the list begins.
-
-    Raises:
-        ValueError: No page has given this token.
-
+    ``countdown`` is that of the time at which the list begins.
     """
-    after = None if next_token is None else ListPosition.from_token(next_token)
     agents = await catalog.agents() if agent_ids is None else list(dict.fromkeys(agent_ids))
+    streams = [entries_of(catalog, agent, countdown) for agent in agents]
     waiting: list[tuple[ListPosition, int, SessionEntry]] = []
-    streams = [entries_of(catalog, agent, after) for agent in agents]
 
     async def put_next(number: int) -> None:
         entry = await anext(streams[number], None)
         if entry is not None:
-            heapq.heappush(waiting, (ListPosition.of(entry), number, entry))
+            heapq.heappush(waiting, (ListPosition.at(activity(entry), entry), number, entry))
 
     for start in range(0, len(streams), AT_ONCE):
         numbers = range(start, min(start + AT_ONCE, len(streams)))
@@ -228,21 +231,87 @@ async def list_entries(
 
 
 async def entries_of(
-    catalog: Catalog, agent_id: str, after: ListPosition | None
+    catalog: Catalog, agent_id: str, countdown: int | None
 ) -> AsyncIterator[SessionEntry]:
-    """List one agent's sessions after a place in the list, a few names at a time."""
+    """List one agent's sessions from a time back, a few names at a time."""
     # All names that begin with a time follow that time itself.
-    token: str | None = None if after is None else f"{after.countdown:018}"
+    token: str | None = None if countdown is None else f"{countdown:018}"
     names = FIRST_NAMES
     while True:
         page = await catalog.sessions(agent_id, limit=names, next_token=token)
         for entry in page.sessions:
-            if after is None or ListPosition.of(entry) > after:
-                yield entry
+            yield entry
         token = page.next_token
         if token is None:
             return
         names = min(2 * names, MOST_NAMES)
+
+
+class Listed(NamedTuple):
+    """A session in its place; without a summary if it was deleted or is not searched for."""
+
+    position: ListPosition
+    summary: SessionSummary | None
+    is_last: bool
+
+
+async def list_summaries(
+    catalog: Catalog,
+    agent_ids: Sequence[str] | None,
+    after: ListPosition | None,
+    *,
+    part: str,
+    since: dt.datetime | None,
+    at_once: int,
+) -> AsyncGenerator[Listed, None]:
+    """List sessions with their summaries in the order of their last activity.
+
+    The index is in that order to within ``LAG``, so sessions are read ahead until those that follow
+    cannot have been active later.
+    """
+    waiting: list[ListPosition] = []
+    read: dict[ListPosition, SessionSummary | None] = {}
+    first = None if after is None else after.countdown
+    async with aclosing(list_entries(catalog, agent_ids, first)) as entries:
+        following = await anext(entries, None)
+        while following is not None or waiting:
+            while (
+                following is not None
+                and len(waiting) < MOST_AHEAD
+                and not (waiting and is_settled(waiting[0], following))
+            ):
+                chunk = [following]
+                while len(chunk) < at_once and (entry := await anext(entries, None)) is not None:
+                    chunk.append(entry)
+                named = [each for each in chunk if part in each.session_id.casefold()]
+                loading = (load_summary(catalog.state_store, each) for each in named)
+                summaries = dict(zip(named, await asyncio.gather(*loading), strict=True))
+                for each in chunk:
+                    summary = summaries.get(each)
+                    moment = activity(each) if summary is None else summary.active_at
+                    position = ListPosition.at(moment, each)
+                    if position not in read and (after is None or position > after):
+                        heapq.heappush(waiting, position)
+                        read[position] = summary
+                following = await anext(entries, None)
+                if following is not None and is_before(following, since):
+                    following = None
+            if waiting:
+                position = heapq.heappop(waiting)
+                is_last = not waiting and following is None
+                yield Listed(position, read.pop(position), is_last)
+
+
+def is_settled(position: ListPosition, following: SessionEntry) -> bool:
+    """Return whether a session, and all that follow it, come after a place in any case."""
+    latest = END_OF_TIME - microseconds(activity(following) + LAG)
+    return position.countdown < latest
+
+
+def is_before(entry: SessionEntry, since: dt.datetime | None) -> bool:
+    """Return whether a session, and all that follow it, were certainly not active since a time."""
+    has_activity = hasattr(entry, "active_at")
+    return since is not None and has_activity and activity(entry) + LAG < since
 
 
 async def summarize_sessions(
@@ -266,43 +335,22 @@ async def summarize_sessions(
 
     """
     most = None if limit is None else checked_count(limit)
+    after = None if next_token is None else ListPosition.from_token(next_token)
     part = search.casefold()
+    at_once = AT_ONCE if most is None or wanted or part else min(AT_ONCE, most)
     found: list[SessionSummary] = []
-    last: SessionEntry | None = None
     looked = 0
-    async with aclosing(list_entries(catalog, agent_ids, next_token)) as entries:
-        while True:
-            room = AT_ONCE
-            if most is not None and not (wanted or part):
-                room = min(AT_ONCE, max(1, most - len(found)))
-            chunk = await take(entries, room, wanted.since)
-            if not chunk:
-                return SummaryPage(found)
-            if last is not None and (len(found) == most or looked == most_looked):
-                return SummaryPage(found, ListPosition.of(last).to_token())
-            named = [each for each in chunk if part in each.session_id.casefold()]
-            loading = (load_summary(catalog.state_store, each) for each in named)
-            summaries = dict(zip(named, await asyncio.gather(*loading), strict=True))
-            for entry in chunk:
-                if last is not None and (len(found) == most or looked == most_looked):
-                    return SummaryPage(found, ListPosition.of(last).to_token())
-                summary = summaries.get(entry)
-                if summary is not None and is_wanted(wanted, summary):
-                    found.append(summary)
-                looked += 1
-                last = entry
-
-
-async def take(
-    entries: AsyncIterator[SessionEntry], most: int, since: dt.datetime | None
-) -> list[SessionEntry]:
-    """Take the next sessions of a list, and none that were not active since a time."""
-    found: list[SessionEntry] = []
-    while len(found) < most and (entry := await anext(entries, None)) is not None:
-        if since is not None and hasattr(entry, "active_at") and activity(entry) < since:
-            break  # and so are all that follow
-        found.append(entry)
-    return found
+    listing = list_summaries(
+        catalog, agent_ids, after, part=part, since=wanted.since, at_once=at_once
+    )
+    async with aclosing(listing):
+        async for position, summary, is_last in listing:
+            if summary is not None and is_wanted(wanted, summary):
+                found.append(summary)
+            looked += 1
+            if not is_last and (len(found) == most or looked == most_looked):
+                return SummaryPage(found, position.to_token())
+    return SummaryPage(found)
 
 
 def is_wanted(wanted: ListingFilter, summary: SessionSummary) -> bool:
