@@ -40,8 +40,9 @@ from holdfast.log.events import time_text
 from holdfast.sessions.manager import SnapshotManager
 from holdfast.snapshots.filters import ListingFilter
 from holdfast.snapshots.layout import AGENT, SnapshotLocation, location_fields
+from holdfast.snapshots.listing import activity
 from holdfast.snapshots.records import SnapshotInfo
-from holdfast.snapshots.summary import SessionSummary, activity, summarize_sessions
+from holdfast.snapshots.summary import SessionSummary, summarize_sessions
 
 LIMIT = 50
 MOST_COMPARED = 1000

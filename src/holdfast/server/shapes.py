@@ -16,6 +16,7 @@ MOMENT = r"^(now|[0-9]{1,12}|[A-Za-z0-9_-]{1,128})$"
 MOMENT_MEANS = "The number of an event, the id of a snapshot, or now."
 
 Scope = Literal["agent", "multi_agent"]
+Status = Literal["pending", "running", "waiting", "completed", "failed", "cancelled"]
 Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
 """A namespace and a key."""
 Triple = Annotated[list[Any], Field(min_length=3, max_length=3)]
@@ -86,6 +87,25 @@ class SessionItem(Shape):
     session_id: str = Field(examples=["ses_abc123"])
     scope: Scope
     started_at: str = Field(examples=[TIME])
+    active_at: str = Field(
+        description="When its last event happened; without details to within some seconds.",
+        examples=[TIME],
+    )
+    status: str | None = Field(
+        default=None,
+        examples=["failed"],
+        description="This and what follows: with details or a filter. Null if it is unreadable.",
+    )
+    message_count: int | None = Field(default=None, examples=[14])
+    size_bytes: int | None = Field(default=None, examples=[2048])
+    last_event: int | None = Field(default=None, examples=[17])
+    unfinished_calls: int | None = Field(
+        default=None, description="Tool calls without a result.", examples=[0]
+    )
+    tags: dict[str, str] | None = Field(
+        default=None, description="Those of its latest snapshot.", examples=[{"env": "production"}]
+    )
+    problem: str | None = Field(default=None, description="Why it cannot be read, if it cannot.")
 
 
 class SessionItems(Shape):

@@ -17,7 +17,8 @@
     archive.py           SnapshotArchive: the interface over any StateStore
     history.py           the kept snapshots from the newest back
     catalog.py           agents and sessions
-    summary.py           what a list says of sessions, and which of them it shows
+    listing.py           the sessions of several agents in one list
+    summary.py           what such a list says of each
     filters.py           by status, tags and time
     tool_calls.py        tool calls without a result
     founding.py          how a session begins and is deleted
