@@ -19,7 +19,7 @@ StatusOption = Annotated[
         help=f"Only with this status: {', '.join(STATUSES)}. May be repeated.",
     ),
 ]
-TagOption = Annotated[
+TagFilterOption = Annotated[
     list[str] | None,
     typer.Option("--tag", metavar="K=V", help="Only with this tag; may be repeated."),
 ]

@@ -22,7 +22,7 @@ from holdfast.cli.console import (
 from holdfast.cli.filters import (
     SinceOption,
     StatusOption,
-    TagOption,
+    TagFilterOption,
     UnfinishedOption,
     read_filter,
 )
@@ -87,7 +87,7 @@ async def list_(
         bool, typer.Option("--agents", help="The agents, each with its latest session.")
     ] = False,
     status: StatusOption = None,
-    tag: TagOption = None,
+    tag: TagFilterOption = None,
     since: SinceOption = None,
     unfinished: UnfinishedOption = False,
     agent: AgentOption = None,
