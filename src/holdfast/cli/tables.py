@@ -50,8 +50,9 @@ class Column:
 
 
 def terminal_width() -> int:
-    """Return how many columns there are to print in."""
-    return max(NARROWEST, shutil.get_terminal_size((WIDTH, 24)).columns)
+    """Return how many columns there are to print in; those of a usual one if it has hardly any."""
+    width = shutil.get_terminal_size((WIDTH, 24)).columns
+    return width if width >= NARROWEST else WIDTH
 
 
 def print_table(
