@@ -14,7 +14,6 @@ from holdfast import (
     SnapshotArchive,
     SnapshotManager,
 )
-from holdfast.log.timeline import Timeline
 from holdfast.snapshots import summary
 from holdfast.snapshots.filters import make_filter
 from holdfast.snapshots.summary import summarize_sessions
@@ -64,7 +63,7 @@ async def test_a_summary_tells_what_a_session_is():
     assert (found.size_bytes, found.event_count) == (session.snapshot().size_bytes, 5)
     assert {call.tool for call in found.unfinished} == {"search"}
     assert found.problem is None
-    events = [event async for event in Timeline(store, session.location.place).events(1)]
+    events = (await session.export()).events
     assert found.active_at == events[-1].at
     assert found.started_at == events[0].at
 
@@ -237,7 +236,7 @@ async def test_a_damaged_session_is_listed_with_its_problem_and_hides_no_other()
     (key,) = [key async for key in store.list(f"{session.location.place}log/")]
     await store.put(key, b"{}")
     with pytest.raises(IntegrityError):
-        await Timeline(store, session.location.place).load()
+        await Session.open(store, agent_id="bot", session_id="bad")
     good, bad = (await Catalog(store).summaries()).sessions
     assert (good.session_id, good.status, good.problem) == ("good", "running", None)
     assert (bad.session_id, bad.status) == ("bad", None)
