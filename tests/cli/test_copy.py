@@ -74,7 +74,7 @@ def test_a_session_that_went_another_way_is_named_and_the_others_are_copied(run,
     ran = run("copy", STORE, "file:new")
     assert ran.code == 1
     assert ran.out.startswith("2 sessions, 1 new entries")
-    assert ran.err.startswith("not copied: research-bot/ses_1: ")
+    assert ran.err.startswith("not copied: session ses_1 of research-bot: ")
 
 
 def test_a_terminal_sees_a_bar(run, world, monkeypatch):
@@ -96,10 +96,12 @@ def test_what_is_not_there_is_an_error(run, world, tmp_path):
 def test_json_says_what_was_copied_and_what_was_not(run, world):
     ran = run("copy", STORE, "file:new", "--format", "json")
     done = json.loads(ran.out)
-    assert (ran.code, done["sessions"], done["failed"]) == (0, 3, {})
+    assert (ran.code, done["sessions"], done["failed"]) == (0, 3, [])
     assert done["entries"] > 3
     asyncio.run(more("file:new"))
     asyncio.run(more())
     ran = run("copy", STORE, "file:new", "--format", "json", "--mend")
     assert (ran.code, ran.err) == (1, "")
-    assert list(json.loads(ran.out)["failed"]) == ["research-bot/ses_1"]
+    (failed,) = json.loads(ran.out)["failed"]
+    assert failed.keys() == {"agent_id", "session_id", "scope", "problem"}
+    assert (failed["agent_id"], failed["session_id"]) == ("research-bot", "ses_1")

@@ -15,8 +15,8 @@ def test_a_session_is_deleted_with_every_agents_part(run, world, entries):
 def test_one_snapshot_is_deleted(run, world):
     ran = run("state", "delete", "ses_1", "--snapshot", world.first, "-y")
     assert ran.out == f"deleted the snapshot {world.first}\n"
-    assert world.first not in run("state", "list", "--session", "ses_1").out
-    assert world.second in run("state", "list", "--session", "ses_1").out
+    assert world.first not in run("state", "list", "--session", "ses_1", "--format", "json").out
+    assert world.second in run("state", "list", "--session", "ses_1", "--format", "json").out
 
 
 def test_a_person_is_asked(run, world, entries):

@@ -56,6 +56,7 @@ def test_json_is_the_new_session(run, world):
     assert json.loads(ran.out) == {
         "agent_id": "research-bot",
         "session_id": "ses_x",
+        "scope": "agent",
         "messages": 2,
         "status": "running",
     }

@@ -55,7 +55,9 @@ def test_the_commands_of_the_design_run_as_they_are_typed(typed, tmp_path):
     assert json.loads(typed(f"{export} --redact --output -"))["tags"]["reason"] == "incident"
     typed(f"holdfast state export research-bot --snapshot {first.snapshot_id} --output old.json.gz")
     shown = typed("holdfast state show snapshot.json")
-    assert [line.split()[0] for line in shown.splitlines()] == [
+    table = shown.split("\n\n")[0]
+    assert [line.split()[0] for line in table.splitlines()] == [
+        "Field",
         "schema_version",
         "agent_id",
         "session_id",

@@ -51,9 +51,10 @@ def test_one_of_each_period_is_kept(run, world, rule):
 
 def test_all_sessions_are_pruned_when_that_is_said(run, world):
     ran = run("state", "prune", "--all", "--last", "1", "--format", "json")
-    found = {each["session"]: each for each in json.loads(ran.out)}
-    assert set(found) == {"ann/ses_shared", "bob/ses_shared", "research-bot/ses_1"}
-    assert found["research-bot/ses_1"]["removed"] == [world.first]
+    found = {(each["agent_id"], each["session_id"]): each for each in json.loads(ran.out)}
+    assert set(found) == {("ann", "ses_shared"), ("bob", "ses_shared"), ("research-bot", "ses_1")}
+    assert found["research-bot", "ses_1"]["removed"] == [world.first]
+    assert {each["scope"] for each in found.values()} == {"agent"}
     ran = run("state", "prune", "--all", "--last", "1", "--agent", "ann")
     assert ran.out.startswith("ann/ses_shared: 0 snapshots kept")
 

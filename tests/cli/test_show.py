@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 
+import pytest
+from rich.cells import cell_len
+
+import holdfast
+from cli.conftest import STORE
 from holdfast.ids import new_id
 from watched import with_digest
 
 
 def rows(text: str) -> dict[str, str]:
-    return dict(re.split(r" {2,}", line, maxsplit=1) for line in text.splitlines())
+    """The rows of the table; what is below it is behind an empty line."""
+    head, *lines = text.split("\n\n", maxsplit=1)[0].splitlines()
+    assert head.split() == ["Field", "Value"]
+    return dict(re.split(r" {2,}", line, maxsplit=1) for line in lines)
 
 
 def test_the_table_has_exactly_these_rows(run, world, monkeypatch):
@@ -40,7 +49,7 @@ def test_the_table_has_exactly_these_rows(run, world, monkeypatch):
         "messages": "2",
         "event_log_count": "10",
         "source_environment": "production",
-        "tags": "reason=incident env=x",
+        "tags": "reason=incident, env=x",
     }
 
 
@@ -60,10 +69,8 @@ def test_json_is_the_document(run, document):
 
 def test_markup_emoji_and_control_codes_in_data_are_shown_as_they_are(run, world):
     ran = run("state", "show", f"ses_1@{world.first}")
-    assert (
-        ran.out.splitlines()[-1]
-        == r"tags                turn=1 odd=[bold]loud[/] :bug: \x1b[2J" + "\\"
-    )
+    assert rows(ran.out)["tags"] == r"turn=1, odd=[bold]loud[/] :bug: \x1b[2J" + "\\"
+    assert r"1  assistant  [bold]loud[/] :bug: \x1b[2J" in run("state", "show", "ses_1").out
 
 
 def test_a_file_is_shown_without_any_store(run, document, monkeypatch):
@@ -149,3 +156,100 @@ def test_an_empty_name_of_a_store_means_none_and_not_the_usual_one(run, world):
     run("copy", "", "file:x").misused("SRC_URL")
     run("copy", "sqlite:///state.db", "").misused("DST_URL")
     run("backup", "").misused("FOLDER")
+
+
+# ------------------------------------------------------------------------------- below the table
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": '{"q": 1}'}}
+
+
+@pytest.fixture
+def talk(world):
+    """A session with messages of several shapes, values and calls without results."""
+
+    async def act() -> None:
+        async with (
+            holdfast.open_state_store(STORE) as store,
+            holdfast.Session.open(store, agent_id="bot", session_id="ses_talk") as session,
+        ):
+            session.add_message("user", "word " * 100)
+            session.add_message("assistant", None, tool_calls=[CALL])
+            session.add_message("tool", "found it", tool_call_id="c1")
+            content = [
+                {"type": "text", "text": "Let me look.\n\nNow."},
+                {"type": "tool_use", "id": "c2", "name": "read", "input": {"file": "b.pdf"}},
+            ]
+            session.add_message("assistant", content)
+            session.set("plan", ["read", "compare"])
+            session.set("notes", "first line\nsecond line")
+            await session.once("charge-42", lambda: 7)
+
+    asyncio.run(act())
+
+
+def sections(text: str) -> dict[str, list[str]]:
+    """What is below the table, by its heading."""
+    found: dict[str, list[str]] = {}
+    for line in text.split("\n\n", maxsplit=1)[1].splitlines():
+        if line and not line.startswith(" "):
+            found[line] = []
+        elif line:
+            found[list(found)[-1]].append(line)
+    return found
+
+
+def test_the_last_messages_the_keys_and_the_unfinished_calls_are_below_the_table(run, talk):
+    found = sections(run("state", "show", "ses_talk").out)
+    assert found == {
+        "last 3 of 4 messages": [
+            '  1  assistant  → search({"q": 1})',
+            "  2  tool       found it",
+            "  3  assistant  Let me look.",
+            "                Now.",
+            '                → read({"file": "b.pdf"})',
+        ],
+        "values": ["  notes, plan"],
+        "values in once": ["  charge-42"],
+        "unfinished tool calls": ['  → read({"file": "b.pdf"}), call c2, in message 3'],
+    }
+
+
+def test_more_messages_fewer_or_none_are_shown(run, talk):
+    found = sections(run("state", "show", "ses_talk", "--messages", "9").out)
+    assert found["messages"][0].startswith("  0  user       word word")
+    assert found["messages"][3] == "                … 5 more lines"
+    found = sections(run("state", "show", "ses_talk", "--messages", "1").out)
+    assert len(found["last 1 of 4 messages"]) == 3
+    assert not any(
+        "message" in name
+        for name in sections(run("state", "show", "ses_talk", "--messages", "0").out)
+    )
+    run("state", "show", "ses_talk", "--messages", "-1").misused("--messages")
+
+
+def test_values_are_shown_when_that_is_asked_for(run, talk):
+    found = sections(run("state", "show", "ses_talk", "--values").out)
+    assert found["values in once"][0].startswith("  charge-42: ")
+    assert found["values"] == [
+        "  notes:",
+        "    first line",
+        "    second line",
+        '  plan: ["read", "compare"]',
+    ]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_all_of_it_fits_the_terminal(run, talk, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    export = ["--tag", "reason=" + "x" * 100, "--session", "ses_talk"]
+    assert run("state", "export", "bot", *export, "-o", "x.json").code == 0
+    ran = run("state", "show", "x.json", "--values", "--messages", "9")
+    assert max(map(cell_len, ran.out.splitlines())) <= width, ran.out
+
+
+def test_a_session_without_anything_shows_the_table_alone(run, world):
+    assert (
+        run("state", "show", "ses_shared", "--agent", "ann", "--messages", "0").out.count("\n")
+        == 10
+    )

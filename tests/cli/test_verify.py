@@ -24,32 +24,59 @@ def damaged(world):
     asyncio.run(damage())
 
 
+def rows(text: str) -> list[list[str]]:
+    return sorted(line.split() for line in text.splitlines()[1:])
+
+
 def test_a_whole_store_is_ok(run, world):
     ran = run("state", "verify")
     assert (ran.code, ran.err) == (0, "")
-    assert sorted(ran.out.splitlines()) == [
-        "ok ann/ses_shared: 2 events, 0 snapshots",
-        "ok bob/ses_shared: 2 events, 0 snapshots",
-        "ok research-bot/ses_1: 10 events, 2 snapshots",
+    columns = ["result", "agent_id", "session_id", "scope", "events", "snapshots"]
+    assert ran.out.splitlines()[0].split() == columns
+    assert rows(ran.out) == [
+        ["ok", "ann", "ses_shared", "agent", "2", "0"],
+        ["ok", "bob", "ses_shared", "agent", "2", "0"],
+        ["ok", "research-bot", "ses_1", "agent", "10", "2"],
     ]
 
 
 def test_a_session_or_an_agent_is_looked_at_alone(run, world):
-    assert run("state", "verify", "ses_1").out.startswith("ok research-bot/ses_1")
-    assert len(run("state", "verify", "ses_shared").out.splitlines()) == 2
-    assert len(run("state", "verify", "ses_shared", "--agent", "bob").out.splitlines()) == 1
-    assert len(run("state", "verify", "--agent", "bob").out.splitlines()) == 1
+    assert rows(run("state", "verify", "ses_1").out)[0][:3] == ["ok", "research-bot", "ses_1"]
+    assert len(rows(run("state", "verify", "ses_shared").out)) == 2
+    assert len(rows(run("state", "verify", "ses_shared", "--agent", "bob").out)) == 1
+    assert len(rows(run("state", "verify", "--agent", "bob").out)) == 1
+
+
+def test_sessions_whose_joined_names_are_equal_are_reported_apart(run, world):
+    async def two() -> None:
+        async with holdfast.open_state_store("sqlite:///state.db") as store:
+            for agent, session in (("a/b", "c"), ("a", "b/c")):
+                async with holdfast.Session.open(
+                    store, agent_id=agent, session_id=session
+                ) as opened:
+                    opened.set("x", 1)
+
+    asyncio.run(two())
+    reports = json.loads(run("state", "verify", "--format", "json").out)
+    named = {(each["agent_id"], each["session_id"], each["scope"]) for each in reports}
+    assert {("a/b", "c", "agent"), ("a", "b/c", "agent")} <= named
+    assert not any("session" in each for each in reports)
+    pruned = json.loads(run("state", "prune", "--all", "--last", "1", "--format", "json").out)
+    assert {(each["agent_id"], each["session_id"], each["scope"]) for each in pruned} == named
+    found = [line.split()[1:3] for line in run("state", "verify").out.splitlines()]
+    assert ["a/b", "c"] in found
+    assert ["a", "b/c"] in found
 
 
 def test_damage_is_listed_and_fails(run, damaged):
     ran = run("state", "verify")
     assert ran.code == 1
-    assert "damaged research-bot/ses_1" in ran.out
-    assert "   sessions/ses_1/" in ran.out
-    assert "ok ann/ses_shared" in ran.out
+    assert ["damaged", "research-bot", "ses_1"] in [row[:3] for row in rows(ran.out)]
+    assert "\ndamaged: sessions/ses_1/" in ran.out
+    assert ["ok", "ann", "ses_shared"] in [row[:3] for row in rows(ran.out)]
     ran = run("state", "verify", "ses_1", "--format", "json")
     (report,) = json.loads(ran.out)
-    assert (ran.code, report["ok"], report["session"]) == (1, False, "research-bot/ses_1")
+    assert (ran.code, report["ok"], report["session_id"]) == (1, False, "ses_1")
     assert report["damage"][0].keys() == {"key", "problem"}
 
 

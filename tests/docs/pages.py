@@ -30,7 +30,7 @@ BLOCK = re.compile(r"^( *)```(\w*)([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOT
 TITLE = re.compile(r'title="([^"]+)"')
 SPECIAL = re.compile(
     r"(?P<id>[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})"
-    r"|(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z)"
+    r"|(?P<time>\d{4}-\d\d-\d\d(?:T\d\d:\d\d:\d\d\.\d+| \d\d:\d\d:\d\d)Z)"
     r"|(?P<rest>^…\n)"
     r"|(?P<some>…)",
     re.MULTILINE,
@@ -109,7 +109,7 @@ class Reader:
             end = special.end()
             shown = special["id"]
             if shown is None:
-                wild = {"time": r"\S+", "rest": r"(?:.*\n)*", "some": ".*"}
+                wild = {"time": r"\d{4}-\d\d-\d\d[T ]\S+Z", "rest": r"(?:.*\n)*", "some": ".*"}
                 parts.append(wild[special.lastgroup])
             elif shown in self.ids:
                 parts.append(re.escape(self.ids[shown]))

@@ -38,6 +38,7 @@ def name(page: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_the_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")  # as wide as the pages are
     for variable in ("HOLDFAST_STORE", "HOLDFAST_ENVIRONMENT", "HOLDFAST_TRACEBACK"):
         monkeypatch.delenv(variable, raising=False)
     # Readers have patience; a program started by a page has a copy of this one's environment.

@@ -185,6 +185,10 @@ async def test_a_deleted_session_is_gone_for_all_its_agents_and_no_other_is(stor
     dry = good(await api.delete(path, params={"dry_run": "true"}))
     assert (dry["session_id"], dry["agents"]) == ("ses_shared", ["ann", "bob"])
     assert (dry["events"], dry["snapshots"]) == (4, 0)
+    assert dry["parts"] == [
+        {"agent_id": agent, "session_id": "ses_shared", "scope": "agent"}
+        for agent in ("ann", "bob")
+    ]
     good(await api.delete(path), 204)
     problem(await api.get(path), 404)
     problem(await api.get("/agents/bob/sessions/ses_shared"), 404)
@@ -192,6 +196,30 @@ async def test_a_deleted_session_is_gone_for_all_its_agents_and_no_other_is(stor
     assert good(await api.get("/agents"))["agents"] == [{"agent_id": "research-bot"}]
     assert good(await api.get(S))["message_count"] == 2
     assert not [key for key in await entries(store) if "/scopes/" in key and "ses_shared" in key]
+
+
+@in_loop
+async def test_every_answer_about_a_session_names_its_agent_session_and_scope_apart(store, api):
+    async with Session.open(
+        store, agent_id="a/b", session_id="c/d", scope="multi_agent"
+    ) as session:
+        session.add_message("user", "hello")
+    place = "/agents/a%2Fb/sessions/c%2Fd"
+    document = (await api.get(f"{place}/document")).json()
+    dry = {"dry_run": "true"}
+    answered = [
+        await api.get(place),
+        await api.post(f"{place}/snapshots", params=dry),
+        await api.post(f"{place}/snapshots"),
+        await api.post(f"{place}/restore", params=dry, json={"at": "1"}),
+        await api.post(f"{place}/fork", params=dry, json={"session_id": "c/d", "agent_id": "x"}),
+        await api.post("/agents/snapshot/restore", params=dry, json=document),
+    ]
+    for each in answered:
+        tree = each.json()
+        assert each.status_code < 300, tree
+        assert tree["agent_id"] in ("a/b", "x")
+        assert (tree["session_id"], tree["scope"]) == ("c/d", "multi_agent")
 
 
 # -------------------------------------------------------------------------------------- If-Match

@@ -8,7 +8,19 @@ import pytest
 
 from holdfast import Session
 from loops import in_loop
-from server.world import ODD, ODD_PATH, READER, S, client, filled, good, pages, problem
+from server.world import (
+    ANNS,
+    ODD,
+    ODD_PATH,
+    READER,
+    TOKENS,
+    S,
+    client,
+    filled,
+    good,
+    pages,
+    problem,
+)
 
 
 async def many(store, count=7):
@@ -56,6 +68,112 @@ async def test_sessions_come_newest_first_page_after_page(store, api):
     times = [row["started_at"] for row in rows]
     assert times == sorted(times, reverse=True)
     assert all(time.endswith("Z") and len(time) == 27 for time in times)
+
+
+async def various(store):
+    """Sessions of two agents; the later ones were active later."""
+    call = {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+    for agent, name, status, tags, fields in (
+        ("bot", "a", "failed", {"env": "x", "team": "1"}, {}),
+        ("bot", "b", "failed", {"env": "y=z"}, {}),
+        ("ann", "c", "completed", {"env": "x"}, {}),
+        ("bot", "d", "running", {}, {"tool_calls": [call]}),
+    ):
+        async with Session.open(store, agent_id=agent, session_id=name) as session:
+            session.add_message("assistant", "hello", **fields)
+            session.status = status
+            await session.save(tags=tags)
+
+
+FILTERS = [
+    ({}, "dcba"),
+    ({"status": "failed"}, "ba"),
+    ({"status": ["failed", "completed"]}, "cba"),
+    ({"tag": "env=x"}, "ca"),
+    ({"tag": ["env=x", "team=1"]}, "a"),
+    ({"tag": "env=y=z"}, "b"),
+    ({"status": "failed", "tag": "env=x"}, "a"),
+    ({"unfinished": "true"}, "d"),
+    ({"since": "1h"}, "dcba"),
+    ({"since": "2999-01-01"}, ""),
+    ({"search": "A", "status": "failed"}, "a"),
+]
+
+
+@pytest.mark.parametrize("limit", [1, 100])
+@pytest.mark.parametrize(("params", "expected"), FILTERS, ids=lambda each: str(each))
+@in_loop
+async def test_sessions_of_all_agents_or_of_one_are_filtered(store, api, params, expected, limit):
+    await various(store)
+    rows, _ = await pages(api, "/sessions", "sessions", **params, limit=limit)
+    assert [row["session_id"] for row in rows] == list(expected)
+    rows, _ = await pages(api, "/agents/bot/sessions", "sessions", **params, limit=limit)
+    assert [row["session_id"] for row in rows] == [each for each in expected if each != "c"]
+
+
+@in_loop
+async def test_details_tell_what_a_session_is(store, api):
+    await various(store)
+    rows = good(await api.get("/sessions", params={"details": "true"}))["sessions"]
+    assert [row["session_id"] for row in rows] == list("dcba")
+    first = rows[0]
+    whole = good(await api.get("/agents/bot/sessions/d"))
+    assert (first["agent_id"], first["scope"], first["status"]) == ("bot", "agent", "running")
+    assert (first["message_count"], first["unfinished_calls"], first["tags"]) == (1, 1, {})
+    assert first["active_at"] == whole["updated_at"]
+    assert (first["size_bytes"], first["last_event"]) == (whole["size_bytes"], whole["last_event"])
+    assert first["problem"] is None
+    (plain, *_) = good(await api.get("/sessions"))["sessions"]
+    assert plain.keys() == {"agent_id", "session_id", "scope", "started_at", "active_at"}
+
+
+@in_loop
+async def test_snapshots_are_filtered(store, api):
+    async with Session.open(store, agent_id="bot", session_id="ses") as session:
+        for number in range(6):
+            session.status = "failed" if number % 3 == 0 else "running"
+            await session.save(tags={"turn": str(number), "even": str(number % 2 == 0)})
+    path = "/agents/bot/sessions/ses/snapshots"
+
+    async def turns(**params):
+        rows, _ = await pages(api, path, "snapshots", limit=1, **params)
+        return "".join(row["tags"]["turn"] for row in rows)
+
+    assert await turns() == "012345"
+    assert await turns(status="failed") == "03"
+    assert await turns(tag="even=True") == "024"
+    assert await turns(tag="even=True", status="failed") == "0"
+    assert await turns(since="1d") == "012345"
+    assert await turns(since="2999-01-01") == ""
+    assert await turns(unfinished="true") == ""
+
+
+@pytest.mark.parametrize(
+    ("params", "status"),
+    [
+        ({"status": "done"}, 422),
+        ({"tag": "env"}, 422),
+        ({"since": "soon"}, 422),
+        ({"since": "2026-99-99"}, 400),
+        ({"cursor": "bm90"}, 400),
+        ({"states": "failed"}, 422),
+    ],
+)
+@in_loop
+async def test_a_filter_that_means_nothing_is_refused(store, api, params, status):
+    await various(store)
+    problem(await api.get("/sessions", params=params), status)
+    problem(await api.get("/agents/bot/sessions", params=params), status)
+
+
+@in_loop
+async def test_a_token_for_some_agents_lists_the_sessions_of_those(store):
+    await various(store)
+    async with client(store, tokens=TOKENS, token=ANNS) as api:
+        rows = good(await api.get("/sessions"))["sessions"]
+        assert [row["session_id"] for row in rows] == ["c"]
+        rows = good(await api.get("/sessions", params={"status": "failed"}))["sessions"]
+        assert rows == []
 
 
 @in_loop

@@ -152,12 +152,12 @@ async def test_a_target_that_went_another_way_is_refused_and_does_not_keep_the_o
     before = await everything(target)
     done = await copy_sessions(source, target)
     assert done.sessions == 1
-    assert list(done.failed) == ["bot/ses"]
-    assert "went another way in the target" in done.failed["bot/ses"]
+    assert list(done.failed) == [HERE]
+    assert "went another way in the target" in done.failed[HERE]
     after = await everything(target)
     assert {key: after[key] for key in before} == before
     await said(await opened(source), "of the source")
-    assert list((await copy_sessions(source, target)).failed) == ["bot/ses"]
+    assert list((await copy_sessions(source, target)).failed) == [HERE]
     assert [each for each in await compare_stores(source, target) if "is another one" in each]
 
 
@@ -198,7 +198,7 @@ async def test_a_source_that_was_pruned_beyond_the_copy_is_refused():
     await prune(source)
     before = await everything(target)
     done = await copy_sessions(source, target)
-    assert "pruned beyond it in the source: delete it there" in done.failed["bot/ses"]
+    assert "pruned beyond it in the source: delete it there" in done.failed[HERE]
     assert await everything(target) == before
     await check_sound(target)
 
@@ -211,7 +211,7 @@ async def test_a_target_that_was_pruned_beyond_the_source_is_refused_until_that_
     await prune(target)
     before = await everything(target)
     done = await copy_sessions(source, target)
-    assert "was pruned in the target up to event 8" in done.failed["bot/ses"]
+    assert "was pruned in the target up to event 8" in done.failed[HERE]
     assert await everything(target) == before
     assert [each for each in await compare_stores(source, target) if "is not in the copy" in each]
     await prune(source)
@@ -226,8 +226,8 @@ async def test_a_damaged_session_does_not_keep_the_others():
     await talked(source, "x", "zes")
     await source.put(HERE.manifest, b"no longer JSON")
     done = await copy_sessions(source, target)
-    assert (done.sessions, list(done.failed)) == (1, ["bot/ses"])
-    assert HERE.manifest in done.failed["bot/ses"]
+    assert (done.sessions, list(done.failed)) == (1, [HERE])
+    assert HERE.manifest in done.failed[HERE]
     assert [each for each in await compare_stores(source, target) if "cannot be compared" in each]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
@@ -21,7 +21,7 @@ from holdfast.cli.console import (
 )
 from holdfast.cli.references import existing_store, find_sessions
 from holdfast.sessions.copying import Copied, copy_sessions
-from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.layout import SnapshotLocation, location_fields
 from holdfast.stores.contract import StateStore
 from holdfast.stores.opening import open_state_store
 from holdfast.stores.wrappers.base import is_encrypted
@@ -92,11 +92,15 @@ async def with_progress(
 def report(done: Copied, format_: Format) -> None:
     """What was copied, and what was not."""
     if format_ is Format.json:
-        print_json(asdict(done))
+        failed = [
+            {**location_fields(place), "problem": problem} for place, problem in done.failed.items()
+        ]
+        print_json({**asdict(replace(done, failed={})), "failed": failed})
     else:
         mended = f", {done.mended} damaged ones mended" if done.mended else ""
         say(f"{done.sessions} sessions, {done.entries} new entries, {done.size:,} bytes{mended}")
-        for name, problem in done.failed.items():
+        for place, problem in done.failed.items():
+            name = f"session {place.session_id} of {place.scope_id}"
             say(("not copied:", "red"), f" {name}: {problem}", to=err)
     if done.failed:
         raise typer.Exit(FAILED)

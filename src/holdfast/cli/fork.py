@@ -54,6 +54,7 @@ async def fork(
         said = {
             "agent_id": location.scope_id,
             "session_id": other.session_id,
+            "scope": location.scope,
             "messages": other.message_count,
             "status": other.status,
         }

@@ -16,9 +16,9 @@ from holdfast.cli.console import (
     errors_told,
     fail,
     print_json,
-    print_table,
     say,
 )
+from holdfast.cli.tables import Column, print_table
 from holdfast.snapshots.signing import (
     KeyFileError,
     PublicKey,
@@ -30,6 +30,7 @@ from holdfast.snapshots.signing_keys import read_key_file
 from holdfast.stores.local import sync
 
 TRUSTED = "HOLDFAST_TRUSTED_KEYS"
+COLUMNS = (Column("name", least=6), Column("key_id", least=40))
 PASSPHRASE = "HOLDFAST_SIGNING_PASSPHRASE"  # noqa: S105 - the name of a variable
 SUFFIXES = (".key", ".pub")
 
@@ -115,7 +116,7 @@ def show(
     if format is Format.json:
         print_json([{"name": key.name, "key_id": key.key_id} for key in found])
     else:
-        print_table(["name", "key_id"], [[key.name, key.key_id] for key in found], "")
+        print_table(COLUMNS, [[key.name, key.key_id] for key in found], "")
 
 
 def keys_in(file: str) -> list[PublicKey]:

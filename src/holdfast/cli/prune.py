@@ -21,6 +21,7 @@ from holdfast.cli.console import (
 )
 from holdfast.cli.references import existing_store, find_session, find_sessions
 from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.snapshots.layout import location_fields
 from holdfast.snapshots.retention import RetentionPolicy
 
 AGE = re.compile(r"([0-9]+)([smhdw])")
@@ -92,7 +93,7 @@ async def prune(
         for place in places:
             done = await archive.prune(location=place, policy=policy, dry_run=dry_run)
             name = f"{place.scope_id}/{place.session_id}"
-            reports.append({"session": name, **asdict(done)})
+            reports.append({**location_fields(place), **asdict(done)})
             if format is Format.table:
                 verb = "would go" if dry_run else "gone"
                 say(

@@ -26,6 +26,7 @@ from holdfast.errors import NotFoundError
 from holdfast.sessions.session import Session
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.comparing import differences
+from holdfast.snapshots.layout import location_fields
 from holdfast.snapshots.session_state import ONCE
 
 
@@ -74,7 +75,7 @@ async def restore(
         entries = [
             {"namespace": each.namespace, "key": each.key, "kind": each.kind} for each in changed
         ]
-        print_json({"session_id": session, "restored": is_done, "changed": entries})
+        print_json({**location_fields(location), "restored": is_done, "changed": entries})
     elif is_done:
         say(f"{session} is as it was at {snapshot}")
     else:

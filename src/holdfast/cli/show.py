@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
+from rich.cells import cell_len, set_cell_size
 
 from holdfast.cli.console import (
     AgentOption,
@@ -14,8 +16,8 @@ from holdfast.cli.console import (
     command,
     fail,
     print_json,
-    print_rows,
-    tags_text,
+    say,
+    visible,
 )
 from holdfast.cli.keys import (
     RequireOption,
@@ -25,12 +27,32 @@ from holdfast.cli.keys import (
     signatures_told,
     signers_text,
 )
+from holdfast.cli.paging import NoPagerOption, paged
 from holdfast.cli.references import SUFFIXES, check_file, is_file, load
+from holdfast.cli.rendering import (
+    NARROWEST,
+    call_text,
+    field_lines,
+    message_role,
+    message_text,
+    shorten,
+    text_lines,
+)
+from holdfast.cli.tables import Column, fold, print_table, tags_text, terminal_width
 from holdfast.log.events import time_text
 from holdfast.snapshots import document_files
 from holdfast.snapshots.session_snapshot import SessionSnapshot
-from holdfast.snapshots.session_state import MESSAGES
+from holdfast.snapshots.session_state import MESSAGES, SESSION, STATE
 from holdfast.snapshots.signing import PublicKey, SignatureError, check_signature, signatures_of
+from holdfast.snapshots.tool_calls import CallLedger
+from holdfast.state.snapshot import Snapshot
+from holdfast.values import to_json
+
+COLUMNS = (Column("Field"), Column("Value", least=20))
+MESSAGES_SHOWN = 3
+MESSAGE_LINES = 4
+LONGEST_ROLE = 12
+GAP = "  "
 
 
 @command
@@ -42,12 +64,21 @@ async def show(
         ),
     ],
     agent: AgentOption = None,
+    messages: Annotated[
+        int, typer.Option("--messages", min=0, metavar="N", help="The last N messages.")
+    ] = MESSAGES_SHOWN,
+    values: Annotated[
+        bool, typer.Option("--values", help="The values, and not their keys alone.")
+    ] = False,
     require_signature: RequireOption = False,
     trust: TrustOption = None,
+    no_pager: NoPagerOption = False,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
     """Show a document, or a session in the store, after checking all of it.
+
+    Below the table are the last messages, the keys of its values and its unfinished tool calls.
 
     Example: holdfast state show incident.json
     """
@@ -64,7 +95,12 @@ async def show(
     if format is Format.json:
         print_json(found.to_dict())
     else:
-        print_rows({**rows(found), **({} if signers is None else {"signed_by": signers})})
+        signed = {} if signers is None else {"signed_by": signers}
+        with paged(no_pager=no_pager):
+            print_table(COLUMNS, [list(row) for row in {**rows(found), **signed}.items()], "")
+            print_messages(found.snapshot, messages)
+            print_values(found.snapshot, with_values=values)
+            print_unfinished(found.snapshot)
 
 
 def read_file(name: str, required: list[PublicKey] | None) -> tuple[SessionSnapshot, str | None]:
@@ -106,3 +142,65 @@ def rows(found: SessionSnapshot) -> dict[str, object]:
         "exported_at": time_text(found.exported_at) if found.exported_at else "-",
         "tags": tags_text(found.tags),
     }
+
+
+# ------------------------------------------------------------------------------- below the table
+
+
+def print_messages(state: Snapshot, most: int) -> None:
+    """Print the last messages, a few lines of each."""
+    count = state.count(MESSAGES)
+    if not most or not count:
+        return
+    keys = [key for _, key, _ in islice(state.items(MESSAGES), max(0, count - most), None)]
+    heading(f"last {len(keys)} of {count:,} messages" if len(keys) < count else "messages")
+    found = [state.get(MESSAGES, key) for key in keys]
+    numbers = [str(number) for number in range(count - len(keys), count)]
+    roles = [visible(message_role(message)) for message in found]
+    widths = max(map(len, numbers)), min(max(map(cell_len, roles)), LONGEST_ROLE)
+    left = " " * (sum(widths) + 2 * len(GAP) + len(GAP))
+    room = max(terminal_width() - len(left), NARROWEST)
+    for number, role, message in zip(numbers, roles, found, strict=True):
+        first, *more = shorten(list(text_lines(message_text(message), room)), MESSAGE_LINES)
+        name = set_cell_size(role, widths[1])
+        say(f"{GAP}{number.rjust(widths[0])}{GAP}", (name, "bold"), f"{GAP}{first}")
+        for line in more:
+            say(f"{left}{line}".rstrip())
+
+
+def print_values(state: Snapshot, *, with_values: bool) -> None:
+    """Print the keys of the values, or the values too."""
+    width = terminal_width()
+    for space in sorted(state.namespaces(), key=lambda each: (each != STATE, each)):
+        if space in (MESSAGES, SESSION):
+            continue
+        keys = [key for _, key, _ in state.items(space)]
+        heading("values" if space == STATE else f"values in {visible(space)}")
+        if not with_values:
+            for line in fold(", ".join(map(visible, keys)), width - len(GAP)):
+                say(f"{GAP}{line}")
+            continue
+        for key in keys:
+            value = to_json(state.get(space, key))
+            for line in field_lines(visible(key), value, width - len(GAP)):
+                say(f"{GAP}{line}".rstrip())
+
+
+def print_unfinished(state: Snapshot) -> None:
+    """Print the tool calls without a result, if there are any."""
+    calls = CallLedger().unfinished(state)
+    if not calls:
+        return
+    numbers = {key: number for number, (_, key, _) in enumerate(state.items(MESSAGES))}
+    heading("unfinished tool calls")
+    for call in calls:
+        what = f"{call_text(call.tool, call.arguments)}, call {call.call_id or '-'}"
+        text = f"{what}, in message {numbers[call.message]}"
+        for line in fold(visible(text), terminal_width() - len(GAP)):
+            say(f"{GAP}{line}")
+
+
+def heading(text: str) -> None:
+    """Print a heading after an empty line."""
+    say("")
+    say((text, "bold"))

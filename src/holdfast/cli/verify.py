@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.progress import Progress
 
 from holdfast.cli.console import (
     FAILED,
@@ -13,11 +14,23 @@ from holdfast.cli.console import (
     FormatOption,
     StoreOption,
     command,
+    err,
     print_json,
     say,
 )
 from holdfast.cli.references import existing_store, find_sessions
+from holdfast.cli.tables import Column, print_table
 from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.snapshots.layout import location_fields
+
+COLUMNS = (
+    Column("result"),
+    Column("agent_id", least=8),
+    Column("session_id", least=12),
+    Column("scope", rank=1),
+    Column("events", right=True),
+    Column("snapshots", right=True),
+)
 
 
 @command
@@ -37,26 +50,34 @@ async def verify(
     reports = []
     async with existing_store(store) as state_store:
         archive = SnapshotArchive(state_store)
-        for place in await find_sessions(state_store, session, agent):
-            found = await archive.verify(location=place)
-            name = f"{place.scope_id}/{place.session_id}"
-            reports.append(
-                {
-                    "session": name,
-                    "ok": found.ok,
-                    "events": found.events,
-                    "snapshots": found.snapshots,
-                    "damage": [{"key": each.key, "problem": each.problem} for each in found.damage],
-                }
-            )
-            if format is Format.table:
-                mark = ("ok", "green") if found.ok else ("damaged", "red")
-                say(mark, f" {name}: {found.events} events, {found.snapshots} snapshots")
-                for each in found.damage:
-                    say(f"   {each.key}: {each.problem}")
+        with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
+            for place in progress.track(await find_sessions(state_store, session, agent)):
+                found = await archive.verify(location=place)
+                damage = [{"key": each.key, "problem": each.problem} for each in found.damage]
+                reports.append(
+                    {
+                        **location_fields(place),
+                        "ok": found.ok,
+                        "events": found.events,
+                        "snapshots": found.snapshots,
+                        "damage": damage,
+                    }
+                )
     if format is Format.json:
         print_json(reports)
-    elif not reports:
-        say("nothing here yet")
+    else:
+        print_reports(reports)
     if not all(report["ok"] for report in reports):
         raise typer.Exit(FAILED)
+
+
+def print_reports(reports: list[dict[str, Any]]) -> None:
+    """Print a row for each session, and all that is damaged below them."""
+    rows = [
+        ["ok" if report["ok"] else "damaged", *(report[column.name] for column in COLUMNS[1:])]
+        for report in reports
+    ]
+    print_table(COLUMNS, rows, "nothing here yet")
+    for report in reports:
+        for each in report["damage"]:
+            say(("damaged:", "red"), f" {each['key']}: {each['problem']}")

@@ -13,11 +13,11 @@ from holdfast.log.events import Event
 from holdfast.sessions.importing import ImportResult
 from holdfast.sessions.manager import SnapshotManager
 from holdfast.sessions.replaying import replay
-from holdfast.sessions.turns import CallLedger
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_snapshot import SessionSnapshot, now
 from holdfast.snapshots.session_state import MESSAGES, PENDING, SESSION, STATUS
+from holdfast.snapshots.tool_calls import CallLedger
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.entries import Put
 

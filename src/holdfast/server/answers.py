@@ -11,13 +11,13 @@ from holdfast.log.event_log import Position
 from holdfast.log.events import Event, time_text
 from holdfast.server.desk import Desk
 from holdfast.server.moments import Moment, loaded, time_of
-from holdfast.sessions.turns import CallLedger
 from holdfast.snapshots.comparing import Difference, differences, state_patch
 from holdfast.snapshots.document import state_json
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_state import MESSAGES, SessionState
+from holdfast.snapshots.tool_calls import CallLedger
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.values import to_json

@@ -13,7 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 import holdfast
 from holdfast.errors import HoldfastError, shown
-from holdfast.server import documents, operating, pages, problems, reading, shapes, writing
+from holdfast.server import documents, listing, operating, pages, problems, reading, shapes, writing
 from holdfast.server.access import Token, Tokens
 from holdfast.server.desk import Desk
 from holdfast.server.gate import PUBLIC, Gate, Limits
@@ -73,7 +73,7 @@ def create_app(
     )
     app.state.desk = desk
     app.state.tokens = known
-    for module in (operating, documents, reading, writing, pages):
+    for module in (operating, documents, listing, reading, writing, pages):
         app.include_router(module.router)
     app.add_exception_handler(HoldfastError, problems.of_holdfast)
     app.add_exception_handler(problems.Problem, problems.of_holdfast)

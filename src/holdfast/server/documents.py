@@ -274,6 +274,7 @@ def imported_json(result: ImportResult) -> dict[str, object]:
         "created": result.created,
         "agent_id": result.agent_id,
         "session_id": result.session_id,
+        "scope": result.scope,
         "messages_restored": result.messages_restored,
         "events_restored": result.events_restored,
         "undo_snapshot_id": result.undo_id,

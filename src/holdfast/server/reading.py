@@ -9,7 +9,6 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.log.events import time_text
 from holdfast.log.timeline import Timeline
 from holdfast.server import shapes
 from holdfast.server.access import authority_of
@@ -23,14 +22,12 @@ from holdfast.server.answers import (
     summary,
 )
 from holdfast.server.desk import (
-    AgentId,
     AtDesk,
     Desk,
     Place,
     ScopeQuery,
     SnapshotId,
     answer,
-    bad_cursor,
     etag,
     from_cursor,
     is_known,
@@ -42,7 +39,6 @@ from holdfast.server.desk import (
 )
 from holdfast.server.moments import NOW, no_snapshot, not_in_log, time_of
 from holdfast.server.problems import refusing
-from holdfast.snapshots.catalog import token_of
 from holdfast.snapshots.document import event_json
 from holdfast.snapshots.layout import LONGEST_ID, SnapshotLocation
 from holdfast.snapshots.manifest import SnapshotManifest
@@ -105,49 +101,6 @@ async def agents(
         token = matching[-1]
     rows = [{"agent_id": each} for each in matching]
     return answer({"agents": rows, "next_cursor": to_cursor(token)})
-
-
-@router.get(
-    "/agents/{agent_id}/sessions",
-    response_model=shapes.SessionItems,
-    operation_id="list_sessions",
-)
-async def sessions(
-    request: Request,
-    desk: AtDesk,
-    agent_id: AgentId,
-    limit: Limit = 100,
-    cursor: Cursor = None,
-    search: Search = "",
-) -> Response:
-    """An agent's sessions, the one that was active last first."""
-    token = from_cursor(cursor)
-    authority_of(request).check(agent_id)
-    if cursor is None:
-        await located(request, desk, agent_id)
-    wanted = search.casefold()
-    try:
-        page = await desk.catalog.sessions(
-            agent_id, limit=SEARCHED if wanted else limit, next_token=token
-        )
-    except ValueError:
-        raise bad_cursor(cursor) from None
-    found = [each for each in page.sessions if wanted in each.session_id.casefold()]
-    following = page.next_token
-    if len(found) > limit:
-        found = found[:limit]
-        following = token_of(found[-1])
-    rows = [
-        {
-            "agent_id": each.agent_id,
-            "session_id": each.session_id,
-            "scope": each.scope,
-            "started_at": time_text(each.started_at),
-            "active_at": time_text(each.active_at),
-        }
-        for each in found
-    ]
-    return answer({"sessions": rows, "next_cursor": to_cursor(following)})
 
 
 @router.get(SESSION, response_model=shapes.Summary, operation_id="get_session")
@@ -332,22 +285,6 @@ async def diff_of_two(
 
 
 # ------------------------------------------------------------------------------------- snapshots
-
-
-@router.get(
-    f"{SESSION}/snapshots", response_model=shapes.SnapshotItems, operation_id="list_snapshots"
-)
-async def snapshots(
-    desk: AtDesk, place: Place, limit: Limit = 100, cursor: Cursor = None
-) -> Response:
-    """The snapshots in the session's history, the oldest first."""
-    token = from_cursor(cursor)
-    try:
-        page = await desk.archive.list_snapshots(location=place, limit=limit, next_token=token)
-    except ValueError:
-        raise bad_cursor(cursor) from None
-    rows = [info_json(info) for info in page.snapshots]
-    return answer({"snapshots": rows, "next_cursor": to_cursor(page.next_token)})
 
 
 @router.get(

@@ -16,6 +16,7 @@ MOMENT = r"^(now|[0-9]{1,12}|[A-Za-z0-9_-]{1,128})$"
 MOMENT_MEANS = "The number of an event, the id of a snapshot, or now."
 
 Scope = Literal["agent", "multi_agent"]
+Status = Literal["pending", "running", "waiting", "completed", "failed", "cancelled"]
 Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
 """A namespace and a key."""
 Triple = Annotated[list[Any], Field(min_length=3, max_length=3)]
@@ -86,7 +87,25 @@ class SessionItem(Shape):
     session_id: str = Field(examples=["ses_abc123"])
     scope: Scope
     started_at: str = Field(examples=[TIME])
-    active_at: str = Field(examples=[TIME])
+    active_at: str = Field(
+        description="When its last event happened; without details to within some seconds.",
+        examples=[TIME],
+    )
+    status: str | None = Field(
+        default=None,
+        examples=["failed"],
+        description="This and what follows: with details or a filter. Null if it is unreadable.",
+    )
+    message_count: int | None = Field(default=None, examples=[14])
+    size_bytes: int | None = Field(default=None, examples=[2048])
+    last_event: int | None = Field(default=None, examples=[17])
+    unfinished_calls: int | None = Field(
+        default=None, description="Tool calls without a result.", examples=[0]
+    )
+    tags: dict[str, str] | None = Field(
+        default=None, description="Those of its latest snapshot.", examples=[{"env": "production"}]
+    )
+    problem: str | None = Field(default=None, description="Why it cannot be read, if it cannot.")
 
 
 class SessionItems(Shape):
@@ -280,6 +299,7 @@ class Restored(Shape):
     dry_run: bool
     agent_id: str = Field(examples=["research-bot"])
     session_id: str = Field(examples=["ses_abc123"])
+    scope: Scope
     at: MomentShape
     changes: DiffShape
     previous_event: int = Field(description="Restore this one to undo it.", examples=[17])
@@ -294,9 +314,18 @@ class Forked(BaseModel):
     dry_run: bool
     agent_id: str = Field(examples=["research-bot"])
     session_id: str | None = Field(examples=["ses_what_if"])
+    scope: Scope
     message_count: int = Field(examples=[14])
     status: str = Field(examples=["running"])
     from_: MomentShape = Field(alias="from")
+
+
+class SessionPart(Shape):
+    """One agent's part of a session, or that of several agents together."""
+
+    agent_id: str = Field(examples=["research-bot"])
+    session_id: str = Field(examples=["ses_abc123"])
+    scope: Scope
 
 
 class Deleted(Shape):
@@ -305,6 +334,7 @@ class Deleted(Shape):
     dry_run: bool
     session_id: str = Field(examples=["ses_abc123"])
     agents: list[str] = Field(examples=[["research-bot"]])
+    parts: list[SessionPart]
     events: int
     snapshots: int
 
@@ -324,6 +354,7 @@ class Imported(Shape):
     created: bool = Field(description="Whether there was no such session before.")
     agent_id: str = Field(examples=["research-bot"])
     session_id: str = Field(examples=["ses_abc123"])
+    scope: Scope
     messages_restored: int = Field(examples=[14])
     events_restored: int = Field(examples=[17])
     undo_snapshot_id: str | None = Field(description="Restore this one to undo it.")
@@ -401,6 +432,7 @@ class WouldSave(Shape):
     dry_run: Literal[True]
     agent_id: str = Field(examples=["research-bot"])
     session_id: str = Field(examples=["ses_abc123"])
+    scope: Scope
     status: str = Field(examples=["running"])
     message_count: int = Field(examples=[14])
     size_bytes: int = Field(examples=[2048])

@@ -26,7 +26,7 @@ from holdfast.server.reading import MOST, SESSION
 from holdfast.sessions import once
 from holdfast.sessions.session import Session
 from holdfast.snapshots.founding import first_key
-from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.layout import SnapshotLocation, location_fields
 from holdfast.snapshots.records import checked_tags
 from holdfast.snapshots.session_state import MESSAGES, SessionState
 from holdfast.state.store import Store
@@ -111,8 +111,7 @@ def would_save(session: Session) -> dict[str, Any]:
     """What a snapshot would be of."""
     return {
         "dry_run": True,
-        "agent_id": session.agent_id,
-        "session_id": session.session_id,
+        **location_fields(session.location),
         "status": session.status,
         "message_count": session.message_count,
         "size_bytes": session.snapshot().size_bytes,
@@ -170,8 +169,7 @@ async def restore(
     return answer(
         {
             "dry_run": dry_run,
-            "agent_id": place.scope_id,
-            "session_id": place.session_id,
+            **location_fields(place),
             "at": goal.named(),
             "changes": changes,
             "previous_event": before.position.seq,
@@ -242,6 +240,7 @@ async def fork(
         "dry_run": dry_run,
         "agent_id": agent_id,
         "session_id": session_id,
+        "scope": place.scope,
         "message_count": goal.state.count(MESSAGES),
         "status": SessionState(goal.state).status,
         "from": goal.named(),
@@ -300,6 +299,7 @@ async def delete(
             "dry_run": True,
             "session_id": place.session_id,
             "agents": sorted({part.scope_id for part in parts}),
+            "parts": [location_fields(part) for part in parts],
             "events": sum(end.seq for end in ends),
             "snapshots": sum(kept),
         }

@@ -30,7 +30,7 @@ from holdfast.sessions.manager import SnapshotManager
 from holdfast.sessions.redaction import Redactor
 from holdfast.sessions.replaying import Step, replay
 from holdfast.sessions.session import Session
-from holdfast.sessions.turns import UnfinishedCall
+from holdfast.snapshots.tool_calls import UnfinishedCall
 
 __all__ = [
     "BlockingSession",

@@ -17,12 +17,12 @@ from holdfast.sessions.portal import portal
 from holdfast.sessions.recorder import Recorder
 from holdfast.sessions.recording import Recording
 from holdfast.sessions.session import Moment, Session
-from holdfast.sessions.turns import UnfinishedCall
 from holdfast.sessions.writing import OnConflict
 from holdfast.snapshots.layout import AGENT, SnapshotLocation
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import STATE
+from holdfast.snapshots.tool_calls import UnfinishedCall
 from holdfast.snapshots.verifying import Verification
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.contract import StateStore

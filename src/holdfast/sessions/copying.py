@@ -46,7 +46,7 @@ class Copied:
     """Their bytes."""
     mended: int = 0
     """How many were damaged in the target and are not any more, where it was to be mended."""
-    failed: dict[str, str] = field(default_factory=dict)
+    failed: dict[SnapshotLocation, str] = field(default_factory=dict)
     """Sessions that could not be copied, and why."""
 
 
@@ -70,7 +70,7 @@ async def copy_sessions(
         try:
             done = await copy_session(source, target, location, mend=mend)
         except (ConflictError, IntegrityError, InvalidDocumentError) as error:
-            result.failed[f"{location.scope_id}/{location.session_id}"] = str(error)
+            result.failed[location] = str(error)
             continue
         result.sessions += 1
         result.entries += done.entries

@@ -23,7 +23,7 @@ from holdfast.log.events import Event, draft
 from holdfast.log.timeline import Loaded
 from holdfast.sessions.session import Session
 from holdfast.snapshots.incarnation import NOT_ACTIVITY, Incarnation
-from holdfast.snapshots.layout import SnapshotLocation, deleted_key
+from holdfast.snapshots.layout import AGENT, SnapshotLocation, deleted_key
 from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.snapshots.session_snapshot import SessionSnapshot, now
 from holdfast.snapshots.session_state import MESSAGES
@@ -60,6 +60,7 @@ class ImportResult:
     """The snapshot of what was there before: restore it to undo the import."""
     signed_by: tuple[str, ...] = ()
     """The ids of the trusted keys that were found to have signed the document."""
+    scope: str = AGENT
 
 
 async def imported(
@@ -88,6 +89,7 @@ async def imported(
         dry_run=dry_run,
         created=there.is_new,
         signed_by=document.signed_by,
+        scope=location.scope,
     )
     if dry_run:
         return result

@@ -23,7 +23,6 @@ from holdfast.sessions.exporting import exported
 from holdfast.sessions.parts import AgentPart
 from holdfast.sessions.recorder import Recorder
 from holdfast.sessions.recording import Recording
-from holdfast.sessions.turns import CallLedger, UnfinishedCall
 from holdfast.sessions.writing import OnConflict, Writer, checked_choice
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.history import newest
@@ -31,6 +30,7 @@ from holdfast.snapshots.layout import AGENT, MULTI_AGENT, SnapshotLocation, chec
 from holdfast.snapshots.records import SnapshotInfo, checked_tags
 from holdfast.snapshots.session_snapshot import SessionSnapshot, loaded, now
 from holdfast.snapshots.session_state import PENDING, SESSION, STATE, STATUS, checked_status
+from holdfast.snapshots.tool_calls import CallLedger, UnfinishedCall
 from holdfast.snapshots.verifying import Verification
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store

@@ -20,6 +20,10 @@
     archive.py           SnapshotArchive: the interface over any StateStore
     history.py           the kept snapshots from the newest back
     catalog.py           agents and sessions
+    listing.py           the sessions of several agents in one list
+    summary.py           what such a list says of each
+    filters.py           by status, tags and time
+    tool_calls.py        tool calls without a result
     founding.py          how a session begins and is deleted
     retention.py         which snapshots to keep
     pruning.py           giving back the space of the others
@@ -43,6 +47,7 @@ from holdfast.snapshots.retention import RetentionPolicy
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import SessionState
 from holdfast.snapshots.storage import SnapshotPage, SnapshotStorage
+from holdfast.snapshots.summary import SessionSummary, SummaryPage
 from holdfast.snapshots.verifying import Verification
 
 __all__ = [
@@ -54,12 +59,14 @@ __all__ = [
     "SessionPage",
     "SessionSnapshot",
     "SessionState",
+    "SessionSummary",
     "SnapshotArchive",
     "SnapshotInfo",
     "SnapshotLocation",
     "SnapshotManifest",
     "SnapshotPage",
     "SnapshotStorage",
+    "SummaryPage",
     "ValueMigrations",
     "Verification",
     "read_document",

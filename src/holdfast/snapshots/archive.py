@@ -11,7 +11,7 @@ import asyncio
 import datetime as dt
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
@@ -24,6 +24,7 @@ from holdfast.log.segments import Segment
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots import history, lookup, records
 from holdfast.snapshots import manifest as manifests
+from holdfast.snapshots.filters import fill_page, make_filter
 from holdfast.snapshots.founding import delete_session
 from holdfast.snapshots.incarnation import Incarnation, ReplacedError
 from holdfast.snapshots.layout import (
@@ -311,17 +312,39 @@ class SnapshotArchive:
         limit: int | None = None,
         next_token: str | None = None,
         start_after: str | None = None,
+        status: str | Iterable[str] | None = None,
+        tags: Mapping[str, str] | None = None,
+        since: dt.datetime | None = None,
+        unfinished: bool = False,
     ) -> SnapshotPage:
-        """Return what is known of the snapshots in the history, in the order of saving.
+        """List what is known of the snapshots in the history, in the order of saving.
 
-        States are not read. ``start_after`` is the id of a snapshot: those that were saved after it
-        are listed. ``next_token`` of a page gives the next one, whatever ``start_after`` is.
+        ``start_after`` is the id of a snapshot: those after it are listed. ``next_token`` of a page
+        gives the next one. ``status`` (one, or several of which one matches), ``tags`` (all of
+        them), ``since`` (by ``created_at``) and ``unfinished`` (with tool calls that have no
+        result) leave out what does not match; a page is filled with those that do.
 
         Raises:
             NotFoundError: There is no snapshot ``start_after``, and its id is not a UUIDv7, which
                 would tell where it was.
+            ValueError: A filter or the limit is invalid.
 
         """
+        wanted = make_filter(status=status, tags=tags, since=since, unfinished=unfinished)
+
+        async def read_page(most: int | None, token: str | None) -> SnapshotPage:
+            return await self._page(location, most, token, start_after)
+
+        return await fill_page(read_page, wanted, limit, next_token)
+
+    async def _page(
+        self,
+        location: SnapshotLocation,
+        limit: int | None,
+        next_token: str | None,
+        start_after: str | None,
+    ) -> SnapshotPage:
+        """Return a page of snapshots, whatever they are."""
         most = None if limit is None else checked_count(limit) + 1
         start = await self._start(location, next_token, start_after)
         places = await history.oldest_first(

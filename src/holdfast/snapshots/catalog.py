@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
@@ -17,6 +17,7 @@ from holdfast.errors import IntegrityError, NotFoundError, UnsupportedValueError
 from holdfast.log import segments
 from holdfast.log.event_log import read_each
 from holdfast.log.timeline import Timeline
+from holdfast.snapshots.filters import make_filter
 from holdfast.snapshots.founding import (
     first_key,
     locations,
@@ -36,6 +37,7 @@ from holdfast.snapshots.layout import (
     unquoted,
 )
 from holdfast.snapshots.manifest import SnapshotManifest
+from holdfast.snapshots.summary import SummaryPage, summarize_sessions
 from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Entry
 
@@ -186,6 +188,35 @@ class Catalog:
     async def locations(self, session_id: str) -> list[SnapshotLocation]:
         """The parts of a session, one for each agent or group of agents that take part."""
         return await locations(self.state_store, checked_id(session_id, "session_id"))
+
+    async def summaries(
+        self,
+        agent_id: str | None = None,
+        *,
+        status: str | Iterable[str] | None = None,
+        tags: Mapping[str, str] | None = None,
+        since: dt.datetime | None = None,
+        unfinished: bool = False,
+        limit: int | None = None,
+        next_token: str | None = None,
+    ) -> SummaryPage:
+        """Read what a list says of the sessions of an agent, or of all, that match every filter.
+
+        The one that was active last comes first. ``status`` is one status or several of which one
+        matches, ``tags`` are tags that the latest snapshot has, ``since`` the earliest last
+        activity; ``unfinished`` keeps the sessions with tool calls that have no result.
+
+        Raises:
+            ValueError: A filter or the limit is invalid, or no page has given this token.
+
+        """
+        return await summarize_sessions(
+            self,
+            agent_ids=None if agent_id is None else [checked_id(agent_id, "agent_id")],
+            wanted=make_filter(status=status, tags=tags, since=since, unfinished=unfinished),
+            limit=limit,
+            next_token=next_token,
+        )
 
     async def _leap(self, prefix: str, limit: int | None, start_after: str) -> list[str]:
         """The names that follow a prefix, each found by leaping over all that is below it."""

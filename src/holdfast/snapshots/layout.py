@@ -79,6 +79,15 @@ class SnapshotLocation:
         return found
 
 
+def location_fields(location: SnapshotLocation) -> dict[str, str]:
+    """Return the fields that name a session's part in JSON, separate so that none is ambiguous."""
+    return {
+        "agent_id": location.scope_id,
+        "session_id": location.session_id,
+        "scope": location.scope,
+    }
+
+
 def session_place(session_id: str) -> str:
     """What all keys of a session begin with."""
     return f"sessions/{quoted(session_id)}/"

@@ -30,13 +30,13 @@ from holdfast.adapters.langgraph.names import (
 from holdfast.adapters.langgraph.writes import Write, write_of
 from holdfast.errors import ConflictError
 from holdfast.log.events import Event
-from holdfast.sessions.turns import CallLedger
 from holdfast.sessions.writing import Writer
 from holdfast.snapshots.founding import delete_session
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_snapshot import now
 from holdfast.snapshots.session_state import PENDING, SESSION, STATUS
+from holdfast.snapshots.tool_calls import CallLedger
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.contract import StateStore

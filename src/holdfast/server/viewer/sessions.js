@@ -106,7 +106,7 @@ export function sessionList(root, { current }) {
     });
   }
 
-  function sessionView({ agent_id: agent, session_id: session, scope, started_at: at }) {
+  function sessionView({ agent_id: agent, session_id: session, scope, active_at: at }) {
     const several = scope === "multi_agent";
     const place = { agent, session, scope: several ? scope : null };
     return el("li", {}, el("a", {

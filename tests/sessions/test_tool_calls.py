@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Store, UnfinishedCall
-from holdfast.sessions.turns import CallLedger
+from holdfast.snapshots.tool_calls import CallLedger
 from holdfast.stores.memory import MemoryStateStore
 from loops import in_loop
 from sessions.conversations import opened, reopened

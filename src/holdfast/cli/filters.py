@@ -1,0 +1,57 @@
+"""Options that say which sessions or snapshots are shown."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.console import read_tags
+from holdfast.snapshots.filters import ListingFilter, make_filter, parse_since
+from holdfast.snapshots.session_state import STATUSES
+
+StatusOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--status",
+        metavar="STATUS",
+        help=f"Only with this status: {', '.join(STATUSES)}. May be repeated.",
+    ),
+]
+TagFilterOption = Annotated[
+    list[str] | None,
+    typer.Option("--tag", metavar="K=V", help="Only with this tag; may be repeated."),
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--since", metavar="TIME", help="Only since a time, or a duration such as 2h or 3d ago."
+    ),
+]
+UnfinishedOption = Annotated[
+    bool, typer.Option("--unfinished", help="Only with tool calls that have no result.")
+]
+
+
+def read_filter(
+    status: list[str] | None, tag: list[str] | None, since: str | None, *, unfinished: bool
+) -> ListingFilter:
+    """Return the filter that the options describe; wrong usage where one is invalid."""
+    for each in status or []:
+        if each not in STATUSES:
+            raise typer.BadParameter(
+                f"invalid status {each!r}; it is one of {', '.join(STATUSES)}",
+                param_hint="--status",
+            )
+    return make_filter(
+        status=status or None, tags=read_tags(tag), since=read_since(since), unfinished=unfinished
+    )
+
+
+def read_since(text: str | None) -> dt.datetime | None:
+    """Return the time that ``--since`` means; wrong usage where it means none."""
+    try:
+        return None if text is None else parse_since(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--since") from None

@@ -1,0 +1,177 @@
+"""Tables that fit the terminal.
+
+A table that is too wide first shows the short form of its cells, then folds what may be dropped
+onto further lines, drops what is extra, folds the ids, and drops more, the least important first.
+What is never dropped is never cut: an id that is printed can be copied, on one line or on several.
+Without a terminal the width is that of ``COLUMNS``, or 80.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rich.cells import cell_len
+from rich.filesize import decimal
+from rich.text import Text
+
+from holdfast.cli.console import out, say, visible
+
+EXTRA = 3
+"""Columns from this rank on are dropped before an id is folded."""
+GAP = 2
+WIDTH = 80
+NARROWEST = 20
+NOTHING = ("", "-")
+SHORT = 13
+"""Characters of a UUID of version 7 that tell its millisecond."""
+
+Cell: TypeAlias = object | tuple[object, object]
+"""What a cell shows; a pair of its full and its short form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table, and what becomes of it where the table is too wide."""
+
+    name: str
+    rank: int = 0
+    """0 for one that is never dropped; those with the highest rank are dropped first."""
+    least: int = 0
+    """The width down to which it may be folded; 0 for one that is not folded."""
+    right: bool = False
+    """Whether it is aligned to the right, as numbers are."""
+    optional: bool = False
+    """Whether it is left out where all of its cells are empty."""
+
+
+def terminal_width() -> int:
+    """Return how many columns there are to print in; those of a usual one if it has hardly any."""
+    width = shutil.get_terminal_size((WIDTH, 24)).columns
+    return width if width >= NARROWEST else WIDTH
+
+
+def print_table(
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], nothing: str, *, width: int = 0
+) -> None:
+    """Print rows under headings within the width of the terminal; a sentence if there are none."""
+    if not rows:
+        say(nothing)
+        return
+    kept, cells, widths = fit(columns, rows, width or terminal_width())
+    print_row([column.name for column in kept], kept, widths, style="bold")
+    for row in cells:
+        print_row(row, kept, widths)
+
+
+def fit(
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int
+) -> tuple[list[Column], list[list[str]], list[int]]:
+    """Return the columns that are shown, their cells and their widths."""
+    full = [[text_of(cell, short=False) for cell in row] for row in rows]
+    short = [[text_of(cell, short=True) for cell in row] for row in rows]
+    shown = [
+        number
+        for number, column in enumerate(columns)
+        if not (column.optional and all(row[number] in NOTHING for row in full))
+    ]
+    while True:
+        kept = [columns[number] for number in shown]
+        for texts in (full, short):
+            cells = [[row[number] for number in shown] for row in texts]
+            widths = natural_widths(kept, cells)
+            if total(widths) <= width:
+                return kept, cells, widths
+        droppable = sorted((columns[number].rank, number) for number in shown)[::-1]
+        widths = folded_widths([each if each.rank else Column("") for each in kept], widths, width)
+        if total(widths) > width and droppable[0][0] < EXTRA:
+            widths = folded_widths(kept, widths, width)
+        if total(widths) <= width or not droppable[0][0]:
+            return kept, cells, widths
+        shown.remove(droppable[0][1])
+
+
+def text_of(cell: Cell, *, short: bool) -> str:
+    """Return what a cell shows."""
+    return visible(str(cell[short] if isinstance(cell, tuple) else cell))
+
+
+def natural_widths(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
+    """Return how wide columns are that are not folded."""
+    headed = [[column.name for column in columns], *cells]
+    return [max(map(cell_len, column)) for column in zip(*headed, strict=True)]
+
+
+def total(widths: Sequence[int]) -> int:
+    """Return how wide a table is."""
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def folded_widths(columns: Sequence[Column], widths: Sequence[int], most: int) -> list[int]:
+    """Return narrower widths: the widest column that may be folded gives way first."""
+    found = list(widths)
+    while total(found) > most:
+        wide = [n for n, column in enumerate(columns) if column.least and found[n] > column.least]
+        if not wide:
+            break
+        found[max(wide, key=lambda number: found[number])] -= 1
+    return found
+
+
+def print_row(
+    row: Sequence[str], columns: Sequence[Column], widths: Sequence[int], *, style: str = ""
+) -> None:
+    """Print one row, on as many lines as its longest cell needs."""
+    folded = [fold(cell, width) for cell, width in zip(row, widths, strict=True)]
+    for number in range(max(map(len, folded))):
+        parts = []
+        for lines, column, width in zip(folded, columns, widths, strict=True):
+            text = lines[number] if number < len(lines) else ""
+            space = " " * (width - cell_len(text))
+            parts.append(space + text if column.right else text + space)
+        say(((" " * GAP).join(parts).rstrip(), style))
+
+
+def fold(text: str, width: int) -> list[str]:
+    """Break a text into lines, at spaces where it has some."""
+    if cell_len(text) <= width:
+        return [text]
+    return [str(line).rstrip() for line in Text(text).wrap(out, width, overflow="fold")]
+
+
+# ---------------------------------------------------------------------------------------- cells
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes for people."""
+    return decimal(size)
+
+
+def minute_text(at: dt.datetime) -> Cell:
+    """Return a time for people, in UTC: to the second, or to the minute where that is too long."""
+    text = f"{at.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S}"
+    return f"{text}Z", f"{text[:-3]}Z"
+
+
+def tags_text(tags: dict[str, str]) -> str:
+    """Return tags as they are typed, separated by commas."""
+    return ", ".join(f"{name}={value}" for name, value in tags.items()) or "-"
+
+
+def short_ids(ids: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return prefixes of ids that no other known id begins with, all of one length.
+
+    None looks like a number, which a REF would take for that of an event.
+    """
+    for size in range(SHORT, max(map(len, ids), default=0)):
+        count = Counter(id_[:size] for id_ in known)
+        found = [id_[:size] for id_ in ids]
+        if all(
+            count[each] <= 1 and not each.isdecimal() and not each.endswith("-") for each in found
+        ):
+            return found
+    return list(ids)

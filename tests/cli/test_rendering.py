@@ -1,0 +1,93 @@
+"""Values and messages as lines of text."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from holdfast.cli.rendering import message_role, message_text, text_difference, value_lines
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_what_fits_on_a_line_is_json_unless_it_is_a_text_of_several_lines(value):
+    lines = value_lines(value, 10**6)
+    if isinstance(value, str) and "\n" in value:
+        assert len(lines) > 1
+    else:
+        assert len(lines) == 1
+
+
+@given(JSON, st.integers(min_value=24, max_value=100))
+def test_lines_fit_the_width(value, width):
+    most = max(map(cell_len, value_lines(value, width, None)), default=0)
+    deepest = json.dumps(value).count("[") + json.dumps(value).count("{")
+    assert most <= max(width, 16 + 2 * deepest)
+
+
+def test_long_values_are_folded_with_a_count():
+    lines = value_lines("\n".join(map(str, range(30))), 40, 5)
+    assert lines == ["0", "1", "2", "3", "… 26 more lines"]
+    assert len(value_lines("\n".join(map(str, range(30))), 40, None)) == 30
+
+
+def test_control_codes_in_values_are_spelled_out():
+    assert value_lines("a\x1b[2J\nb", 40) == [r"a\x1b[2J", "b"]
+    assert value_lines({"\x1b": "x" * 40}, 30)[0] == "\\x1b:"
+
+
+def test_texts_that_are_too_long_are_not_compared():
+    assert text_difference("a\n" * 4000, "b\n" * 4000, 80) is None
+    assert text_difference("same", "same", 80) == [("…", "")]
+
+
+def test_a_change_is_shown_with_a_line_around_it():
+    before, after = "1\n2\n3\n4\n5", "1\n2\nx\n4\n5"
+    assert text_difference(before, after, 80) == [
+        ("…", ""),
+        (" ", "2"),
+        ("-", "3"),
+        ("+", "x"),
+        (" ", "4"),
+        ("…", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "role", "text"),
+    [
+        ({"role": "user", "content": "hello"}, "user", "hello"),
+        ({"role": "user", "content": [{"type": "text", "text": "a"}, "b"]}, "user", "a\nb"),
+        (
+            {"type": "function_call", "name": "f", "call_id": "1", "arguments": "{}"},
+            "function_call",
+            "→ f({})",
+        ),
+        (
+            {"type": "function_call_output", "call_id": "1", "output": "42"},
+            "function_call_output",
+            "42",
+        ),
+        ({"role": "model", "parts": [{"functionCall": {"name": "f"}}]}, "model", "→ f()"),
+        (
+            {"role": "user", "content": [{"toolResult": {"toolUseId": "1"}}]},
+            "user",
+            '{"toolResult": {"toolUseId": "1"}}',
+        ),
+        ({"role": "assistant", "content": ""}, "assistant", '{"role": "assistant", "content": ""}'),
+        ({"role": 5}, "-", '{"role": 5}'),
+        ("plain", "-", '"plain"'),
+        (None, "-", "null"),
+    ],
+)
+def test_a_message_of_any_shape_is_readable(message, role, text):
+    assert (message_role(message), message_text(message)) == (role, text)
