@@ -8,6 +8,7 @@ import shlex
 import pytest
 
 from holdfast.cli.console import typed
+from watched import with_digest
 
 TARGETS = ["sqlite:///new.db", "file:new"]
 
@@ -61,6 +62,28 @@ def test_an_edited_document_is_taken_where_that_is_meant(run, document):
     assert run("state", "import", "incident.json", "--allow-modified", *target).code == 0
     shown = run("state", "show", "ses_1", "--format", "json", *target)
     assert json.loads(shown.out)["state"]["values"]["plan"] == "edited"
+
+
+@pytest.mark.parametrize("edited", [True, False])
+def test_a_document_with_events_and_without_its_digest_is_taken_where_that_is_meant(
+    run, document, edited
+):
+    tree = json.loads(document.read_bytes())
+    if edited:
+        tree["state"]["values"]["plan"] = "edited"
+    del tree["digest"]
+    document.write_text(json.dumps(tree))
+    target = ["--store", "sqlite:///new.db"]
+    run("state", "import", "incident.json", *target).failed("no digest", "--allow-modified")
+    assert run("state", "import", "incident.json", "--allow-modified", *target).code == 0
+
+
+def test_a_document_whose_events_contradict_its_state_is_refused_whatever_its_digest(run, document):
+    tree = json.loads(document.read_bytes())
+    tree["state"]["values"]["plan"] = "edited"
+    document.write_text(json.dumps(with_digest(tree)))
+    ran = run("state", "import", "incident.json", "--store", "sqlite:///new.db")
+    ran.failed("do not lead to its state", "'plan'", "--allow-modified")
 
 
 def test_events_that_were_taken_out_are_told_and_no_option_that_does_not_help(run, document):

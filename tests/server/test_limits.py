@@ -146,6 +146,19 @@ async def test_a_small_body_that_unpacks_to_a_huge_one_is_refused(store, pack):
     assert await entries(store) == {}
 
 
+@pytest.mark.parametrize("item", ["[]", "{}", "0", '""', '{"$tuple":[]}'])
+@in_loop
+async def test_a_small_body_with_millions_of_values_is_refused(store, item):
+    text = '{"schema_version":1,"agent_id":"a","session_id":"s","state":{"messages":[%s]}}'
+    body = gzip.compress((text % ",".join([item] * 2_000_000)).encode())
+    assert len(body) < 60_000
+    api = client(store)
+    answered = await api.post(IMPORT, content=body)
+    assert answered.status_code in (413, 422)
+    assert "values and names" in problem(answered, answered.status_code)["detail"]
+    assert await entries(store) == {}
+
+
 # ------------------------------------------------------------------------------------------ depth
 
 
