@@ -13,6 +13,7 @@ from holdfast.cli.console import (
     FormatOption,
     StoreOption,
     command,
+    err,
     print_json,
     say,
 )
@@ -37,6 +38,9 @@ async def verify(
     reports = []
     async with existing_store(store) as state_store:
         archive = SnapshotArchive(state_store)
+        problems = await state_store.check()
+        for problem in problems:
+            say(("damaged:", "red"), f" {problem}", to=err)
         for place in await find_sessions(state_store, session, agent):
             found = await archive.verify(location=place)
             name = f"{place.scope_id}/{place.session_id}"
@@ -47,6 +51,7 @@ async def verify(
                     "events": found.events,
                     "snapshots": found.snapshots,
                     "damage": [{"key": each.key, "problem": each.problem} for each in found.damage],
+                    "other_keys": found.other_keys,
                 }
             )
             if format is Format.table:
@@ -54,9 +59,11 @@ async def verify(
                 say(mark, f" {name}: {found.events} events, {found.snapshots} snapshots")
                 for each in found.damage:
                     say(f"   {each.key}: {each.problem}")
+                for key in found.other_keys:
+                    say(f"   {key}: not written by Holdfast, ignored")
     if format is Format.json:
         print_json(reports)
     elif not reports:
         say("nothing here yet")
-    if not all(report["ok"] for report in reports):
+    if problems or not all(report["ok"] for report in reports):
         raise typer.Exit(FAILED)

@@ -328,7 +328,8 @@ class Writer:
     async def _records_of(self, hashes: set[str]) -> list[tuple[str, str]]:
         """The records of snapshots at events with these hashes, with their etags."""
         location = self.location
-        keys = [key async for key in self.state_store.list(location.history)]
+        listing = self.state_store.list(location.history)
+        keys = [key async for key in listing if location.is_history_key(key)]
         found = await self.state_store.get_many([*keys, location.latest])
         return [
             (key, entry.etag)

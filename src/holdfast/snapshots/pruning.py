@@ -125,7 +125,8 @@ def new_floor(
 async def all_records(state_store: StateStore, location: SnapshotLocation) -> list[SnapshotInfo]:
     """What is known of every kept snapshot."""
     found: list[SnapshotInfo] = []
-    keys = [key async for key in state_store.list(location.history)]
+    listing = state_store.list(location.history)
+    keys = [key async for key in listing if location.is_history_key(key)]
     for start in range(0, len(keys), AT_ONCE):
         entries = await state_store.get_many(keys[start : start + AT_ONCE])
         found += [records.decoded(key, entry.value, location) for key, entry in entries.items()]

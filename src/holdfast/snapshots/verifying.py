@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from holdfast.errors import HoldfastError, StateStoreError
@@ -17,6 +18,12 @@ from holdfast.state.store import Store
 from holdfast.stores.contract import StateStore
 
 ATTEMPTS = 8
+# What the keys below these parts of a session look like. An incarnation may stand before a number.
+OWN_KEYS = {
+    "log/": r"(?:[^/]+/)?[0-9]{12}\.json",
+    "keyframes/": r"(?:[^/]+/)?[0-9]{12}\.json\.gz",
+    "snapshots/immutable_history/": r"snapshot_[A-Za-z0-9_-]{1,256}\.json",
+}
 
 
 @dataclass(slots=True)
@@ -28,6 +35,9 @@ class Verification:
     keyframes: int = 0
     snapshots: int = 0
     damage: list[Damage] = field(default_factory=list)
+    other_keys: list[str] = field(default_factory=list)
+    """Keys among those of the session that Holdfast did not write, as an editor's backup of a file
+    has. They are ignored, and no damage."""
 
     @property
     def ok(self) -> bool:
@@ -51,6 +61,17 @@ async def verify(state_store: StateStore, location: SnapshotLocation) -> Verific
     return result
 
 
+async def other_keys(state_store: StateStore, location: SnapshotLocation) -> list[str]:
+    """List the keys below the log, the keyframes and the history that cannot be Holdfast's."""
+    found = []
+    for part, pattern in OWN_KEYS.items():
+        prefix = location.place + part
+        async for key in state_store.list(prefix):
+            if re.fullmatch(pattern, key[len(prefix) :]) is None:
+                found.append(key)
+    return found
+
+
 class Verifier:
     """One pass over everything that is stored of a location."""
 
@@ -70,6 +91,7 @@ class Verifier:
 
     async def run(self) -> Verification:
         """All of it."""
+        self.result.other_keys = await other_keys(self.state_store, self.location)
         floor = await self._floor()
         infos = await self._records()
         await self._keyframes()
@@ -117,7 +139,8 @@ class Verifier:
             return Position()
 
     async def _records(self) -> list[tuple[str, SnapshotInfo]]:
-        keys = [key async for key in self.state_store.list(self.location.history)]
+        listing = self.state_store.list(self.location.history)
+        keys = [key async for key in listing if self.location.is_history_key(key)]
         keys.append(self.location.latest)
         found = []
         for start in range(0, len(keys), 100):
