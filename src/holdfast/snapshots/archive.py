@@ -22,7 +22,7 @@ from holdfast.log.events import draft
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots import founding, records
 from holdfast.snapshots.founding import delete_session, settle
-from holdfast.snapshots.history import newest, newest_first
+from holdfast.snapshots.history import history_keys, newest, newest_first
 from holdfast.snapshots.layout import (
     SnapshotLocation,
     checked_count,
@@ -274,7 +274,7 @@ class SnapshotArchive:
         """The ids in the history, oldest first."""
         most = None if limit is None else checked_count(limit)
         start = "" if start_after is None else location.snapshot(start_after)
-        keys = self.state_store.list(location.history, start_after=start, limit=most)
+        keys = history_keys(self.state_store, location, start, most)
         return [location.snapshot_id(key) async for key in keys]
 
     async def list_snapshots(
@@ -283,7 +283,7 @@ class SnapshotArchive:
         """What is known of the snapshots in the history, oldest first, without their states."""
         most = None if limit is None else checked_count(limit) + 1
         start = "" if next_token is None else location.snapshot(next_token)
-        listing = self.state_store.list(location.history, start_after=start, limit=most)
+        listing = history_keys(self.state_store, location, start, most)
         keys = [key async for key in listing]
         token = None
         if limit is not None and len(keys) > limit:
