@@ -8,7 +8,7 @@ import os
 import pytest
 
 from holdfast import HoldfastError, IntegrityError, Put
-from holdfast.snapshots import SnapshotArchive, Verification
+from holdfast.snapshots import RetentionPolicy, SnapshotArchive, Verification
 from holdfast.stores.wrappers.encryption import EncryptedStateStore, EncryptionKeys
 from loops import in_loop
 from watched import (
@@ -18,7 +18,9 @@ from watched import (
     damage_of,
     flipped,
     frame,
+    last_of,
     log,
+    prune,
     record,
     saved,
     verify,
@@ -266,3 +268,23 @@ async def test_all_that_cannot_be_decrypted_is_listed(often):
     assert {each.key for each in found.damage} >= keys
     assert (found.segments, found.snapshots) == (10, 10)
     assert all("cannot be decrypted" in e.problem for e in found.damage if e.key in keys)
+
+
+@in_loop
+async def test_keys_that_are_not_ours_are_named_and_ignored():
+    store, snapshots = await world()
+    strays = [
+        f"{HERE.history}x.json.bak",
+        f"{HERE.place}snapshots/immutable_history/.snapshot_x.json.swp",
+        f"{HERE.place}keyframes/notes.txt",
+        f"{log(1)}.orig",
+    ]
+    for key in strays:
+        await store.put(key, b"not ours")
+    result = await verify(store)
+    assert result.ok
+    assert sorted(result.other_keys) == sorted(strays)
+    await prune(store, RetentionPolicy(last=3))
+    assert (await verify(store)).ok
+    await check_loads(store, last_of(snapshots, 3))
+    assert sorted((await verify(store)).other_keys) == sorted(strays)

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import IntegrityError, StateStoreError, open_state_store
+from holdfast import IntegrityError, Put, StateStoreError, open_state_store
 from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.sqlite.connections import Connections
+from holdfast.stores.wrappers.prefix import PrefixedStateStore
+from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from holdfast.testing import StateStoreSuite
+from holdfast.testing.state_store_suite import listed
 from loops import done
 
 
@@ -160,6 +163,52 @@ def test_damage_is_an_integrity_error(path):
     path.write_bytes(data)
     with pytest.raises(IntegrityError, match="damaged.*backup"):
         done(get_one(path))
+
+
+def rot_index(path):
+    """Make the leaves of the index forget half of their entries, as a page of old content would."""
+    data = bytearray(Path(path).read_bytes())
+    size = int.from_bytes(data[16:18], "big")
+    leaves = [at for at in range(size, len(data), size) if data[at] == 0x0A]
+    for at in leaves:
+        count = int.from_bytes(data[at + 3 : at + 5], "big")
+        data[at + 3 : at + 5] = (count // 2).to_bytes(2, "big")
+    Path(path).write_bytes(data)
+    return len(leaves)
+
+
+def test_an_index_that_hides_entries_is_found_by_a_check(path):
+    async def work():
+        async with SqliteStateStore(path) as store:
+            assert await store.check() == []
+            await store.put_many([Put(f"key/{number:05}", b"1") for number in range(1000)])
+            assert await store.check() == []
+        assert rot_index(path) > 2
+        async with SqliteStateStore(path) as store:
+            assert 0 < len(await listed(store.list())) < 1000
+            for checked in (store, PrefixedStateStore(store, "key/"), ReadOnlyStateStore(store)):
+                problems = await checked.check()
+                assert problems
+                assert all("state.db" in each for each in problems)
+                assert any("index" in each for each in problems)
+        with pytest.raises(StateStoreError, match="closed"):
+            await store.check()
+
+    asyncio.run(work())
+
+
+def test_a_check_of_a_file_that_is_not_there_or_past_reading_makes_nothing(path):
+    async def work():
+        async with SqliteStateStore(path) as store:
+            assert await store.check() == []
+            assert not Path(path).exists()
+            await store.put("a", b"1" * 100_000)
+        data = Path(path).read_bytes()
+        Path(path).write_bytes(data[:8192] + b"\xff" * (len(data) - 8192))
+        async with SqliteStateStore(path) as store:
+            assert await store.check()
+
+    asyncio.run(work())
 
 
 def test_a_lock_that_is_not_given_up_is_an_error_that_may_pass(path):

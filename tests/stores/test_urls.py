@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import StateStoreError
+from holdfast.stores.opening import open_state_store
 from holdfast.stores.urls import StoreURL, hides_secret, is_secret
 
 FORMS = [
@@ -257,6 +258,28 @@ def test_a_url_that_cannot_be_read_is_explained_and_never_repeated(url):
     assert "hunter2" not in shown(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgres:u:hunter2@h/x",
+        "postgresql:hunter2@h/x",
+        "redis:hunter2@h",
+        "redis:hunter2",
+        "nats:/u:hunter2@h",
+        "dapr:u:hunter2@h",
+        "s3:u:hunter2@h",
+        "sqlite:u:hunter2@h/x",
+        "file:u:hunter2@h/x",
+        "memory:u:hunter2@h",
+        "elsewhere:u:hunter2@h",
+    ],
+)
+def test_an_address_without_slashes_is_refused_and_not_repeated(url):
+    with pytest.raises(StateStoreError) as caught:
+        open_state_store(url)
+    assert "hunter2" not in shown(caught.value)
 
 
 @given(st.text(max_size=40))

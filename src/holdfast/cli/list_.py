@@ -40,7 +40,6 @@ from holdfast.log.events import time_text
 from holdfast.sessions.manager import SnapshotManager
 from holdfast.snapshots.filters import ListingFilter
 from holdfast.snapshots.layout import AGENT, SnapshotLocation, location_fields
-from holdfast.snapshots.listing import activity
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.summary import SessionSummary, summarize_sessions
 
@@ -259,7 +258,7 @@ async def list_agents(manager: SnapshotManager, limit: int, after: str | None) -
     for name in names[:limit]:
         latest = await manager.catalog.latest_session(name)
         if latest is not None:  # it was deleted otherwise
-            at = activity(latest)
+            at = latest.active_at
             items.append(
                 {
                     "agent_id": name,

@@ -22,6 +22,7 @@ from holdfast.cli.references import existing_store, find_sessions
 from holdfast.cli.tables import Column, print_table
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.layout import location_fields
+from holdfast.snapshots.repair import Repair, repair_session
 
 COLUMNS = (
     Column("result"),
@@ -40,6 +41,13 @@ async def verify(
         typer.Argument(metavar="SESSION", help="A session; all of the store without it."),
     ] = None,
     agent: AgentOption = None,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="Restore lost manifests and index entries, and remove leftovers of crashes.",
+        ),
+    ] = False,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
@@ -50,24 +58,33 @@ async def verify(
     reports = []
     async with existing_store(store) as state_store:
         archive = SnapshotArchive(state_store)
+        problems = await state_store.check()
+        for problem in problems:
+            say(("damaged:", "red"), f" {problem}", to=err)
         with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
             for place in progress.track(await find_sessions(state_store, session, agent)):
+                fixed = await repair_session(state_store, place) if repair else Repair()
                 found = await archive.verify(location=place)
-                damage = [{"key": each.key, "problem": each.problem} for each in found.damage]
                 reports.append(
                     {
                         **location_fields(place),
                         "ok": found.ok,
                         "events": found.events,
                         "snapshots": found.snapshots,
-                        "damage": damage,
+                        "damage": [
+                            {"key": each.key, "problem": each.problem} for each in found.damage
+                        ],
+                        "leftovers": found.leftovers,
+                        "other_keys": found.other_keys,
+                        "repaired": fixed.written,
+                        "removed": fixed.removed,
                     }
                 )
     if format is Format.json:
         print_json(reports)
     else:
         print_reports(reports)
-    if not all(report["ok"] for report in reports):
+    if problems or not all(report["ok"] for report in reports):
         raise typer.Exit(FAILED)
 
 
@@ -81,3 +98,11 @@ def print_reports(reports: list[dict[str, Any]]) -> None:
     for report in reports:
         for each in report["damage"]:
             say(("damaged:", "red"), f" {each['key']}: {each['problem']}")
+        for key in report["repaired"]:
+            say(("repaired:", "green"), f" {key}")
+        for key in report["removed"]:
+            say(f"removed: {key}: left over by a crash or a deleted session")
+        for key in report["leftovers"]:
+            say(f"left over: {key}: harmless; remove it with --repair")
+        for key in report["other_keys"]:
+            say(f"ignored: {key}: not written by Holdfast")

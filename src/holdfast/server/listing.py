@@ -30,7 +30,7 @@ from holdfast.server.reading import SEARCHED, SESSION, Cursor, Limit, Search
 from holdfast.snapshots.catalog import SessionEntry
 from holdfast.snapshots.filters import ListingFilter, make_filter, parse_since
 from holdfast.snapshots.layout import location_fields
-from holdfast.snapshots.listing import activity, list_names
+from holdfast.snapshots.listing import list_names
 from holdfast.snapshots.summary import SessionSummary, summarize_sessions
 
 router = APIRouter(tags=["look"], dependencies=[Depends(known_parameters)])
@@ -175,7 +175,7 @@ def entry_json(entry: SessionEntry) -> dict[str, Any]:
     return {
         **location_fields(entry.location),
         "started_at": time_text(entry.started_at),
-        "active_at": time_text(activity(entry)),
+        "active_at": time_text(entry.active_at),
     }
 
 

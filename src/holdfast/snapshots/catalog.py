@@ -229,7 +229,10 @@ class Catalog:
             key = await first_key(self.state_store, prefix, start)
             if key is None:
                 break
-            name = key[len(prefix) :].partition("/")[0]
+            name, slash, _ = key[len(prefix) :].partition("/")
+            if not slash:
+                start = key  # not ours: nothing is kept directly below the prefix
+                continue
             found.append(unquoted(name))
             start = f"{prefix}{name}0"
         return found

@@ -66,7 +66,7 @@ async def find_incarnations(state_store: StateStore, location: SnapshotLocation)
         start = ""
         while key := await first_key(state_store, prefix, start):
             name, is_folder, _ = key[len(prefix) :].partition("/")
-            if is_folder:
+            if is_folder and manifest.INCARNATION.fullmatch(name):
                 found.add(name)
             # 0 follows /: all keys of this incarnation are before it.
             start = f"{prefix}{name}0" if is_folder else key

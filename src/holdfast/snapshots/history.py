@@ -110,6 +110,23 @@ async def newest(state_store: StateStore, location: SnapshotLocation) -> History
     return None
 
 
+async def history_keys(
+    state_store: StateStore, location: SnapshotLocation, start_after: str, limit: int | None
+) -> AsyncIterator[str]:
+    """List the keys of kept snapshots after a key, at most ``limit``; other keys are ignored."""
+    left = limit
+    while left is None or left > 0:
+        listing = state_store.list(location.history, start_after=start_after, limit=left)
+        listed = [key async for key in listing]
+        own = [key for key in listed if location.is_history_key(key)]
+        for key in own:
+            yield key
+        if left is None or len(listed) < left:
+            return
+        start_after = listed[-1]
+        left -= len(own)
+
+
 async def page(
     state_store: StateStore,
     location: SnapshotLocation,
@@ -119,7 +136,7 @@ async def page(
 ) -> list[str]:
     """Return the keys after one and up to another, in order."""
     found = []
-    async for key in state_store.list(location.history, start_after=lower, limit=limit):
+    async for key in history_keys(state_store, location, lower, limit):
         if upper is not None and key > upper:
             break
         found.append(key)

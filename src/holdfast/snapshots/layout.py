@@ -27,6 +27,7 @@ SCOPES = (AGENT, MULTI_AGENT)
 LONGEST_ID = 256
 # Microseconds since the epoch are counted down from here, so that the newest comes first.
 END_OF_TIME = 10**18 - 1
+HISTORY_NAME = re.compile(r"[A-Za-z0-9_-]{1,256}\.json")
 INDEXED = re.compile(r"([0-9]{18})_(.+)")
 
 
@@ -68,6 +69,10 @@ class SnapshotLocation:
     def snapshot(self, snapshot_id: str) -> str:
         """The key of one kept snapshot."""
         return f"{self.history}{checked_snapshot_id(snapshot_id)}.json"
+
+    def is_history_key(self, key: str) -> bool:
+        """Whether a key that begins like a kept snapshot's is one. Others are ignored."""
+        return HISTORY_NAME.fullmatch(key, len(self.history)) is not None
 
     def snapshot_id(self, key: str) -> str:
         """The id of the kept snapshot that has this key."""

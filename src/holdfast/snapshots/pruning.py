@@ -32,6 +32,7 @@ from holdfast.log.event_log import Position
 from holdfast.log.timeline import Anchor, Timeline
 from holdfast.snapshots import history, manifest, records
 from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.order import parse_key
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.retention import RetentionPolicy
 from holdfast.stores.contract import StateStore
@@ -127,7 +128,8 @@ async def all_records(
 ) -> list[SnapshotInfo]:
     """Return the records of all snapshots of an incarnation."""
     found: list[SnapshotInfo] = []
-    keys = [key async for key in state_store.list(location.history)]
+    listing = state_store.list(location.history)
+    keys = [key async for key in listing if parse_key(location, key) is not None]
     for start in range(0, len(keys), AT_ONCE):
         entries = await state_store.get_many(keys[start : start + AT_ONCE])
         found += [records.decoded(key, entry.value, location) for key, entry in entries.items()]

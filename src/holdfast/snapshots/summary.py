@@ -167,8 +167,8 @@ async def list_summaries(
 ) -> AsyncGenerator[Listed, None]:
     """List sessions with their summaries in the order of their last activity.
 
-    The index is in that order to within ``ACTIVITY_RESOLUTION``, so sessions are read ahead until those that follow
-    cannot have been active later.
+    The index is in that order to within ``ACTIVITY_RESOLUTION``, so sessions are read ahead until
+    those that follow cannot have been active later.
     """
     waiting: list[ListPosition] = []
     read: dict[ListPosition, SessionSummary | None] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -13,13 +14,19 @@ from holdfast.log.timeline import Timeline
 from holdfast.snapshots import manifest, records
 from holdfast.snapshots.founding import find_incarnations, index_entries, microseconds
 from holdfast.snapshots.layout import SnapshotLocation, index_key
-from holdfast.snapshots.order import decode_id_entry, id_key
+from holdfast.snapshots.order import decode_id_entry, id_key, parse_key
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.stores.contract import StateStore
 
 ATTEMPTS = 8
+# What the keys below these parts of a session look like. An incarnation may stand before a number.
+OWN_KEYS = {
+    "log/": r"(?:[^/]+/)?[0-9]{12}\.json",
+    "keyframes/": r"(?:[^/]+/)?[0-9]{12}\.json\.gz",
+    "snapshots/immutable_history/": r"snapshot_[A-Za-z0-9_-]{1,256}\.json",
+}
 
 
 @dataclass(slots=True)
@@ -33,6 +40,9 @@ class Verification:
     damage: list[Damage] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
     """Keys that a crash or a deleted session left: harmless, and removed by a repair."""
+    other_keys: list[str] = field(default_factory=list)
+    """Keys among those of the session that Holdfast did not write, as an editor's backup of a file
+    has. They are ignored, and no damage."""
 
     @property
     def ok(self) -> bool:
@@ -56,6 +66,17 @@ async def verify(state_store: StateStore, location: SnapshotLocation) -> Verific
     return result
 
 
+async def other_keys(state_store: StateStore, location: SnapshotLocation) -> list[str]:
+    """List the keys below the log, the keyframes and the history that cannot be Holdfast's."""
+    found = []
+    for part, pattern in OWN_KEYS.items():
+        prefix = location.place + part
+        async for key in state_store.list(prefix):
+            if re.fullmatch(pattern, key[len(prefix) :]) is None:
+                found.append(key)
+    return found
+
+
 class Verifier:
     """One pass over everything that is stored of a location."""
 
@@ -76,6 +97,7 @@ class Verifier:
 
     async def run(self) -> Verification:
         """All of it."""
+        self.result.other_keys = await other_keys(self.state_store, self.location)
         floor = await self._floor()
         infos = await self._records()
         await self._keyframes()
@@ -130,7 +152,7 @@ class Verifier:
         damage = list(self.result.damage)
         created = {info.incarnation for _, info in await self._records()}
         is_lost = not damage and created
-        self.result = Verification(damage=damage)
+        self.result = Verification(damage=damage, other_keys=self.result.other_keys)
         ids = await find_incarnations(self.state_store, self.location)
         if is_lost:
             self._wrong(key, "it is missing")
@@ -160,7 +182,8 @@ class Verifier:
         self.result.leftovers += [key for key in found if key != expected]
 
     async def _records(self) -> list[tuple[str, SnapshotInfo]]:
-        keys = [key async for key in self.state_store.list(self.location.history)]
+        listing = self.state_store.list(self.location.history)
+        keys = [key async for key in listing if parse_key(self.location, key) is not None]
         keys.append(self.location.latest)
         found = []
         for start in range(0, len(keys), 100):

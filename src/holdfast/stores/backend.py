@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from holdfast.errors import ConflictError, StateStoreError, shown
-from holdfast.stores.contract import Condition, Entry, Etags, Put, StateStore
+from holdfast.stores.contract import Condition, Entry, Etags, Problems, Put, StateStore
 from holdfast.stores.gate import (
     Span,
     checked_etag,
@@ -73,6 +73,14 @@ class Backend(StateStore):
         self._check_open()
         span = checked_span(prefix, start_after)
         return self._list(span, checked_limit(limit))
+
+    async def check(self) -> Problems:
+        """Check the backend's own structures, where it can; give one line for each problem."""
+        self._check_open()
+        return await self._check()
+
+    async def _check(self) -> Problems:
+        return []
 
     async def close(self) -> None:
         """Give back what was opened. Closing twice is once; any later call is refused."""

@@ -15,10 +15,11 @@ from holdfast.errors import StateStoreError
 from holdfast.stores.entries import Condition, Entry, Put
 from holdfast.stores.gate import checked_keys, validate_batch
 
-__all__ = ["Condition", "Entry", "Etags", "Put", "StateStore"]
+__all__ = ["Condition", "Entry", "Etags", "Problems", "Put", "StateStore"]
 
 # Under another name, as the design calls a method of the store `list`.
 Etags: TypeAlias = list[str]
+Problems: TypeAlias = list[str]
 
 
 class StateStore(ABC):
@@ -104,6 +105,13 @@ class StateStore(ABC):
         It is no snapshot: a key that is written or removed meanwhile may or may not be seen, one
         that is there all the time is seen once.
         """
+
+    async def check(self) -> Problems:
+        """Check the backend's own structures, where it can; give one line for each problem.
+
+        What is stored in the entries is not looked at: see ``SnapshotArchive.verify``.
+        """
+        return []
 
     async def close(self) -> None:
         """Give back what was opened. Closing twice is once; any later call is refused."""

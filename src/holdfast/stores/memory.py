@@ -81,6 +81,6 @@ class MemoryStateStore(Backend):
 def open_url(url: StoreURL) -> MemoryStateStore:
     """``memory:``, a new and empty one each time."""
     if url.parts.netloc or url.parts.path:
-        raise StateStoreError(f"a store in memory has no place: its URL is memory:, not {url}")
+        raise StateStoreError("a store in memory has no place: its URL is memory: and no more")
     url.refuse_rest()
     return MemoryStateStore()

@@ -28,6 +28,7 @@ LOCAL = ("file", "sqlite")
 
 HOST = re.compile(r"(\[[0-9A-Fa-f:.%\w]*\]|[^:\[\]]*)(?::(\d{0,5}))?", re.ASCII)
 ADDRESS = re.compile("://[^/]*@")
+USER = re.compile("[^/]*:[^/]*@")
 PERCENT = "special characters of a name or password are percent-encoded, as in p%40ss"
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -69,6 +70,7 @@ class StoreURL:
         # For an empty host urlsplit tells not whether there were slashes.
         self._slashes = "//" if rest.startswith("//") else ""
         self._check_text(url)
+        self._check_slashes(rest)
         if ADDRESS.search(self.parts.netloc + self.parts.path):
             # Two URLs run together: the second would be shown with its password.
             raise self._unreadable("it has another address with an '@' in it", PERCENT)
@@ -176,6 +178,15 @@ class StoreURL:
         rest = url.replace(self.parts.path, "", 1) if self.scheme in LOCAL else url
         if SURROGATE.search(rest):
             raise self._unreadable("it has a lone surrogate, which is no text", PERCENT)
+
+    def _check_slashes(self, rest: str) -> None:
+        """Refuse an address that would be taken for a path, and shown with its password."""
+        if not rest or rest.startswith("//") or self.scheme == "memory":
+            return
+        if self.scheme not in LOCAL:
+            raise self._unreadable("it has no '//' before the host", f"write {self.scheme}://host")
+        if USER.match(rest):
+            raise self._unreadable("it has a user and a host", "write an '@' of a path as %40")
 
     def _first_host(self) -> tuple[str, int | None]:
         user, _, hosts = self.parts.netloc.rpartition("@")

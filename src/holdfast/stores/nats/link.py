@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 import secrets
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -42,6 +43,10 @@ GRACE = 1.0
 
 MARKS_LAST = 3600
 """Seconds for which it is kept that an entry was removed: longer than any write is tried again."""
+
+FIRST_PAUSE = 0.002
+LONGEST_PAUSE = 0.25
+"""Bounds in seconds for the longest pause of a writer that lost to others: see ``backoff``."""
 
 NO_MESSAGE = 10037
 NAME_IN_USE = 10058
@@ -336,6 +341,7 @@ class Write:
     async def do(self, link: Link, *, unsure: bool) -> tuple[int, Etag]:
         """Write it; gives its sequence, 0 where it was not to be, and what it replaced."""
         old = None if unsure else self.replaces
+        pauses = backoff()
         while True:
             if old is None:
                 last = await link.last(self.subject)
@@ -348,4 +354,15 @@ class Write:
             revision = await link.write(self.subject, self.value, self.headers, old.revision)
             if revision is not None:
                 return revision, old
+            # Others were first. To try again at once is to lose again to those who are nearer.
+            await asyncio.sleep(next(pauses))
             old = None
+
+
+def backoff() -> Iterator[float]:
+    """Seconds to wait before each further attempt: none, then growing, and never in step."""
+    yield 0.0
+    longest = FIRST_PAUSE
+    while True:
+        yield random.uniform(0, longest)  # noqa: S311 - no secret
+        longest = min(longest * 2, LONGEST_PAUSE)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from holdfast.errors import shown
-from holdfast.stores.contract import Condition, Entry, Etags, Put, StateStore
+from holdfast.stores.contract import Condition, Entry, Etags, Problems, Put, StateStore
 from holdfast.stores.gate import checked_key, checked_keys, checked_put, validate_batch
 
 Result = TypeVar("Result")
@@ -66,6 +66,10 @@ class WrappedStateStore(StateStore):
     ) -> AsyncIterator[str]:
         """The keys that start with the prefix and come after another, in order, at most so many."""
         return self.inner.list(prefix, start_after=start_after, limit=limit)
+
+    async def check(self) -> Problems:
+        """Check the structures of the store inside; give one line for each problem."""
+        return await self.inner.check()
 
     async def close(self) -> None:
         """Close the store inside."""
