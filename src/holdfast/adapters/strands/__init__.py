@@ -1,6 +1,7 @@
 """Strands' snapshot sessions in Holdfast: ``SnapshotSessionManager(storage=HoldfastStorage(…))``.
 
     storage.py  HoldfastStorage: what Strands asks of a storage
+    scan.py     reading it all for a search
     keys.py     Strands' keys, and which of them name a snapshot of a session
     kept.py     the session that these snapshots are
     shape.py    the bytes of a snapshot as the state of a session, and back

@@ -37,7 +37,10 @@ ATTEMPTS = 16
 
 
 class KeptSession(Session):
-    """A session whose states are snapshots of a Strands agent."""
+    """A session whose states are snapshots of a Strands agent.
+
+    Its caller sees that it is fresh before it reads or changes it.
+    """
 
     @classmethod
     async def at(cls, state_store: StateStore, location: SnapshotLocation) -> KeptSession:
@@ -72,10 +75,9 @@ class KeptSession(Session):
         await self._until_first(change)
 
     async def _until_first(self, change: Callable[[], Awaitable[None]]) -> None:
-        """Change what is there; anew, on what is there then, where another writer was first."""
+        """Change the state as it is committed now; after a conflict reload it and try again."""
         attempt = 0
         while True:
-            await self.fresh()
             try:
                 await change()
                 return
@@ -141,7 +143,6 @@ class KeptSession(Session):
 
     async def latest(self) -> bytes | None:
         """The bytes that an agent resumes from, or None."""
-        await self.fresh()
         if await self._checkpoint() is None:
             return bytes_of(self.snapshot())
         return await self._saved_latest()
@@ -153,7 +154,6 @@ class KeptSession(Session):
 
     async def history(self) -> list[str]:
         """The ids in the history, oldest first."""
-        await self.fresh()
         found = (await self.archive.list_snapshots(location=self.location)).snapshots
         is_strands = holds_one(self.snapshot())
         return [info.snapshot_id for info in found if is_strands or TAG in info.tags]
