@@ -24,6 +24,8 @@ from holdfast.snapshots import records
 from holdfast.snapshots.history import newest
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.records import SnapshotInfo
+from holdfast.snapshots.session_state import SESSION, STATUS, checked_status
+from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Put
@@ -71,6 +73,23 @@ class KeptSession(Session):
                 type_ = SAVED if snapshot_id is None else CHECKPOINT
                 self._recording.record_own(type_, {"snapshot_id": snapshot_id}, changes)
             await self._write(snapshot_id)
+
+        await self._until_first(change)
+
+    async def set_status(self, status: str) -> None:
+        """Commit a status, where it is another. What the latest is does not change."""
+
+        async def change() -> None:
+            wanted = checked_status(status)
+            if wanted == self.status:
+                return
+            checkpoint = await self._checkpoint()
+            changes: Changes = {"set": [(SESSION, STATUS, wanted)], "delete": []}
+            if checkpoint is None:
+                self._recording.record_own("status.changed", None, changes)
+            else:
+                self._recording.record_own(CHECKPOINT, {"snapshot_id": checkpoint}, changes)
+            await self.commit()
 
         await self._until_first(change)
 

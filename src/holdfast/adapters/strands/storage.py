@@ -158,6 +158,22 @@ class HoldfastStorage:
         work = exported(self._archive, location, snapshot_id=snapshot_id)
         return await asyncio.to_thread(portal().call, work)
 
+    async def set_status(
+        self, session_id: str, agent_id: str, status: str, *, scope: str = AGENT
+    ) -> None:
+        """Commit the status of a session, where it is another.
+
+        A save sets the status that the snapshot shows. This is for what no snapshot shows: that a
+        run began, failed or was cancelled.
+
+        Raises:
+            StorageError: The status is not one of a session's, or the store failed.
+
+        """
+        location = SnapshotLocation(session_id, scope, agent_id)
+        what = f"set the status of {shown(session_id)}"
+        await self._asked(self._set_status(location, status), what)
+
     # -------------------------------------------------------------------- in Holdfast's loop
 
     async def _asked(self, work: Coroutine[Any, Any, T], what: str) -> T:
@@ -219,6 +235,10 @@ class HoldfastStorage:
             if await self._is_over(location.session_id):
                 await self._archive.delete_session(session_id=location.session_id)
                 self._forget(location.session_id)
+
+    async def _set_status(self, location: SnapshotLocation, status: str) -> None:
+        async with self._at(location) as session:
+            await session.set_status(status)
 
     async def _is_over(self, session_id: str) -> bool:
         """Whether nothing is left of a session, of any of its agents."""
