@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("agents")
 
 from agents import Agent, MaxTurnsExceeded, Runner, function_tool
+from openai.types.responses import Response, ResponseCompletedEvent
 
 from adapters.scripted_model import ScriptedModel
 from adapters.test_openai_agents import ITEMS, QUIET, tables, waiter
@@ -39,6 +40,26 @@ class WatchingModel(ScriptedModel):
     async def get_response(self, *rest, **more):
         self.seen.append(await status(self.store))
         return await super().get_response(*rest, **more)
+
+
+class StreamingModel(WatchingModel):
+    """Says the same as a stream, which ends with the whole response."""
+
+    async def stream_response(self, *rest, **more):
+        answer = await self.get_response(*rest, **more)
+        response = Response(
+            id="resp",
+            created_at=0,
+            model="scripted",
+            object="response",
+            output=answer.output,
+            parallel_tool_calls=False,
+            tool_choice="none",
+            tools=[],
+        )
+        yield ResponseCompletedEvent(
+            type="response.completed", sequence_number=0, response=response
+        )
 
 
 async def status(store):
@@ -80,6 +101,23 @@ async def test_a_run_that_wants_an_approval_waits_and_goes_on():
     result = await Runner.run(agent, state, session=session, run_config=QUIET)
     assert result.final_output == "Paid"
     assert await status(store) == "completed"
+
+
+@in_loop
+async def test_a_streamed_run_has_the_same_statuses():
+    store = MemoryStateStore()
+    session = opened(store)
+    model = StreamingModel(store, CALL, PAY, "Paid")
+    agent = Agent(name="waiter", model=model, tools=[tables, pay])
+    result = Runner.run_streamed(agent, "Pay", session=session, run_config=QUIET)
+    assert [event async for event in result.stream_events()]
+    assert await status(store) == "waiting"
+    state = result.to_state()
+    state.approve(result.interruptions[0])
+    result = Runner.run_streamed(agent, state, session=session, run_config=QUIET)
+    assert [event async for event in result.stream_events()]
+    assert await status(store) == "completed"
+    assert model.seen == ["running"] * 3
 
 
 @in_loop
