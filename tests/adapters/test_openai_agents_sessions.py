@@ -154,6 +154,23 @@ class TestSession:
         assert await session.get_items() == FOUR[:1]
 
     @in_loop
+    async def test_an_item_that_is_refused_is_not_popped(self, new_session):
+        session = new_session()
+        await session.add_items(FOUR)
+
+        def refuse(item):
+            raise LookupError(item["content"])
+
+        for _ in range(2):
+            with pytest.raises(LookupError, match="3"):
+                await session._pop_item_with_validation(refuse)
+        assert await session.get_items() == await new_session().get_items() == FOUR
+        seen = []
+        assert await session._pop_item_with_validation(seen.append) == FOUR[3]
+        assert seen == FOUR[3:]
+        assert await session.get_items() == FOUR[:3]
+
+    @in_loop
     async def test_sessions_with_other_ids_are_apart(self, new_session):
         one, other = new_session("one"), new_session("other")
         await one.add_items(FOUR)

@@ -121,16 +121,24 @@ class HoldfastSession:
     async def pop_item(self) -> TResponseInputItem | None:
         """Remove the last item and return it; None where there is none.
 
-        Of several who do it at the same time each gets another one.
+        Each of several callers at the same time gets another item.
         """
+        return await self._pop_item_with_validation()
 
-        async def pop(session: Session) -> dict[str, Any] | None:
-            found = session.pop_message()
+    async def _pop_item_with_validation(
+        self, validate: Callable[[TResponseInputItem], None] | None = None
+    ) -> TResponseInputItem | None:
+        """Remove the last item, unless ``validate`` raises, as the SDK's ``SQLiteSession`` can."""
+
+        async def pop(session: Session) -> TResponseInputItem | None:
+            found = cast("TResponseInputItem | None", session.pop_message())
             if found is not None:
+                if validate is not None:
+                    validate(found)
                 await session.commit()
             return found
 
-        return cast("TResponseInputItem | None", await self._done(pop))
+        return await self._done(pop)
 
     async def clear_session(self) -> None:
         """Remove all items from the conversation; it is pending again. The log keeps them."""
