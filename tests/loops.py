@@ -10,8 +10,8 @@ def in_loop(test):
     """A coroutine function, which takes fixtures by name, as an ordinary test."""
 
     @functools.wraps(test)
-    def run(**fixtures):
-        asyncio.run(test(**fixtures))
+    def run(*self, **fixtures):
+        asyncio.run(test(*self, **fixtures))
 
     return run
 

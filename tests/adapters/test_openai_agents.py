@@ -104,7 +104,8 @@ async def test_the_settings_bound_what_is_read_unless_the_call_does():
     await session.add_items(ITEMS)
     assert await session.get_items() == ITEMS[-2:]
     assert await session.get_items(3) == ITEMS[-3:]
-    assert await session.get_items(-1) == []
+    assert await session.get_items(-1) == ITEMS
+    assert await session.get_items(0) == []
 
 
 @in_loop

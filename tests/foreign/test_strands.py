@@ -65,6 +65,7 @@ def test_a_snapshot_of_the_history_stands_alone():
     (document,) = holdfast.foreign.read(str(file))
     assert (document.agent_id, document.session_id) == ("planner", "trip-1")
     assert len(document.state.messages) == 4
+    assert document.state.status == "completed"
     check_imports(document)
 
 

@@ -20,16 +20,15 @@ from typing import Any
 from holdfast.errors import InvalidDocumentError, shown
 from holdfast.foreign.history import SNAPSHOT, History, ids_of, read_time
 from holdfast.foreign.source import Source
+from holdfast.sessions.run_status import strands_status
 from holdfast.snapshots import document_files
 from holdfast.snapshots.layout import AGENT, MULTI_AGENT
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import (
     MESSAGES,
-    PENDING,
     SESSION,
     STATE,
     STATUS,
-    STATUSES,
 )
 
 NAME = "strands"
@@ -41,8 +40,6 @@ LATEST = "snapshot_latest.json"
 PLACE = re.compile(
     r"/([^/]+)/scopes/(?:agent|multiAgent)/([^/]+)/snapshots/(?:immutable_history/)?[^/]+\Z"
 )
-STATUS_NAMES = {"executing": "running", "interrupted": "waiting"}
-"""What Strands calls otherwise."""
 ENCODED = "__bytes_encoded__"
 
 
@@ -126,21 +123,10 @@ def add(history: History, name: str, tree: dict[str, Any]) -> None:
             MESSAGES: history.keyed(messages),
             STATE: state,
             SPACE: {field: value for field, value in own.items() if value not in ({}, None)},
-            SESSION: {STATUS: status(data, state)},
+            SESSION: {STATUS: strands_status(tree["data"])},
         },
         name,
     )
-
-
-def status(data: dict[str, Any], state: dict[str, Any]) -> str:
-    """What was going on: an agent's snapshot says only that it waits for somebody."""
-    if "orchestrator_id" in data:
-        found = state.get("status")
-        found = STATUS_NAMES.get(found, found) if isinstance(found, str) else PENDING
-        return found if found in STATUSES else PENDING
-    interrupts = data.get("interrupt_state")
-    waits = isinstance(interrupts, dict) and interrupts.get("activated") is True
-    return "waiting" if waits else PENDING
 
 
 def decoded(value: Any, name: str) -> Any:

@@ -26,6 +26,8 @@ from holdfast.snapshots.history import newest, place_new
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.lookup import find_kept
 from holdfast.snapshots.records import SnapshotInfo
+from holdfast.snapshots.session_state import SESSION, STATUS, checked_status
+from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.contract import StateStore
 from holdfast.stores.entries import Put
@@ -39,7 +41,10 @@ ATTEMPTS = 16
 
 
 class KeptSession(Session):
-    """A session whose states are snapshots of a Strands agent."""
+    """A session whose states are snapshots of a Strands agent.
+
+    Its caller sees that it is fresh before it reads or changes it.
+    """
 
     @classmethod
     async def at(cls, state_store: StateStore, location: SnapshotLocation) -> KeptSession:
@@ -73,11 +78,27 @@ class KeptSession(Session):
 
         await self._until_first(change)
 
+    async def set_status(self, status: str) -> None:
+        """Commit a status, where it is another. What the latest is does not change."""
+
+        async def change() -> None:
+            wanted = checked_status(status)
+            if wanted == self.status:
+                return
+            checkpoint = await self._checkpoint()
+            changes: Changes = {"set": [(SESSION, STATUS, wanted)], "delete": []}
+            if checkpoint is None:
+                self._recording.record_own("status.changed", None, changes)
+            else:
+                self._recording.record_own(CHECKPOINT, {"snapshot_id": checkpoint}, changes)
+            await self.commit()
+
+        await self._until_first(change)
+
     async def _until_first(self, change: Callable[[], Awaitable[None]]) -> None:
-        """Change what is there; anew, on what is there then, where another writer was first."""
+        """Change the state as it is committed now; after a conflict reload it and try again."""
         attempt = 0
         while True:
-            await self.fresh()
             try:
                 await change()
                 return
@@ -154,7 +175,6 @@ class KeptSession(Session):
 
     async def latest(self) -> bytes | None:
         """The bytes that an agent resumes from, or None."""
-        await self.fresh()
         if await self._checkpoint() is None:
             return bytes_of(self.snapshot())
         return await self._saved_latest()
@@ -166,7 +186,6 @@ class KeptSession(Session):
 
     async def history(self) -> list[str]:
         """The ids in the history, oldest first."""
-        await self.fresh()
         found = (await self.archive.list_snapshots(location=self.location)).snapshots
         is_strands = holds_one(self.snapshot())
         return [info.snapshot_id for info in found if is_strands or TAG in info.tags]

@@ -15,7 +15,15 @@ import json
 from typing import Any, TypeAlias
 
 from holdfast.errors import UnsupportedValueError
-from holdfast.snapshots.session_state import MESSAGES, STATE, message_key, message_number
+from holdfast.sessions.run_status import strands_status
+from holdfast.snapshots.session_state import (
+    MESSAGES,
+    SESSION,
+    STATE,
+    STATUS,
+    message_key,
+    message_number,
+)
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
@@ -30,14 +38,21 @@ Entries: TypeAlias = list[tuple[str, str, Any]]
 
 
 def changes_to(before: Snapshot, data: bytes) -> Changes:
-    """What has to change in a state for these bytes to be read from it."""
+    """Return what has to change in a state for these bytes to be read from it.
+
+    The status follows what the snapshot shows of the run.
+    """
     try:
-        entries = entries_of(data, before)
+        tree = parse_snapshot(data)
+        entries = entries_of(tree, before)
         changes = changes_for(before, entries)
         # A value that is equal but for the order of its keys is no change, and keeps the old
         # order: so what is compared with the bytes is what the changes lead to.
         if bytes_of(changed(before, changes)) != data:
             changes = changes_for(before, [*entries, (SPACE, BYTES, data)])
+        status = strands_status(tree["data"])
+        if status != before.get(SESSION, STATUS):
+            changes["set"].append((SESSION, STATUS, status))
     except (UnsupportedValueError, ValueError, RecursionError):
         changes = changes_for(before, [(SPACE, BYTES, data)])
     return changes
@@ -64,14 +79,21 @@ def changed(before: Snapshot, changes: Changes) -> Snapshot:
     return store.snapshot()
 
 
-def entries_of(data: bytes, before: Snapshot) -> Entries:
-    """The entries that a snapshot consists of, in place of what a state has.
+def parse_snapshot(data: bytes) -> dict[str, Any]:
+    """Return the JSON of a snapshot.
 
-    ``ValueError`` where it is no snapshot.
+    Raises:
+        ValueError: The bytes are not a snapshot.
+
     """
     tree = json.loads(data)
     if not isinstance(tree, dict) or not isinstance(tree.get("data"), dict):
         raise ValueError("a snapshot is an object with data")  # noqa: TRY004 - the bytes are wrong
+    return tree
+
+
+def entries_of(tree: dict[str, Any], before: Snapshot) -> Entries:
+    """Return the entries that a snapshot consists of, in place of what a state has."""
     fields: dict[str, Any] = tree["data"]
     shape: dict[str, Any] = {
         "top": [[name, None if name == "data" else value] for name, value in tree.items()],

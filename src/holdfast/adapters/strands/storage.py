@@ -1,4 +1,4 @@
-"""What Strands asks of a storage: bytes under keys, and their listing.
+"""What Strands asks of a storage: bytes under keys, listing, search and namespaces.
 
 Strands calls from many event loops, one for each blocking call of an agent. All work is done in
 the one loop of Holdfast's own, so that sessions and connections are kept from call to call.
@@ -7,16 +7,18 @@ the one loop of Holdfast's own, so that sessions and connections are kept from c
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from holdfast.adapters.requirement import required
 from holdfast.adapters.strands import keys
 from holdfast.adapters.strands.kept import KeptSession
-from holdfast.errors import HoldfastError, shown
+from holdfast.adapters.strands.scan import ScannedStorage, storage_errors
+from holdfast.errors import shown
 from holdfast.sessions.exporting import exported
 from holdfast.sessions.portal import portal
 from holdfast.snapshots.archive import SnapshotArchive
@@ -25,6 +27,10 @@ from holdfast.snapshots.layout import AGENT, SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import SESSION
 from holdfast.stores.contract import StateStore
+
+if TYPE_CHECKING:
+    from strands.storage.search import SearchStrategy
+    from strands.storage.storage import StorageSearchResult
 
 EXTRA = "strands"
 BLOBS = "strands/"
@@ -38,6 +44,7 @@ T = TypeVar("T")
 # Under another name, as Strands calls a method of a storage `list`.
 Keys: TypeAlias = list[str]
 Locations: TypeAlias = list[SnapshotLocation]
+Results: TypeAlias = "list[StorageSearchResult]"
 
 
 class HoldfastStorage:
@@ -46,15 +53,26 @@ class HoldfastStorage:
     Snapshots of sessions are sessions of Holdfast, under the same ids; anything else that Strands
     writes is kept as it is. What comes back is what was written, byte for byte. Agents in several
     threads may share it.
+
+    ``search_strategy`` replaces the keyword search, as in Strands' own storages: it indexes what is
+    written and answers `search`.
     """
 
-    def __init__(self, state_store: StateStore) -> None:
+    _namespaced: object
+    """Strands' mark of a storage that has its namespace."""
+
+    def __init__(
+        self, state_store: StateStore, *, search_strategy: SearchStrategy[Any] | None = None
+    ) -> None:
         if not isinstance(state_store, StateStore):
             raise TypeError(
                 "a HoldfastStorage is made on a StateStore, as open_state_store(url) gives it, not "
                 f"{shown(state_store)}"
             )
         self.state_store = state_store
+        self.prefix = ""
+        """What the keys of this namespace begin with; empty for the whole storage."""
+        self._search_strategy = search_strategy
         self._archive = SnapshotArchive(state_store)
         self._catalog = Catalog(state_store)
         self._sessions: OrderedDict[SnapshotLocation, KeptSession] = OrderedDict()
@@ -66,11 +84,24 @@ class HoldfastStorage:
     # --------------------------------------------------------------------- Strands' protocol
 
     async def write(self, key: str, data: bytes) -> None:
-        """Keep bytes under a key, in place of what it had."""
-        await self._asked(self._write(key, bytes(data)), f"write {shown(key)}")
+        """Store bytes under a key, replacing what it had.
+
+        Raises:
+            StorageError: The key is invalid, the store failed, or the search strategy could not
+                index the entry, which is then stored all the same.
+
+        """
+        await self._asked(self._write(key, data), f"write {shown(key)}")
+        if self._search_strategy is not None:
+            try:
+                await self._search_strategy.index(self, keys.normalized_key(key), data)
+            except Exception as error:
+                raise exceptions.StorageError(
+                    f"wrote {shown(key)}, but the search strategy could not index it: {error}"
+                ) from error
 
     async def read(self, key: str) -> bytes | None:
-        """The bytes under a key, or None."""
+        """Return the bytes under a key, or None."""
         return await self._asked(self._read(key), f"read {shown(key)}")
 
     async def delete(self, key: str) -> None:
@@ -78,13 +109,39 @@ class HoldfastStorage:
         await self._asked(self._delete(key), f"delete {shown(key)}")
 
     async def list(self, query: str = "") -> Keys:
-        """The keys that begin with a text, in order."""
+        """Return the keys that begin with a text, in order."""
         return await self._asked(self._list(query), f"list {shown(query)}")
 
-    async def search(self, query: Any) -> Any:
-        """What Strands' own keyword search finds."""
+    async def search(self, query: str) -> Results:
+        """Return the entries of this namespace that match a query, best first.
+
+        Without a search strategy these are the entries that share words with the query, as in
+        Strands' own storages. Entries of other namespaces are not read.
+        """
+        if self._search_strategy is not None:
+            return await self._search_strategy.search(self, query)
         strategy = required("strands.storage.search.keyword", EXTRA).KeywordSearchStrategy()
-        return await strategy.search(self, query)
+        entries = ScannedStorage(self._list, self._read, self._read_blobs)
+        return await self._asked(strategy.search(entries, query), f"search for {shown(query)}")
+
+    def namespace(self, prefix: str) -> Self:
+        """Return this storage scoped to a prefix: its keys are those below it, without the prefix.
+
+        Scoped storages share the entries, the sessions in memory and the search strategy.
+
+        Raises:
+            StorageError: The prefix has a backslash or a ``..`` segment.
+
+        """
+        try:
+            name = keys.normalized_prefix(prefix).rstrip("/")
+        except ValueError as error:
+            raise exceptions.StorageError(f"invalid namespace {shown(prefix)}: {error}") from error
+        scoped = copy.copy(self)  # a subclass keeps its own attributes
+        scoped.prefix = f"{self.prefix}{name}/" if name else self.prefix
+        # So that Strands' session manager and memory stores do not add a prefix of their own.
+        scoped._namespaced = storage_module._NAMESPACED
+        return scoped
 
     # ----------------------------------------------------------------------------- documents
 
@@ -101,26 +158,52 @@ class HoldfastStorage:
         work = exported(self._archive, location, snapshot_id=snapshot_id)
         return await asyncio.to_thread(portal().call, work)
 
+    async def set_status(
+        self, session_id: str, agent_id: str, status: str, *, scope: str = AGENT
+    ) -> None:
+        """Commit the status of a session, where it is another.
+
+        A save sets the status that the snapshot shows. This is for what no snapshot shows: that a
+        run began, failed or was cancelled.
+
+        Raises:
+            StorageError: The status is not one of a session's, or the store failed.
+
+        """
+        location = SnapshotLocation(session_id, scope, agent_id)
+        what = f"set the status of {shown(session_id)}"
+        await self._asked(self._set_status(location, status), what)
+
     # -------------------------------------------------------------------- in Holdfast's loop
 
     async def _asked(self, work: Coroutine[Any, Any, T], what: str) -> T:
         """Have work done in Holdfast's loop, and tell of its failure as Strands expects it."""
-        try:
+        with storage_errors(what):
             return await asyncio.to_thread(portal().call, work)
-        except (HoldfastError, ValueError, TypeError) as error:
-            raise exceptions.StorageError(f"Holdfast could not {what}: {error}") from error
+
+    def _full_key(self, key: str) -> str:
+        """Return a key of this namespace as the whole storage has it.
+
+        Raises:
+            ValueError: The key is invalid.
+
+        """
+        return self.prefix + keys.normalized_key(key)
 
     async def _write(self, key: str, data: bytes) -> None:
-        name = keys.normalized_key(key)
+        name = self._full_key(key)
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(f"a storage holds bytes, got {shown(data)}")
+        content = bytes(data)
         place = keys.place_of(name)
         if place is None:
-            await self.state_store.put(BLOBS + name, data)
+            await self.state_store.put(BLOBS + name, content)
             return
         async with self._at(place.location) as session:
-            await session.keep(data, place.snapshot_id)
+            await session.keep(content, place.snapshot_id)
 
     async def _read(self, key: str) -> bytes | None:
-        name = keys.normalized_key(key)
+        name = self._full_key(key)
         place = keys.place_of(name)
         if place is None:
             entry = await self.state_store.get(BLOBS + name)
@@ -130,8 +213,15 @@ class HoldfastStorage:
                 return await session.latest()
             return await session.kept(place.snapshot_id)
 
+    async def _read_blobs(self, wanted: Keys) -> dict[str, bytes]:
+        """Return what is there under keys that are not of a session's snapshots, at once."""
+        names = {key: self._full_key(key) for key in wanted}
+        blobs = {key: BLOBS + name for key, name in names.items() if keys.place_of(name) is None}
+        entries = await self.state_store.get_many(list(blobs.values()))
+        return {key: entries[name].value for key, name in blobs.items() if name in entries}
+
     async def _delete(self, key: str) -> None:
-        name = keys.normalized_key(key)
+        name = self._full_key(key)
         place = keys.place_of(name)
         if place is None:
             await self.state_store.delete(BLOBS + name)
@@ -146,6 +236,10 @@ class HoldfastStorage:
                 await self._archive.delete_session(session_id=location.session_id)
                 self._forget(location.session_id)
 
+    async def _set_status(self, location: SnapshotLocation, status: str) -> None:
+        async with self._at(location) as session:
+            await session.set_status(status)
+
     async def _is_over(self, session_id: str) -> bool:
         """Whether nothing is left of a session, of any of its agents."""
         parts = await self._catalog.locations(session_id)
@@ -153,19 +247,29 @@ class HoldfastStorage:
             async for _ in self.state_store.list(location.history, limit=1):
                 return False
             session = await self._session(location)
-            await session.fresh()
             if not {SESSION}.issuperset(session.snapshot().namespaces()):
                 return False
         return bool(parts)
 
     async def _list(self, query: str) -> Keys:
-        prefix = keys.normalized_prefix(query)
+        prefix = self.prefix + keys.normalized_prefix(query)
         blobs = self.state_store.list(BLOBS + prefix)
         found = [key.removeprefix(BLOBS) async for key in blobs]
-        for location in await self._locations(prefix):
-            async with self._at(location) as session:
-                found += await snapshot_keys(session, prefix)
-        return sorted(key for key in found if key.startswith(prefix))
+        locations = await self._locations(prefix)
+        for start in range(0, len(locations), REMEMBERED):
+            together = locations[start : start + REMEMBERED]
+            for each in await asyncio.gather(*(self._keys_of(one, prefix) for one in together)):
+                found += each
+        return sorted(key.removeprefix(self.prefix) for key in found if key.startswith(prefix))
+
+    async def _keys_of(self, location: SnapshotLocation, prefix: str) -> Keys:
+        """Return the keys of a session's snapshots."""
+        async with self._at(location) as session:
+            found = [keys.history_key(location, each) for each in await session.history()]
+            latest = keys.latest_key(location)
+            if latest.startswith(prefix) and await session.latest() is not None:
+                found.append(latest)
+            return found
 
     async def _locations(self, prefix: str) -> Locations:
         """The sessions that may have keys with this beginning."""
@@ -192,10 +296,12 @@ class HoldfastStorage:
                 raise
 
     async def _session(self, location: SnapshotLocation) -> KeptSession:
-        """A session, with what is in memory of it; the ones used last are remembered."""
+        """Return a session as it is committed now; the ones used last stay in memory."""
         session = self._sessions.pop(location, None)
         if session is None:
             session = await KeptSession.at(self.state_store, location)
+        else:
+            await session.fresh()
         self._sessions[location] = session
         while len(self._sessions) > REMEMBERED:
             self._sessions.popitem(last=False)
@@ -205,13 +311,3 @@ class HoldfastStorage:
         """Remember nothing of a session."""
         for location in [each for each in self._sessions if each.session_id == session_id]:
             del self._sessions[location]
-
-
-async def snapshot_keys(session: KeptSession, prefix: str) -> Keys:
-    """The keys of a session's snapshots."""
-    location = session.location
-    found = [keys.history_key(location, each) for each in await session.history()]
-    latest = keys.latest_key(location)
-    if latest.startswith(prefix) and await session.latest() is not None:
-        found.append(latest)
-    return found

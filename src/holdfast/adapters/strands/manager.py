@@ -1,0 +1,91 @@
+"""Strands' snapshot session manager, which also says when a run begins, fails or is cancelled.
+
+With Strands' own manager a session has the status that its last snapshot shows: one is saved when a
+run is over, so nothing says that it began, and a run that failed looks like one that goes on.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from strands.hooks import (
+    AfterInvocationEvent,
+    AfterMultiAgentInvocationEvent,
+    BeforeInvocationEvent,
+    BeforeMultiAgentInvocationEvent,
+    HookRegistry,
+)
+from strands.session import SnapshotSessionManager
+
+from holdfast.adapters.strands.keys import SESSIONS
+from holdfast.adapters.strands.storage import HoldfastStorage
+from holdfast.errors import shown
+from holdfast.sessions.run_status import CANCELLED, COMPLETED, FAILED, RUNNING, WAITING
+from holdfast.snapshots.layout import MULTI_AGENT
+
+STOPPED = {"interrupt": WAITING, "checkpoint": WAITING, "cancelled": CANCELLED}
+"""The statuses of runs that stopped for a reason; any other reason is the end of a run."""
+
+
+class HoldfastSessionManager(SnapshotSessionManager):
+    """A ``SnapshotSessionManager`` whose sessions have the status of the run.
+
+    Takes what Strands' own takes, and a `HoldfastStorage`. A run costs one commit more, which says
+    that it began.
+    """
+
+    def __init__(
+        self, session_id: str = "default-session", *, storage: HoldfastStorage, **options: Any
+    ) -> None:
+        if not isinstance(storage, HoldfastStorage):
+            raise TypeError(f"storage must be a HoldfastStorage, got {shown(storage)}")
+        if storage.prefix not in ("", SESSIONS):
+            raise ValueError(
+                f"snapshots in the namespace {shown(storage.prefix)} are not sessions; pass a "
+                "storage without a namespace"
+            )
+        super().__init__(session_id, storage=storage, **options)
+        self._statuses = storage
+
+    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
+        """Register the hooks that save snapshots and statuses."""
+        registry.add_callback(BeforeInvocationEvent, self._on_run_began)
+        registry.add_callback(BeforeMultiAgentInvocationEvent, self._on_orchestrator_began)
+        # Called in reverse order: after the save, which sets the status that the snapshot shows.
+        registry.add_callback(AfterInvocationEvent, self._on_run_ended)
+        registry.add_callback(AfterMultiAgentInvocationEvent, self._on_orchestrator_ended)
+        super().register_hooks(registry, **kwargs)
+
+    async def _on_run_began(self, event: BeforeInvocationEvent) -> None:
+        await self._statuses.set_status(self.session_id, event.agent.agent_id, RUNNING)
+
+    async def _on_run_ended(self, event: AfterInvocationEvent) -> None:
+        status = error_status()
+        if status is None:
+            reason = COMPLETED if event.result is None else event.result.stop_reason
+            status = STOPPED.get(reason, COMPLETED)
+        await self._statuses.set_status(self.session_id, event.agent.agent_id, status)
+
+    async def _on_orchestrator_began(self, event: BeforeMultiAgentInvocationEvent) -> None:
+        await self._statuses.set_status(
+            self.session_id, event.source.id, RUNNING, scope=MULTI_AGENT
+        )
+
+    async def _on_orchestrator_ended(self, event: AfterMultiAgentInvocationEvent) -> None:
+        status = error_status()
+        if status is not None:  # else the snapshot has the orchestrator's own status
+            await self._statuses.set_status(
+                self.session_id, event.source.id, status, scope=MULTI_AGENT
+            )
+
+
+def error_status() -> str | None:
+    """Return the status of a run that ends with the exception being raised; None without one.
+
+    Strands calls the hooks of a run's end while it raises, and does not pass the exception on.
+    """
+    error = sys.exception()
+    if error is None:
+        return None
+    return FAILED if isinstance(error, Exception) else CANCELLED

@@ -1,0 +1,243 @@
+"""The SDK's compaction over our sessions, with a client that summarizes as it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("agents")
+pytest.importorskip("cryptography")
+
+from agents import Agent, OpenAIResponsesCompactionSession, Runner, SQLiteSession
+from agents.extensions.memory import EncryptedSession
+from agents.memory import SessionSettings, is_openai_responses_compaction_aware_session
+
+from adapters.scripted_model import ScriptedModel
+from adapters.test_openai_agents import ITEMS, QUIET
+from holdfast import Session
+from holdfast.adapters.openai_agents import HoldfastSession
+from holdfast.stores.memory import MemoryStateStore
+from loops import in_loop
+from watched import Watched
+
+SUMMARY = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAA"}
+TALK = [{"role": "user", "content": str(number)} for number in range(6)]
+
+
+class RespondingModel(ScriptedModel):
+    """Answers with an id, which the SDK wants before it compacts."""
+
+    async def get_response(self, *rest, **more):
+        response = await super().get_response(*rest, **more)
+        response.response_id = f"resp_{len(self.asked)}"
+        return response
+
+
+class Client:
+    """What of an OpenAI client the compaction uses."""
+
+    def __init__(self, during=None):
+        self.asked = []
+        self.during = during
+        self.responses = self
+
+    async def compact(self, **request):
+        self.asked.append(request)
+        if self.during is not None:
+            await self.during()
+        return SimpleNamespace(output=[dict(SUMMARY)], usage=None)
+
+
+def compacting(session, client, **options):
+    """A session of the SDK that compacts another after every turn."""
+    return OpenAIResponsesCompactionSession(
+        session.session_id,
+        session,
+        client=client,
+        should_trigger_compaction=lambda _: True,
+        compaction_mode="input",
+        **options,
+    )
+
+
+def both():
+    """A session of ours, and one of the SDK's."""
+    return HoldfastSession("ses", MemoryStateStore(), agent_id="waiter"), SQLiteSession("ses")
+
+
+async def run(session, *words):
+    for each in words:
+        agent = Agent(name="waiter", model=RespondingModel(f"You said {each}"))
+        await Runner.run(agent, each, session=session, run_config=QUIET)
+
+
+# ------------------------------------------------------------------------------- both the same
+
+
+@in_loop
+async def test_a_run_is_compacted_as_with_the_session_of_the_sdk():
+    found = []
+    for session in both():
+        client = Client()
+        await run(compacting(session, client), "one", "two")
+        assert len(client.asked) == 2
+        found.append((await session.get_items(), client.asked))
+    assert found[0] == found[1]
+    assert found[0][0] == [SUMMARY]
+
+
+@in_loop
+async def test_what_the_model_did_not_see_stays():
+    for session in both():
+        await session.add_items(TALK)
+        session.session_settings = SessionSettings(limit=2)
+        client = Client()
+        wrapped = compacting(session, client)
+        wrapped.session_settings = session.session_settings
+        await run(wrapped, "hello")
+        session.session_settings = None
+        kept = await session.get_items()
+        assert kept == [*TALK[:4], SUMMARY], session
+        assert len(client.asked[0]["input"]) == 4
+
+
+@in_loop
+async def test_compaction_by_hand_replaces_everything():
+    for session in both():
+        await session.add_items(TALK)
+        await compacting(session, Client()).run_compaction({"force": True})
+        assert await session.get_items() == [SUMMARY]
+
+
+@in_loop
+async def test_a_session_alone_does_not_compact():
+    for session in both():
+        assert not is_openai_responses_compaction_aware_session(session)
+
+
+@in_loop
+async def test_an_encrypted_session_keeps_its_items_from_the_store():
+    for session in both():
+        encrypted = EncryptedSession("ses", session, encryption_key="secret")
+        await run(encrypted, "one", "two")
+        assert [item.get("role") for item in await encrypted.get_items()] == [
+            "user",
+            "assistant",
+        ] * 2
+        assert all(item["__enc__"] == 1 for item in await session.get_items())
+        assert (await encrypted.pop_item())["role"] == "assistant"
+        client = Client()
+        wrapped = EncryptedSession("ses", compacting(session, client), encryption_key="secret")
+        await run(wrapped, "three")
+        assert await wrapped.get_items() == [SUMMARY]
+        assert len(client.asked[0]["input"]) == 5
+
+
+# ---------------------------------------------------------------------------------------- ours
+
+
+@pytest.mark.parametrize("limit", [1, 3, 6, 7, 100])
+@in_loop
+async def test_the_snapshot_is_of_the_last_items(limit):
+    for session in both():
+        await session.add_items(TALK)
+        snapshot = await session._get_compaction_snapshot(limit)
+        assert snapshot.items == TALK[-limit:]
+        assert snapshot.complete is (limit >= 6)
+
+
+@in_loop
+async def test_a_suffix_is_replaced_in_one_commit():
+    store = Watched()
+    session = HoldfastSession("ses", store)
+    await session.add_items(TALK)
+    snapshot = await session._get_compaction_snapshot(4)
+    store.forget()
+    assert await snapshot.replace_suffix(1, [SUMMARY])
+    assert len([key for key in store.written if "/log/" in key]) == 1
+    assert await session.get_items() == [*TALK[:3], SUMMARY]
+    await session.add_items(TALK[:1])
+    assert await HoldfastSession("ses", store).get_items() == [*TALK[:3], SUMMARY, TALK[0]]
+    document = await session.export()
+    assert document.events[-3].type == "conversation.compacted"
+    assert document.events[-3].data == {"removed": 3, "added": 1}
+    assert (await session.verify()).ok
+
+
+@in_loop
+async def test_a_suffix_that_changed_in_between_is_not_replaced():
+    for session in both():
+        await session.add_items(TALK)
+        for change in (session.pop_item, lambda s=session: s.add_items(ITEMS[:1])):
+            snapshot = await session._get_compaction_snapshot(4)
+            await change()
+            before = await session.get_items()
+            assert not await snapshot.replace_suffix(0, [SUMMARY])
+            assert await session.get_items() == before
+        snapshot = await session._get_compaction_snapshot(4)
+        assert not await snapshot.replace_suffix(4, [SUMMARY])
+        await session.clear_session()
+        assert not await snapshot.replace_suffix(0, [SUMMARY])
+        assert await session.get_items() == []
+
+
+@in_loop
+async def test_expired_items_at_the_beginning_are_removed_with_it():
+    for session in both():
+        await session.add_items(TALK)
+        snapshot = await session._get_compaction_snapshot(
+            2, prune_prefix=lambda item: item["content"] in ("0", "1", "3")
+        )
+        assert await snapshot.replace_suffix(1, [SUMMARY])
+        assert await session.get_items() == [*TALK[2:5], SUMMARY]
+
+
+@in_loop
+async def test_another_writer_during_the_summary_loses_nothing():
+    store = MemoryStateStore()
+    session, other = (HoldfastSession("ses", store, agent_id="waiter") for _ in range(2))
+    wrapped = compacting(session, Client(during=lambda: other.add_items(TALK[:1])))
+    await run(wrapped, "one")
+    kept = await session.get_items()
+    assert [item["role"] for item in kept] == ["user", "assistant", "user"]
+
+
+@in_loop
+async def test_compactors_at_the_same_time_replace_once():
+    store = MemoryStateStore()
+    await HoldfastSession("ses", store).add_items(TALK)
+    sessions = [HoldfastSession("ses", store) for _ in range(4)]
+    snapshots = [await each._get_compaction_snapshot(10) for each in sessions]
+    done = await asyncio.gather(*(each.replace_suffix(0, [SUMMARY]) for each in snapshots))
+    assert sorted(done) == [False, False, False, True]
+    assert await sessions[0].get_items() == [SUMMARY]
+
+
+@in_loop
+async def test_the_status_stays_what_it_was():
+    store = MemoryStateStore()
+    session = HoldfastSession("ses", store, agent_id="waiter")
+    await run(compacting(session, Client()), "one")
+    assert await session.get_items() == [SUMMARY]
+    found = await Session.open(store, agent_id="waiter", session_id="ses")
+    assert found.status == "completed"
+
+
+@in_loop
+async def test_a_subclass_that_may_store_otherwise_is_compacted_through_its_own_methods():
+    class Counting(HoldfastSession):
+        added = 0
+
+        async def add_items(self, items):
+            self.added += len(items)
+            await super().add_items(items)
+
+    session = Counting("ses", MemoryStateStore())
+    await session.add_items(TALK)
+    assert await session._get_compaction_snapshot(3) is None
+    assert await session._atomic_replace_items([SUMMARY]) is False
+    await compacting(session, Client()).run_compaction({"force": True})
+    assert await session.get_items() == [SUMMARY]
+    assert session.added == 7

@@ -1,0 +1,320 @@
+"""The status of a session follows the runs of Strands agents and orchestrators."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+pytest.importorskip("strands.storage.search")
+
+from strands import Agent, tool
+from strands.agent.conversation_manager import NullConversationManager
+from strands.hooks import AfterToolCallEvent
+from strands.multiagent import GraphBuilder, Swarm
+from strands.session import SnapshotSessionManager
+from strands.types.exceptions import StorageError
+
+from adapters.scripted_strands import ScriptedModel, tables, waiter
+from adapters.test_strands import KEPT, LATEST, blob
+from holdfast import Session, open_state_store
+from holdfast.adapters.strands import HoldfastSessionManager, HoldfastStorage
+from holdfast.stores.memory import MemoryStateStore
+from loops import in_loop
+
+CALL = ("tables", "call_1", {"day": "monday"})
+MANAGERS = [SnapshotSessionManager, HoldfastSessionManager]
+
+
+class WatchingModel(ScriptedModel):
+    """Notes the status of the session each time that it is asked."""
+
+    def __init__(self, store, *answers):
+        super().__init__(*answers)
+        self.store = store
+        self.seen = []
+
+    async def stream(self, *rest, **more):
+        self.seen.append(await status(self.store))
+        async for event in super().stream(*rest, **more):
+            yield event
+
+
+async def status(store, agent_id="waiter", scope="agent"):
+    """The status as it is committed, of whatever is there."""
+    session = await Session.open(store, agent_id=agent_id, session_id="ses", scope=scope)
+    return session.status
+
+
+async def statuses(store, agent_id="waiter", scope="agent"):
+    """Every status that the session had, in order."""
+    found = await Session.open(store, agent_id=agent_id, session_id="ses", scope=scope)
+    seen = []
+    async for event in found.events:
+        sets = [value for space, key, value in event.changes["set"] if key == "status"]
+        seen += [value for value in sets if not seen or seen[-1] != value]
+    return seen
+
+
+def agent_with(manager, *answers, model=None, tools=(tables,)):
+    """An agent with a session manager."""
+    return Agent(
+        model=model or ScriptedModel(*answers),
+        agent_id="waiter",
+        tools=list(tools),
+        session_manager=manager,
+        conversation_manager=NullConversationManager(),
+        callback_handler=None,
+    )
+
+
+@tool(context=True)
+def pay(tool_context, amount: int) -> str:
+    """Pay, after a person agreed."""
+    return str(tool_context.interrupt("approve", reason=f"pay {amount}?"))
+
+
+# ------------------------------------------------------------------------------ one agent
+
+
+@pytest.mark.parametrize("manager", MANAGERS)
+@in_loop
+async def test_a_run_that_ended_is_completed(manager, new_state_store):
+    async with new_state_store() as store:
+        storage = HoldfastStorage(store)
+        await agent_with(manager("ses", storage=storage), CALL, "Two").invoke_async("A table?")
+        assert await status(store) == "completed"
+        await agent_with(manager("ses", storage=storage), "Bye").invoke_async("Thanks")
+        assert await status(store) == "completed"
+        assert (await storage.document("ses", "waiter")).state.status == "completed"
+
+
+@in_loop
+async def test_with_messages_saved_as_they_come_a_run_is_seen_going_on():
+    store = MemoryStateStore()
+    model = WatchingModel(store, CALL, "Two")
+    manager = SnapshotSessionManager(
+        "ses", storage=HoldfastStorage(store), save_latest_on="message"
+    )
+    await agent_with(manager, model=model).invoke_async("A table?")
+    assert model.seen == ["running", "running"]
+    assert await statuses(store) == ["pending", "running", "completed"]
+
+
+@in_loop
+async def test_our_manager_says_that_a_run_began():
+    store = MemoryStateStore()
+    for answer in ("One", "Two"):
+        model = WatchingModel(store, answer)
+        manager = HoldfastSessionManager("ses", storage=HoldfastStorage(store))
+        await agent_with(manager, model=model).invoke_async("Hello")
+        assert model.seen == ["running"]
+    found = await statuses(store)
+    assert found == ["pending", "running", "completed", "running", "completed"]
+
+
+@pytest.mark.parametrize("manager", MANAGERS)
+@in_loop
+async def test_an_interrupted_run_waits_for_a_person(manager):
+    store = MemoryStateStore()
+    storage = HoldfastStorage(store)
+    call = ("pay", "call_1", {"amount": 5})
+    agent = agent_with(manager("ses", storage=storage), call, "Paid", tools=[pay])
+    result = await agent.invoke_async("Pay, please")
+    assert result.stop_reason == "interrupt"
+    assert await status(store) == "waiting"
+    (interrupt,) = result.interrupts
+    answer = {"interruptResponse": {"interruptId": interrupt.id, "response": "yes"}}
+    await agent.invoke_async([answer])
+    assert await status(store) == "completed"
+
+
+@pytest.mark.parametrize("when", ["invocation", "message", "trigger"])
+@in_loop
+async def test_a_run_that_raised_is_failed_and_the_next_one_completed(when):
+    store = MemoryStateStore()
+    manager = HoldfastSessionManager("ses", storage=HoldfastStorage(store), save_latest_on=when)
+    agent = agent_with(manager)
+    with pytest.raises(IndexError):
+        await agent.invoke_async("Hello")
+    assert await status(store) == "failed"
+    agent.model.answers.append("Welcome")
+    await agent.invoke_async("Again")
+    assert await status(store) == "completed"
+
+
+@in_loop
+async def test_a_run_that_failed_is_not_completed_with_the_manager_of_strands():
+    store = MemoryStateStore()
+    with pytest.raises(IndexError):
+        await waiter(HoldfastStorage(store)).invoke_async("Hello")
+    assert await status(store) == "running"
+
+
+@in_loop
+async def test_a_run_that_was_cancelled_by_its_task_or_by_the_agent_is_cancelled():
+    store = MemoryStateStore()
+    asked = asyncio.Event()
+
+    class Slow(ScriptedModel):
+        async def stream(self, *rest, **more):
+            asked.set()
+            await asyncio.sleep(60)
+            yield {}
+
+    manager = HoldfastSessionManager("ses", storage=HoldfastStorage(store))
+    run = asyncio.create_task(agent_with(manager, model=Slow()).invoke_async("Hello"))
+    await asked.wait()
+    assert await status(store) == "running"
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert await status(store) == "cancelled"
+
+    manager = HoldfastSessionManager("ses", storage=HoldfastStorage(store))
+    agent = agent_with(manager, CALL, "Two")
+
+    agent.add_hook(lambda _: agent.cancel(), AfterToolCallEvent)
+    result = await agent.invoke_async("A table?")
+    assert result.stop_reason == "cancelled"
+    assert await status(store) == "cancelled"
+
+
+def test_a_blocking_call_has_its_status_too():
+    store = MemoryStateStore()
+    agent = agent_with(HoldfastSessionManager("ses", storage=HoldfastStorage(store)), "Hi")
+    agent("Hello")
+    assert asyncio.run(status(store)) == "completed"
+    with pytest.raises(IndexError):
+        agent("Again")
+    assert asyncio.run(status(store)) == "failed"
+
+
+# --------------------------------------------------------------------------- orchestrators
+
+
+def graph_of(agent, manager):
+    """A graph of one agent."""
+    builder = GraphBuilder()
+    builder.add_node(agent, "cook")
+    builder.set_graph_id("kitchen")
+    builder.set_max_node_executions(5)
+    builder.set_session_manager(manager)
+    return builder.build()
+
+
+@pytest.mark.parametrize("manager", MANAGERS)
+@in_loop
+async def test_a_graph_is_completed_or_failed(manager):
+    store = MemoryStateStore()
+    storage = HoldfastStorage(store)
+    await graph_of(waiter(None, "soup"), manager("ses", storage=storage)).invoke_async("What?")
+    assert await status(store, "kitchen", "multi_agent") == "completed"
+    assert "running" in await statuses(store, "kitchen", "multi_agent")
+    with pytest.raises(IndexError):
+        await graph_of(waiter(None), manager("ses", storage=storage)).invoke_async("What?")
+    assert await status(store, "kitchen", "multi_agent") == "failed"
+
+
+@pytest.mark.parametrize("manager", MANAGERS)
+@in_loop
+async def test_a_graph_that_is_interrupted_waits(manager):
+    store = MemoryStateStore()
+    cook = agent_with(None, ("pay", "call_1", {"amount": 5}), "Paid", tools=[pay])
+    graph = graph_of(cook, manager("ses", storage=HoldfastStorage(store)))
+    result = await graph.invoke_async("Pay")
+    assert await status(store, "kitchen", "multi_agent") == "waiting"
+    (interrupt,) = result.interrupts
+    await graph.invoke_async(
+        [{"interruptResponse": {"interruptId": interrupt.id, "response": "yes"}}]
+    )
+    assert await status(store, "kitchen", "multi_agent") == "completed"
+
+
+@pytest.mark.parametrize("manager", MANAGERS)
+@in_loop
+async def test_a_swarm_is_completed(manager):
+    store = MemoryStateStore()
+    cook = Agent(name="cook", model=ScriptedModel("soup"), callback_handler=None)
+    swarm = Swarm(
+        [cook], id="kitchen", session_manager=manager("ses", storage=HoldfastStorage(store))
+    )
+    await swarm.invoke_async("What is there?")
+    assert await status(store, "kitchen", "multi_agent") == "completed"
+
+
+@in_loop
+async def test_a_graph_whose_stream_is_closed_is_cancelled():
+    store = MemoryStateStore()
+    manager = HoldfastSessionManager("ses", storage=HoldfastStorage(store))
+    stream = graph_of(waiter(None, "soup"), manager).stream_async("Hello")
+    async for _ in stream:
+        assert await status(store, "kitchen", "multi_agent") == "running"
+        break
+    await stream.aclose()
+    assert await status(store, "kitchen", "multi_agent") == "cancelled"
+
+
+# --------------------------------------------------------------------------- what is stored
+
+
+@in_loop
+async def test_a_status_is_written_with_the_snapshot_and_by_itself_only_where_it_changes():
+    store = MemoryStateStore()
+    storage = HoldfastStorage(store)
+    await storage.write(LATEST, blob("hello"))
+    segments = [key async for key in store.list() if "/log/" in key]
+    assert len(segments) == 1
+    assert await status(store) == "running"
+    await storage.set_status("ses", "waiter", "running")
+    assert [key async for key in store.list() if "/log/" in key] == segments
+    await storage.set_status("ses", "waiter", "failed")
+    assert len([key async for key in store.list() if "/log/" in key]) == 2
+    assert await status(store) == "failed"
+    assert await HoldfastStorage(store).read(LATEST) == blob("hello")
+    with pytest.raises(StorageError, match="set the status of 'ses'.*not 'done'"):
+        await storage.set_status("ses", "waiter", "done")
+
+
+@in_loop
+async def test_a_status_after_a_checkpoint_does_not_move_the_latest():
+    store = MemoryStateStore()
+    storage = HoldfastStorage(store)
+    await storage.write(LATEST, blob("one"))
+    await storage.write(KEPT[0], blob("one", "two"))
+    await storage.set_status("ses", "waiter", "failed")
+    for each in (storage, HoldfastStorage(store)):
+        assert await each.read(LATEST) == blob("one")
+        assert await each.list() == [KEPT[0], LATEST]
+    assert await status(store) == "failed"
+
+
+@in_loop
+async def test_bytes_that_are_not_a_snapshot_leave_the_status():
+    store = MemoryStateStore()
+    storage = HoldfastStorage(store)
+    await storage.write(LATEST, b"not json")
+    assert await status(store) == "pending"
+    assert await storage.read(LATEST) == b"not json"
+
+
+@in_loop
+async def test_a_checkpoint_in_the_history_has_the_status_of_its_moment(tmp_path):
+    async with open_state_store(f"sqlite:///{tmp_path}/state.db") as store:
+        manager = SnapshotSessionManager(
+            "ses", storage=HoldfastStorage(store), snapshot_trigger=lambda **_: True
+        )
+        await agent_with(manager, CALL, "Two").invoke_async("A table?")
+        session = await Session.open(store, agent_id="waiter", session_id="ses")
+        (info,) = (await session.archive.list_snapshots(location=session.location)).snapshots
+        assert info.status == "completed"
+        assert (await session.verify()).ok
+
+
+def test_our_manager_takes_a_storage_whose_snapshots_are_sessions():
+    storage = HoldfastStorage(MemoryStateStore())
+    HoldfastSessionManager("ses", storage=storage.namespace("session"))
+    with pytest.raises(ValueError, match="namespace 'team/' are not sessions"):
+        HoldfastSessionManager("ses", storage=storage.namespace("team"))
+    with pytest.raises(TypeError, match="must be a HoldfastStorage"):
+        HoldfastSessionManager("ses", storage="memory:")
