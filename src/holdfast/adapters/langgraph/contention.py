@@ -1,0 +1,74 @@
+"""Turns of several writers of one thread, in processes that know nothing of each other.
+
+A commit is one conditional write, so of those who collide one always succeeds: retries need no
+exponential backoff to make progress, they need fairness. A writer that lost waits for a random time
+whose bound shrinks with each loss, so that the one that has lost most goes first. A writer that met
+others within the last second waits before its first attempt too; otherwise it would write again
+while the others still read what it wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+GIVE_UP_AFTER = 30.0
+"""Seconds of lost attempts after which a write fails with ``ConflictError``."""
+CONTENDED = 1.0
+"""Seconds after a conflict during which a writer expects more of them."""
+WIDEST = 4
+"""How many attempts of others a writer waits for at most."""
+SHORTEST, LONGEST = 0.001, 0.25
+"""Bounds in seconds of what an attempt is assumed to take."""
+
+
+class Contention:
+    """What one writer knows about others at the same thread."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+        self._step = SHORTEST
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether an attempt was lost within the last second."""
+        return time.monotonic() < self._until
+
+    def note_loss(self, seconds: float) -> None:
+        """Take note of a lost attempt and how long it took."""
+        self._until = time.monotonic() + CONTENDED
+        self._step = min(max(SHORTEST, (3 * self._step + seconds) / 4), LONGEST)
+
+    async def wait(self, lost: int) -> None:
+        """Wait for a random time, on average the shorter the more attempts were lost."""
+        bound = self._step * max(1.0, WIDEST / (lost + 1))
+        await asyncio.sleep(random.uniform(0, bound))  # noqa: S311
+
+
+class Attempts:
+    """The attempts of one write, until it succeeds or its time is over."""
+
+    def __init__(self, contention: Contention) -> None:
+        self._contention = contention
+        self._began = self._since = time.monotonic()
+        self.count = 0
+
+    @property
+    def is_optimistic(self) -> bool:
+        """Whether the next attempt may assume that the log ends where it was last seen."""
+        return self.count == 1 and not self._contention.is_contended
+
+    async def next(self) -> bool:
+        """Wait for the next attempt; False where the time is over."""
+        now = time.monotonic()
+        if self.count:
+            self._contention.note_loss(now - self._since)
+            if now - self._began >= GIVE_UP_AFTER:
+                return False
+        if self._contention.is_contended:
+            # Wait first and look then: what was seen before a wait is out of date after it.
+            await self._contention.wait(self.count)
+        self.count += 1
+        self._since = time.monotonic()
+        return True
