@@ -1,4 +1,4 @@
-"""Several writers of one thread: each makes progress, none loses a checkpoint, waits are bounded."""
+"""Several writers of one thread: each makes progress, and none loses a checkpoint."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_processes_that_write_to_one_thread_at_the_same_time_lose_nothing(tmp_pa
 
 async def check_processes(url):
     async with HoldfastSaver.from_url(url) as saver:
-        assert await steps_by_writer(saver) == dict.fromkeys("abc", list(range(150)))
+        assert await steps_by_writer(saver) == {name: list(range(150)) for name in "abc"}
 
 
 class Reading(SharedMemory):

@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 from langchain_core.runnables import RunnableConfig
@@ -25,7 +25,6 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     DeltaChannelHistory,
     get_checkpoint_id,
-    get_serializable_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
@@ -34,6 +33,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from holdfast.adapters.langgraph import deleting, history
 from holdfast.adapters.langgraph.codec import Codec
 from holdfast.adapters.langgraph.deltas import open_channels
+from holdfast.adapters.langgraph.metadata import is_match, metadata_to_store
 from holdfast.adapters.langgraph.thread import Thread
 from holdfast.adapters.langgraph.waiting import Waited
 from holdfast.adapters.langgraph.writes import Write
@@ -189,8 +189,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
                 return
             if not is_wanted(found, config, before):
                 continue
-            metadata = history.metadata_of(codec, thread, found)
-            if all(metadata.get(name) == value for name, value in (filter or {}).items()):
+            if is_match(history.metadata_of(codec, thread, found), filter):
                 count += 1
                 yield history.tuple_of(codec, thread, found)
 
@@ -224,7 +223,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         """Keep a checkpoint: what differs from the one before it."""
         thread_id, ns = named(config)
         thread = self.thread(thread_id)
-        kept = cast("Mapping[str, Any]", get_serializable_checkpoint_metadata(config, metadata))
+        kept = metadata_to_store(config, metadata)
         parent = get_checkpoint_id(config)
         base = None
         if parent is not None and open_channels(metadata, checkpoint["channel_values"]):
