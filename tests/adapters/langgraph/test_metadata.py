@@ -64,7 +64,7 @@ def test_metadata_comes_back_as_from_json(savers):
         "counts": (1, 2),
         "pair": Pair(1, (2, 3)),
         "deep": [{"tuple": ({"a": (1,)},)}],
-        "keys": {1: "one", True: "yes", None: "no", 2.5: "half"},
+        "keys": {2: "two", True: "yes", None: "no", 2.5: "half"},
         "mood": Mood.CALM,
         "level": Level.HIGH,
         "counters_since_delta_snapshot": {"log": (3, 4)},

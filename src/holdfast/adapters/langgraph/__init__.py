@@ -7,7 +7,11 @@ writes.py    what tasks wrote after a checkpoint
 deltas.py    what delta channels are made of
 history.py   checkpoints as LangGraph wants them, from the state or by a walk through the log
 deleting.py  removing and copying
+contention.py  turns of several writers of one thread
+acts.py      changes that are not committed yet, and their outcome
 codec.py     values of channels as values of a session, and back
+serializer.py  LangGraph's serializer, kept to types that are allowed
+metadata.py  metadata of checkpoints, as JSON keeps it, and filters
 names.py     where all of that is in the state
 """
 
@@ -19,5 +23,6 @@ from holdfast.adapters.requirement import check_version
 check_version("langgraph-checkpoint", "4.3", "langgraph")
 
 from holdfast.adapters.langgraph.saver import HoldfastSaver  # noqa: E402
+from holdfast.adapters.langgraph.serializer import BlockedTypeWarning  # noqa: E402
 
-__all__ = ["HoldfastSaver"]
+__all__ = ["BlockedTypeWarning", "HoldfastSaver"]

@@ -1,8 +1,8 @@
 """Metadata of checkpoints: stored as JSON would store it, and matched against filters.
 
 LangGraph's savers for databases keep metadata as JSON. So a tuple comes back as a list and a key as
-text, and a filter with a list finds what was put as a tuple. A value that JSON has no form for, such
-as an object, stays as it is.
+text, and a filter with a list finds what was put as a tuple. A value that JSON has no form for,
+such as an object, stays as it is.
 """
 
 from __future__ import annotations

@@ -28,12 +28,12 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.adapters.langgraph import deleting, history
 from holdfast.adapters.langgraph.codec import Codec
 from holdfast.adapters.langgraph.deltas import open_channels
 from holdfast.adapters.langgraph.metadata import is_match, metadata_to_store
+from holdfast.adapters.langgraph.serializer import AllowedType, AllowlistSerializer
 from holdfast.adapters.langgraph.thread import Thread
 from holdfast.adapters.langgraph.waiting import Waited
 from holdfast.adapters.langgraph.writes import Write
@@ -50,8 +50,9 @@ AGENT = "langgraph"
 class HoldfastSaver(BaseCheckpointSaver[str]):
     """Keeps the threads of graphs as sessions of one agent.
 
-    ``allowed_types`` are the types that data may be made of beside plain ones and messages, each
-    as ``("module", "Class")``; ``serde`` replaces the serializer altogether.
+    ``allowed_types`` are the types that objects are built of beside those of LangChain and
+    LangGraph, each as ``("module", "Class")`` or the class itself; ``serde`` replaces the
+    serializer altogether.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         state_store: StateStore,
         *,
         agent_id: str = AGENT,
-        allowed_types: Collection[tuple[str, ...]] | None = None,
+        allowed_types: Collection[AllowedType] | None = None,
         serde: SerializerProtocol | None = None,
     ) -> None:
         if not isinstance(state_store, StateStore):
@@ -72,9 +73,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
                 "an EncryptedSerializer would encrypt only what is no plain data: let the store "
                 "encrypt all of it, as in sqlite:///agents.db?encrypt=AGENT_KEYS"
             )
-        super().__init__(
-            serde=serde or JsonPlusSerializer(allowed_msgpack_modules=allowed_types or None)
-        )
+        super().__init__(serde=serde or AllowlistSerializer(allowed_types))
         self.state_store = state_store
         self.agent_id = checked_id(agent_id, "agent_id")
         self._waited = Waited()
@@ -90,7 +89,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         url: str | None = None,
         *,
         agent_id: str = AGENT,
-        allowed_types: Collection[tuple[str, ...]] | None = None,
+        allowed_types: Collection[AllowedType] | None = None,
     ) -> Self:
         """A saver on the store of a URL, which `close` or the end of ``with`` closes."""
         return cls(open_state_store(url), agent_id=agent_id, allowed_types=allowed_types)
