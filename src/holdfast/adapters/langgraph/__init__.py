@@ -6,7 +6,8 @@ change.py    what a checkpoint changes in the state of its session
 writes.py    what tasks wrote after a checkpoint
 deltas.py    what delta channels are made of
 history.py   checkpoints as LangGraph wants them, from the state or by a walk through the log
-deleting.py  removing and copying
+deleting.py  removing checkpoints and threads
+copying.py   copying a thread whole
 contention.py  turns of several writers of one thread
 acts.py      changes that are not committed yet, and their outcome
 codec.py     values of channels as values of a session, and back

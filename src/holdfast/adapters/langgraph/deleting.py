@@ -1,4 +1,4 @@
-"""Removing checkpoints and threads, and copying threads whole."""
+"""Removing checkpoints and threads."""
 
 from __future__ import annotations
 
@@ -12,17 +12,12 @@ from holdfast.adapters.langgraph.deltas import DELTA, has
 from holdfast.adapters.langgraph.history import Found
 from holdfast.adapters.langgraph.names import snapshot_id
 from holdfast.adapters.langgraph.thread import Thread
-from holdfast.errors import ConflictError, NotFoundError
+from holdfast.errors import ConflictError
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog import Catalog
-from holdfast.snapshots.founding import founding
-from holdfast.snapshots.layout import deleted_key
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.retention import RetentionPolicy, age_order
 from holdfast.state.snapshot import Snapshot
-from holdfast.stores.entries import Put
-
-AT_ONCE = 100
 
 
 async def delete_thread(thread: Thread) -> None:
@@ -137,31 +132,3 @@ def needed(codec: Codec, latest: Found, known: dict[str, Found]) -> list[Found]:
         open_ -= has(ancestor.meta)
         parent = ancestor.meta["parent"]
     return kept
-
-
-async def copy_thread(source: Thread, target: Thread) -> None:
-    """Make a new thread with all that another has: its log, keyframes and snapshots as they are."""
-    store = source.state_store
-    archive = SnapshotArchive(store)
-    async with source.lock:
-        known = await archive.settle(source.location)
-        if known.started_at is None:
-            raise NotFoundError(f"there is no thread {source.location.session_id} to copy")
-        if await Catalog(store).locations(target.location.session_id):
-            raise ConflictError(
-                f"there is a thread {target.location.session_id} already: copy to another id, or "
-                "delete that one first"
-            )
-        # Marked as one to be deleted until it is whole: what a crash leaves is cleared away.
-        mark = deleted_key(target.location.session_id)
-        await store.put(mark, b"{}")
-        begin, end = source.location.place, target.location.place
-        keys = [key async for key in store.list(begin) if key != source.location.manifest]
-        for at in range(0, len(keys), AT_ONCE):
-            entries = await store.get_many(keys[at : at + AT_ONCE])
-            puts = [Put(end + key[len(begin) :], entry.value) for key, entry in entries.items()]
-            await store.put_many(puts)
-        puts = founding(target.location, known.started_at, known.floor, known.extra)
-        await store.put_many(puts)
-        await store.delete(mark)
-    target.forget()

@@ -31,6 +31,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from holdfast.adapters.langgraph import deleting, history
 from holdfast.adapters.langgraph.codec import Codec
+from holdfast.adapters.langgraph.copying import copy_thread
 from holdfast.adapters.langgraph.deltas import open_channels
 from holdfast.adapters.langgraph.metadata import is_match, metadata_to_store
 from holdfast.adapters.langgraph.serializer import AllowedType, AllowlistSerializer
@@ -265,9 +266,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Make a new thread with all that another has."""
-        await deleting.copy_thread(
-            self.thread(str(source_thread_id)), self.thread(str(target_thread_id))
-        )
+        await copy_thread(self.thread(str(source_thread_id)), self.thread(str(target_thread_id)))
+        self._doubt(str(target_thread_id))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the latest checkpoint of each graph and subgraph of threads, or nothing."""
