@@ -69,16 +69,10 @@ async def is_copied(
     except ConflictError:
         return False  # Another process copies to it, or deletes it.
     try:
-        async for puts in entries_of(store, source, target):
+        async for puts in entries_of(store, source, target, known):
             written += puts
-            await store.put_many(puts)
-        started = known.started_at or dt.datetime.now(dt.UTC)
-        puts = [
-            Put(each.key, each.value, if_absent=True)
-            for each in founding(target, started, known.floor, known.extra)
-        ]
-        written += puts
-        held, *_ = await store.put_many([Put(mark, b"{}", if_match=held), *puts])
+            # With the mark, so that nothing is written once another process has cleared it.
+            held, *_ = await store.put_many([Put(mark, b"{}", if_match=held), *puts])
         if await store.delete(mark, if_match=held):
             return True
     except ConflictError:
@@ -90,9 +84,9 @@ async def is_copied(
 
 
 async def entries_of(
-    store: StateStore, source: SnapshotLocation, target: SnapshotLocation
+    store: StateStore, source: SnapshotLocation, target: SnapshotLocation, known: SnapshotManifest
 ) -> AsyncIterator[list[Put]]:
-    """Yield what the target is to have, a batch at a time, the snapshots last."""
+    """Yield what the target is to have, a batch at a time, its manifest last."""
     begin, end = source.place, target.place
     snapshots = f"{begin}snapshots/"
     # Listed before the log that they point into: those that come later are not copied.
@@ -105,6 +99,11 @@ async def entries_of(
             Put(end + key[len(begin) :], entry.value, if_absent=True)
             for key, entry in entries.items()
         ]
+    started = known.started_at or dt.datetime.now(dt.UTC)
+    yield [
+        Put(each.key, each.value, if_absent=True)
+        for each in founding(target, started, known.floor, known.extra)
+    ]
 
 
 async def remove(store: StateStore, written: Sequence[Put]) -> None:
