@@ -273,13 +273,17 @@ class Thread:
                 changes["delete"] += sorted(gone)
             writer.recording.record(TAKEN, {"checkpoints": [id_ for _, id_ in ids]}, changes)
 
+        await self.append(record)
+        for _, id_ in ids:
+            await self.state_store.delete(self.location.snapshot(snapshot_id(id_)))
+
+    async def append(self, record: Record) -> None:
+        """Commit what a function records; for a caller that holds the lock."""
         act = Act(record, asyncio.get_running_loop().create_future())
         self._waiting.append(act)
         await self._write_all()
         await act.done
         self._copies.clear()
-        for _, id_ in ids:
-            await self.state_store.delete(self.location.snapshot(snapshot_id(id_)))
 
     async def _written(self, record: Record, key: str = "", *, lingers: float = 0) -> None:
         """Record something and wait until it is durable. ``key`` is that of its snapshot.
