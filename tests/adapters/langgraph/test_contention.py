@@ -162,17 +162,56 @@ async def test_items_that_another_writer_changed_or_removed_are_written_again():
         assert found["messages"] == found["others"] == items
 
 
+@in_loop
+async def test_more_commits_of_others_than_are_kept_in_memory_are_all_seen():
+    content = MemoryStateStore()
+    one, other = HoldfastSaver(content), HoldfastSaver(SharedMemory(content))
+    items = [{"number": number} for number in range(20)]
+    await put(one, "one", 1, messages=items)
+    await put(other, "other", 0, messages=["theirs", *items[1:]])
+    for number in range(1, 1100):
+        await put(other, "other", number, messages=["theirs", *items[1:]])
+    await put(one, "one", 2, messages=items)
+    for saver in (one, other):
+        assert (await saver.aget_tuple(at())).checkpoint["channel_values"]["messages"] == items
+
+
+@in_loop
+async def test_a_thread_that_was_begun_and_deleted_elsewhere_is_begun_again():
+    content = MemoryStateStore()
+    store = Losing(content)
+    saver, rival = HoldfastSaver(store), HoldfastSaver(SharedMemory(content))
+    assert await saver.aget_tuple(at()) is None
+    store.rival, store.then_deleted = rival, True
+    await put(saver, "late", 1)
+    for each in (saver, rival, HoldfastSaver(content)):
+        assert await steps_by_writer(each) == {"late": [1]}
+    session = await Session.open(content, agent_id="langgraph", session_id="t")
+    assert (await session.verify()).ok
+    assert [event.type async for event in session.events][:2] == [
+        "session.started",
+        "langgraph.checkpoint",
+    ]
+
+
 class Losing(SharedMemory):
     """A store whose every commit comes second, as another writer is always quicker."""
 
     rival = None
     lost = 0
+    then_deleted = False
 
     async def put_many(self, items):
-        if self.rival is not None:
-            self.lost += 1
-            await put(self.rival, "rival", self.lost)
-        return await super().put_many(items)
+        if self.rival is None:
+            return await super().put_many(items)
+        self.lost += 1
+        await put(self.rival, "rival", self.lost)
+        try:
+            return await super().put_many(items)
+        finally:
+            if self.then_deleted:
+                rival, self.rival = self.rival, None
+                await rival.adelete_thread("t")
 
 
 @in_loop

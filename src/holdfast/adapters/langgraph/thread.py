@@ -87,13 +87,14 @@ class Thread:
     async def _refresh(self, writer: Writer) -> bool:
         """Apply what other writers committed since; False where the log must be opened again."""
         log, segments = writer.timeline.log, writer.tail.segments
-        following = log.key(log.end.seq + 1)
+        end = log.end.seq
+        following = log.key(end + 1)
         # Where a keyframe is at the very end, it stands for what was before it.
-        last = segments[-1].key if segments else writer.timeline.key(log.end.seq)
+        last = segments[-1].key if segments else writer.timeline.key(end)
         manifest = self.location.manifest
         found = await self.state_store.get_many([last, following, manifest])
-        if log.end.seq == 0:
-            return following not in found
+        if end == 0:
+            return following not in found and not self.is_doubtful
         if last not in found or manifest not in found:
             return False
         # What was deleted and begun again may be as long; its hash is another.
@@ -108,13 +109,11 @@ class Thread:
             await writer.meet_others("rebase")
         except (ConflictError, IntegrityError, NotFoundError):
             return False
-        changes = [
-            each
-            for segment in writer.tail.segments
-            if segment.key >= following
-            for each in segment.changes()
-        ]
-        invalidate(self._copies, changes)
+        new = [each for each in writer.tail.segments if each.first > end]
+        if new and new[0].first == end + 1:
+            invalidate(self._copies, [each for segment in new for each in segment.changes()])
+        else:
+            self._copies.clear()  # There are more of them than are kept in memory.
         return True
 
     async def state(self) -> Snapshot:
