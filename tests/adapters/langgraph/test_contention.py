@@ -183,9 +183,11 @@ async def test_a_thread_that_was_begun_and_deleted_elsewhere_is_begun_again():
     saver, rival = HoldfastSaver(store), HoldfastSaver(SharedMemory(content))
     assert await saver.aget_tuple(at()) is None
     store.rival, store.then_deleted = rival, True
-    await put(saver, "late", 1)
+    await put(saver, "late", 1, plan="x")
     for each in (saver, rival, HoldfastSaver(content)):
         assert await steps_by_writer(each) == {"late": [1]}
+        found = await each.aget_tuple(at())
+        assert found.checkpoint["channel_values"] == {"who": "late", "plan": "x"}
     session = await Session.open(content, agent_id="langgraph", session_id="t")
     assert (await session.verify()).ok
     assert [event.type async for event in session.events][:2] == [
