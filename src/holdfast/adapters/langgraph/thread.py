@@ -312,6 +312,7 @@ class Thread:
             while await attempts.next():
                 acts, self._waiting = acts + self._waiting, []
                 if await self._write(acts, is_known=attempts.is_optimistic):
+                    attempts.won()
                     for act in acts:
                         act.finish(None)
                     return
