@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.sessions.turns import calls_of
 from holdfast.snapshots.session_state import PENDING, STATUSES
+from holdfast.snapshots.tool_calls import calls_of
 
 RUNNING, WAITING, COMPLETED, FAILED, CANCELLED = STATUSES[1:]
 ANSWERING_ROLES = ("assistant", "model", "ai")

@@ -1,4 +1,4 @@
-"""The conformance suite of LangGraph's checkpointers, and the report of it in the docs."""
+"""The conformance suite of LangGraph's checkpointers, and what the docs say of it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.capabilities import Capability
 
 from backends import opener
-from holdfast import open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
-from loops import done, in_loop
+from loops import done
 
 PAGE = Path(__file__).parents[3] / "docs" / "adapters" / "langgraph.md"
-ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| (\d+) of (\d+) \|$", re.MULTILINE)
 
 
 async def report(new_state_store):
@@ -38,21 +36,15 @@ def test_every_capability_is_there_and_passes(backend, request):
 
 async def check(new_state_store):
     found = await report(new_state_store)
-    for capability in Capability:
-        result = found.results[capability.value]
-        assert result.detected, capability
+    assert {each.value for each in Capability} <= found.results.keys()
+    for name, result in found.results.items():
+        assert result.detected, name
         assert result.passed, result.failures
         assert result.tests_passed
         assert not result.tests_skipped
 
 
-@in_loop
-async def test_the_report_in_the_docs_is_what_the_suite_says():
-    found = await report(lambda: open_state_store("memory:"))
-    told = {
-        name: (int(passed), int(all_)) for name, _, passed, all_ in ROW.findall(PAGE.read_text())
-    }
-    assert told == {
-        name: (result.tests_passed, result.tests_passed + result.tests_failed)
-        for name, result in found.results.items()
-    }
+def test_the_docs_say_that_all_passes_without_a_list_that_grows_old():
+    text = PAGE.read_text().partition("## Conformance")[2]
+    assert "passes every test of every capability" in text
+    assert not re.search(r"\d+ of \d+", text)

@@ -16,7 +16,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from adapters.langgraph.graphs import Steps, at, chain, stepping
 from adapters.langgraph.samples import ALLOWED, Color, Mood, Order, Pair, Point
 from holdfast import IntegrityError, Session, UnsupportedValueError, open_state_store
-from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.adapters.langgraph import BlockedTypeWarning, HoldfastSaver
 from holdfast.errors import HoldfastError
 from loops import done
 
@@ -49,7 +49,8 @@ def test_objects_come_back_only_of_types_that_are_allowed_by_name():
         assert type(found["mood"][0]) is Mood
 
         strict = HoldfastSaver(saver.state_store)
-        found = values(strict)
+        with pytest.warns(BlockedTypeWarning):
+            found = values(strict)
         assert not {type(each) for each in found.values()} & {Point, Order, Color, Pair, Mood}
         assert found["order"] == {"name": "b", "items": []}
 
@@ -91,7 +92,7 @@ def test_nothing_that_the_data_names_is_imported(saver, tmp_path, monkeypatch, k
     put(saver, plan="x")
     type_, data = HOSTILE[kind]()
     tampered(saver, "plan", {"langchain": "serialized", "type": type_, "data": data})
-    with suppress(HoldfastError):
+    with suppress(HoldfastError, BlockedTypeWarning):
         assert type(values(saver)["plan"]).__module__ != "evil_module"
     assert "evil_module" not in sys.modules
     assert not (tmp_path / "was-imported").exists()
@@ -104,7 +105,8 @@ def test_the_same_data_is_an_object_where_its_type_is_allowed(saver, monkeypatch
     put(saver, plan="x")
     data = ormsgpack.packb(ormsgpack.Ext(0, ormsgpack.packb(("mild_module", "Mild", "x"))))
     tampered(saver, "plan", {"langchain": "serialized", "type": "msgpack", "data": data})
-    assert values(saver)["plan"] == "x"
+    with pytest.warns(BlockedTypeWarning, match="mild_module.Mild"):
+        assert values(saver)["plan"] == "x"
     allowing = HoldfastSaver(saver.state_store, allowed_types=[("mild_module", "Mild")])
     assert values(allowing)["plan"].x == "x"
 
@@ -127,7 +129,7 @@ sys.path += {path}
 from typing import TypedDict
 from adapters.langgraph.graphs import at, chain
 from adapters.langgraph.samples import Point
-from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.adapters.langgraph import BlockedTypeWarning, HoldfastSaver
 
 def node(state):
     return {{"point": Point(1)}}

@@ -67,7 +67,7 @@ def test_a_copy_has_all_of_a_thread_and_goes_its_own_way(saver):
     verified(saver, "a", "b")
     with pytest.raises(ConflictError, match="copy to another id"):
         saver.copy_thread("a", "b")
-    with pytest.raises(NotFoundError, match="there is no thread nobody to copy"):
+    with pytest.raises(NotFoundError, match="there is no thread .nobody. to copy"):
         saver.copy_thread("nobody", "c")
 
 

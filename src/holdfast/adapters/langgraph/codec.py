@@ -91,6 +91,8 @@ class Codec:
     def _loaded(self, type_: str, data: bytes) -> Any:
         try:
             return self.serde.loads_typed((type_, data))
+        except Warning:
+            raise  # The user has made errors of warnings.
         except Exception as error:
             raise InvalidDocumentError(
                 f"LangGraph's serializer cannot read a value of the type {shown(type_)}: "

@@ -7,10 +7,12 @@ written it means that it holds the same.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from holdfast.adapters.langgraph.codec import ROLES
+from holdfast.snapshots.session_state import message_number
+from holdfast.state.diff import Changes
 from holdfast.values.likeness import UNLIKE, copied, unlike
 
 
@@ -38,6 +40,23 @@ class Copies:
         for number in differing:
             copies[number] = copy_of(items[number])
         return Copies(copies)
+
+    def without(self, numbers: Collection[int]) -> Copies:
+        """Return the same copies, except of items that somebody else has changed."""
+        return Copies([UNLIKE if at in numbers else each for at, each in enumerate(self._copies)])
+
+
+def invalidate(copies: dict[str, Copies], changes: Iterable[Changes]) -> None:
+    """Drop the copies of those items that changes of another writer touch, by their namespace."""
+    touched: dict[str, set[int]] = {}
+    for each in changes:
+        entries = [*((space, key) for space, key, _ in each["set"]), *each["delete"]]
+        for space, key in entries:
+            number = message_number(key) if space in copies else None
+            if number is not None:
+                touched.setdefault(space, set()).add(number)
+    for space, numbers in touched.items():
+        copies[space] = copies[space].without(numbers)
 
 
 def copy_of(item: Any) -> object:

@@ -1,10 +1,10 @@
-"""Removing checkpoints and threads, and copying threads whole."""
+"""Removing checkpoints and threads."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from holdfast.adapters.langgraph import history
 from holdfast.adapters.langgraph.codec import Codec
@@ -12,19 +12,12 @@ from holdfast.adapters.langgraph.deltas import DELTA, has
 from holdfast.adapters.langgraph.history import Found
 from holdfast.adapters.langgraph.names import snapshot_id
 from holdfast.adapters.langgraph.thread import Thread
-from holdfast.errors import ConflictError, NotFoundError
-from holdfast.log.timeline import Timeline
-from holdfast.snapshots import records
+from holdfast.errors import ConflictError
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog import Catalog
-from holdfast.snapshots.incarnation import Incarnation
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.retention import RetentionPolicy, age_order
 from holdfast.state.snapshot import Snapshot
-from holdfast.stores.contract import StateStore
-from holdfast.stores.entries import Put
-
-AT_ONCE = 100
 
 
 async def delete_thread(thread: Thread) -> None:
@@ -139,72 +132,3 @@ def needed(codec: Codec, latest: Found, known: dict[str, Found]) -> list[Found]:
         open_ -= has(ancestor.meta)
         parent = ancestor.meta["parent"]
     return kept
-
-
-async def copy_thread(source: Thread, target: Thread) -> None:
-    """Make a new thread with all that another has: its log, keyframes and snapshots as they are."""
-    store = source.state_store
-    archive = SnapshotArchive(store)
-    async with source.lock:
-        known = await archive.settle(source.location)
-        if known.started_at is None:
-            raise NotFoundError(f"there is no thread {source.location.session_id} to copy")
-        if await Catalog(store).locations(target.location.session_id):
-            raise thread_exists(target)
-        copy = await Incarnation.read(store, target.location)
-        timeline = Timeline(store, source.location.place, known.incarnation)
-        below = copy.timeline()
-        prefixes = {timeline.prefix: below.prefix, timeline.log.prefix: below.log.prefix}
-        # Nothing of the copy is visible until its manifest is written, by `create`.
-        puts = []
-        for begin, end in prefixes.items():
-            keys = [key async for key in store.list(begin)]
-            for at in range(0, len(keys), AT_ONCE):
-                entries = await store.get_many(keys[at : at + AT_ONCE])
-                puts += [
-                    Put(end + key[len(begin) :], entry.value, if_absent=True)
-                    for key, entry in entries.items()
-                ]
-        records = await copy_records(store, source, target, known.incarnation, copy.id)
-        active_at = (known.active_at or known.started_at) - dt.timedelta(microseconds=1)
-        try:
-            await copy.create(
-                puts,
-                records,
-                started_at=known.started_at,
-                active_at=active_at,
-                floor=known.floor,
-            )
-        except ConflictError as error:
-            raise thread_exists(target) from error
-    target.forget()
-
-
-async def copy_records(
-    store: StateStore, source: Thread, target: Thread, incarnation: str, copy: str
-) -> list[Put]:
-    """Return the snapshot records of a thread as those of its copy."""
-    keys = [key async for key in store.list(source.location.history)]
-    keys.append(source.location.latest)
-    puts = []
-    for at in range(0, len(keys), AT_ONCE):
-        for key, entry in (await store.get_many(keys[at : at + AT_ONCE])).items():
-            info = records.decoded(key, entry.value, source.location)
-            if info.incarnation != incarnation:
-                continue
-            info = replace(
-                info,
-                agent_id=target.location.scope_id,
-                session_id=target.location.session_id,
-                incarnation=copy,
-            )
-            end = target.location.place + key[len(source.location.place) :]
-            puts.append(Put(end, info.encoded(target.location)))
-    return puts
-
-
-def thread_exists(thread: Thread) -> ConflictError:
-    """Return the error for a copy onto a thread that exists."""
-    return ConflictError(
-        f"thread {thread.location.session_id} exists; copy to another id, or delete it first"
-    )

@@ -7,33 +7,37 @@ kinds of graph can share a saver.
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import random
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
-    BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
     DeltaChannelHistory,
     get_checkpoint_id,
-    get_serializable_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.adapters.langgraph import deleting, history
+from holdfast.adapters.langgraph.blocking import BlockingMethods
 from holdfast.adapters.langgraph.codec import Codec
+from holdfast.adapters.langgraph.copying import copy_thread
 from holdfast.adapters.langgraph.deltas import open_channels
+from holdfast.adapters.langgraph.metadata import is_match, metadata_to_store
+from holdfast.adapters.langgraph.observability import Meter, MetricsSink, Observer, Tracer
+from holdfast.adapters.langgraph.rollback import ThreadRollback, parse_time, rollback_thread
+from holdfast.adapters.langgraph.serializer import AllowedType, AllowlistSerializer
 from holdfast.adapters.langgraph.thread import Thread
 from holdfast.adapters.langgraph.waiting import Waited
 from holdfast.adapters.langgraph.writes import Write
@@ -47,11 +51,13 @@ REMEMBERED = 64
 AGENT = "langgraph"
 
 
-class HoldfastSaver(BaseCheckpointSaver[str]):
+class HoldfastSaver(BlockingMethods):
     """Keeps the threads of graphs as sessions of one agent.
 
-    ``allowed_types`` are the types that data may be made of beside plain ones and messages, each
-    as ``("module", "Class")``; ``serde`` replaces the serializer altogether.
+    ``allowed_types`` are the types that objects are built of beside those of LangChain and
+    LangGraph, each as ``("module", "Class")`` or the class itself; ``serde`` replaces the
+    serializer altogether. ``metrics`` is an OpenTelemetry meter, or anything with the ``record`` of
+    `MetricsSink`; ``tracer`` is an OpenTelemetry tracer. Nothing is measured without them.
     """
 
     def __init__(
@@ -59,8 +65,10 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         state_store: StateStore,
         *,
         agent_id: str = AGENT,
-        allowed_types: Collection[tuple[str, ...]] | None = None,
+        allowed_types: Collection[AllowedType] | None = None,
         serde: SerializerProtocol | None = None,
+        metrics: Meter | MetricsSink | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         if not isinstance(state_store, StateStore):
             raise TypeError(
@@ -72,11 +80,10 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
                 "an EncryptedSerializer would encrypt only what is no plain data: let the store "
                 "encrypt all of it, as in sqlite:///agents.db?encrypt=AGENT_KEYS"
             )
-        super().__init__(
-            serde=serde or JsonPlusSerializer(allowed_msgpack_modules=allowed_types or None)
-        )
+        super().__init__(serde=serde or AllowlistSerializer(allowed_types))
         self.state_store = state_store
         self.agent_id = checked_id(agent_id, "agent_id")
+        self._observer = Observer(metrics, tracer)
         self._waited = Waited()
         self._guard = threading.Lock()
         # Locks belong to a loop, and what one loop remembers is checked by the store.
@@ -90,10 +97,20 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         url: str | None = None,
         *,
         agent_id: str = AGENT,
-        allowed_types: Collection[tuple[str, ...]] | None = None,
+        allowed_types: Collection[AllowedType] | None = None,
+        serde: SerializerProtocol | None = None,
+        metrics: Meter | MetricsSink | None = None,
+        tracer: Tracer | None = None,
     ) -> Self:
-        """A saver on the store of a URL, which `close` or the end of ``with`` closes."""
-        return cls(open_state_store(url), agent_id=agent_id, allowed_types=allowed_types)
+        """Return a saver on the store of a URL, which `close` or the end of ``with`` closes."""
+        return cls(
+            open_state_store(url),
+            agent_id=agent_id,
+            allowed_types=allowed_types,
+            serde=serde,
+            metrics=metrics,
+            tracer=tracer,
+        )
 
     def close(self) -> None:
         """Close the store."""
@@ -163,15 +180,17 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """A checkpoint by its id, or the one that the thread stands at."""
         thread_id, ns = named(config)
+        id_ = get_checkpoint_id(config)
         thread = self.thread(thread_id)
-        async with thread.lock:
-            if id_ := get_checkpoint_id(config):
-                found = await history.one(thread, ns, id_)
-            else:
-                found = await history.current(thread, ns)
-            if found is None:
-                return None
-            return history.tuple_of(self._codec, thread, found)
+        with self._observer.operation("get_tuple", thread_id, checkpoint_ns=ns, checkpoint_id=id_):
+            async with thread.lock:
+                if id_:
+                    found = await history.one(thread, ns, id_)
+                else:
+                    found = await history.current(thread, ns)
+                if found is None:
+                    return None
+                return history.tuple_of(self._codec, thread, found)
 
     async def alist(
         self,
@@ -183,16 +202,19 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     ) -> AsyncIterator[CheckpointTuple]:
         """Checkpoints, the newest first: of a thread, or of all threads without a config."""
         codec = self._codec
-        count = 0
-        for thread, found in await self._listed(config):
-            if limit is not None and count >= limit:
-                return
-            if not is_wanted(found, config, before):
-                continue
-            metadata = history.metadata_of(codec, thread, found)
-            if all(metadata.get(name) == value for name, value in (filter or {}).items()):
-                count += 1
-                yield history.tuple_of(codec, thread, found)
+        rows: list[tuple[Thread, history.Found]] = []
+        thread_id = None if config is None else str(config["configurable"]["thread_id"])
+        # A span is not kept open while the caller has a row in hand, as that may do anything.
+        with self._observer.operation("list", thread_id):
+            for thread, found in await self._listed(config):
+                if limit is not None and len(rows) >= limit:
+                    break
+                if is_wanted(found, config, before) and (
+                    not filter or is_match(history.metadata_of(codec, thread, found), filter)
+                ):
+                    rows.append((thread, found))
+        for thread, found in rows:
+            yield history.tuple_of(codec, thread, found)
 
     async def _listed(self, config: RunnableConfig | None) -> list[tuple[Thread, history.Found]]:
         if config is not None:
@@ -224,13 +246,14 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         """Keep a checkpoint: what differs from the one before it."""
         thread_id, ns = named(config)
         thread = self.thread(thread_id)
-        kept = cast("Mapping[str, Any]", get_serializable_checkpoint_metadata(config, metadata))
-        parent = get_checkpoint_id(config)
-        base = None
-        if parent is not None and open_channels(metadata, checkpoint["channel_values"]):
-            async with thread.lock:
-                base = await history.base(thread, ns, parent)
-        await thread.put(self._codec, ns, parent, checkpoint, kept, new_versions, base)
+        parent, id_ = get_checkpoint_id(config), checkpoint["id"]
+        with self._observer.operation("put", thread_id, checkpoint_ns=ns, checkpoint_id=id_):
+            kept = metadata_to_store(config, metadata)
+            base = None
+            if parent is not None and open_channels(metadata, checkpoint["channel_values"]):
+                async with thread.lock:
+                    base = await history.base(thread, ns, parent)
+            await thread.put(self._codec, ns, parent, checkpoint, kept, new_versions, base)
         return history.config_of(thread_id, ns, checkpoint["id"])
 
     async def aput_writes(
@@ -250,38 +273,77 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             for number, (channel, value) in enumerate(writes)
         ]
         thread = self.thread(thread_id)
-        await thread.put_writes(self._codec, ns, id_, rows)
+        attributes = {"checkpoint_ns": ns, "checkpoint_id": id_, "task_id": task_id}
+        with self._observer.operation("put_writes", thread_id, **attributes, writes=len(rows)):
+            await thread.put_writes(self._codec, ns, id_, rows)
 
     # ------------------------------------------------------------------------------- removing
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Remove a thread for good."""
-        await deleting.delete_thread(self.thread(str(thread_id)))
-        self._doubt(str(thread_id))
+        with self._observer.operation("delete_thread", str(thread_id)):
+            await deleting.delete_thread(self.thread(str(thread_id)))
+            self._doubt(str(thread_id))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints of runs, in whichever threads they are."""
-        for location in await self.locations():
-            await deleting.delete_runs(self.thread(location.session_id), set(run_ids), self._codec)
-            self._doubt(location.session_id)
+        codec = self._codec
+        with self._observer.operation("delete_for_runs", runs=len(run_ids)):
+            for location in await self.locations():
+                await deleting.delete_runs(self.thread(location.session_id), set(run_ids), codec)
+                self._doubt(location.session_id)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Make a new thread with all that another has."""
-        await deleting.copy_thread(
-            self.thread(str(source_thread_id)), self.thread(str(target_thread_id))
-        )
+        source, target = str(source_thread_id), str(target_thread_id)
+        with self._observer.operation("copy_thread", source, target_thread_id=target):
+            await copy_thread(self.thread(source), self.thread(target))
+            self._doubt(target)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the latest checkpoint of each graph and subgraph of threads, or nothing."""
         if strategy not in ("keep_latest", "delete"):
             raise ValueError(f"strategy is keep_latest or delete, not {shown(strategy)}")
-        for thread_id in thread_ids:
-            thread = self.thread(str(thread_id))
-            if strategy == "delete":
-                await deleting.delete_thread(thread)
-            else:
-                await deleting.keep_latest(thread, self._codec)
-            self._doubt(str(thread_id))
+        for thread_id in map(str, thread_ids):
+            thread = self.thread(thread_id)
+            with self._observer.operation("prune", thread_id, strategy=strategy):
+                if strategy == "delete":
+                    await deleting.delete_thread(thread)
+                else:
+                    await deleting.keep_latest(thread, self._codec)
+                self._doubt(thread_id)
+
+    # ------------------------------------------------------------------------------- rollback
+
+    async def arollback_threads(
+        self, thread_ids: Iterable[str] | None, *, to: dt.datetime | str
+    ) -> list[ThreadRollback]:
+        """Make the newest checkpoint that threads had at a time the current one again.
+
+        Nothing is removed: the rollback is appended to the log of each thread, so that it can be
+        undone. Threads are rolled back one after the other, and one that fails does not keep the
+        others. ``thread_ids=None`` means all threads; ``to`` is a time with a time zone, or its
+        text as in the ``created_at`` of a state.
+
+        Raises:
+            ValueError: ``to`` has no time zone.
+
+        """
+        moment = parse_time(to)
+        if thread_ids is None:
+            thread_ids = [each.session_id for each in await self.locations()]
+        results = []
+        for thread_id in map(str, thread_ids):
+            with self._observer.operation("rollback", thread_id, to=moment.isoformat()):
+                results.append(await rollback_thread(self.thread(thread_id), self._codec, moment))
+            self._doubt(thread_id)
+        return results
+
+    def rollback_threads(
+        self, thread_ids: Iterable[str] | None, *, to: dt.datetime | str
+    ) -> list[ThreadRollback]:
+        """Make the newest checkpoint that threads had at a time the current one again."""
+        return self._waited.call(self.arollback_threads(thread_ids, to=to))
 
     # ----------------------------------------------------------------------- delta channels
 
@@ -293,74 +355,15 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             return {}
         thread_id, ns = named(config)
         thread = self.thread(thread_id)
-        async with thread.lock:
-            target = get_checkpoint_id(config)
-            if target is None:
-                here = await history.current(thread, ns)
-                target = None if here is None else here.id
-            found = {each.id: each for each in await history.walked(thread, ns)}
-        return history.deltas(self._codec, found, target, channels)
-
-    # ------------------------------------------------------------------------ the same, waited for
-
-    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """A checkpoint by its id, or the one that the thread stands at."""
-        return self._waited.call(self.aget_tuple(config))
-
-    def list(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph calls it so
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> Iterator[CheckpointTuple]:
-        """Checkpoints, the newest first: of a thread, or of all threads without a config."""
-        rows = self.alist(config, filter=filter, before=before, limit=limit)
-        while (row := self._waited.call(following(rows))) is not None:
-            yield row
-
-    def put(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        """Keep a checkpoint: what differs from the one before it."""
-        return self._waited.call(self.aput(config, checkpoint, metadata, new_versions))
-
-    def put_writes(
-        self,
-        config: RunnableConfig,
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str = "",
-    ) -> None:
-        """Keep what a task wrote after a checkpoint."""
-        self._waited.call(self.aput_writes(config, writes, task_id, task_path))
-
-    def delete_thread(self, thread_id: str) -> None:
-        """Remove a thread for good."""
-        self._waited.call(self.adelete_thread(thread_id))
-
-    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Remove the checkpoints of runs, in whichever threads they are."""
-        self._waited.call(self.adelete_for_runs(run_ids))
-
-    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Make a new thread with all that another has."""
-        self._waited.call(self.acopy_thread(source_thread_id, target_thread_id))
-
-    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Keep the latest checkpoint of each graph and subgraph of threads, or nothing."""
-        self._waited.call(self.aprune(thread_ids, strategy=strategy))
-
-    def get_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
-    ) -> Mapping[str, DeltaChannelHistory]:
-        """What the ancestors of a checkpoint wrote to channels, in one walk through the log."""
-        return self._waited.call(self.aget_delta_channel_history(config=config, channels=channels))
+        operation = "get_delta_channel_history"
+        with self._observer.operation(operation, thread_id, checkpoint_ns=ns):
+            async with thread.lock:
+                target = get_checkpoint_id(config)
+                if target is None:
+                    here = await history.current(thread, ns)
+                    target = None if here is None else here.id
+                found = {each.id: each for each in await history.walked(thread, ns)}
+            return history.deltas(self._codec, found, target, channels)
 
 
 def named(config: RunnableConfig) -> tuple[str, str]:
@@ -378,8 +381,3 @@ def is_wanted(
         return False
     end = None if before is None else get_checkpoint_id(before)
     return end is None or found.id < end
-
-
-async def following(rows: AsyncIterator[CheckpointTuple]) -> CheckpointTuple | None:
-    """The next one, or None at the end."""
-    return await anext(rows, None)

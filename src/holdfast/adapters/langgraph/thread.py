@@ -8,16 +8,18 @@ kept beside it, and leaves the state with the next checkpoint; the log still has
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 
+from holdfast.adapters.langgraph.acts import Act, Kept, Record
 from holdfast.adapters.langgraph.change import Change, parts
 from holdfast.adapters.langgraph.codec import Codec
-from holdfast.adapters.langgraph.copies import Copies
+from holdfast.adapters.langgraph.contention import Attempts, Contention
+from holdfast.adapters.langgraph.copies import Copies, invalidate
 from holdfast.adapters.langgraph.deltas import Base
 from holdfast.adapters.langgraph.entry import entry_of
 from holdfast.adapters.langgraph.names import (
@@ -28,7 +30,7 @@ from holdfast.adapters.langgraph.names import (
     writes_space,
 )
 from holdfast.adapters.langgraph.writes import Write, write_of
-from holdfast.errors import ConflictError
+from holdfast.errors import ConflictError, IntegrityError, NotFoundError
 from holdfast.log.events import Event
 from holdfast.sessions.writing import Writer
 from holdfast.snapshots.founding import delete_session
@@ -47,57 +49,9 @@ PUT = "langgraph.checkpoint"
 WROTE = "langgraph.writes"
 TAKEN = "langgraph.deleted"
 NOTHING = encode([])
-ATTEMPTS = 16
 MOST_LATE = 64
 LINGERS = 0.002
 """Seconds for which what a task wrote waits for the checkpoint that mostly follows it at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A snapshot whose event has no place in the log yet: which of those that wait it is."""
-
-    index: int
-    info: SnapshotInfo
-
-
-Record: TypeAlias = Callable[[Writer], Awaitable[Kept | None]]
-
-
-@dataclass(slots=True)
-class Act:
-    """Something that waits to be written, and whoever waits for it."""
-
-    record: Record
-    done: asyncio.Future[None]
-    key: str = ""
-    """Of the snapshot that is written with it."""
-    is_again: bool = False
-    """Whether it may be written already."""
-
-    async def check_again(self, state_store: StateStore) -> None:
-        """Find out whether it was written when whoever wrote it was cancelled."""
-        if self.is_again and self.key and await state_store.get(self.key) is not None:
-            self.finish(None)
-
-    async def recorded(self, writer: Writer) -> Kept | None:
-        """Record it; one that cannot be is over, and the others go on."""
-        if self.done.done():
-            return None
-        try:
-            return await self.record(writer)
-        except Exception as error:  # noqa: BLE001 - it is for whoever waits
-            self.finish(error)
-            return None
-
-    def finish(self, error: Exception | None) -> None:
-        """Tell whoever waits; they may have gone away."""
-        if self.done.done():
-            return
-        if error is None:
-            self.done.set_result(None)
-        else:
-            self.done.set_exception(error)
 
 
 class Thread:
@@ -113,6 +67,7 @@ class Thread:
         self._late: dict[int, bytes] = {}
         """Writes by the events that have them, encoded, which this object wrote or read."""
         self._ledger = CallLedger()
+        self._contention = Contention()
         self._waiting: list[Act] = []
         self.is_doubtful = False
         """Whether somebody, maybe in another loop, has taken away what this object knows of."""
@@ -120,21 +75,42 @@ class Thread:
     # -------------------------------------------------------------------------------- the head
 
     async def head(self) -> Writer:
-        """The thread as it is committed now, by whomever."""
+        """Return a writer at the end of the log, with every commit of other writers applied."""
         writer = self._writer
-        if writer is None or not await self._is_current(writer):
+        if writer is None or not await self._refresh(writer):
             self.forget()
             writer = self._writer = await Writer.open(self.state_store, self.location)
         self.is_doubtful = False
         return writer
 
-    async def _is_current(self, writer: Writer) -> bool:
-        """Whether the session is the same incarnation, and its log ends where it did."""
+    async def _refresh(self, writer: Writer) -> bool:
+        """Apply what other writers committed since; False where the log must be opened again."""
         log, manifest = writer.timeline.log, self.location.manifest
-        following = log.key(log.end.seq + 1)
+        end = log.end.seq
+        following = log.key(end + 1)
         found = await self.state_store.get_many([following, manifest])
         etag = found[manifest].etag if manifest in found else None
-        return following not in found and etag == writer.incarnation.etag
+        if etag != writer.incarnation.etag:
+            if not writer.incarnation.is_created:
+                return False
+            try:
+                await writer.check_there()
+            except ConflictError:
+                return False
+            if writer.incarnation.manifest.floor != writer.tail.floor:
+                return False
+        if following not in found:
+            return not self.is_doubtful
+        try:
+            await writer.meet_others("rebase")
+        except (ConflictError, IntegrityError, NotFoundError):
+            return False
+        new = [each for each in writer.tail.segments if each.first > end]
+        if new and new[0].first == end + 1:
+            invalidate(self._copies, [each for segment in new for each in segment.changes()])
+        else:
+            self._copies.clear()  # There are more of them than are kept in memory.
+        return True
 
     async def state(self) -> Snapshot:
         """The state of the session now."""
@@ -293,13 +269,17 @@ class Thread:
                 changes["delete"] += sorted(gone)
             writer.recording.record(TAKEN, {"checkpoints": [id_ for _, id_ in ids]}, changes)
 
+        await self.append(record)
+        for _, id_ in ids:
+            await self.state_store.delete(self.location.snapshot(snapshot_id(id_)))
+
+    async def append(self, record: Record) -> None:
+        """Commit what a function records; for a caller that holds the lock."""
         act = Act(record, asyncio.get_running_loop().create_future())
         self._waiting.append(act)
         await self._write_all()
         await act.done
         self._copies.clear()
-        for _, id_ in ids:
-            await self.state_store.delete(self.location.snapshot(snapshot_id(id_)))
 
     async def _written(self, record: Record, key: str = "", *, lingers: float = 0) -> None:
         """Record something and wait until it is durable. ``key`` is that of its snapshot.
@@ -322,27 +302,20 @@ class Thread:
             raise
 
     async def _write_all(self) -> None:
-        """Record all that waits on top of what is there, again where another writer was first."""
+        """Commit all pending acts; where another writer was first, apply its commit and retry."""
         acts, self._waiting = self._waiting, []
+        attempts = Attempts(self._contention)
         try:
-            for attempt in range(ATTEMPTS):
-                is_known = not attempt and not self.is_doubtful
-                writer = self._writer if is_known and self._writer else await self.head()
-                for act in acts:
-                    await act.check_again(self.state_store)
-                self._begin(writer)
-                kept = [await act.recorded(writer) for act in acts]
-                try:
-                    await writer.write("raise", also=partial(self._records, kept))
-                except ConflictError:
-                    self.forget()
-                    continue
-                for act in acts:
-                    act.finish(None)
-                return
+            while await attempts.next():
+                acts, self._waiting = acts + self._waiting, []
+                if await self._write(acts, is_known=attempts.is_optimistic):
+                    attempts.won()
+                    for act in acts:
+                        act.finish(None)
+                    return
             problem = ConflictError(
-                f"other writers were first {ATTEMPTS} times in the thread "
-                f"{self.location.session_id}: let one process at a time run it"
+                f"thread {self.location.session_id!r} could not be written: other writers "
+                f"committed first in {attempts.count} attempts; run it in fewer processes at a time"
             )
             for act in acts:
                 act.finish(problem)
@@ -358,6 +331,26 @@ class Thread:
                 raise
             for act in acts:
                 act.finish(error)
+
+    async def _write(self, acts: Sequence[Act], *, is_known: bool) -> bool:
+        """Record acts at the end of the log and commit them; False where another was first."""
+        is_known = is_known and not self.is_doubtful
+        writer = self._writer if is_known and self._writer else await self.head()
+        for act in acts:
+            await act.check_again(self.state_store)
+        copies, end = dict(self._copies), writer.recording.end.seq
+        self._begin(writer)
+        kept = [await act.recorded(writer) for act in acts]
+        try:
+            await writer.write("raise", also=partial(self._records, kept))
+        except ConflictError:
+            # Nothing was written: what others committed replaces what was recorded.
+            writer.recording.pending.clear()
+            self.is_doubtful = True
+            self._copies = copies
+            self._late = {seq: each for seq, each in self._late.items() if seq <= end}
+            return False
+        return True
 
     def _begin(self, writer: Writer) -> None:
         """Record the beginning of a session that has none."""

@@ -1,0 +1,76 @@
+"""Metadata of checkpoints: stored as JSON would store it, and matched against filters.
+
+LangGraph's savers for databases keep metadata as JSON. So a tuple comes back as a list and a key as
+text, and a filter with a list finds what was put as a tuple. A value that JSON has no form for,
+such as an object, stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointMetadata, get_checkpoint_metadata
+
+
+def metadata_to_store(config: RunnableConfig, metadata: CheckpointMetadata) -> dict[str, Any]:
+    """Return what is kept of the metadata of a checkpoint and of the config that it is put with."""
+    return {
+        name: as_json(value) for name, value in get_checkpoint_metadata(config, metadata).items()
+    }
+
+
+def as_json(value: Any) -> Any:
+    """Return a value as it would come back from JSON: lists for tuples, keys as text."""
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or kind is float or value is None:
+        return value
+    if isinstance(value, dict):
+        return {key_as_json(key): as_json(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(each) for each in value]
+    # Enums and other subclasses: what json.dumps would write of them.
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    return value
+
+
+def key_as_json(key: Any) -> Any:
+    """Return a key of a dict as it would come back from JSON."""
+    if isinstance(key, str):
+        return str.__str__(key)
+    if key is None or isinstance(key, bool):
+        return {None: "null", True: "true", False: "false"}[key]
+    if isinstance(key, int):
+        return int.__repr__(key)
+    if isinstance(key, float):
+        return float.__repr__(key)
+    return key
+
+
+def is_match(metadata: Mapping[str, Any], filter_: Mapping[str, Any] | None) -> bool:
+    """Return whether metadata has all values that a filter asks for.
+
+    A name with dots is also a path, as with LangGraph's saver for SQLite: ``user.tier`` is the
+    entry ``tier`` of the dict ``user``, unless the metadata has an entry of the whole name.
+    """
+    return all(
+        find_value(metadata, name) == as_json(value) for name, value in (filter_ or {}).items()
+    )
+
+
+def find_value(metadata: Mapping[str, Any], name: str) -> Any:
+    """Return the value at a name or a path of names; None where there is none."""
+    if name in metadata:
+        return metadata[name]
+    found: Any = metadata
+    for part in name.split("."):
+        if not isinstance(found, dict) or part not in found:
+            return None
+        found = found[part]
+    return found

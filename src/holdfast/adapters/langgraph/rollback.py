@@ -1,0 +1,185 @@
+"""Rolling threads back to a time: the checkpoint that was the newest one then is current again.
+
+The time of a checkpoint is its ``ts``, as LangGraph shows it, and that of any other event is when
+it was recorded. The state of the session becomes what it was: the newest checkpoint of the graph
+and its subgraphs, and what tasks had written after it by then. Nothing is removed; the rollback is
+an event of its own, and what came after the time is still in the history.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from holdfast.adapters.langgraph import history
+from holdfast.adapters.langgraph.codec import Codec
+from holdfast.adapters.langgraph.names import (
+    CHECKPOINT,
+    DELETED,
+    LATE,
+    META,
+    checkpoint_key,
+    snapshot_id,
+)
+from holdfast.adapters.langgraph.thread import PUT, Thread
+from holdfast.errors import HoldfastError, shown
+from holdfast.log.changes import fold
+from holdfast.log.events import Event
+from holdfast.sessions.once import way_back
+from holdfast.sessions.writing import Writer
+from holdfast.state.diff import Changes
+from holdfast.state.snapshot import Snapshot
+from holdfast.state.store import Store
+
+RESTORED = "state.restored"
+LAST = dt.datetime.max.replace(tzinfo=dt.UTC)
+
+Outcome: TypeAlias = Literal[
+    "rolled_back", "unchanged", "started_later", "pruned", "not_found", "failed"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRollback:
+    """What a rollback did to one thread.
+
+    ``outcome`` is ``rolled_back``; ``unchanged``, as the thread has not changed since then;
+    ``started_later``; ``pruned``, as what it was then is not kept any more; ``not_found``; or
+    ``failed``, with the ``error``. Only ``rolled_back`` has changed the thread.
+    """
+
+    thread_id: str
+    outcome: Outcome
+    checkpoint_id: str | None = None
+    """The checkpoint that is current now."""
+    previous_checkpoint_id: str | None = None
+    """The one that was current before."""
+    error: HoldfastError | None = None
+
+
+def parse_time(time: object) -> dt.datetime:
+    """Return a time that a user has given; it needs a time zone."""
+    moment = dt.datetime.fromisoformat(time) if isinstance(time, str) else time
+    if not isinstance(moment, dt.datetime):
+        raise TypeError(f"to must be a datetime or its ISO 8601 text, got {shown(time)}")
+    if moment.tzinfo is None:
+        raise ValueError(f"to must have a time zone, got {shown(time)}; add tzinfo=datetime.UTC")
+    return moment
+
+
+async def rollback_thread(thread: Thread, codec: Codec, to: dt.datetime) -> ThreadRollback:
+    """Roll one thread back, and say what became of it."""
+    thread_id = thread.location.session_id
+    try:
+        async with thread.lock:
+            return await roll_back(thread, codec, to)
+    except HoldfastError as error:
+        return ThreadRollback(thread_id, "failed", error=error)
+
+
+async def roll_back(thread: Thread, codec: Codec, to: dt.datetime) -> ThreadRollback:
+    """Roll one thread back; for a caller that holds its lock."""
+    thread_id = thread.location.session_id
+    now = await thread.state()
+    here = current_checkpoints(now)
+    if not here:
+        return ThreadRollback(thread_id, "not_found")
+    state = await state_at(thread, codec, to)
+    if isinstance(state, str):
+        return ThreadRollback(thread_id, state, here.get(""), here.get(""))
+    there = current_checkpoints(state)
+    data = {"snapshot_id": None, "checkpoint_id": there.get(""), "to": to.isoformat()}
+    if "" in there:
+        data["snapshot_id"] = snapshot_id(there[""])
+    outcome: Outcome = "unchanged"
+
+    async def record(writer: Writer) -> None:
+        nonlocal outcome
+        changes = changes_to(state, there, writer.recording.store)
+        if changes["set"] or changes["delete"]:
+            writer.recording.record(RESTORED, data, changes)
+            outcome = "rolled_back"
+
+    await thread.append(record)
+    return ThreadRollback(thread_id, outcome, there.get(""), here.get(""))
+
+
+def current_checkpoints(state: Snapshot) -> dict[str, str]:
+    """Return the ids of the current checkpoints of a graph and its subgraphs, by namespace."""
+    found = {}
+    for _, key, value in state.items(META):
+        if key.startswith(CHECKPOINT):
+            found[key.removeprefix(CHECKPOINT)] = history.id_of(value)
+    return found
+
+
+async def state_at(
+    thread: Thread, codec: Codec, to: dt.datetime
+) -> Snapshot | Literal["started_later", "pruned"]:
+    """Return the last state up to a time whose checkpoints still exist, or why there is none."""
+    writer = await thread.head()
+    deleted = {key for _, key, _ in writer.recording.base.items(DELETED)}
+    floor = writer.tail.floor
+    store = Store(max_history=0)
+    best: Snapshot | None = None
+    if floor.seq:
+        store = (await writer.timeline.load(floor.seq)).store
+        if all(time_of(codec, value) <= to for _, _, value in store.snapshot().items(META)):
+            best = existing(store, deleted)
+    is_open = best is not None
+    async for event in thread.events():
+        if history.touched(event.changes):
+            if put_time(codec, event) > to:
+                break
+            fold(store, [event.changes])
+            found = existing(store, deleted)
+            is_open, best = found is not None, found or best
+        else:
+            # What tasks wrote; the events of a commit may be later than its checkpoint.
+            fold(store, [event.changes])
+            is_open = is_open and event.at <= to
+            best = store.snapshot() if is_open else best
+    return best or ("pruned" if floor.seq else "started_later")
+
+
+def existing(store: Store, deleted: set[str]) -> Snapshot | None:
+    """Return a state, unless one of its checkpoints has been deleted since, or it has none."""
+    state = store.snapshot()
+    current = current_checkpoints(state)
+    if not current or any(f"{ns}|{id_}" in deleted for ns, id_ in current.items()):
+        return None
+    return state
+
+
+def put_time(codec: Codec, event: Event) -> dt.datetime:
+    """Return the time of an event that makes a checkpoint current."""
+    if event.type == PUT:
+        key = checkpoint_key(event.data["ns"])
+        for space, name, value in event.changes["set"]:
+            if (space, name) == (META, key):
+                return time_of(codec, value, event.at)
+    return event.at
+
+
+def time_of(codec: Codec, entry: Any, otherwise: dt.datetime = LAST) -> dt.datetime:
+    """Return the ``ts`` of a checkpoint, or another time where it has none."""
+    try:
+        moment = dt.datetime.fromisoformat(codec.decoded(entry["checkpoint"])["ts"])
+    except (KeyError, TypeError, ValueError):
+        return otherwise
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+
+
+def changes_to(state: Snapshot, current: dict[str, str], store: Store) -> Changes:
+    """Return what leads to a state; deletions, and writes to other checkpoints, stay known."""
+    own = {f"{ns}|{id_}" for ns, id_ in current.items()}
+    changes = way_back(state, store)
+
+    def is_kept(space: str, key: str) -> bool:
+        return space == DELETED or (space == LATE and key not in own)
+
+    return {
+        "set": [each for each in changes["set"] if not is_kept(each[0], each[1])],
+        "delete": [pair for pair in changes["delete"] if not is_kept(*pair)],
+    }

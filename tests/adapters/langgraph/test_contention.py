@@ -1,0 +1,247 @@
+"""Several writers of one thread: each makes progress, and none loses a checkpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from langgraph.checkpoint.base import empty_checkpoint
+
+from adapters.langgraph.graphs import at
+from backends import SharedMemory, opener
+from holdfast import ConflictError, RetentionPolicy, Session, SnapshotArchive
+from holdfast.adapters.langgraph import HoldfastSaver, contention
+from holdfast.stores.memory import MemoryStateStore
+from loops import done, in_loop
+
+
+async def put(saver, name, number, **values):
+    """Put the next checkpoint of one of several writers."""
+    values = {"who": name, **values}
+    versions = dict.fromkeys(values, f"{number:08}.{name}")
+    checkpoint = {**empty_checkpoint(), "channel_values": values, "channel_versions": versions}
+    metadata = {"source": "loop", "step": number, "writer": name}
+    return await saver.aput(at(checkpoint_ns=""), checkpoint, metadata, versions)
+
+
+async def steps_by_writer(saver):
+    """The steps of each writer's checkpoints that the thread has, in order."""
+    found = {}
+    async for each in saver.alist(at()):
+        found.setdefault(each.metadata["writer"], []).append(each.metadata["step"])
+    return {name: sorted(steps) for name, steps in found.items()}
+
+
+# Listing is slowest on NATS, and so is a lost attempt; SQLite's commits are the quickest.
+@pytest.mark.parametrize("backend", ["sqlite", "nats"])
+def test_each_of_eight_writers_makes_progress_and_none_fails(backend, request):
+    done(check_eight(opener(backend, request)))
+
+
+async def check_eight(new_state_store):
+    stores = [new_state_store() for _ in range(8)]
+    savers = {name: HoldfastSaver(store) for name, store in zip("abcdefgh", stores, strict=True)}
+    end = time.monotonic() + 4
+
+    async def write(name):
+        number = 0
+        while not number or time.monotonic() < end:
+            await put(savers[name], name, number)
+            number += 1
+        return number
+
+    counts = dict(zip(savers, await asyncio.gather(*map(write, savers)), strict=True))
+    assert await steps_by_writer(savers["a"]) == {
+        name: list(range(count)) for name, count in counts.items()
+    }
+    assert min(counts.values()) > 1, counts
+    session = await Session.open(stores[0], agent_id="langgraph", session_id="t")
+    assert (await session.verify()).ok
+    for store in stores:
+        await store.close()
+
+
+PROCESS = """
+import json, sys
+sys.path += {path}
+from adapters.langgraph.test_contention import put
+from holdfast.adapters.langgraph import HoldfastSaver
+from loops import done
+
+async def work(url, name):
+    failed = []
+    async with HoldfastSaver.from_url(url) as saver:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        for number in range(150):
+            try:
+                await put(saver, name, number)
+            except Exception as error:
+                failed.append(repr(error))
+    print(json.dumps(failed))
+
+done(work(*sys.argv[1:]))
+"""
+
+
+def test_processes_that_write_to_one_thread_at_the_same_time_lose_nothing(tmp_path):
+    path = [each for each in sys.path if each.endswith("tests")]
+    url = f"sqlite:///{tmp_path}/state.db"
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROCESS.format(path=path), url, name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in "abc"
+    ]
+    for each in running:
+        assert each.stdout.readline() == "ready\n"
+    for each in running:
+        each.stdin.write("go\n")
+        each.stdin.flush()
+    for each in running:
+        assert json.loads(each.communicate(timeout=120)[0]) == []
+    done(check_processes(url))
+
+
+async def check_processes(url):
+    async with HoldfastSaver.from_url(url) as saver:
+        assert await steps_by_writer(saver) == {name: list(range(150)) for name in "abc"}
+
+
+class Reading(SharedMemory):
+    """A store in memory that tells which keys were read."""
+
+    def __init__(self, content):
+        super().__init__(content)
+        self.keys = []
+
+    async def get_many(self, keys):
+        keys = list(keys)
+        self.keys += keys
+        return await super().get_many(keys)
+
+
+@in_loop
+async def test_after_a_commit_of_another_writer_only_new_segments_are_read():
+    content = MemoryStateStore()
+    store = Reading(content)
+    one, other = HoldfastSaver(store), HoldfastSaver(SharedMemory(content))
+    for number in range(40):
+        await put(one, "one", number, messages=list(range(number)))
+    await put(other, "other", 1)
+    acts = [lambda: put(one, "one", 40, messages=list(range(40))), lambda: one.aget_tuple(at())]
+    for act in acts:
+        store.keys.clear()
+        await act()
+        read = {key for key in store.keys if "/log/" in key or "/keyframes/" in key}
+        assert len(read) <= 3
+    await put(other, "other", 2, messages=["theirs", 1, 2, 3])
+    store.keys.clear()
+    found = await one.aget_tuple(at())
+    assert found.checkpoint["channel_values"]["messages"] == ["theirs", 1, 2, 3]
+    assert len({key for key in store.keys if "/log/" in key}) <= 3
+
+
+@in_loop
+async def test_items_that_another_writer_changed_or_removed_are_written_again():
+    content = MemoryStateStore()
+    one, other = HoldfastSaver(content), HoldfastSaver(SharedMemory(content))
+    items = [{"number": number} for number in range(20)]
+    await put(one, "one", 1, messages=items, others=items)
+    await put(other, "other", 1, messages=[*items[:5], "theirs"], others=[*items[:18], "x", "y"])
+    await put(one, "one", 2, messages=items, others=items)
+    for saver in (one, other, HoldfastSaver(content)):
+        found = (await saver.aget_tuple(at())).checkpoint["channel_values"]
+        assert found["messages"] == found["others"] == items
+
+
+@in_loop
+async def test_more_commits_of_others_than_are_kept_in_memory_are_all_seen():
+    content = MemoryStateStore()
+    one, other = HoldfastSaver(content), HoldfastSaver(SharedMemory(content))
+    items = [{"number": number} for number in range(20)]
+    await put(one, "one", 1, messages=items)
+    await put(other, "other", 0, messages=["theirs", *items[1:]])
+    for number in range(1, 1100):
+        await put(other, "other", number, messages=["theirs", *items[1:]])
+    await put(one, "one", 2, messages=items)
+    for saver in (one, other):
+        assert (await saver.aget_tuple(at())).checkpoint["channel_values"]["messages"] == items
+
+
+@in_loop
+async def test_a_thread_that_was_begun_and_deleted_elsewhere_is_begun_again():
+    content = MemoryStateStore()
+    store = Losing(content)
+    saver, rival = HoldfastSaver(store), HoldfastSaver(SharedMemory(content))
+    assert await saver.aget_tuple(at()) is None
+    store.rival, store.then_deleted = rival, True
+    await put(saver, "late", 1, plan="x")
+    for each in (saver, rival, HoldfastSaver(content)):
+        assert await steps_by_writer(each) == {"late": [1]}
+        found = await each.aget_tuple(at())
+        assert found.checkpoint["channel_values"] == {"who": "late", "plan": "x"}
+    session = await Session.open(content, agent_id="langgraph", session_id="t")
+    assert (await session.verify()).ok
+    assert [event.type async for event in session.events][:2] == [
+        "session.started",
+        "langgraph.checkpoint",
+    ]
+
+
+class Losing(SharedMemory):
+    """A store whose every commit comes second, as another writer is always quicker."""
+
+    rival = None
+    lost = 0
+    then_deleted = False
+
+    async def put_many(self, items):
+        if self.rival is None:
+            return await super().put_many(items)
+        self.lost += 1
+        await put(self.rival, "rival", self.lost)
+        try:
+            return await super().put_many(items)
+        finally:
+            if self.then_deleted:
+                rival, self.rival = self.rival, None
+                await rival.adelete_thread("t")
+
+
+@in_loop
+async def test_a_writer_gives_up_by_time_and_not_by_a_number_of_attempts(monkeypatch):
+    monkeypatch.setattr(contention, "GIVE_UP_AFTER", 0.7)
+    content = MemoryStateStore()
+    store = Losing(content)
+    saver = HoldfastSaver(store)
+    await put(saver, "late", 1)
+    store.rival = HoldfastSaver(SharedMemory(content))
+    start = time.monotonic()
+    with pytest.raises(ConflictError, match="thread 't' could not be written: other writers"):
+        await put(saver, "late", 2)
+    assert 0.7 <= time.monotonic() - start < 5
+    assert store.lost > 16
+    store.rival = None
+    await put(saver, "late", 3)
+    assert (await steps_by_writer(saver))["late"] == [1, 3]
+
+
+@in_loop
+async def test_a_thread_that_is_pruned_elsewhere_is_still_listed():
+    content = MemoryStateStore()
+    saver = HoldfastSaver(content)
+    for number in range(6):
+        await put(saver, "one", number)
+    archive = SnapshotArchive(SharedMemory(content))
+    await archive.prune(location=saver.location("t"), policy=RetentionPolicy(last=2))
+    assert await steps_by_writer(saver) == {"one": [4, 5]}
+    await put(saver, "one", 6)
+    assert await steps_by_writer(saver) == {"one": [4, 5, 6]}

@@ -1,0 +1,210 @@
+"""A set of threads is taken back to a time in one call, by appending."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+
+import pytest
+from langgraph.types import Command
+
+from adapters.langgraph.graphs import at, said, stepping, talking
+from adapters.langgraph.test_contention import put
+from holdfast import Session
+from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.stores.memory import MemoryStateStore
+from loops import done, in_loop
+
+LONG_AGO = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+
+
+def now():
+    return dt.datetime.now(dt.UTC)
+
+
+def contents(graph, thread):
+    return [each.content for each in graph.get_state(at(thread)).values.get("messages", [])]
+
+
+def test_threads_stand_where_they_stood_at_the_time_and_say_what_happened(saver):
+    graph = talking(saver)
+    for thread in ("a", "b"):
+        graph.invoke(said("monday", "1"), at(thread))
+    then = {thread: graph.get_state(at(thread)) for thread in "ab"}
+    to = now()
+    graph.invoke(said("tuesday", "2"), at("a"))
+    later = graph.get_state(at("a"))
+    graph.invoke(said("sunday", "1"), at("c"))
+    results = {each.thread_id: each for each in saver.rollback_threads(["a", "b", "c", "d"], to=to)}
+    assert {name: each.outcome for name, each in results.items()} == {
+        "a": "rolled_back",
+        "b": "unchanged",
+        "c": "started_later",
+        "d": "not_found",
+    }
+    assert results["a"].checkpoint_id == then["a"].config["configurable"]["checkpoint_id"]
+    assert results["a"].previous_checkpoint_id == later.config["configurable"]["checkpoint_id"]
+    for thread in "ab":
+        assert graph.get_state(at(thread)) == then[thread]
+    assert contents(graph, "c")[0] == "sunday"
+    # The old way is still there, and a new one begins.
+    assert graph.get_state(later.config).values == later.values
+    assert len(list(graph.get_state_history(at("a")))) == 10
+    graph.invoke(said("wednesday", "3"), at("a"))
+    assert contents(graph, "a")[4] == "wednesday"
+    other = talking(HoldfastSaver(saver.state_store))
+    assert done(other.aget_state(at("a"))).values == graph.get_state(at("a")).values
+
+
+def test_the_time_of_any_state_leads_back_to_that_state(saver):
+    graph = stepping(saver)
+    graph.invoke({"log": ["in"]}, at())
+    graph.invoke(Command(resume="yes"), at())
+    states = list(graph.get_state_history(at()))
+    for state in [*states, *reversed(states)]:
+        (result,) = saver.rollback_threads(["t"], to=state.created_at)
+        assert result.checkpoint_id == state.config["configurable"]["checkpoint_id"]
+        found = graph.get_state(at())
+        assert (found.values, found.next, found.config) == (state.values, state.next, state.config)
+
+
+def test_a_thread_that_waited_for_an_answer_waits_for_it_again(saver):
+    graph = stepping(saver)
+    graph.invoke({"log": ["in"]}, at())
+    to = now()
+    graph.invoke(Command(resume="yes"), at())
+    assert saver.rollback_threads(["t"], to=to)[0].outcome == "rolled_back"
+    assert [each.value for each in graph.get_state(at()).interrupts] == ["really?"]
+    assert graph.invoke(Command(resume="no"), at())["log"] == ["in", "one", "answer no", "two"]
+
+
+def test_a_rollback_can_be_undone_by_another(saver):
+    graph = talking(saver)
+    graph.invoke(said("monday", "1"), at())
+    first = now()
+    graph.invoke(said("tuesday", "2"), at())
+    second = graph.get_state(at())
+    saver.rollback_threads(["t"], to=first)
+    assert len(contents(graph, "t")) == 4
+    session = done(opened(saver))
+    (restored,) = [each for each in session.events if each.type == "state.restored"]
+    assert restored.data["to"] == first.isoformat()
+    assert done(session.verify()).ok
+    saver.rollback_threads(["t"], to=second.created_at)
+    assert graph.get_state(at()).values == second.values
+
+
+async def opened(saver):
+    return await Session.open(saver.state_store, agent_id="langgraph", session_id="t")
+
+
+def test_all_threads_are_meant_where_none_is_named(saver):
+    graph = talking(saver)
+    for thread in ("a", "b", "c"):
+        graph.invoke(said("monday", "1"), at(thread))
+    to = now()
+    for thread in ("a", "b", "c"):
+        graph.invoke(said("tuesday", "2"), at(thread))
+    results = saver.rollback_threads(None, to=to)
+    assert sorted(each.thread_id for each in results) == ["a", "b", "c"]
+    assert {each.outcome for each in results} == {"rolled_back"}
+    assert {len(contents(graph, thread)) for thread in "abc"} == {4}
+
+
+@in_loop
+async def test_what_was_deleted_does_not_come_back():
+    saver = HoldfastSaver(MemoryStateStore())
+    await put(saver, "first", 1, value="a")
+    first = (await saver.aget_tuple(at())).config["configurable"]["checkpoint_id"]
+    await put(saver, "second", 2, value="b", run_id="x")
+    to = now()
+    await put(saver, "third", 3, value="c")
+    found = [each async for each in saver.alist(at(), filter={"writer": "second"})]
+    thread = saver.thread("t")
+    async with thread.lock:
+        await thread.delete([("", found[0].config["configurable"]["checkpoint_id"])], {})
+    (result,) = await saver.arollback_threads(["t"], to=to)
+    assert (result.outcome, result.checkpoint_id) == ("rolled_back", first)
+    assert await saver.aget_tuple(found[0].config) is None
+    assert len([each async for each in saver.alist(at())]) == 2
+
+
+@in_loop
+async def test_a_time_before_what_was_pruned_is_reported_and_nothing_is_changed():
+    saver = HoldfastSaver(MemoryStateStore())
+    await put(saver, "one", 1)
+    to = now()
+    for number in range(2, 5):
+        await put(saver, "one", number)
+    await saver.aprune(["t"])
+    before = await saver.aget_tuple(at())
+    (result,) = await saver.arollback_threads(["t"], to=to)
+    assert result.outcome == "pruned"
+    assert await saver.aget_tuple(at()) == before
+    await put(saver, "one", 5)
+    (result,) = await saver.arollback_threads(["t"], to=before.checkpoint["ts"])
+    assert result.outcome == "rolled_back"
+    assert (await saver.aget_tuple(at())).checkpoint == before.checkpoint
+
+
+@in_loop
+async def test_a_thread_that_fails_does_not_keep_the_others():
+    store = MemoryStateStore()
+    saver = HoldfastSaver(store)
+    graph = talking(saver)
+    for thread in ("a", "b"):
+        await graph.ainvoke(said("monday", "1"), at(thread))
+    to = now()
+    for thread in ("a", "b"):
+        await graph.ainvoke(said("tuesday", "2"), at(thread))
+    keys = [key async for key in store.list("sessions/a/") if "/log/" in key]
+    await store.put(keys[2], b"broken")
+    results = await HoldfastSaver(store).arollback_threads(["a", "b"], to=to)
+    assert [each.outcome for each in results] == ["failed", "rolled_back"]
+    assert keys[2] in str(results[0].error)
+
+
+@in_loop
+async def test_a_rollback_goes_on_top_of_what_others_write_meanwhile():
+    store = MemoryStateStore()
+    one, other = HoldfastSaver(store), HoldfastSaver(store)
+    await put(one, "one", 1)
+    to = now()
+
+    async def write():
+        for number in range(2, 12):
+            await put(other, "other", number)
+
+    await asyncio.gather(write(), one.arollback_threads(["t"], to=to))
+    await one.arollback_threads(["t"], to=to)
+    for saver in (one, other):
+        assert (await saver.aget_tuple(at())).metadata["step"] == 1
+        assert len([each async for each in saver.alist(at())]) == 11
+
+
+@pytest.mark.parametrize(
+    ("time", "error"),
+    [
+        (dt.datetime(2026, 1, 1), ValueError),
+        ("2026-01-01T00:00:00", ValueError),
+        ("yesterday", ValueError),
+        (1767225600, TypeError),
+        (None, TypeError),
+    ],
+)
+def test_a_time_needs_a_time_zone(saver, time, error):
+    with pytest.raises(error):
+        saver.rollback_threads(["t"], to=time)
+
+
+def test_threads_of_every_store_are_rolled_back(new_saver):
+    saver = new_saver()
+    graph = talking(saver)
+    graph.invoke(said("monday", "1"), at())
+    to = now()
+    graph.invoke(said("tuesday", "2"), at())
+    assert [each.outcome for each in saver.rollback_threads(["t"], to=LONG_AGO)] == [
+        "started_later"
+    ]
+    assert [each.outcome for each in saver.rollback_threads(["t"], to=to)] == ["rolled_back"]
+    assert len(contents(talking(new_saver()), "t")) == 4

@@ -1,0 +1,172 @@
+"""Which objects are built of stored data, and the warning where one is not."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib
+import uuid
+import warnings
+
+import ormsgpack
+import pytest
+from langchain_core.agents import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, RemoveMessage
+from langchain_core.outputs import (
+    ChatGeneration,
+    ChatGenerationChunk,
+    ChatResult,
+    Generation,
+    GenerationChunk,
+    LLMResult,
+    RunInfo,
+)
+from langchain_core.prompt_values import (
+    ChatPromptValue,
+    ChatPromptValueConcrete,
+    ImagePromptValue,
+    StringPromptValue,
+)
+from langchain_core.runnables import Runnable
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.store.base import Item, SearchItem
+from langgraph.types import Command, Interrupt, Send
+from pydantic import BaseModel
+
+from adapters.langgraph.graphs import Steps, at, chain
+from adapters.langgraph.samples import Mood, Order, Point
+from adapters.langgraph.test_safety import put, values
+from holdfast import open_state_store
+from holdfast.adapters.langgraph import BlockedTypeWarning, HoldfastSaver
+from holdfast.adapters.langgraph.serializer import FRAMEWORK_TYPES, AllowlistSerializer
+
+NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+ACTION = AgentAction("search", {"query": "tables"}, "thinking")
+STORED = {"namespace": ("a",), "key": "k", "value": {}, "created_at": NOW, "updated_at": NOW}
+FRAMEWORK = [
+    ACTION,
+    AgentActionMessageLog(tool="t", tool_input="i", log="l", message_log=[AIMessage("m")]),
+    AgentFinish({"output": "done"}, "log"),
+    AgentStep(action=ACTION, observation="seen"),
+    Generation(text="g"),
+    GenerationChunk(text="g"),
+    ChatGeneration(message=AIMessage("m")),
+    ChatGenerationChunk(message=AIMessageChunk("m")),
+    ChatResult(generations=[ChatGeneration(message=AIMessage("m"))]),
+    LLMResult(generations=[[Generation(text="g")]]),
+    RunInfo(run_id=uuid.UUID(int=7)),
+    StringPromptValue(text="p"),
+    ChatPromptValue(messages=[HumanMessage("h")]),
+    ChatPromptValueConcrete(messages=[HumanMessage("h")]),
+    ImagePromptValue(image_url={"url": "u"}),
+    SearchItem(**STORED, score=0.5),
+    Item(**STORED),
+    Document(page_content="d"),
+    RemoveMessage(id="x"),
+    Send("node", {"a": 1}),
+    Command(update={"a": 1}, goto="node"),
+    Interrupt("really?", id="i"),
+]
+
+
+@pytest.mark.parametrize("value", FRAMEWORK, ids=lambda value: type(value).__name__)
+def test_what_the_framework_puts_into_the_state_comes_back_as_with_langgraphs_saver(saver, value):
+    stock = JsonPlusSerializer(allowed_msgpack_modules=True)
+    expected = stock.loads_typed(stock.dumps_typed(value))
+    put(saver, plan=value, items=[value])
+    found = values(saver)
+    for each in (found["plan"], found["items"][0]):
+        assert type(each) is type(value)
+        assert each == expected
+
+
+def test_every_type_that_is_built_without_being_allowed_is_tested_and_only_holds_data():
+    assert {(type(each).__module__, type(each).__name__) for each in FRAMEWORK} >= FRAMEWORK_TYPES
+    assert not any(map(callable, FRAMEWORK))
+    for module, name in FRAMEWORK_TYPES:
+        kind = getattr(importlib.import_module(module), name)
+        assert issubclass(kind, BaseModel | Item)
+        assert not issubclass(kind, Runnable)
+
+
+def test_a_graph_with_actions_of_an_agent_gets_them_back(saver):
+    def agent(state):
+        return {"log": [ACTION]}
+
+    def tool(state):
+        assert isinstance(state["log"][-1], AgentAction)
+        return {"log": [(state["log"][-1], "seen")]}
+
+    graph = chain(Steps, agent, tool).compile(checkpointer=saver, interrupt_before=["tool"])
+    graph.invoke({"log": []}, at())
+    assert graph.invoke(None, at())["log"] == [ACTION, (ACTION, "seen")]
+
+
+def test_a_type_that_is_not_allowed_is_warned_of_once_with_the_option_that_allows_it(saver):
+    put(saver, order=Order(name="a"), more=[Order(name="b")], point=Point(1))
+    with pytest.warns(BlockedTypeWarning) as told:
+        found = values(saver)
+    assert found["order"] == {"name": "a", "items": []}
+    texts = sorted(str(each.message) for each in told)
+    assert len(texts) == 2
+    for text, name in zip(texts, ("Order", "Point"), strict=True):
+        assert f"type 'adapters.langgraph.samples.{name}' is not allowed" in text
+        assert f"allowed_types=[('adapters.langgraph.samples', '{name}')]" in text
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        values(saver)
+        allowing = HoldfastSaver(
+            saver.state_store, allowed_types=[("adapters.langgraph.samples", "Order"), Point]
+        )
+        assert values(allowing) == {
+            "order": Order(name="a"),
+            "more": [Order(name="b")],
+            "point": Point(1),
+        }
+
+
+def test_a_warning_that_is_made_an_error_is_that_error(saver):
+    put(saver, mood=Mood.CALM)
+    with pytest.raises(BlockedTypeWarning, match="Mood"):
+        values(saver)
+
+
+EVIL = [
+    ("langchain_core.documents.base", "Blob", {"path": "/etc/passwd"}),
+    ("langchain_core.load.load", "loads", "{}"),
+    ("langchain_core.prompts.prompt", "PromptTemplate", {"template": "{{ x }}"}),
+    ("langchain_core.runnables.base", "RunnableLambda", "print"),
+    ("langchain_core.utils.utils", "secret_from_env", "HOME"),
+    ("langgraph.types", "RetryPolicy", {}),
+    ("langgraph.types", "interrupt", "x"),
+    ("builtins", "eval", "1"),
+    ("os", "system", "true"),
+    ("subprocess", "run", ["true"]),
+    (5, ["x"], {}),
+]
+
+
+@pytest.mark.parametrize("code", range(6))
+@pytest.mark.parametrize(("module", "name", "given"), EVIL, ids=repr)
+def test_nothing_else_is_called_whatever_the_data_names(code, module, name, given):
+    inner = ormsgpack.packb((module, name, given, "model_validate_json"))
+    data = ormsgpack.packb(ormsgpack.Ext(code, inner))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert AllowlistSerializer().loads_typed(("msgpack", data)) == given
+
+
+@pytest.mark.parametrize("type_", ["json", "pickle", "msgpack2", ""])
+def test_an_encoding_that_is_not_written_is_not_decoded(type_):
+    message = b'{"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "X"]}'
+    with pytest.raises(ValueError, match="unknown encoding"):
+        AllowlistSerializer().loads_typed((type_, message))
+
+
+def test_what_langgraph_allows_further_is_built_and_warned_of_no_more():
+    with HoldfastSaver(open_state_store("memory:")) as saver:
+        put(saver, point=Point(1))
+        allowing = saver.with_allowlist([(Point.__module__, "Point")])
+        assert values(allowing) == {"point": Point(1)}
+        with pytest.warns(BlockedTypeWarning):
+            values(saver)
