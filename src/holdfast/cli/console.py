@@ -22,9 +22,9 @@ from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import typer
 from rich.cells import cell_len
-from rich.console import Console
 from rich.text import Text
 
+from holdfast.cli.output import Output
 from holdfast.errors import (
     ConflictError,
     HoldfastError,
@@ -39,8 +39,8 @@ from holdfast.stores.urls import StoreURL
 P = ParamSpec("P")
 T = TypeVar("T")
 
-out = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
-err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=False)
+out = Output(highlight=False, soft_wrap=True, emoji=False, markup=False)
+err = Output(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=False)
 
 FAILED = 1
 INTERRUPTED = 130
@@ -93,6 +93,10 @@ AgentOption = Annotated[
     typer.Option("--agent", metavar="AGENT", help="The agent, where several share the session."),
 ]
 SessionArgument = Annotated[str, typer.Argument(metavar="SESSION", help="The session.")]
+TagOption = Annotated[
+    list[str] | None,
+    typer.Option("--tag", metavar="K=V", help="Added to the tags. Repeatable."),
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")]
 
@@ -113,8 +117,9 @@ def errors_told() -> Iterator[None]:
     """End the command with a line for whatever goes wrong inside."""
     try:
         yield
-    except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
-        raise  # typer ends the command as these ask for; nobody reads a broken pipe
+        check_printed()
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise  # typer ends the command as these ask for
     except KeyboardInterrupt:
         err.print("interrupted")
         raise typer.Exit(INTERRUPTED) from None
@@ -143,12 +148,21 @@ def fail(message: str, hint: str) -> NoReturn:
     raise typer.Exit(FAILED)
 
 
+def check_printed() -> None:
+    """Fail where output was lost, after the work is done. A reader that went away is not a loss."""
+    if out.problem is not None and not isinstance(out.problem, BrokenPipeError):
+        fail(
+            f"the output cannot be written: {out.problem.strerror or out.problem}",
+            "the command did its work; send the output elsewhere",
+        )
+
+
 def visible(text: str) -> str:
     """A text without control codes: what a terminal would obey is spelled out."""
     return UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
-def say(*parts: str | tuple[str, str], to: Console = out) -> None:
+def say(*parts: str | tuple[str, str], to: Output = out) -> None:
     """Print a line; a part that has a style is a pair of both."""
     line = Text()
     for part in parts:
@@ -171,7 +185,12 @@ def print_json(data: object) -> None:
     """JSON for a program: UTF-8, whatever the terminal has. It may be one that a person sits at."""
     text = json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"
     text = UNSEEN_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-    write_bytes([text.encode()])
+    if out.problem is not None:
+        return
+    try:
+        write_bytes([text.encode()])
+    except OSError as error:
+        out.drop(error)
 
 
 def write_bytes(chunks: Iterable[bytes]) -> None:
@@ -213,6 +232,13 @@ def print_table(columns: list[str], rows: list[list[object]], nothing: str) -> N
         say(("  ".join(padded).rstrip(), "bold" if number == 0 else ""))
 
 
+def plural(count: int, noun: str) -> str:
+    """A number with its noun: 1 session, 2 sessions, 3 entries."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {noun[:-1]}ies" if noun.endswith("ry") else f"{count:,} {noun}s"
+
+
 def read_tags(pairs: list[str] | None) -> dict[str, str]:
     """Tags of the form K=V; wrong usage where one is not."""
     tags = {}
@@ -230,11 +256,11 @@ def tags_text(tags: dict[str, str]) -> str:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Go on if a person agrees, or said so in advance. Without a terminal nobody can."""
+    """Go on if a person agrees, or said so in advance; fail where stdin is not a terminal."""
     if yes:
         return
     if not has_person():
-        fail("this needs to be confirmed, and there is no terminal to ask at", "add --yes")
+        fail("stdin is not a terminal; pass --yes to confirm", "--dry-run shows what would be done")
     if not agrees(question):
         say("nothing was changed", to=err)
         raise typer.Exit(FAILED)
