@@ -174,4 +174,4 @@ def test_without_a_standard_input_nobody_can_be_asked(run, world, monkeypatch, c
     with pytest.raises(typer.Exit) as ended:
         confirm("Really?", yes=False)
     assert ended.value.exit_code == 1
-    assert "there is no terminal to ask at" in capsys.readouterr().err
+    assert "stdin is not a terminal; pass --yes to confirm" in capsys.readouterr().err
