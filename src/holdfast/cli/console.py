@@ -24,6 +24,7 @@ import typer
 from rich.cells import cell_len
 from rich.text import Text
 
+from holdfast.cli.completion import complete_agent, complete_session
 from holdfast.cli.output import Output
 from holdfast.errors import (
     ConflictError,
@@ -90,9 +91,16 @@ FormatOption = Annotated[
 ]
 AgentOption = Annotated[
     str | None,
-    typer.Option("--agent", metavar="AGENT", help="The agent, where several share the session."),
+    typer.Option(
+        "--agent",
+        metavar="AGENT",
+        help="The agent, where several share the session.",
+        autocompletion=complete_agent,
+    ),
 ]
-SessionArgument = Annotated[str, typer.Argument(metavar="SESSION", help="The session.")]
+SessionArgument = Annotated[
+    str, typer.Argument(metavar="SESSION", help="The session.", autocompletion=complete_session)
+]
 TagOption = Annotated[
     list[str] | None,
     typer.Option("--tag", metavar="K=V", help="Added to the tags. Repeatable."),

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from holdfast.cli.completion import complete_agent, complete_session
 from holdfast.cli.console import (
     FAILED,
     Format,
@@ -41,10 +42,21 @@ async def copy(
     ],
     agent: Annotated[
         str | None,
-        typer.Option("--agent", metavar="AGENT", help="Only this agent's sessions."),
+        typer.Option(
+            "--agent",
+            metavar="AGENT",
+            help="Only this agent's sessions.",
+            autocompletion=complete_agent,
+        ),
     ] = None,
     session: Annotated[
-        str | None, typer.Option("--session", metavar="SESSION", help="Only this session.")
+        str | None,
+        typer.Option(
+            "--session",
+            metavar="SESSION",
+            help="Only this session.",
+            autocompletion=complete_session,
+        ),
     ] = None,
     mend: MendOption = False,
     format: FormatOption = Format.table,  # noqa: A002

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.completion import complete_ref
 from holdfast.cli.console import (
     AgentOption,
     DryRunOption,
@@ -38,6 +39,7 @@ async def delete(
             "--snapshot",
             metavar="REF",
             help="Only this snapshot of it: an id or prefix, latest or tag:k=v.",
+            autocompletion=complete_ref,
         ),
     ] = None,
     agent: AgentOption = None,

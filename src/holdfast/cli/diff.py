@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli.completion import complete_state
 from holdfast.cli.console import (
     AgentOption,
     Format,
@@ -30,10 +31,17 @@ async def diff(
     before: Annotated[
         str,
         typer.Argument(
-            metavar="BEFORE", help="A file, a session, SESSION@SNAPSHOT, or a snapshot's id."
+            metavar="BEFORE",
+            help="A file, a session, SESSION@REF, or a snapshot's id.",
+            autocompletion=complete_state,
         ),
     ],
-    after: Annotated[str, typer.Argument(metavar="AFTER", help="The same, of the later moment.")],
+    after: Annotated[
+        str,
+        typer.Argument(
+            metavar="AFTER", help="The same, of the later state.", autocompletion=complete_state
+        ),
+    ],
     agent: AgentOption = None,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.completion import complete_agent_or_state, complete_ref, complete_session
 from holdfast.cli.console import (
     FAILED,
     StoreOption,
@@ -25,13 +26,13 @@ from holdfast.cli.console import (
     write_bytes,
 )
 from holdfast.cli.keys import named_file, signing_key
+from holdfast.cli.names import split_reference
 from holdfast.cli.references import (
     Reference,
     existing_store,
     find,
     is_session,
     resolve,
-    split_reference,
 )
 from holdfast.errors import NotFoundError, StateStoreError
 from holdfast.sessions.manager import Redaction, SnapshotManager, near
@@ -46,7 +47,9 @@ async def export(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="AGENT|SESSION", help="An agent, a session, or SESSION@REF in the store."
+            metavar="AGENT|SESSION",
+            help="An agent, a session, or SESSION@REF in the store.",
+            autocompletion=complete_agent_or_state,
         ),
     ],
     output: Annotated[
@@ -55,7 +58,10 @@ async def export(
     session: Annotated[
         str | None,
         typer.Option(
-            "--session", metavar="SESSION", help="The agent's session; its latest without it."
+            "--session",
+            metavar="SESSION",
+            help="The agent's session; its latest without it.",
+            autocompletion=complete_session,
         ),
     ] = None,
     snapshot: Annotated[
@@ -64,6 +70,7 @@ async def export(
             "--snapshot",
             metavar="REF",
             help="A snapshot id or prefix, an event number, latest or tag:k=v; now without it.",
+            autocompletion=complete_ref,
         ),
     ] = None,
     tag: TagOption = None,

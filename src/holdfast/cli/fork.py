@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.completion import complete_ref, complete_state
 from holdfast.cli.console import (
     AgentOption,
     Format,
@@ -26,7 +27,12 @@ from holdfast.sessions.session import Session
 @command
 async def fork(
     session: Annotated[
-        str, typer.Argument(metavar="SESSION[@REF]", help="The session, or SESSION@REF.")
+        str,
+        typer.Argument(
+            metavar="SESSION[@REF]",
+            help="The session, or SESSION@REF.",
+            autocompletion=complete_state,
+        ),
     ],
     new: Annotated[str, typer.Argument(metavar="NEW", help="The id of the new session.")],
     at: Annotated[
@@ -35,6 +41,7 @@ async def fork(
             "--at",
             metavar="REF",
             help="A snapshot id or prefix, an event number, latest or tag:k=v; now without it.",
+            autocompletion=complete_ref,
         ),
     ] = None,
     agent: AgentOption = None,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from holdfast.cli.completion import complete_agent, complete_session
 from holdfast.cli.console import (
     AgentOption,
     Format,
@@ -33,11 +34,20 @@ Page: TypeAlias = tuple[Rows, str | None]
 async def list_(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="AGENT", help="An agent: its sessions. Without one: all agents."),
+        typer.Argument(
+            metavar="AGENT",
+            help="An agent: its sessions. Without one: all agents.",
+            autocompletion=complete_agent,
+        ),
     ] = None,
     session: Annotated[
         str | None,
-        typer.Option("--session", metavar="SESSION", help="The snapshots of this session."),
+        typer.Option(
+            "--session",
+            metavar="SESSION",
+            help="The snapshots of this session.",
+            autocompletion=complete_session,
+        ),
     ] = None,
     agent: AgentOption = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = LIMIT,

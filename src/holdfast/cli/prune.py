@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.completion import complete_session
 from holdfast.cli.console import (
     AgentOption,
     DryRunOption,
@@ -53,7 +54,11 @@ def read_age(text: str | None) -> dt.timedelta | None:
 async def prune(
     session: Annotated[
         str | None,
-        typer.Argument(metavar="SESSION", help="A session; all of the store with --all."),
+        typer.Argument(
+            metavar="SESSION",
+            help="A session; all of the store with --all.",
+            autocompletion=complete_session,
+        ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All sessions.")] = False,
     last: Annotated[int | None, typer.Option(min=0, help="Keep so many of the newest.")] = None,

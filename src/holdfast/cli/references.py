@@ -1,19 +1,23 @@
-"""What a person names on the command line: a store, a file, a session, a snapshot of one.
-
-A REF names a state of a session: a snapshot id or an unambiguous prefix of one, the number of an
-event, ``latest``, or ``tag:k=v``. Digits that do not start with 0 are the number of an event unless
-they are the whole id of a snapshot: the ids that Holdfast makes start with 0.
-"""
+"""What a person names on the command line: a store, a file, a session, a snapshot of one."""
 
 from __future__ import annotations
 
-import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
 from holdfast.cli.console import fail
+from holdfast.cli.names import (
+    EVENT,
+    LATEST,
+    TAG,
+    UUID,
+    is_there,
+    looks_like_ref,
+    named_or_usual,
+    path_of,
+    split_reference,
+)
 from holdfast.errors import HoldfastError, NotFoundError, shown
 from holdfast.sessions.copying import locations
 from holdfast.sessions.exporting import exported
@@ -24,14 +28,10 @@ from holdfast.snapshots.layout import SnapshotLocation, is_snapshot_id
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.stores.contract import StateStore
-from holdfast.stores.opening import DEFAULT_URL, open_state_store
+from holdfast.stores.opening import open_state_store
 from holdfast.stores.urls import StoreURL
 
 SUFFIXES = (".json", ".json.gz", ".json.zst", ".gz", ".zst")
-UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-EVENT = re.compile(r"[1-9][0-9]{0,11}")
-LATEST = "latest"
-TAG = "tag:"
 MOST_NAMES = 1000
 MOST_CANDIDATES = 5
 
@@ -78,22 +78,6 @@ def existing_store(url: str | None) -> StateStore:
             f"name the file in it, or the folder as file:{path} if it is a store of files",
         )
     return store
-
-
-def named_or_usual(url: str | None) -> str:
-    """The URL of a store, where none was named that of the environment, or the usual one."""
-    return os.environ.get("HOLDFAST_STORE") or DEFAULT_URL if url is None else url
-
-
-def path_of(url: StoreURL) -> str | None:
-    """Where a store on this machine is kept; None for any other."""
-    return {"sqlite": url.path[1:], "file": url.path}.get(url.scheme)
-
-
-def is_there(url: StoreURL) -> bool:
-    """Whether a store is there, as far as this machine can tell."""
-    path = path_of(url)
-    return path is None or Path(path).exists()
 
 
 # ------------------------------------------------------------------------------------ sessions
@@ -165,14 +149,9 @@ async def find(store: StateStore, name: str, agent_id: str | None = None) -> Ref
                 return Reference(location, name)
         raise NotFoundError(f"there is no session and no snapshot {name}")
     for session_id, ref in split_reference(name):
-        if ref == LATEST or ref.startswith(TAG) or EVENT.fullmatch(ref) or UUID.fullmatch(ref):
+        if looks_like_ref(ref):
             return Reference(await find_session(store, session_id, agent_id))
     return Reference(await find_session(store, name, agent_id))
-
-
-def split_reference(name: str) -> list[tuple[str, str]]:
-    """Split ``SESSION@REF`` at each of its ``@``, the last one first: both sides may have one."""
-    return [(name[:at], name[at + 1 :]) for at in range(len(name) - 2, 0, -1) if name[at] == "@"]
 
 
 async def is_session(manager: SnapshotManager, session_id: str) -> bool:

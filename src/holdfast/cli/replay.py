@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.highlighter import JSONHighlighter
 
+from holdfast.cli.completion import complete_state
 from holdfast.cli.console import (
     AgentOption,
     Format,
@@ -44,7 +45,11 @@ KEYS = "[n]ext [b]ack [g]o to a step [s]tate [c]hanges [q]uit"
 async def replay(
     name: Annotated[
         str,
-        typer.Argument(metavar="FILE|SESSION[@REF]", help="A document, or a session in the store."),
+        typer.Argument(
+            metavar="FILE|SESSION[@REF]",
+            help="A document, or a session in the store.",
+            autocompletion=complete_state,
+        ),
     ],
     first: Annotated[
         int | None,

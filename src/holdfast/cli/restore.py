@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.completion import complete_ref, complete_state
 from holdfast.cli.console import (
     AgentOption,
     DryRunOption,
@@ -35,12 +36,19 @@ from holdfast.stores.contract import StateStore
 @command
 async def restore(
     session: Annotated[
-        str, typer.Argument(metavar="SESSION[@REF]", help="The session, or SESSION@REF.")
+        str,
+        typer.Argument(
+            metavar="SESSION[@REF]",
+            help="The session, or SESSION@REF.",
+            autocompletion=complete_state,
+        ),
     ],
     ref: Annotated[
         str | None,
         typer.Argument(
-            metavar="[REF]", help="A snapshot id or prefix, an event number, latest or tag:k=v."
+            metavar="[REF]",
+            help="A snapshot id or prefix, an event number, latest or tag:k=v.",
+            autocompletion=complete_ref,
         ),
     ] = None,
     agent: AgentOption = None,

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli.completion import complete_state
 from holdfast.cli.console import (
     AgentOption,
     Format,
@@ -38,7 +39,9 @@ async def show(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="FILE|ID", help="A file, a session, SESSION@SNAPSHOT or a snapshot."
+            metavar="FILE|ID",
+            help="A file, a session, SESSION@REF or a snapshot.",
+            autocompletion=complete_state,
         ),
     ],
     agent: AgentOption = None,

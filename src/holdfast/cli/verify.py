@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.completion import complete_session
 from holdfast.cli.console import (
     FAILED,
     AgentOption,
@@ -24,7 +25,11 @@ from holdfast.snapshots.archive import SnapshotArchive
 async def verify(
     session: Annotated[
         str | None,
-        typer.Argument(metavar="SESSION", help="A session; all of the store without it."),
+        typer.Argument(
+            metavar="SESSION",
+            help="A session; all of the store without it.",
+            autocompletion=complete_session,
+        ),
     ] = None,
     agent: AgentOption = None,
     format: FormatOption = Format.table,  # noqa: A002
