@@ -35,7 +35,8 @@ from holdfast.errors import (
     StateStoreError,
     UnsupportedValueError,
 )
-from holdfast.stores.urls import StoreURL
+from holdfast.extras import MissingExtraError
+from holdfast.stores.urls import StoreURL, StoreURLError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,6 +52,7 @@ BEYOND_ASCII = r"\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 UNSEEN = re.compile(rf"[\x00-\x1f{BEYOND_ASCII}]")
 UNSEEN_IN_JSON = re.compile(f"[{BEYOND_ASCII}]")  # which spells out the others itself
 
+STORE_URLS = "a store is named by a URL: sqlite:///state.db, file:///var/lib/agents, redis://host/0"
 HINTS: list[tuple[type[BaseException], str]] = [
     (NotFoundError, "holdfast state list shows what there is"),
     (ConflictError, "try again; if it stays, another writer is at work on the same session"),
@@ -141,6 +143,10 @@ def hint_for(error: BaseException) -> str:
     """What to do about an error."""
     if isinstance(error, InvalidDocumentError) and "allow_modified" in str(error):
         return "get another copy; state import --allow-modified takes what was edited on purpose"
+    if isinstance(error, MissingExtraError):
+        return f"pip install 'holdfast[{error.extra}]'"
+    if isinstance(error, StoreURLError):
+        return f"did you mean {error.meant}?" if error.meant else STORE_URLS
     for kind, hint in HINTS:
         if isinstance(error, kind):
             return hint

@@ -75,14 +75,3 @@ def identity(url: StoreURL) -> tuple[object, ...]:
     host = "localhost" if url.host.lower() in LOOPBACK else url.host.lower()
     scheme = ALIASES.get(url.scheme, url.scheme)
     return (scheme, host, url.port, url.path.rstrip("/"), tuple(sorted(options.items())))
-
-
-def path_as_url(text: str) -> str | None:
-    """The URL that somebody meant who wrote a path in its place; None where it is no path."""
-    if not re.fullmatch(r"[\w./~ +-]+", text):
-        return None  # it may be anything, a password too
-    if Path(text).is_dir() or text.endswith("/"):
-        return Path(text).absolute().as_uri()
-    if Path(text).suffix in (".db", ".sqlite", ".sqlite3") or Path(text).exists():
-        return f"sqlite:///{text}"
-    return None

@@ -63,15 +63,23 @@ def existing_store(url: str | None) -> StateStore:
 
     A wrong path would look like an empty store otherwise, and be made by the first write.
     """
+    store = open_store(url)
+    parsed = StoreURL(named_or_usual(url))
+    if not is_there(parsed):
+        path = Path(str(path_of(parsed))).absolute()
+        fail(
+            f"there is no store {parsed}: {path} does not exist",
+            "name the store with --store or $HOLDFAST_STORE; holdfast demo makes one to play with",
+        )
+    return store
+
+
+def open_store(url: str | None) -> StateStore:
+    """The store of a URL, which is made by the first write where it does not exist."""
     url = named_or_usual(url)
     store = open_state_store(url)
     parsed = StoreURL(url)
     path = path_of(parsed)
-    if not is_there(parsed):
-        fail(
-            f"there is no store {parsed}: {Path(str(path)).absolute()} does not exist",
-            "name the store with --store or $HOLDFAST_STORE; holdfast demo makes one to play with",
-        )
     if parsed.scheme == "sqlite" and Path(str(path)).is_dir():
         fail(
             f"{parsed} is no database: {Path(str(path)).absolute()} is a folder",

@@ -20,8 +20,9 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
-from holdfast.errors import StateStoreError, shown
+from holdfast.errors import shown
 from holdfast.sessions.secret_names import SecretNames, is_placeholder
+from holdfast.stores.opening import MissingStoreExtraError
 
 SECRET = "secret"  # noqa: S105 - the name of a kind
 EMAIL = "email"
@@ -332,6 +333,7 @@ def library(module: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != module.partition(".")[0]:
             raise
-        raise StateStoreError(
-            f"redaction needs {error.name}: pip install 'holdfast[redaction]', or name paths alone"
+        raise MissingStoreExtraError(
+            f"redaction needs {error.name}: pip install 'holdfast[redaction]', or name paths alone",
+            "redaction",
         ) from None
