@@ -81,6 +81,10 @@ def test_agents_and_sessions_are_offered(world, line, names):
 )
 def test_snapshots_are_offered_newest_first_with_latest_and_tags(world, line):
     assert offered(line)[:3] == [world.second, world.first, "latest"]
+
+
+def test_snapshots_and_tags_that_start_with_what_was_typed_are_offered(world):
+    line = "holdfast state restore ses_1 "
     assert offered(line + world.second[:-1])[0] == world.second
     assert offered(line + "la") == ["latest"]
     assert offered(line + "tag:t") == ["tag:turn=2", "tag:turn=1"]

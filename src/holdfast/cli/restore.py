@@ -46,7 +46,7 @@ async def restore(
     ref: Annotated[
         str | None,
         typer.Argument(
-            metavar="[REF]",
+            metavar="REF",
             help="A snapshot id or prefix, an event number, latest or tag:k=v.",
             autocompletion=complete_ref,
         ),
