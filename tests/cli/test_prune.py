@@ -63,10 +63,9 @@ def test_a_person_sees_what_would_go_and_is_asked(run, world, entries):
     before = entries()
     ran = run("state", "prune", "--all", "--last", "1", typed="n\n")
     assert ran.code == 1
-    plan, refused = ran.err.splitlines()
+    plan, asked = ran.err.splitlines()
     assert plan.startswith("research-bot/ses_1: 1 snapshot kept, 1 would be removed, with ")
-    assert refused == "nothing was changed"
-    assert "Remove 1 snapshot of 1 session for good? [y/N]" in ran.out
+    assert asked == "Remove 1 snapshot of 1 session for good? [y/N]:nothing was changed"
     assert entries() == before
     assert run("state", "prune", "--all", "--last", "1", typed="y\n").code == 0
     assert snapshots(run) == [world.second]

@@ -284,7 +284,8 @@ def agrees(question: str) -> bool:
     """What a person answers. Ctrl-C is the same here as anywhere else."""
     with interruptible():
         try:
-            return typer.confirm(visible(question))
+            # Not on the standard output, which may be a pipe that is closed, or a file of JSON.
+            return typer.confirm(visible(question), err=True)
         except typer.Abort as error:
             # typer says this of the end of the input as well.
             if isinstance(error.__context__, KeyboardInterrupt):
