@@ -114,7 +114,7 @@ def test_a_store_that_does_not_answer_is_given_up_soon():
         url = f"redis://127.0.0.1:{server.getsockname()[1]}/0"
         started = time.monotonic()
         assert offered("holdfast state list ", HOLDFAST_STORE=url) == []
-        assert time.monotonic() - started < 20
+        assert time.monotonic() - started < 40
 
 
 NAMES = st.text(st.sampled_from("ab-._~0Z9% @ü"), min_size=1, max_size=4)

@@ -49,7 +49,8 @@ def test_every_event_is_printed_with_what_it_changed(run, world):
 
 def test_a_range_is_chosen(run, document):
     assert seen(run("replay", "incident.json", "--from", "3", "--to", "5").out) == [3, 4, 5]
-    run("replay", "ses_1", "--from", "99").failed("no event 99", "last event is 10")
+    ran = run("replay", "ses_1", "--from", "99")
+    ran.failed("no event 99", "last event is 10", "there are events 1 to 10")
     run("replay", "ses_1", "--from", "11").failed("no event 11")
     run("replay", "incident.json", "--from", "99").failed("no event 99")
     assert seen(run("replay", "ses_1", "--from", "9", "--to", "99").out) == [9, 10]
@@ -76,7 +77,9 @@ def test_events_that_were_pruned_are_an_error(run, world, format_):
     assert run("state", "prune", "ses_1", "--last", "1", "--yes").code == 0
     as_ = ("--format", format_)
     run("replay", "ses_1", "--to", "3", *as_).failed("events 1 to 3 were pruned", "after event 10")
-    run("replay", "ses_1", "--from", "2", *as_).failed("events 2 to 10 were pruned")
+    run("replay", "ses_1", "--from", "2", *as_).failed(
+        "events 2 to 10 were pruned", "hint: there are events 11 to 11"
+    )
     run("replay", "ses_1", "--from", "4", "--to", "4", *as_).failed("event 4 was pruned")
     assert run("replay", "ses_1", *as_).code == 0
     assert seen(run("replay", "ses_1").out) == [11]
@@ -87,7 +90,7 @@ def test_events_that_were_pruned_are_an_error(run, world, format_):
 
 def test_a_session_of_which_every_event_was_pruned_has_none_to_replay(run, world):
     assert run("state", "prune", "ses_1", "--last", "1", "--yes").code == 0
-    run("replay", "ses_1").failed("events 1 to 10 were pruned")
+    run("replay", "ses_1").failed("events 1 to 10 were pruned", "state list --session ses_1")
     run("replay", "ses_1", "--to", "3").failed("events 1 to 3 were pruned")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -15,6 +16,7 @@ from holdfast.cli.console import (
     FormatOption,
     StoreOption,
     command,
+    fail,
     has_person,
     interruptible,
     out,
@@ -70,9 +72,12 @@ async def replay(
     if first is not None and last is not None and last < first:
         raise typer.BadParameter(f"{last} is before --from {first}", param_hint="--to")
     (found,) = await load(store, name, agent_id=agent)
-    steps = list(steps_of(found, first=first, last=last))
-    if not steps:
-        raise no_steps(found, first)
+    try:
+        steps = list(steps_of(found, first=first, last=last))
+        if not steps:
+            raise no_steps(found, first)
+    except NotFoundError as error:
+        fail(str(error), kept_hint(found))
     if format is Format.json:
         print_json([event_json(each.event) for each in steps])
     elif step and has_person():
@@ -94,6 +99,13 @@ def no_steps(found: SessionSnapshot, first: int | None) -> NotFoundError:
         seq = found.position.seq
         return pruned_events(found.location, 1, seq, seq)
     return NotFoundError(f"{found.agent_id}/{found.session_id} has no events; nothing to replay")
+
+
+def kept_hint(found: SessionSnapshot) -> str:
+    """What can be replayed instead."""
+    if not found.events:
+        return f"holdfast state list --session {quote(found.session_id)} lists its snapshots"
+    return f"there are events {found.events[0].seq} to {found.events[-1].seq}"
 
 
 def print_step(step: Step) -> None:
