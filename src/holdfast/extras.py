@@ -13,7 +13,12 @@ from holdfast.errors import HoldfastError
 
 
 class MissingExtraError(HoldfastError, ModuleNotFoundError):
-    """A module of Holdfast was imported, and what it needs is not installed."""
+    """A module of Holdfast was imported, and what it needs is not installed.
+
+    ``extra`` is the extra that brings it, as in ``pip install 'holdfast[extra]'``.
+    """
+
+    extra = ""
 
 
 @contextmanager
@@ -24,8 +29,10 @@ def extra(name: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "holdfast":
             raise
-        raise MissingExtraError(
+        missing = MissingExtraError(
             f"this part of Holdfast needs the package {error.name}, which is not installed: "
             f"pip install 'holdfast[{name}]'",
             name=error.name,
-        ) from error
+        )
+        missing.extra = name
+        raise missing from error

@@ -11,7 +11,12 @@ import pytest
 
 import holdfast
 
-WHOLE = "the backup has every committed event and every snapshot, and all of it is whole\n"
+WHOLE = """\
+ok research-bot/ses_1: 10 events, 2 snapshots
+ok ann/ses_shared: 2 events, 0 snapshots
+ok bob/ses_shared: 2 events, 0 snapshots
+3 sessions complete and undamaged
+"""
 
 
 async def changed(url: str, part: str, *, remove: bool) -> None:
@@ -46,7 +51,8 @@ def test_only_what_is_new_is_written(run, world):
     assert ran.code == 1
     assert "research-bot/ses_2: " in ran.err
     assert run("backup", "kept").out.startswith("4 sessions, ")
-    assert run("backup", "kept", "--verify").out == WHOLE
+    ran = run("backup", "kept", "--verify")
+    assert ran.out.endswith("4 sessions complete and undamaged\n")
 
 
 @pytest.mark.parametrize("remove", [True, False], ids=["removed", "damaged"])
@@ -55,9 +61,37 @@ def test_a_removed_and_a_damaged_entry_are_found(run, world, part, remove):
     run("backup", "sqlite:///kept.db")
     asyncio.run(changed("sqlite:///kept.db", part, remove=remove))
     ran = run("backup", "sqlite:///kept.db", "--verify")
-    assert (ran.code, ran.out) == (1, "")
-    assert f"research-bot/ses_1: sessions/ses_1/scopes/agent/research-bot{part}" in ran.err
+    assert ran.code == 1
+    assert ran.out == "".join(WHOLE.splitlines(keepends=True)[1:3])
+    assert ran.err.startswith("damaged research-bot/ses_1: ")
+    assert f"\n   sessions/ses_1/scopes/agent/research-bot{part}" in ran.err
+    assert "\n1 of 3 sessions incomplete or damaged\nhint: " in ran.err
     assert "ann/" not in ran.err
+
+
+def test_a_session_with_many_problems_is_summarized(run, world):
+    run("backup", "kept", "--store", "sqlite:///state.db")
+    assert run("state", "fork", "ses_1", "ses_2").code == 0
+    for number in range(8):
+        assert run("state", "save", "ses_2", "--tag", f"n={number}").code == 0
+    ran = run("backup", "kept", "--verify")
+    assert ran.code == 1
+    assert "ok research-bot/ses_1: 10 events, 2 snapshots\n" in ran.out
+    lines = ran.err.splitlines()
+    assert lines[0].startswith("damaged research-bot/ses_2: ")
+    assert len([line for line in lines if line.startswith("   sessions/")]) == 5
+    assert " more; --format json has all" in ran.err
+    found = json.loads(run("backup", "kept", "--verify", "--format", "json").out)
+    assert found["ok"] is False
+    (bad,) = [each for each in found["sessions"] if not each["ok"]]
+    assert (bad["agent_id"], bad["session_id"], bad["scope"]) == ("research-bot", "ses_2", "agent")
+    assert len(bad["problems"]) > 8
+
+
+@pytest.mark.parametrize("folder", ["kept", "./kept/", "file:kept"])
+def test_a_backup_of_a_store_onto_itself_is_refused(run, world, folder):
+    assert run("backup", "kept").code == 0
+    run("backup", folder, "--store", "file:kept").failed("are the same store", "another target")
 
 
 def test_a_backup_or_a_store_that_is_not_there_is_an_error(run, world):
@@ -73,15 +107,18 @@ def test_a_damaged_backup_is_mended_when_asked_to(run, world, entries, part):
     run("backup", kept)
     asyncio.run(changed(kept, part, remove=False))
     ran = run("backup", kept, "--verify")
-    assert ran.err.endswith(f"hint: holdfast backup --mend {kept} writes this anew\n")
+    again = f"hint: holdfast backup --mend {kept} writes what is missing or damaged\n"
+    assert ran.err.endswith(again)
     assert json.loads(run("backup", kept, "--verify", "--format", "json").out)["ok"] is False
     ran = run("backup", kept, "--mend")
     assert ran.code == 0
-    assert ran.out.endswith(" bytes, 1 damaged ones mended\n")
+    assert ran.out.endswith(" bytes, 1 damaged entry repaired\n")
     assert entries(kept) == entries()
     assert run("backup", kept, "--verify").out == WHOLE
     ran = run("backup", kept, "--verify", "--format", "json")
-    assert json.loads(ran.out) == {"ok": True, "problems": []}
+    found = json.loads(ran.out)
+    assert found["ok"] is True
+    assert [each["problems"] for each in found["sessions"]] == [[], [], []]
 
 
 @pytest.mark.parametrize("part", ["/log/", "/snapshots/"])

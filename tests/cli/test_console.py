@@ -14,7 +14,9 @@ import typer
 
 import holdfast
 from holdfast.cli import references, show
-from holdfast.cli.console import confirm, interruptible, print_json, say, visible
+from holdfast.cli.console import confirm, interruptible, plural, print_json, say, visible
+from holdfast.stores.opening import MissingStoreExtraError
+from holdfast.stores.urls import StoreURLError
 
 
 @pytest.fixture
@@ -51,6 +53,10 @@ def failing(run, world, monkeypatch):
         (holdfast.InvalidDocumentError("bad: see allow_modified"), "--allow-modified"),
         (holdfast.IntegrityError("bad"), "state verify"),
         (holdfast.StateStoreError("down"), "doctor"),
+        (StoreURLError("no", meant="sqlite:///s.db"), "did you mean sqlite:///s.db?"),
+        (StoreURLError("no"), "a store is named by a URL"),
+        (MissingStoreExtraError("no", "redis"), "pip install 'holdfast[redis]'"),
+        (BrokenPipeError(32, "Broken pipe"), "see whether the place exists"),
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, BaseException) else None,
 )
@@ -73,6 +79,42 @@ def test_the_place_of_an_error_is_shown_where_that_is_asked_for(failing, monkeyp
         failing(RuntimeError("odd"))
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("s.db", "sqlite:///s.db"),
+        ("/var/lib/s.sqlite", "sqlite:////var/lib/s.sqlite"),
+        ("sqlite://s.db", "sqlite:///s.db"),
+        ("sqlite:s.db", "sqlite:///s.db"),
+        ("sqlite:///:memory:", "memory:"),
+        ("./agents", "file:./agents"),
+        ("/var/lib/agents", "file:///var/lib/agents"),
+    ],
+)
+def test_a_path_in_the_place_of_a_url_gets_the_url_as_a_hint(run, monkeypatch, given, meant):
+    run("state", "list", "--store", given).failed(f"hint: did you mean {meant}?")
+    monkeypatch.setenv("HOLDFAST_STORE", given)
+    run("state", "list").failed(f"hint: did you mean {meant}?")
+
+
+def test_what_may_be_a_password_is_not_repeated_in_a_hint(run):
+    ran = run("state", "list", "--store", "hunter2")
+    ran.failed("a store is named by a URL")
+    assert "hunter2" not in ran.err
+
+
+def test_a_number_agrees_with_its_noun():
+    assert [plural(number, "session") for number in (0, 1, 2)] == [
+        "0 sessions",
+        "1 session",
+        "2 sessions",
+    ]
+    assert [plural(number, "new entry") for number in (1, 1234)] == [
+        "1 new entry",
+        "1,234 new entries",
+    ]
+
+
 def test_control_codes_are_spelled_out_and_writing_is_not():
     assert visible("a\x1b[2J\r\n\x9b\u202e\ud800") == r"a\x1b[2J\r\n\x9b\u202e\ud800"
     assert visible("Grüße, 東京 👩‍💻 [b]") == "Grüße, 東京 👩‍💻 [b]"
@@ -92,7 +134,7 @@ def test_json_is_utf_8_whatever_the_terminal_has(monkeypatch):
 
 
 def test_ctrl_c_ends_a_question_at_once(monkeypatch):
-    def typed(_):
+    def typed(_, **options):
         os.kill(os.getpid(), signal.SIGINT)
         threading.Event().wait(5)
         raise AssertionError("the question went on")
@@ -122,7 +164,8 @@ def test_ctrl_c_at_a_question_is_told_as_anywhere_else(run, world, entries, monk
     monkeypatch.setattr(asking, "visible_prompt_func", interrupted)
     before = entries()
     ran = run("state", "delete", "ses_1", typed="y")
-    assert (ran.code, ran.err) == (130, "\ninterrupted\n")
+    assert ran.code == 130
+    assert ran.err.endswith(" for good? [y/N]:\ninterrupted\n")
     assert entries() == before
 
 
@@ -174,4 +217,4 @@ def test_without_a_standard_input_nobody_can_be_asked(run, world, monkeypatch, c
     with pytest.raises(typer.Exit) as ended:
         confirm("Really?", yes=False)
     assert ended.value.exit_code == 1
-    assert "there is no terminal to ask at" in capsys.readouterr().err
+    assert "stdin is not a terminal; pass --yes to confirm" in capsys.readouterr().err

@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from holdfast.cli import copy as copy_module
 from holdfast.cli.console import err
+from holdfast.cli.names import is_same_store
 
 STORE = "sqlite:///state.db"
 
@@ -30,16 +31,16 @@ def test_everything_is_copied_as_it_is_and_then_only_what_is_new(run, world, ent
     assert entries(target) == entries()
     assert run("copy", STORE, target).out == "3 sessions, 0 new entries, 0 bytes\n"
     asyncio.run(more())
-    assert run("copy", STORE, target).out.startswith("3 sessions, 1 new entries, ")
+    assert run("copy", STORE, target).out.startswith("3 sessions, 1 new entry, ")
     assert run("state", "diff", "ses_1", "ses_1", "--store", target).code == 0
     assert run("state", "verify", "--store", target).code == 0
 
 
 def test_one_agent_or_one_session_is_copied(run, world):
-    assert run("copy", STORE, "file:a", "--agent", "ann").out.startswith("1 sessions")
+    assert run("copy", STORE, "file:a", "--agent", "ann").out.startswith("1 session, ")
     assert run("copy", STORE, "file:b", "--session", "ses_shared").out.startswith("2 sessions")
     both = ["--session", "ses_shared", "--agent", "bob"]
-    assert run("copy", STORE, "file:c", *both).out.startswith("1 sessions")
+    assert run("copy", STORE, "file:c", *both).out.startswith("1 session, ")
 
 
 def test_a_copy_that_was_cut_short_is_begun_again(run, world, entries, monkeypatch):
@@ -73,7 +74,7 @@ def test_a_session_that_went_another_way_is_named_and_the_others_are_copied(run,
     asyncio.run(more(agent="ann", session="ses_shared"))
     ran = run("copy", STORE, "file:new")
     assert ran.code == 1
-    assert ran.out.startswith("2 sessions, 1 new entries")
+    assert ran.out.startswith("2 sessions, 1 new entry")
     assert ran.err.startswith("not copied: session ses_1 of research-bot: ")
 
 
@@ -84,11 +85,60 @@ def test_a_terminal_sees_a_bar(run, world, monkeypatch):
     assert "1/1" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (STORE, STORE),
+        (STORE, "sqlite:///{cwd}/state.db"),
+        (STORE, "sqlite:///./state.db"),
+        (STORE, "sqlite:///link.db"),
+        (STORE, "SQLITE:///state.db?timeout=5"),
+        (STORE, "sqlite:///state.db?compress=zstd"),
+        ("file:kept", "file:kept/"),
+        ("file:kept", "file://{cwd}/kept"),
+        ("file:kept?prefix=a/", "file:./x/../kept?prefix=a/"),
+    ],
+)
+def test_a_store_is_not_copied_onto_itself(run, world, entries, tmp_path, source, target):
+    (tmp_path / "link.db").symlink_to("state.db")
+    assert run("backup", "kept").code == 0
+    before = entries(source)
+    target = target.format(cwd=tmp_path)
+    run("copy", source, target).failed("source and target are the same store", "another target")
+    run("copy", target, source).failed("source and target are the same store")
+    assert entries(source) == before
+
+
+def test_a_prefix_makes_a_store_of_its_own(run, world):
+    assert run("copy", STORE, f"{STORE}?prefix=copy/").code == 0
+    assert run("state", "show", "ses_1", "--store", f"{STORE}?prefix=copy/").code == 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("redis://localhost/0", "redis://127.0.0.1/0/", True),
+        ("redis://localhost/0", "rediss://LOCALHOST/0", True),
+        ("redis://localhost/0", "redis://localhost/1", False),
+        ("redis://localhost/0", "redis://localhost:7000/0", False),
+        ("postgres://ann@db/x", "postgresql://bob:secret@DB/x", True),
+        ("postgresql://db/x", "postgresql://db/y", False),
+        ("s3://bucket/a", "s3://bucket/a/", True),
+        ("s3://bucket/a", "s3://bucket/b", False),
+        ("s3://bucket?endpoint=http://a", "s3://bucket?endpoint=http://b", False),
+        ("memory:", "memory:", False),
+        ("sqlite:///x", "file:x", False),
+    ],
+)
+def test_two_urls_of_one_store_are_told_from_those_of_two(one, other, is_same):
+    assert is_same_store(one, other) is is_same
+
+
 def test_what_is_not_there_is_an_error(run, world, tmp_path):
     run("copy", "sqlite:///nowhere.db", "file:new").failed("there is no store")
     run("copy", STORE, "file:new", "--agent", "anne").failed("there is no agent 'anne'", "ann")
     run("copy", STORE, "file:new", "--session", "x").failed("there is no session 'x'")
-    run("copy", "state.db", "file:new").failed("scheme")
+    run("copy", "state.db", "file:new").failed("scheme", "did you mean sqlite:///state.db?")
     run("copy", STORE).misused("DST_URL")
     assert not (tmp_path / "new").exists()
 

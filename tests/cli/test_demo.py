@@ -62,7 +62,7 @@ def test_what_to_try_next_works(run, tmp_path, monkeypatch, program):
 def test_at_a_terminal_the_viewer_is_offered(run, monkeypatch, wanted):
     served = []
     monkeypatch.setattr(demo_module, "is_terminal", lambda: True)
-    monkeypatch.setattr(demo_module.typer, "confirm", lambda _: wanted)
+    monkeypatch.setattr(demo_module.typer, "confirm", lambda _, **__: wanted)
     monkeypatch.setattr(serving, "serve", lambda store, **_: served.append(repr(store)))
     assert run("demo", "--folder", "play").code == 0
     assert len(served) == wanted
@@ -77,7 +77,7 @@ def test_ctrl_c_at_the_offer_ends_it_as_interrupted(run, monkeypatch):
     monkeypatch.setattr(demo_module, "tell", lambda *_: None)
     monkeypatch.setattr(sys.modules[typer.confirm.__module__], "visible_prompt_func", interrupted)
     ran = run("demo", "--folder", "play")
-    assert (ran.code, ran.err) == (130, "\ninterrupted\n")
+    assert (ran.code, ran.err) == (130, "Open the viewer on them now? [y/N]:\ninterrupted\n")
 
 
 def test_ctrl_c_in_a_step_ends_it_as_interrupted(run, monkeypatch):

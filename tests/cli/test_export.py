@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import os
@@ -53,6 +54,53 @@ def test_a_session_a_snapshot_and_tags_are_named(run, world, tmp_path, monkeypat
     assert tree["tags"]["b"] == "x=y"
     assert tree["tags"]["turn"] == "1"
     assert len(tree["state"]["messages"]) == 1
+
+
+def test_a_session_is_named_in_the_place_of_an_agent(run, world, tmp_path):
+    ran = run("state", "export", "ses_1", "-o", "x.json")
+    assert (ran.code, ran.err) == (0, "x.json: 2 messages, 10 events of research-bot/ses_1\n")
+    ran = run("state", "export", "ses_shared", "-o", "x.json")
+    ran.failed("several agents (ann, bob)", "holdfast state export ann --session ses_shared")
+    ran = run("state", "export", "ses_9", "-o", "x.json")
+    ran.failed("there is no agent 'ses_9' and no session of that id", "ses_1")
+
+
+def test_an_id_of_an_agent_and_of_a_session_is_ambiguous(run, world):
+    assert run("state", "fork", "ses_1", "ann").code == 0
+    ran = run("state", "export", "ann", "-o", "x.json")
+    ran.failed(
+        "'ann' is an agent and also a session",
+        "holdfast state export research-bot --session ann",
+        "holdfast state export ann --session ses_shared",
+    )
+    for words in (["research-bot", "--session", "ann"], ["ann", "--session", "ses_shared"]):
+        assert run("state", "export", *words, "-o", "x.json").code == 0
+
+
+def test_an_agent_whose_one_session_has_its_id_is_not_ambiguous(run, world):
+    async def talk() -> None:
+        async with (
+            holdfast.open_state_store("sqlite:///state.db") as store,
+            holdfast.Session.open(store, agent_id="eve", session_id="eve") as session,
+        ):
+            session.add_message("user", "hello")
+
+    asyncio.run(talk())
+    ran = run("state", "export", "eve", "-o", "x.json")
+    assert (ran.code, ran.err) == (0, "x.json: 1 message, 2 events of eve/eve\n")
+
+
+@pytest.mark.parametrize("ref", ["tag:turn=1", "5", "first"])
+def test_a_ref_names_the_state_to_export(run, world, tmp_path, ref):
+    ref = world.first if ref == "first" else ref
+    words = [["research-bot", "--snapshot", ref], ["ses_1", "--snapshot", ref], [f"ses_1@{ref}"]]
+    for each in words:
+        assert run("state", "export", *each, "-o", "x.json").code == 0
+        tree = json.loads((tmp_path / "x.json").read_bytes())
+        assert len(tree["events"]) == 5
+        assert tree["state"]["values"] == {"old": 1, "plan": ["read", "compare"]}
+        assert run("state", "show", "x.json").code == 0
+    run("state", "export", f"ses_1@{ref}", "--snapshot", ref, "-o", "-").misused("--snapshot")
 
 
 def test_a_dash_writes_the_document_and_nothing_else_to_the_standard_output(run, world):
@@ -133,7 +181,7 @@ def test_an_unknown_session_is_told_the_nearest_names(run, world):
 
 def test_an_unknown_snapshot_is_an_error(run, world):
     ran = run("state", "export", "research-bot", "--snapshot", holdfast.ids.new_id(), "-o", "-")
-    ran.failed("there is no snapshot")
+    ran.failed("has no snapshot")
     assert ran.out == ""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
 import holdfast
 
 
@@ -18,6 +20,23 @@ def test_it_may_begin_at_a_snapshot(run, world):
     assert run("state", "fork", "ses_1", "ses_what_if", "--at", world.first).code == 0
     assert run("state", "diff", world.first, "ses_what_if").out == "no difference\n"
     assert run("state", "diff", world.second, "ses_1").out == "no difference\n"
+
+
+@pytest.mark.parametrize("ref", ["latest", "tag:turn=2", "10", "prefix"])
+def test_it_may_begin_at_any_ref(run, world, ref):
+    ref = world.second if ref == "prefix" else ref
+    assert run("state", "fork", "ses_1", "ses_a", "--at", ref).code == 0
+    assert run("state", "fork", f"ses_1@{ref}", "ses_b").code == 0
+    for name in ("ses_a", "ses_b"):
+        assert run("state", "diff", world.second, name).out == "no difference\n"
+
+
+def test_it_may_begin_after_an_event(run, world):
+    ran = run("state", "fork", "ses_1", "ses_x", "--at", "3")
+    assert (ran.code, ran.out) == (0, "ses_x: 1 message, running\n")
+    first = json.loads(run("replay", "ses_x", "--format", "json").out)[0]
+    assert (first["data"]["session_id"], first["data"]["seq"]) == ("ses_1", 3)
+    run("state", "fork", "ses_1", "ses_y", "--at", "99").failed("no event 99", "last event is 10")
 
 
 def test_the_agent_is_named_where_several_share_a_session(run, world):
@@ -46,7 +65,7 @@ def test_a_session_of_several_agents_is_forked_as_one(run, world):
             session.agent("ann").add_message("user", "hello")
 
     asyncio.run(together())
-    assert run("state", "fork", "ses_team", "ses_x").out == "ses_x: 1 messages, pending\n"
+    assert run("state", "fork", "ses_team", "ses_x").out == "ses_x: 1 message, pending\n"
     ran = run("state", "show", "ses_x", "--format", "json")
     assert json.loads(ran.out)["scope"] == "multi_agent"
 

@@ -80,7 +80,7 @@ def test_the_commands_of_the_design_run_as_they_are_typed(typed, tmp_path):
     assert "ok" in typed("holdfast state verify")
     typed(f"holdfast state restore ses_abc123 {first.snapshot_id} --yes")
     typed(f"holdfast state fork ses_abc123 ses_what_if --at {first.snapshot_id}")
-    typed("holdfast state prune ses_abc123 --last 1")
+    typed("holdfast state prune ses_abc123 --last 1 --yes")
     assert "session.started" in typed("holdfast replay snapshot.json --from 1 --to 2")
     typed("holdfast replay ses_copy")
     typed("holdfast copy sqlite:///.holdfast/state.db sqlite:///staging.db")

@@ -13,9 +13,9 @@ def snapshots(run) -> list[str]:
 
 
 def test_what_no_rule_keeps_goes(run, world):
-    ran = run("state", "prune", "ses_1", "--last", "1")
+    ran = run("state", "prune", "ses_1", "--last", "1", "--yes")
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.startswith("research-bot/ses_1: 1 snapshots kept, 1 gone, with ")
+    assert ran.out == "research-bot/ses_1: 1 snapshot kept, 1 removed, with 10 events\n"
     assert snapshots(run) == [world.second]
     assert run("state", "verify").code == 0
 
@@ -23,7 +23,7 @@ def test_what_no_rule_keeps_goes(run, world):
 def test_a_dry_run_removes_nothing(run, world, entries):
     before = entries()
     ran = run("state", "prune", "ses_1", "--last", "1", "--dry-run")
-    assert "1 snapshots kept, 1 would go" in ran.out
+    assert "1 snapshot kept, 1 would be removed" in ran.out
     assert entries() == before
 
 
@@ -45,18 +45,43 @@ def test_each_rule_keeps_its_own(run, world, rule):
 
 @pytest.mark.parametrize("rule", ["--hourly", "--daily", "--weekly"])
 def test_one_of_each_period_is_kept(run, world, rule):
-    assert run("state", "prune", "ses_1", rule, "1").code == 0
+    assert run("state", "prune", "ses_1", rule, "1", "--yes").code == 0
     assert snapshots(run) == [world.second]
 
 
 def test_all_sessions_are_pruned_when_that_is_said(run, world):
-    ran = run("state", "prune", "--all", "--last", "1", "--format", "json")
+    ran = run("state", "prune", "--all", "--last", "1", "--format", "json", "--yes")
     found = {(each["agent_id"], each["session_id"]): each for each in json.loads(ran.out)}
     assert set(found) == {("ann", "ses_shared"), ("bob", "ses_shared"), ("research-bot", "ses_1")}
     assert found["research-bot", "ses_1"]["removed"] == [world.first]
     assert {each["scope"] for each in found.values()} == {"agent"}
     ran = run("state", "prune", "--all", "--last", "1", "--agent", "ann")
     assert ran.out.startswith("ann/ses_shared: 0 snapshots kept")
+
+
+def test_a_person_sees_what_would_go_and_is_asked(run, world, entries):
+    before = entries()
+    ran = run("state", "prune", "--all", "--last", "1", typed="n\n")
+    assert ran.code == 1
+    plan, asked = ran.err.splitlines()
+    assert plan.startswith("research-bot/ses_1: 1 snapshot kept, 1 would be removed, with ")
+    assert asked == "Remove 1 snapshot of 1 session for good? [y/N]:nothing was changed"
+    assert entries() == before
+    assert run("state", "prune", "--all", "--last", "1", typed="y\n").code == 0
+    assert snapshots(run) == [world.second]
+
+
+@pytest.mark.parametrize("format_", ["table", "json"])
+def test_without_a_terminal_it_needs_to_be_confirmed(run, world, entries, format_):
+    before = entries()
+    ran = run("state", "prune", "ses_1", "--last", "1", "--format", format_)
+    ran.failed("stdin is not a terminal; pass --yes to confirm")
+    assert ran.out == ""
+    assert entries() == before
+
+
+def test_where_nothing_would_go_nobody_is_asked(run, world):
+    assert run("state", "prune", "ses_1", "--last", "2").code == 0
 
 
 def test_an_empty_store_says_so(run):

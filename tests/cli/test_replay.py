@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 
 import pytest
 import typer
 
+import holdfast
 from watched import with_digest
 
 
@@ -48,7 +50,11 @@ def test_every_event_is_printed_with_what_it_changed(run, world):
 
 def test_a_range_is_chosen(run, document):
     assert seen(run("replay", "incident.json", "--from", "3", "--to", "5").out) == [3, 4, 5]
-    assert run("replay", "ses_1", "--from", "99").out == "nothing happened in this range\n"
+    ran = run("replay", "ses_1", "--from", "99")
+    ran.failed("no event 99", "last event is 10", "there are events 1 to 10")
+    run("replay", "ses_1", "--from", "11").failed("no event 11")
+    run("replay", "incident.json", "--from", "99").failed("no event 99")
+    assert seen(run("replay", "ses_1", "--from", "9", "--to", "99").out) == [9, 10]
     run("replay", "ses_1", "--from", "5", "--to", "3").misused("before --from 5")
     run("replay", "ses_1", "--from", "0").misused("--from")
 
@@ -56,7 +62,43 @@ def test_a_range_is_chosen(run, document):
 def test_json_is_the_events(run, world):
     found = json.loads(run("replay", "ses_1", "--to", "2", "--format", "json").out)
     assert [event["seq"] for event in found] == [1, 2]
-    assert json.loads(run("replay", "ses_1", "--from", "99", "--format", "json").out) == []
+    run("replay", "ses_1", "--from", "99", "--format", "json").failed("no event 99")
+
+
+@pytest.mark.parametrize("format_", ["table", "json"])
+def test_events_that_were_pruned_are_an_error(run, world, format_):
+    async def go_on() -> None:
+        async with (
+            holdfast.open_state_store("sqlite:///state.db") as store,
+            holdfast.Session.open(store, agent_id="research-bot", session_id="ses_1") as session,
+        ):
+            session.set("more", 1)
+
+    asyncio.run(go_on())
+    assert run("state", "prune", "ses_1", "--last", "1", "--yes").code == 0
+    as_ = ("--format", format_)
+    run("replay", "ses_1", "--to", "3", *as_).failed("events 1 to 3 were pruned", "after event 10")
+    run("replay", "ses_1", "--from", "2", *as_).failed(
+        "events 2 to 10 were pruned", "hint: there are events 11 to 11"
+    )
+    run("replay", "ses_1", "--from", "4", "--to", "4", *as_).failed("event 4 was pruned")
+    assert run("replay", "ses_1", *as_).code == 0
+    assert seen(run("replay", "ses_1").out) == [11]
+    assert run("state", "export", "research-bot", "-o", "x.json").code == 0
+    run("replay", "x.json", "--to", "3", *as_).failed("events 1 to 3 were pruned")
+    assert seen(run("replay", "x.json").out) == [11]
+
+
+def test_a_session_of_which_every_event_was_pruned_has_none_to_replay(run, world):
+    assert run("state", "prune", "ses_1", "--last", "1", "--yes").code == 0
+    run("replay", "ses_1").failed("events 1 to 10 were pruned", "state list --session ses_1")
+    run("replay", "ses_1", "--to", "3").failed("events 1 to 3 were pruned")
+
+
+def test_a_session_is_replayed_up_to_a_ref(run, world):
+    assert seen(run("replay", "ses_1@tag:turn=1").out) == [1, 2, 3, 4, 5]
+    assert seen(run("replay", "ses_1@4", "--from", "3").out) == [3, 4]
+    assert seen(run("replay", f"ses_1@{world.second}").out) == list(range(1, 11))
 
 
 def test_an_agent_is_named_where_several_share_a_session(run, world):

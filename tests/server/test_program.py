@@ -141,6 +141,24 @@ def test_it_says_where_it_is_answers_and_ends_well(folder, number):
         assert "search" not in program.said
 
 
+@pytest.mark.parametrize("url", ["sqlite:///new/state.db", "file:new"])
+def test_it_starts_on_a_store_that_does_not_exist_yet(tmp_path, url):
+    options = ("--store", url, "--token", WRITER)
+    with started(tmp_path, *options) as program:
+        with httpx.Client(
+            base_url=program.url, headers={"Authorization": f"Bearer {WRITER}"}
+        ) as http:
+            assert http.get("/agents").json()["agents"] == []
+            assert http.get("/").status_code == 200
+            store = f"{url.replace('new', str(tmp_path / 'new'))}"
+            with BlockingSession.open(store, agent_id="ann", session_id="ses") as session:
+                session.add_message("user", "hello")
+            assert http.get("/agents").json()["agents"] == [{"agent_id": "ann"}]
+        assert program.end(signal.SIGTERM) == 0
+    assert f"{url} does not exist yet; the first write creates it" in program.said
+    assert "Traceback" not in program.said
+
+
 SLOW = """
 import asyncio, os, signal, threading, httpx
 from holdfast.server import serving
@@ -211,7 +229,8 @@ def test_a_port_in_use_is_said_in_one_line(folder):
         code, said = refused(folder, "--port", str(port))
     assert code == 1
     assert said.startswith(f"error: cannot listen on 127.0.0.1 port {port}")
-    assert "hint:" in said
+    assert "Address already in use hint: another program uses the port" in said
+    assert "--port 0" in said
 
 
 @pytest.mark.parametrize(
@@ -226,7 +245,7 @@ def test_a_port_in_use_is_said_in_one_line(folder):
         (["--port", "99999"], 2, "--port"),
         (["--host", "a..b", "--token", WRITER], 1, "a..b"),
         (["--host", "no-such-host.invalid", "--token", WRITER], 1, "no-such-host.invalid"),
-        (["--store", "sqlite:///nothing.db"], 1, "nothing.db"),
+        (["--store", "nothing.db"], 1, "did you mean sqlite:///nothing.db?"),
         (["--token", WRITER, "--token", f"read:{WRITER}"], 1, "same secret"),
     ],
     ids=lambda value: " ".join(value)[:30] if isinstance(value, list) else "",

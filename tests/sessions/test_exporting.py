@@ -31,6 +31,25 @@ def through_json(document):
     return SessionSnapshot.from_dict(json.loads(json.dumps(document.to_dict())))
 
 
+@in_loop
+async def test_a_document_of_an_event_has_the_state_and_the_events_up_to_it():
+    session = await said(await opened(MemoryStateStore()), "a", "b", "c")
+    document = await session.export(at=3, tags={"a": "1"})
+    assert types(document.events) == ["session.started", "message.appended", "message.appended"]
+    assert [message["content"] for message in document.state.messages] == ["a", "b"]
+    assert folded(document).digest == through_json(document).digest == document.digest
+    assert document.tags == {"a": "1"}
+    with pytest.raises(NotFoundError, match="has no event 5; its last event is 4"):
+        await session.export(at=5)
+    for _ in range(2):
+        await session.save()
+    await session.archive.prune(location=session.location, policy=RetentionPolicy(last=1))
+    with pytest.raises(NotFoundError, match="event 3 was pruned"):
+        await session.export(at=3)
+    document = await session.export(at=4)
+    assert [message["content"] for message in document.state.messages] == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
 def test_a_document_has_the_state_and_all_events(url, tmp_path):
     async def work():

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import RetentionPolicy, SessionSnapshot, StateStoreError, Store, register_type
+from holdfast import RetentionPolicy, SessionSnapshot, Store, register_type
 from holdfast.sessions.manager import SnapshotManager
 from holdfast.sessions.redaction import Redactor
 from holdfast.stores.memory import MemoryStateStore
@@ -430,5 +430,5 @@ def test_a_missing_library_is_one_clear_error(module, off):
     told = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert told.stdout.startswith(f"{StateStoreError.__name__} redaction needs {module}")
+    assert told.stdout.startswith(f"MissingStoreExtraError redaction needs {module}")
     assert "pip install 'holdfast[redaction]'" in told.stdout

@@ -175,6 +175,44 @@ async def test_after_pruning_replaying_begins_with_what_is_left(often):
     check(list(replay(document, first=12)), expected, events[11:], 12)
 
 
+@pytest.mark.parametrize("kind", ["session", "document"])
+@in_loop
+async def test_events_that_were_pruned_cannot_be_replayed(kind):
+    session = await opened(MemoryStateStore())
+    for number in range(3):
+        session.add_message("user", number)
+        await session.save()
+    await session.archive.prune(location=session.location, policy=RetentionPolicy(last=2))
+    source = session if kind == "session" else await session.export()
+    for bounds, which in (
+        ({"last": 2}, "events 1 to 2 were"),
+        ({"first": 1}, "events 1 to 3 were"),
+        ({"first": 2, "last": 4}, "events 2 to 3 were"),
+        ({"first": 2, "last": 2}, "event 2 was"),
+    ):
+        with pytest.raises(NotFoundError, match=f"{which} pruned from session ses of bot; its log"):
+            await steps_of(source, **bounds)
+        with pytest.raises(NotFoundError, match=which):
+            list(replay(source, **bounds))
+    assert [step.event.seq for step in await steps_of(source)] == [4]
+    assert [step.event.seq for step in await steps_of(source, last=4)] == [4]
+    assert [step.event.seq for step in await steps_of(source, first=4)] == [4]
+    assert await steps_of(source, first=5) == []
+
+
+@pytest.mark.parametrize("kind", ["session", "document"])
+@in_loop
+async def test_where_every_event_was_pruned_there_is_nothing_to_replay(kind):
+    session = await said(await opened(MemoryStateStore()), "a")
+    for _ in range(2):
+        await session.save()
+    await session.archive.prune(location=session.location, policy=RetentionPolicy(last=1))
+    source = session if kind == "session" else await session.export()
+    assert await steps_of(source) == []
+    with pytest.raises(NotFoundError, match="events 1 to 2 were pruned"):
+        await steps_of(source, first=1)
+
+
 @in_loop
 async def test_a_snapshot_without_its_events_cannot_be_replayed():
     session = await said(await opened(MemoryStateStore()), "a")

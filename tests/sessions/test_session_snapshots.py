@@ -218,8 +218,35 @@ async def test_what_is_no_snapshot_of_the_session_is_not_restored():
     with pytest.raises(ValueError, match="snapshot_id is made of letters"):
         await session.restore("../manifest")
     with pytest.raises(TypeError, match="snapshot_id is a str"):
+        await session.restore(1.5)
+    with pytest.raises(NotFoundError, match="session ses of bot has no event 7; its last event"):
         await session.restore(7)
+    for number in (0, -1, True):
+        with pytest.raises(ValueError, match="events are counted from 1"):
+            await session.restore(number)
     assert everything(session) == before
+
+
+@in_loop
+async def test_a_session_goes_back_to_any_of_its_events():
+    session = await said(await opened(MemoryStateStore()), "a", "b", "c")
+    for seq, left in ((3, ["a", "b"]), (4, ["a", "b", "c"]), (1, []), (5, ["a", "b"])):
+        await session.restore(seq)
+        assert contents(await reopened(session)) == left
+    assert [event.data for event in session.events[4:]] == [{"seq": seq} for seq in (3, 4, 1, 5)]
+
+
+@in_loop
+async def test_an_event_that_was_pruned_is_not_restored():
+    session = await said(await opened(MemoryStateStore()), "a", "b")
+    for _ in range(2):
+        await session.save()
+    await said(session, "c")
+    await session.archive.prune(location=session.location, policy=RetentionPolicy(last=1))
+    with pytest.raises(NotFoundError, match="event 2 was pruned from session ses of bot; its log"):
+        await session.restore(2)
+    await session.restore(3)
+    assert contents(await reopened(session)) == ["a", "b"]
 
 
 @in_loop
@@ -302,6 +329,11 @@ async def test_a_fork_at_a_snapshot_has_the_state_of_then():
     assert in_memory.agent_id == "another"
     with pytest.raises(NotFoundError):
         await session.fork("four", at=new_id())
+    by_event = await session.fork("five", at=2)
+    assert contents(await reopened(by_event)) == ["a"]
+    assert by_event.events[0].data["seq"] == 2
+    with pytest.raises(NotFoundError, match="has no event 9"):
+        await session.fork("six", at=9)
 
 
 @in_loop

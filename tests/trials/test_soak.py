@@ -198,7 +198,7 @@ def test_who_reads_events_while_others_prune_gets_them():
         await prune(3)
         seq = session.log.end.seq
         busy = Meanwhile(store, lambda: prune(2, 1))
-        timeline = Timeline(busy, session.location.place)
+        timeline = Timeline(busy, session.location.place, session._writer.incarnation.id)
         assert [event.seq async for event in timeline.events(seq)] == [seq]
         assert busy.happens is None
 

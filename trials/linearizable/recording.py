@@ -20,7 +20,7 @@ from multiprocessing.pool import Pool
 
 from holdfast import ConflictError, Session, SnapshotLocation, StateStore, open_state_store
 from holdfast.log.chain import GENESIS
-from holdfast.log.event_log import EventLog
+from holdfast.snapshots.archive import SnapshotArchive
 from trials.linearizable.checker import Link, Operation, Outcome
 
 AGENT = "heads"
@@ -124,7 +124,7 @@ async def recorded(
 async def logged(state_store: StateStore, session_id: str) -> list[Link]:
     """All moves of the head, as the log has them."""
     location = SnapshotLocation(session_id, scope_id=AGENT)
-    log = EventLog(state_store, location.place)
+    log = (await SnapshotArchive(state_store).timeline(location=location)).log
     links = []
     async for segment in log.segments(log.end):
         tokens = [event.data["token"] for event in segment.events() if event.type == TICK]

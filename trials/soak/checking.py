@@ -16,7 +16,6 @@ from holdfast import (
     StateStore,
     open_state_store,
 )
-from holdfast.log.timeline import Timeline
 from holdfast.snapshots.session_state import ONCE
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from trials.soak.notes import Note, is_pruned, location_of, read_notes
@@ -84,7 +83,7 @@ class Check:
             self.told.counts["snapshots compared"] += 1
         elif note.kind == "state":
             try:
-                timeline = Timeline(self.state_store, session.location.place)
+                timeline = await self.archive.timeline(location=session.location)
                 found = (await timeline.load(int(note.name))).store.snapshot().digest
             except NotFoundError:
                 if is_pruned(note.session_id):

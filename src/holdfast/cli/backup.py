@@ -17,14 +17,18 @@ from holdfast.cli.console import (
     err,
     fail,
     named_url,
+    plural,
     print_json,
     say,
     typed,
 )
-from holdfast.cli.copy import MendOption, report, with_progress
+from holdfast.cli.copy import MendOption, check_different, report, with_progress
+from holdfast.cli.names import named_or_usual
 from holdfast.cli.references import existing_store
-from holdfast.sessions.copying import compare_stores
+from holdfast.sessions.copying import Comparison, compare_sessions
 from holdfast.stores.opening import SCHEMES, open_state_store, registered
+
+MOST_PROBLEMS = 5
 
 
 def target_url(target: str) -> str:
@@ -62,20 +66,53 @@ async def backup(
     """
     if verify and mend:
         raise typer.BadParameter("--verify writes nothing: say one of the two", param_hint="--mend")
+    url = target_url(target)
+    check_different(named_or_usual(store), url)
     open_target = existing_store if verify else open_state_store
-    async with existing_store(store) as source, open_target(target_url(target)) as kept:
+    async with existing_store(store) as source, open_target(url) as kept:
         if not verify:
             report(await with_progress(source, kept, None, None, mend=mend), format)
             return
-        problems = await compare_stores(source, kept)
+        found = []
+        async for each in compare_sessions(source, kept):
+            found.append(each)
+            if format is Format.table:
+                print_comparison(each)
+    damaged = [each for each in found if each.problems]
     if format is Format.json:
-        print_json({"ok": not problems, "problems": problems})
-    elif not problems:
-        say("the backup has every committed event and every snapshot, and all of it is whole")
-    else:
-        for problem in problems:
-            say((problem, "red"), to=err)
+        print_json({"ok": not damaged, "sessions": [comparison_json(each) for each in found]})
+    elif damaged:
+        say(f"{len(damaged)} of {plural(len(found), 'session')} incomplete or damaged", to=err)
         again = typed("holdfast backup --mend", target, store=store)
-        say((f"hint: {again} writes this anew", "dim"), to=err)
-    if problems:
+        say((f"hint: {again} writes what is missing or damaged", "dim"), to=err)
+    else:
+        say(f"{plural(len(found), 'session')} complete and undamaged")
+    if damaged:
         raise typer.Exit(FAILED)
+
+
+def print_comparison(found: Comparison) -> None:
+    """A line on a session of the backup, and the first of its problems."""
+    name = f"{found.location.scope_id}/{found.location.session_id}"
+    events, snapshots = plural(found.events, "event"), plural(found.snapshots, "snapshot")
+    if not found.problems:
+        say(("ok", "green"), f" {name}: {events}, {snapshots}")
+        return
+    say(("damaged", "red"), f" {name}: {plural(len(found.problems), 'problem')}", to=err)
+    for problem in found.problems[:MOST_PROBLEMS]:
+        say(f"   {problem}", to=err)
+    if len(found.problems) > MOST_PROBLEMS:
+        say(f"   and {len(found.problems) - MOST_PROBLEMS} more; --format json has all", to=err)
+
+
+def comparison_json(found: Comparison) -> dict[str, object]:
+    """A session of the backup, for a program."""
+    return {
+        "agent_id": found.location.scope_id,
+        "session_id": found.location.session_id,
+        "scope": found.location.scope,
+        "ok": not found.problems,
+        "events": found.events,
+        "snapshots": found.snapshots,
+        "problems": found.problems,
+    }

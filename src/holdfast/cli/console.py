@@ -21,10 +21,10 @@ from shlex import quote
 from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import typer
-from rich.cells import cell_len
-from rich.console import Console
 from rich.text import Text
 
+from holdfast.cli.completion import complete_agent, complete_session
+from holdfast.cli.output import Output
 from holdfast.errors import (
     ConflictError,
     HoldfastError,
@@ -34,13 +34,14 @@ from holdfast.errors import (
     StateStoreError,
     UnsupportedValueError,
 )
-from holdfast.stores.urls import StoreURL
+from holdfast.extras import MissingExtraError
+from holdfast.stores.urls import StoreURL, StoreURLError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-out = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
-err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=False)
+out = Output(highlight=False, soft_wrap=True, emoji=False, markup=False)
+err = Output(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=False)
 
 FAILED = 1
 INTERRUPTED = 130
@@ -50,6 +51,7 @@ BEYOND_ASCII = r"\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 UNSEEN = re.compile(rf"[\x00-\x1f{BEYOND_ASCII}]")
 UNSEEN_IN_JSON = re.compile(f"[{BEYOND_ASCII}]")  # which spells out the others itself
 
+STORE_URLS = "a store is named by a URL: sqlite:///state.db, file:///var/lib/agents, redis://host/0"
 HINTS: list[tuple[type[BaseException], str]] = [
     (NotFoundError, "holdfast state list shows what there is"),
     (ConflictError, "try again; if it stays, another writer is at work on the same session"),
@@ -90,9 +92,20 @@ FormatOption = Annotated[
 ]
 AgentOption = Annotated[
     str | None,
-    typer.Option("--agent", metavar="AGENT", help="The agent, where several share the session."),
+    typer.Option(
+        "--agent",
+        metavar="AGENT",
+        help="The agent, where several share the session.",
+        autocompletion=complete_agent,
+    ),
 ]
-SessionArgument = Annotated[str, typer.Argument(metavar="SESSION", help="The session.")]
+SessionArgument = Annotated[
+    str, typer.Argument(metavar="SESSION", help="The session.", autocompletion=complete_session)
+]
+TagOption = Annotated[
+    list[str] | None,
+    typer.Option("--tag", metavar="K=V", help="Added to the tags. Repeatable."),
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")]
 
@@ -113,8 +126,9 @@ def errors_told() -> Iterator[None]:
     """End the command with a line for whatever goes wrong inside."""
     try:
         yield
-    except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
-        raise  # typer ends the command as these ask for; nobody reads a broken pipe
+        check_printed()
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise  # typer ends the command as these ask for
     except KeyboardInterrupt:
         err.print("interrupted")
         raise typer.Exit(INTERRUPTED) from None
@@ -128,6 +142,10 @@ def hint_for(error: BaseException) -> str:
     """What to do about an error."""
     if isinstance(error, InvalidDocumentError) and "allow_modified" in str(error):
         return "get another copy; state import --allow-modified takes what was edited on purpose"
+    if isinstance(error, MissingExtraError):
+        return f"pip install 'holdfast[{error.extra}]'"
+    if isinstance(error, StoreURLError):
+        return f"did you mean {error.meant}?" if error.meant else STORE_URLS
     for kind, hint in HINTS:
         if isinstance(error, kind):
             return hint
@@ -143,12 +161,21 @@ def fail(message: str, hint: str) -> NoReturn:
     raise typer.Exit(FAILED)
 
 
+def check_printed() -> None:
+    """Fail where output was lost, after the work is done. A reader that went away is not a loss."""
+    if out.problem is not None and not isinstance(out.problem, BrokenPipeError):
+        fail(
+            f"the output cannot be written: {out.problem.strerror or out.problem}",
+            "the command did its work; send the output elsewhere",
+        )
+
+
 def visible(text: str) -> str:
     """A text without control codes: what a terminal would obey is spelled out."""
     return UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
-def say(*parts: str | tuple[str, str], to: Console = out) -> None:
+def say(*parts: str | tuple[str, str], to: Output = out) -> None:
     """Print a line; a part that has a style is a pair of both."""
     line = Text()
     for part in parts:
@@ -171,7 +198,12 @@ def print_json(data: object) -> None:
     """JSON for a program: UTF-8, whatever the terminal has. It may be one that a person sits at."""
     text = json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"
     text = UNSEEN_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-    write_bytes([text.encode()])
+    if out.problem is not None:
+        return
+    try:
+        write_bytes([text.encode()])
+    except OSError as error:
+        out.drop(error)
 
 
 def write_bytes(chunks: Iterable[bytes]) -> None:
@@ -192,25 +224,11 @@ def check_standard_output() -> None:
         fail("the output cannot be written: the standard output is closed", "send it to a file")
 
 
-def print_rows(rows: dict[str, object]) -> None:
-    """Names with values."""
-    width = max(len(name) for name in rows)
-    for name, value in rows.items():
-        say((name.ljust(width), "bold"), f"  {value}")
-
-
-def print_table(columns: list[str], rows: list[list[object]], nothing: str) -> None:
-    """Rows under headings, never broken, so that an id can be copied; or a sentence."""
-    if not rows:
-        say(nothing)
-        return
-    cells = [columns, *([visible(str(cell)) for cell in row] for row in rows)]
-    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
-    for number, row in enumerate(cells):
-        padded = (
-            cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)
-        )
-        say(("  ".join(padded).rstrip(), "bold" if number == 0 else ""))
+def plural(count: int, noun: str) -> str:
+    """A number with its noun: 1 session, 2 sessions, 3 entries."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {noun[:-1]}ies" if noun.endswith("ry") else f"{count:,} {noun}s"
 
 
 def read_tags(pairs: list[str] | None) -> dict[str, str]:
@@ -230,11 +248,11 @@ def tags_text(tags: dict[str, str]) -> str:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Go on if a person agrees, or said so in advance. Without a terminal nobody can."""
+    """Go on if a person agrees, or said so in advance; fail where stdin is not a terminal."""
     if yes:
         return
     if not has_person():
-        fail("this needs to be confirmed, and there is no terminal to ask at", "add --yes")
+        fail("stdin is not a terminal; pass --yes to confirm", "--dry-run shows what would be done")
     if not agrees(question):
         say("nothing was changed", to=err)
         raise typer.Exit(FAILED)
@@ -244,7 +262,8 @@ def agrees(question: str) -> bool:
     """What a person answers. Ctrl-C is the same here as anywhere else."""
     with interruptible():
         try:
-            return typer.confirm(visible(question))
+            # Not on the standard output, which may be a pipe that is closed, or a file of JSON.
+            return typer.confirm(visible(question), err=True)
         except typer.Abort as error:
             # typer says this of the end of the input as well.
             if isinstance(error.__context__, KeyboardInterrupt):

@@ -8,22 +8,27 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from holdfast.cli.completion import complete_agent, complete_session
 from holdfast.cli.console import (
     FAILED,
     Format,
     FormatOption,
     command,
     err,
+    fail,
     named_url,
+    plural,
     print_json,
     say,
     visible,
 )
+from holdfast.cli.names import is_same_store
 from holdfast.cli.references import existing_store, find_sessions
 from holdfast.sessions.copying import Copied, copy_sessions
 from holdfast.snapshots.layout import SnapshotLocation, location_fields
 from holdfast.stores.contract import StateStore
 from holdfast.stores.opening import open_state_store
+from holdfast.stores.urls import StoreURL
 from holdfast.stores.wrappers.base import is_encrypted
 
 MendOption = Annotated[
@@ -41,10 +46,21 @@ async def copy(
     ],
     agent: Annotated[
         str | None,
-        typer.Option("--agent", metavar="AGENT", help="Only this agent's sessions."),
+        typer.Option(
+            "--agent",
+            metavar="AGENT",
+            help="Only this agent's sessions.",
+            autocompletion=complete_agent,
+        ),
     ] = None,
     session: Annotated[
-        str | None, typer.Option("--session", metavar="SESSION", help="Only this session.")
+        str | None,
+        typer.Option(
+            "--session",
+            metavar="SESSION",
+            help="Only this session.",
+            autocompletion=complete_session,
+        ),
     ] = None,
     mend: MendOption = False,
     format: FormatOption = Format.table,  # noqa: A002
@@ -53,9 +69,19 @@ async def copy(
 
     Example: holdfast copy sqlite:///dev.db postgresql://staging/agents --agent research-bot
     """
+    check_different(source, target)
     async with existing_store(source) as first, open_state_store(target) as second:
         done = await with_progress(first, second, agent, session, mend=mend)
     report(done, format)
+
+
+def check_different(source: str, target: str) -> None:
+    """Refuse to copy a store onto itself, however its two URLs are spelled."""
+    if is_same_store(source, target):
+        fail(
+            f"source and target are the same store: {StoreURL(target)}",
+            "name another target; ?prefix=NAME/ keeps a copy in the same database",
+        )
 
 
 async def with_progress(
@@ -97,8 +123,11 @@ def report(done: Copied, format_: Format) -> None:
         ]
         print_json({**asdict(replace(done, failed={})), "failed": failed})
     else:
-        mended = f", {done.mended} damaged ones mended" if done.mended else ""
-        say(f"{done.sessions} sessions, {done.entries} new entries, {done.size:,} bytes{mended}")
+        mended = f", {plural(done.mended, 'damaged entry')} repaired" if done.mended else ""
+        say(
+            f"{plural(done.sessions, 'session')}, {plural(done.entries, 'new entry')}, "
+            f"{plural(done.size, 'byte')}{mended}"
+        )
         for place, problem in done.failed.items():
             name = f"session {place.session_id} of {place.scope_id}"
             say(("not copied:", "red"), f" {name}: {problem}", to=err)

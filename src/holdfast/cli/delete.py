@@ -6,17 +6,27 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.completion import complete_ref
 from holdfast.cli.console import (
     AgentOption,
+    DryRunOption,
+    Format,
+    FormatOption,
     SessionArgument,
     StoreOption,
     YesOption,
     command,
     confirm,
+    plural,
+    print_json,
     say,
 )
-from holdfast.cli.references import existing_store, find_session, find_sessions
-from holdfast.errors import NotFoundError
+from holdfast.cli.references import (
+    existing_store,
+    find_session,
+    find_sessions,
+    resolve_snapshot,
+)
 from holdfast.snapshots.archive import SnapshotArchive
 
 
@@ -24,13 +34,21 @@ from holdfast.snapshots.archive import SnapshotArchive
 async def delete(
     session: SessionArgument,
     snapshot: Annotated[
-        str | None, typer.Option("--snapshot", metavar="SNAPSHOT", help="Only this snapshot of it.")
+        str | None,
+        typer.Option(
+            "--snapshot",
+            metavar="REF",
+            help="Only this snapshot of it: an id or prefix, latest or tag:k=v.",
+            autocompletion=complete_ref,
+        ),
     ] = None,
     agent: AgentOption = None,
+    dry_run: DryRunOption = False,
     yes: YesOption = False,
+    format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Delete a session with all its snapshots and every agent's part, or one snapshot.
+    """Delete a session with all its snapshots and every agent's part, or one snapshot. It asks.
 
     Example: holdfast state delete ses_what_if --yes
     """
@@ -41,16 +59,31 @@ async def delete(
         )
     async with existing_store(store) as state_store:
         archive = SnapshotArchive(state_store)
+        snapshot_id = None
         if snapshot is None:
             places = await find_sessions(state_store, session, None)
+            ids = [await archive.list_snapshot_ids(location=place) for place in places]
             agents = ", ".join(place.scope_id for place in places)
-            confirm(f"Delete the session {session} of {agents} for ever?", yes=yes)
-            await archive.delete_session(session_id=session)
-            say(f"deleted {session}")
-            return
-        location = await find_session(state_store, session, agent)
-        if await archive.load_info(location=location, snapshot_id=snapshot) is None:
-            raise NotFoundError(f"the session {session} has no snapshot {snapshot}")
-        confirm(f"Delete the snapshot {snapshot} of {session}?", yes=yes)
-        await archive.delete_snapshot(location=location, snapshot_id=snapshot)
-        say(f"deleted the snapshot {snapshot}")
+            what = f"session {session} of {agents} with {plural(sum(map(len, ids)), 'snapshot')}"
+        else:
+            places = [await find_session(state_store, session, agent)]
+            snapshot_id = await resolve_snapshot(archive, places[0], snapshot)
+            what = f"snapshot {snapshot_id} of {session}"
+        if not dry_run:
+            confirm(f"Delete {what} for good?", yes=yes)
+            if snapshot_id is None:
+                await archive.delete_session(session_id=session)
+            else:
+                await archive.delete_snapshot(location=places[0], snapshot_id=snapshot_id)
+    if format is Format.json:
+        print_json(
+            {
+                "session_id": session,
+                "agents": [place.scope_id for place in places],
+                "snapshot_id": snapshot_id,
+                "deleted": not dry_run,
+                "dry_run": dry_run,
+            }
+        )
+    else:
+        say(f"would delete {what}" if dry_run else f"deleted {what}")

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.cells import cell_len
 
+from holdfast.cli.completion import complete_state
 from holdfast.cli.console import (
     AgentOption,
     Format,
@@ -56,10 +57,17 @@ async def diff(
     before: Annotated[
         str,
         typer.Argument(
-            metavar="BEFORE", help="A file, a session, SESSION@SNAPSHOT, or a snapshot's id."
+            metavar="BEFORE",
+            help="A file, a session, SESSION@REF, or a snapshot's id.",
+            autocompletion=complete_state,
         ),
     ],
-    after: Annotated[str, typer.Argument(metavar="AFTER", help="The same, of the later moment.")],
+    after: Annotated[
+        str,
+        typer.Argument(
+            metavar="AFTER", help="The same, of the later state.", autocompletion=complete_state
+        ),
+    ],
     only: Annotated[
         list[str] | None,
         typer.Option(

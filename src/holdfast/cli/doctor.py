@@ -18,6 +18,7 @@ from holdfast.cli.console import (
     FormatOption,
     StoreOption,
     command,
+    plural,
     print_json,
     say,
 )
@@ -132,7 +133,7 @@ def is_installed(package: str) -> bool:
 async def look_around(store: StateStore) -> str:
     """Whether it can be read."""
     agents = await Catalog(store).agents(limit=100)
-    return f"{len(agents)} agents" + (" or more" if len(agents) == 100 else "")
+    return plural(len(agents), "agent") + (" or more" if len(agents) == 100 else "")
 
 
 async def write_once(store: StateStore) -> str:

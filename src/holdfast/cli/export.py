@@ -5,50 +5,75 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
 
+from holdfast.cli.completion import complete_agent_or_state, complete_ref, complete_session
 from holdfast.cli.console import (
+    FAILED,
     StoreOption,
+    TagOption,
     check_standard_output,
     command,
     err,
     fail,
+    out,
+    plural,
     read_tags,
     say,
     write_bytes,
 )
 from holdfast.cli.keys import named_file, signing_key
-from holdfast.cli.references import existing_store
-from holdfast.errors import StateStoreError
-from holdfast.sessions.manager import Redaction, SnapshotManager
+from holdfast.cli.names import split_reference
+from holdfast.cli.references import (
+    Reference,
+    existing_store,
+    find,
+    is_session,
+    resolve,
+)
+from holdfast.errors import NotFoundError, StateStoreError
+from holdfast.sessions.manager import Redaction, SnapshotManager, near
 from holdfast.snapshots import document_files
 
+MOST = 1000
 OPEN_ALREADY = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
 
 
 @command
 async def export(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent whose session it is.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="AGENT|SESSION",
+            help="An agent, a session, or SESSION@REF in the store.",
+            autocompletion=complete_agent_or_state,
+        ),
+    ],
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="The file, or - for here.")
     ],
     session: Annotated[
         str | None,
         typer.Option(
-            "--session", metavar="SESSION", help="The session; the agent's latest without it."
+            "--session",
+            metavar="SESSION",
+            help="The agent's session; its latest without it.",
+            autocompletion=complete_session,
         ),
     ] = None,
     snapshot: Annotated[
         str | None,
         typer.Option(
-            "--snapshot", metavar="SNAPSHOT", help="A snapshot of it; how it is now without it."
+            "--snapshot",
+            metavar="REF",
+            help="A snapshot id or prefix, an event number, latest or tag:k=v; now without it.",
+            autocompletion=complete_ref,
         ),
     ] = None,
-    tag: Annotated[
-        list[str] | None, typer.Option("--tag", metavar="K=V", help="Added to the tags.")
-    ] = None,
+    tag: TagOption = None,
     redact: Annotated[
         bool, typer.Option("--redact", help="Take secrets, emails and phone numbers out.")
     ] = False,
@@ -78,7 +103,7 @@ async def export(
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Write a session with its events as one JSON file that stands alone.
+    """Write a session with its events as one JSON file: an agent's latest, or the one named.
 
     Example: holdfast state export research-bot --tag reason=incident --output incident.json.gz
     """
@@ -94,11 +119,24 @@ async def export(
     key = None if sign is None else signing_key(sign)
     async with existing_store(store) as state_store:
         manager = SnapshotManager(state_store)
+        wanted = await find_exported(manager, name, session, snapshot)
+        location = wanted.location
         found = await manager.export_session(
-            agent, session, snapshot_id=snapshot, tags=tags, redact=redaction, sign=key
+            location.scope_id,
+            location.session_id,
+            scope=location.scope,
+            snapshot_id=wanted.snapshot_id,
+            seq=wanted.seq,
+            tags=tags,
+            redact=redaction,
+            sign=key,
         )
     if output == "-":
-        write_bytes(found.chunks())
+        try:
+            write_bytes(found.chunks())
+        except BrokenPipeError as error:
+            out.drop(error)  # the document is all that was asked for, and it did not arrive
+            raise typer.Exit(FAILED) from None
         return
     if is_stream(output):
         write_stream(output, found.chunks())
@@ -106,12 +144,58 @@ async def export(
         manager.to_file(found, output)
     taken = sum(each["count"] for each in found.extra["redactions"]) if redaction else 0
     say(
-        f"{output}: {found.snapshot.count('messages')} messages, {found.event_log_count} events of "
-        f"{found.agent_id}/{found.session_id}"
-        + (f", {taken} redactions" if redaction else "")
+        f"{output}: {plural(found.snapshot.count('messages'), 'message')}, "
+        f"{plural(found.event_log_count, 'event')} of {found.agent_id}/{found.session_id}"
+        + (f", {plural(taken, 'redaction')}" if redaction else "")
         + (f", signed by {key.key_id}" if key else ""),
         to=err,
     )
+
+
+async def find_exported(
+    manager: SnapshotManager, name: str, session: str | None, ref: str | None
+) -> Reference:
+    """Find what to export: an agent's session, the one that is named or its latest, or a session.
+
+    An id that is both an agent's and a session's is refused: either may be meant.
+    """
+    if session is not None:
+        location = await manager.locate(name, session)
+    else:
+        latest = await manager.catalog.latest_session(name)
+        owners = await manager.catalog.locations(name)
+        if latest is not None and owners and owners != [latest.location]:
+            fail(
+                f"{name!r} is an agent and also a session; say which",
+                f"holdfast state export {quote(owners[0].scope_id)} --session {quote(name)} is the "
+                f"session, holdfast state export {quote(name)} --session "
+                f"{quote(latest.session_id)} the agent's latest",
+            )
+        if latest is None and len(owners) > 1:
+            agents = ", ".join(each.scope_id for each in owners)
+            fail(
+                f"session {name} has several agents ({agents}); say which",
+                f"holdfast state export {quote(owners[0].scope_id)} --session {quote(name)}",
+            )
+        if latest is None and not owners:
+            return await find_by_reference(manager, name, ref)
+        location = owners[0] if latest is None else latest.location
+    at = None if ref is None else await resolve(manager.archive, location, ref)
+    return Reference(location, at)
+
+
+async def find_by_reference(manager: SnapshotManager, name: str, ref: str | None) -> Reference:
+    """Find ``SESSION@REF``, for a name that is neither an agent nor a session."""
+    for session_id, _ in split_reference(name):
+        if await is_session(manager, session_id):
+            if ref is not None:
+                raise typer.BadParameter(f"{name!r} names a state already", param_hint="--snapshot")
+            return await find(manager.state_store, name)
+    known = [
+        *await manager.catalog.agents(limit=MOST),
+        *await manager.catalog.session_ids(limit=MOST),
+    ]
+    raise NotFoundError(f"there is no agent {name!r} and no session of that id{near(name, known)}")
 
 
 def check_output(output: str) -> None:

@@ -1,4 +1,4 @@
-"""``holdfast state fork``: a what-if from any moment, without touching the original."""
+"""``holdfast state fork``: a what-if from any state of a session, without touching it."""
 
 from __future__ import annotations
 
@@ -6,40 +6,55 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.completion import complete_ref, complete_state
 from holdfast.cli.console import (
     AgentOption,
     Format,
     FormatOption,
-    SessionArgument,
     StoreOption,
     command,
     fail,
+    plural,
     print_json,
     say,
     typed,
 )
-from holdfast.cli.references import existing_store, find_session
+from holdfast.cli.references import existing_store, find_at
 from holdfast.errors import ConflictError
 from holdfast.sessions.session import Session
 
 
 @command
 async def fork(
-    session: SessionArgument,
+    session: Annotated[
+        str,
+        typer.Argument(
+            metavar="SESSION[@REF]",
+            help="The session, or SESSION@REF.",
+            autocompletion=complete_state,
+        ),
+    ],
     new: Annotated[str, typer.Argument(metavar="NEW", help="The id of the new session.")],
     at: Annotated[
-        str | None, typer.Option("--at", metavar="SNAPSHOT", help="A snapshot; now without it.")
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="REF",
+            help="A snapshot id or prefix, an event number, latest or tag:k=v; now without it.",
+            autocompletion=complete_ref,
+        ),
     ] = None,
     agent: AgentOption = None,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Make a new session with the state of another, now or at a snapshot.
+    """Make a new session with the state of another, now, at a snapshot or after an event.
 
     Example: holdfast state fork ses_abc123 ses_what_if
     """
     async with existing_store(store) as state_store:
-        location = await find_session(state_store, session, agent)
+        wanted = await find_at(state_store, session, at, agent)
+        location = wanted.location
         live = await Session.open(
             state_store,
             agent_id=location.scope_id,
@@ -47,7 +62,7 @@ async def fork(
             scope=location.scope,
         )
         try:
-            other = await live.fork(new, at=at)
+            other = await live.fork(new, at=wanted.at)
         except ConflictError as error:
             listing = typed("holdfast state list", location.scope_id, store=store)
             fail(str(error), f"{listing} shows which there are")
@@ -61,4 +76,4 @@ async def fork(
     if format is Format.json:
         print_json(said)
     else:
-        say(f"{said['session_id']}: {said['messages']} messages, {said['status']}")
+        say(f"{other.session_id}: {plural(other.message_count, 'message')}, {other.status}")

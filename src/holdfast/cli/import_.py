@@ -14,6 +14,7 @@ from holdfast.cli.console import (
     StoreOption,
     command,
     fail,
+    plural,
     print_json,
     say,
     typed,
@@ -126,8 +127,8 @@ def report(result: ImportResult, store: str | None, kept: int = 0) -> None:
     place = f"{result.agent_id}/{result.session_id}"
     kind = "a new session" if result.created else "the state of a session that is there"
     say(
-        f"{result.messages_restored} messages and {result.events_restored} events {verb} {kind}: "
-        f"{place}"
+        f"{plural(result.messages_restored, 'message')} and "
+        f"{plural(result.events_restored, 'event')} {verb} {kind}: {place}"
     )
     diff = result.diff
     say(

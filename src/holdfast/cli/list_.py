@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli.completion import complete_agent, complete_session
 from holdfast.cli.console import (
     AgentOption,
     Format,
@@ -76,11 +77,20 @@ AGENT_COLUMNS = (
 async def list_(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="AGENT", help="An agent: its sessions. Without one: of all agents."),
+        typer.Argument(
+            metavar="AGENT",
+            help="An agent: its sessions. Without one: of all agents.",
+            autocompletion=complete_agent,
+        ),
     ] = None,
     session: Annotated[
         str | None,
-        typer.Option("--session", metavar="SESSION", help="The snapshots of this session."),
+        typer.Option(
+            "--session",
+            metavar="SESSION",
+            help="The snapshots of this session.",
+            autocompletion=complete_session,
+        ),
     ] = None,
     agents: Annotated[
         bool, typer.Option("--agents", help="The agents, each with its latest session.")

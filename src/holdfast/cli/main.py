@@ -22,6 +22,7 @@ from holdfast.cli.list_ import list_
 from holdfast.cli.prune import prune
 from holdfast.cli.replay import replay
 from holdfast.cli.restore import restore
+from holdfast.cli.save import save
 from holdfast.cli.serve import serve
 from holdfast.cli.show import show
 from holdfast.cli.verify import verify
@@ -45,6 +46,7 @@ STATE_VERBS: dict[str, Verb] = {
     "show": show,
     "import": import_,
     "list": list_,
+    "save": save,
     "diff": diff,
     "verify": verify,
     "restore": restore,

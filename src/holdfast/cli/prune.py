@@ -1,4 +1,4 @@
-"""``holdfast state prune``: snapshots that are not wanted any more give their space back."""
+"""``holdfast state prune``: delete expired snapshots and reclaim their space."""
 
 from __future__ import annotations
 
@@ -9,19 +9,28 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.completion import complete_session
 from holdfast.cli.console import (
     AgentOption,
     DryRunOption,
     Format,
     FormatOption,
     StoreOption,
+    YesOption,
     command,
+    confirm,
+    err,
+    has_person,
+    out,
+    plural,
     print_json,
     say,
 )
+from holdfast.cli.output import Output
 from holdfast.cli.references import existing_store, find_session, find_sessions
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.layout import location_fields
+from holdfast.snapshots.layout import SnapshotLocation, location_fields
+from holdfast.snapshots.pruning import Pruned
 from holdfast.snapshots.retention import RetentionPolicy
 
 AGE = re.compile(r"([0-9]+)([smhdw])")
@@ -45,7 +54,11 @@ def read_age(text: str | None) -> dt.timedelta | None:
 async def prune(
     session: Annotated[
         str | None,
-        typer.Argument(metavar="SESSION", help="A session; all of the store with --all."),
+        typer.Argument(
+            metavar="SESSION",
+            help="A session; all of the store with --all.",
+            autocompletion=complete_session,
+        ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All sessions.")] = False,
     last: Annotated[int | None, typer.Option(min=0, help="Keep so many of the newest.")] = None,
@@ -60,10 +73,13 @@ async def prune(
     ] = None,
     agent: AgentOption = None,
     dry_run: DryRunOption = False,
+    yes: YesOption = False,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
     """Remove the snapshots that no rule keeps. Kept ones still load; the newest is always kept.
+
+    It shows what it would remove, and asks.
 
     Example: holdfast state prune --all --last 10 --daily 7 --protect baseline
     """
@@ -83,24 +99,48 @@ async def prune(
                 param_hint="--protect",
             )
     policy = RetentionPolicy(**rules, protected=protect or ())  # type: ignore[arg-type]
-    reports = []
     async with existing_store(store) as state_store:
         archive = SnapshotArchive(state_store)
         if session is None:
             places = await find_sessions(state_store, None, agent)
         else:
             places = [await find_session(state_store, session, agent)]
+        if not dry_run and not yes:
+            await confirm_prune(archive, places, policy)
+        reports = []
         for place in places:
             done = await archive.prune(location=place, policy=policy, dry_run=dry_run)
-            name = f"{place.scope_id}/{place.session_id}"
             reports.append({**location_fields(place), **asdict(done)})
             if format is Format.table:
-                verb = "would go" if dry_run else "gone"
-                say(
-                    f"{name}: {len(done.kept)} snapshots kept, {len(done.removed)} {verb}, "
-                    f"with {done.events_removed} events"
-                )
+                print_pruned(place, done, dry_run=dry_run)
     if format is Format.json:
         print_json(reports)
     elif not reports:
         say("nothing here yet")
+
+
+async def confirm_prune(
+    archive: SnapshotArchive, places: list[SnapshotLocation], policy: RetentionPolicy
+) -> None:
+    """Show what would be removed and ask; there is no question where nothing would be."""
+    snapshots = sessions = 0
+    for place in places:
+        plan = await archive.prune(location=place, policy=policy, dry_run=True)
+        if plan.removed or plan.events_removed:
+            snapshots += len(plan.removed)
+            sessions += 1
+            if has_person():
+                print_pruned(place, plan, dry_run=True, to=err)
+    if sessions:
+        removed, pruned = plural(snapshots, "snapshot"), plural(sessions, "session")
+        confirm(f"Remove {removed} of {pruned} for good?", yes=False)
+
+
+def print_pruned(place: SnapshotLocation, done: Pruned, *, dry_run: bool, to: Output = out) -> None:
+    """One line on a session."""
+    verb = "would be removed" if dry_run else "removed"
+    say(
+        f"{place.scope_id}/{place.session_id}: {plural(len(done.kept), 'snapshot')} kept, "
+        f"{len(done.removed)} {verb}, with {plural(done.events_removed, 'event')}",
+        to=to,
+    )

@@ -2,34 +2,57 @@
 
 from __future__ import annotations
 
-import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from holdfast.cli.console import fail
+from holdfast.cli.names import (
+    EVENT,
+    LATEST,
+    TAG,
+    UUID,
+    is_there,
+    looks_like_ref,
+    named_or_usual,
+    path_of,
+    split_reference,
+)
 from holdfast.errors import HoldfastError, NotFoundError, shown
 from holdfast.sessions.copying import locations
 from holdfast.sessions.exporting import exported
 from holdfast.sessions.manager import SnapshotManager, near
 from holdfast.snapshots import document_files
-from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.snapshots.layout import SnapshotLocation, is_snapshot_id
+from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.stores.contract import StateStore
-from holdfast.stores.opening import DEFAULT_URL, open_state_store
+from holdfast.stores.opening import open_state_store
 from holdfast.stores.urls import StoreURL
 
 SUFFIXES = (".json", ".json.gz", ".json.zst", ".gz", ".zst")
-UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 MOST_NAMES = 1000
+MOST_CANDIDATES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """A session, now or at a snapshot."""
+class Reference:
+    """A session as it is committed, or as it was at a snapshot or after an event."""
 
     location: SnapshotLocation
-    snapshot_id: str | None = None
+    at: str | int | None = None
+    """The id of a snapshot, the number of an event, or None for what is committed."""
+
+    @property
+    def snapshot_id(self) -> str | None:
+        """The id of the snapshot, where it is one."""
+        return self.at if isinstance(self.at, str) else None
+
+    @property
+    def seq(self) -> int | None:
+        """The number of the event, where it is one."""
+        return self.at if isinstance(self.at, int) else None
 
 
 # -------------------------------------------------------------------------------------- stores
@@ -40,37 +63,29 @@ def existing_store(url: str | None) -> StateStore:
 
     A wrong path would look like an empty store otherwise, and be made by the first write.
     """
+    store = open_store(url)
+    parsed = StoreURL(named_or_usual(url))
+    if not is_there(parsed):
+        path = Path(str(path_of(parsed))).absolute()
+        fail(
+            f"there is no store {parsed}: {path} does not exist",
+            "name the store with --store or $HOLDFAST_STORE; holdfast demo makes one to play with",
+        )
+    return store
+
+
+def open_store(url: str | None) -> StateStore:
+    """The store of a URL, which is made by the first write where it does not exist."""
     url = named_or_usual(url)
     store = open_state_store(url)
     parsed = StoreURL(url)
     path = path_of(parsed)
-    if not is_there(parsed):
-        fail(
-            f"there is no store {parsed}: {Path(str(path)).absolute()} does not exist",
-            "name the store with --store or $HOLDFAST_STORE; holdfast demo makes one to play with",
-        )
     if parsed.scheme == "sqlite" and Path(str(path)).is_dir():
         fail(
             f"{parsed} is no database: {Path(str(path)).absolute()} is a folder",
             f"name the file in it, or the folder as file:{path} if it is a store of files",
         )
     return store
-
-
-def named_or_usual(url: str | None) -> str:
-    """The URL of a store, where none was named that of the environment, or the usual one."""
-    return os.environ.get("HOLDFAST_STORE") or DEFAULT_URL if url is None else url
-
-
-def path_of(url: StoreURL) -> str | None:
-    """Where a store on this machine is kept; None for any other."""
-    return {"sqlite": url.path[1:], "file": url.path}.get(url.scheme)
-
-
-def is_there(url: StoreURL) -> bool:
-    """Whether a store is there, as far as this machine can tell."""
-    path = path_of(url)
-    return path is None or Path(path).exists()
 
 
 # ------------------------------------------------------------------------------------ sessions
@@ -114,22 +129,119 @@ def nearest(name: str, known: list[str]) -> str:
     return near(name, known) if known else ": the store has none"
 
 
-async def find(store: StateStore, name: str, agent_id: str | None = None) -> Moment:
-    """A session by its id, ``SESSION@SNAPSHOT``, or a snapshot by its own id.
+async def find_at(
+    store: StateStore, name: str, ref: str | None, agent_id: str | None = None
+) -> Reference:
+    """Find ``SESSION`` with a REF of its own, or ``SESSION@REF`` without one."""
+    if ref is None:
+        return await find(store, name, agent_id)
+    location = await find_session(store, name, agent_id)
+    return Reference(location, await resolve(SnapshotArchive(store), location, ref))
+
+
+async def find(store: StateStore, name: str, agent_id: str | None = None) -> Reference:
+    """Find a session by its id, ``SESSION@REF``, or a snapshot by its own id.
 
     An id may have any characters: a session that has just this one is meant before all others.
     """
     manager = SnapshotManager(store)
-    session_id, _, snapshot_id = name.rpartition("@")
-    if not UUID.fullmatch(snapshot_id) or await manager.catalog.locations(name):
-        return Moment(await find_session(store, name, agent_id))
-    if session_id:
-        return Moment(await find_session(store, session_id, agent_id), snapshot_id)
+    if await is_session(manager, name):
+        return Reference(await find_session(store, name, agent_id))
+    for session_id, ref in split_reference(name):
+        if await is_session(manager, session_id):
+            location = await find_session(store, session_id, agent_id)
+            return Reference(location, await resolve(manager.archive, location, ref))
     if UUID.fullmatch(name):
         for location in await find_sessions(store, None, agent_id):
             if await manager.archive.load_info(location=location, snapshot_id=name):
-                return Moment(location, name)
-    raise NotFoundError(f"there is no session and no snapshot {name}")
+                return Reference(location, name)
+        raise NotFoundError(f"there is no session and no snapshot {name}")
+    for session_id, ref in split_reference(name):
+        if looks_like_ref(ref):
+            return Reference(await find_session(store, session_id, agent_id))
+    return Reference(await find_session(store, name, agent_id))
+
+
+async def is_session(manager: SnapshotManager, session_id: str) -> bool:
+    """Whether there is a session of this id; a text that cannot be an id is not one."""
+    try:
+        return bool(await manager.catalog.locations(session_id))
+    except ValueError:
+        return False
+
+
+async def resolve(archive: SnapshotArchive, location: SnapshotLocation, ref: str) -> str | int:
+    """Find the snapshot of a session that a REF means, or the number of an event.
+
+    Whether the session has such an event is seen when its state is loaded.
+    """
+    if ref == LATEST:
+        latest = await archive.load_info(location=location)
+        if latest is None:
+            raise no_snapshot(location, "")
+        return latest.snapshot_id
+    if ref.startswith(TAG):
+        return await find_tagged(archive, location, ref)
+    if not is_snapshot_id(ref):
+        raise no_snapshot(location, f" {ref!r}")
+    if await archive.load_info(location=location, snapshot_id=ref) is not None:
+        return ref
+    if EVENT.fullmatch(ref):
+        return int(ref)
+    return await find_prefix(archive, location, ref)
+
+
+async def resolve_snapshot(archive: SnapshotArchive, location: SnapshotLocation, ref: str) -> str:
+    """Find the snapshot that a REF means, where the number of an event does not do."""
+    found = await resolve(archive, location, ref)
+    if isinstance(found, int):
+        raise no_snapshot(location, f" {ref!r}")
+    return found
+
+
+async def find_tagged(archive: SnapshotArchive, location: SnapshotLocation, ref: str) -> str:
+    """Find the newest snapshot that has a tag."""
+    name, equals, value = ref.removeprefix(TAG).partition("=")
+    if not equals or not name:
+        fail(f"invalid tag {ref!r}: must be of the form tag:k=v", "write it as tag:env=production")
+
+    def has_tag(info: SnapshotInfo | None) -> bool:
+        return info is not None and info.tags.get(name) == value
+
+    info = await archive.load_info(location=location)
+    if not has_tag(info):
+        info = await archive.newest_info(location=location, wanted=has_tag)
+    if info is None:
+        raise no_snapshot(location, f" with the tag {name}={value}")
+    return info.snapshot_id
+
+
+async def find_prefix(archive: SnapshotArchive, location: SnapshotLocation, prefix: str) -> str:
+    """Find the one snapshot whose id starts with a text."""
+    ids = await archive.list_snapshot_ids(location=location)
+    latest = await archive.load_info(location=location)
+    if latest is not None:
+        ids = list(dict.fromkeys([*ids, latest.snapshot_id]))
+    found = [each for each in ids if each.startswith(prefix)]
+    if not found:
+        raise no_snapshot(location, f" {prefix!r}")
+    if len(found) > 1:
+        more = len(found) - MOST_CANDIDATES
+        fail(
+            f"{prefix!r} is ambiguous in session {location.session_id}: {len(found)} snapshots "
+            f"start with it: {', '.join(found[:MOST_CANDIDATES])}"
+            + (f" and {more} more" if more > 0 else ""),
+            "type more characters of the id",
+        )
+    return found[0]
+
+
+def no_snapshot(location: SnapshotLocation, which: str) -> NotFoundError:
+    """Make the error for a snapshot that a session does not have."""
+    return NotFoundError(
+        f"session {location.session_id} of {location.scope_id} has no snapshot{which}; "
+        f"holdfast state list --session {quote(location.session_id)} lists its snapshots"
+    )
 
 
 # ----------------------------------------------------------------------------------- documents
@@ -204,6 +316,6 @@ def from_file(name: str) -> SessionSnapshot:
 
 async def from_store(store: StateStore, name: str, agent_id: str | None) -> SessionSnapshot:
     """A document made of what is in the store."""
-    moment = await find(store, name, agent_id)
-    archive = SnapshotManager(store).archive
-    return await exported(archive, moment.location, snapshot_id=moment.snapshot_id)
+    found = await find(store, name, agent_id)
+    archive = SnapshotArchive(store)
+    return await exported(archive, found.location, snapshot_id=found.snapshot_id, seq=found.seq)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from shlex import quote
 from typing import Annotated
 
 import typer
 from rich.highlighter import JSONHighlighter
 
+from holdfast.cli.completion import complete_state
 from holdfast.cli.console import (
     AgentOption,
     Format,
     FormatOption,
     StoreOption,
     command,
+    fail,
     has_person,
     interruptible,
     out,
@@ -23,11 +26,14 @@ from holdfast.cli.console import (
 )
 from holdfast.cli.diff import print_difference, shortened
 from holdfast.cli.references import load
+from holdfast.errors import NotFoundError
 from holdfast.log.events import time_text
+from holdfast.sessions.exporting import no_such_event, pruned_events
 from holdfast.sessions.replaying import Step
 from holdfast.sessions.replaying import replay as steps_of
 from holdfast.snapshots.comparing import differences
 from holdfast.snapshots.document import event_json, state_json
+from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.values import to_json
 
 # Arrow keys, as a terminal in either of its modes sends them, in lower case.
@@ -40,9 +46,19 @@ KEYS = "[n]ext [b]ack [g]o to a step [s]tate [c]hanges [q]uit"
 @command
 async def replay(
     name: Annotated[
-        str, typer.Argument(metavar="FILE|SESSION", help="A document, or a session in the store.")
+        str,
+        typer.Argument(
+            metavar="FILE|SESSION[@REF]",
+            help="A document, or a session in the store.",
+            autocompletion=complete_state,
+        ),
     ],
-    first: Annotated[int, typer.Option("--from", min=1, help="From this event on.")] = 1,
+    first: Annotated[
+        int | None,
+        typer.Option(
+            "--from", min=1, help="From this event on; the first that was not pruned without it."
+        ),
+    ] = None,
     last: Annotated[int | None, typer.Option("--to", min=1, help="Up to this event.")] = None,
     step: Annotated[bool, typer.Option("--step", help="Walk with the keyboard.")] = False,
     agent: AgentOption = None,
@@ -53,20 +69,43 @@ async def replay(
 
     Example: holdfast replay incident.json --from 12 --step
     """
-    if last is not None and last < first:
+    if first is not None and last is not None and last < first:
         raise typer.BadParameter(f"{last} is before --from {first}", param_hint="--to")
     (found,) = await load(store, name, agent_id=agent)
-    steps = list(steps_of(found, first=first, last=last))
+    try:
+        steps = list(steps_of(found, first=first, last=last))
+        if not steps:
+            raise no_steps(found, first)
+    except NotFoundError as error:
+        fail(str(error), kept_hint(found))
     if format is Format.json:
         print_json([event_json(each.event) for each in steps])
-    elif not steps:
-        say("nothing happened in this range")
     elif step and has_person():
         with interruptible():
             walk(steps)
     else:
         for each in steps:
+            if out.problem is not None:
+                break  # nothing is read any more, and there is no other work
             print_step(each)
+
+
+def no_steps(found: SessionSnapshot, first: int | None) -> NotFoundError:
+    """Make the error for a replay that has nothing to show."""
+    end = found.events[-1].seq if found.events else 0
+    if first is not None and end:
+        return no_such_event(found.location, first, end)
+    if found.position is not None and found.position.seq:
+        seq = found.position.seq
+        return pruned_events(found.location, 1, seq, seq)
+    return NotFoundError(f"{found.agent_id}/{found.session_id} has no events; nothing to replay")
+
+
+def kept_hint(found: SessionSnapshot) -> str:
+    """What can be replayed instead."""
+    if not found.events:
+        return f"holdfast state list --session {quote(found.session_id)} lists its snapshots"
+    return f"there are events {found.events[0].seq} to {found.events[-1].seq}"
 
 
 def print_step(step: Step) -> None:

@@ -1,4 +1,4 @@
-"""``holdfast state restore``: a session goes back to one of its snapshots."""
+"""``holdfast state restore``: a session goes back to one of its snapshots, or to an event."""
 
 from __future__ import annotations
 
@@ -6,77 +6,139 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.completion import complete_ref, complete_state
 from holdfast.cli.console import (
     AgentOption,
     DryRunOption,
     Format,
     FormatOption,
-    SessionArgument,
     StoreOption,
     YesOption,
     command,
     confirm,
+    plural,
     print_json,
     say,
     typed,
 )
 from holdfast.cli.diff import print_difference
-from holdfast.cli.references import existing_store, find_session
-from holdfast.errors import NotFoundError
+from holdfast.cli.references import Reference, existing_store, find_at
+from holdfast.errors import ConflictError, NotFoundError
+from holdfast.sessions.exporting import state_at_event
 from holdfast.sessions.session import Session
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.comparing import differences
+from holdfast.snapshots.comparing import Difference, differences
 from holdfast.snapshots.layout import location_fields
+from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import ONCE
+from holdfast.stores.contract import StateStore
 
 
 @command
 async def restore(
-    session: SessionArgument,
-    snapshot: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="The id of its snapshot.")],
+    session: Annotated[
+        str,
+        typer.Argument(
+            metavar="SESSION[@REF]",
+            help="The session, or SESSION@REF.",
+            autocompletion=complete_state,
+        ),
+    ],
+    ref: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="REF",
+            help="A snapshot id or prefix, an event number, latest or tag:k=v.",
+            autocompletion=complete_ref,
+        ),
+    ] = None,
     agent: AgentOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Make a session's state what it was at a snapshot. The log is not shortened.
+    """Make a session's state what it was at a snapshot or after an event.
+
+    The log is not shortened. A snapshot of the state before is saved, and the command that goes
+    back to it is printed.
 
     Example: holdfast state restore ses_abc123 01a1de4e-112f-736d-8a70-8771d4e5738f
     """
+    undo_id = None
     async with existing_store(store) as state_store:
-        location = await find_session(state_store, session, agent)
-        found = await SnapshotArchive(state_store).load_snapshot(
-            location=location, snapshot_id=snapshot
-        )
-        if found is None:
-            listing = typed("holdfast state list", session=session, store=store)
-            raise NotFoundError(f"the session {session} has no snapshot {snapshot}: see {listing}")
+        wanted = await find_at(state_store, session, ref, agent)
+        if wanted.at is None:
+            raise typer.BadParameter(f"say which state {session!r} goes back to", param_hint="REF")
+        location = wanted.location
+        target = await load_target(state_store, wanted)
         live = await Session.open(
             state_store,
             agent_id=location.scope_id,
             session_id=location.session_id,
             scope=location.scope,
         )
-        # What was done once stays done, and so is no difference.
-        changed = [
-            each
-            for each in differences(found.snapshot, live.snapshot())
-            if each.namespace != ONCE or each.kind == "added"
-        ]
-        is_done = bool(changed) and not dry_run
+        changed = restored_entries(target, live)
         if format is Format.table:
             for each in changed:
                 print_difference(each)
+        is_done = bool(changed) and not dry_run
         if is_done:
-            confirm(f"Change these {len(changed)} entries of {session}?", yes=yes)
-            await live.restore(found)
+            question = f"Change {plural(len(changed), 'entry')} of {location.session_id}?"
+            confirm(question, yes=yes)
+            undo_id = await restore_with_undo(live, wanted, target)
     if format is Format.json:
         entries = [
             {"namespace": each.namespace, "key": each.key, "kind": each.kind} for each in changed
         ]
-        print_json({**location_fields(location), "restored": is_done, "changed": entries})
-    elif is_done:
-        say(f"{session} is as it was at {snapshot}")
+        print_json(
+            {
+                **location_fields(location),
+                "snapshot_id": wanted.snapshot_id,
+                "seq": wanted.seq,
+                "restored": is_done,
+                "undo_id": undo_id,
+                "changed": entries,
+            }
+        )
+    elif undo_id is not None:
+        place = wanted.snapshot_id or f"event {wanted.seq}"
+        names = (location.session_id, undo_id)
+        undo = typed("holdfast state restore", *names, agent=location.scope_id, store=store)
+        say(f"{location.session_id} is as it was at {place}")
+        say(f"to undo it: {undo}")
     else:
-        say(f"{len(changed)} entries would change" if changed else "nothing to change")
+        say(f"{plural(len(changed), 'entry')} would change" if changed else "nothing to change")
+
+
+async def load_target(state_store: StateStore, wanted: Reference) -> SessionSnapshot:
+    """Load the state that a session goes back to."""
+    archive = SnapshotArchive(state_store)
+    if wanted.seq is not None:
+        return await state_at_event(archive, wanted.location, wanted.seq)
+    found = await archive.load_snapshot(location=wanted.location, snapshot_id=wanted.snapshot_id)
+    if found is None:
+        raise NotFoundError(f"snapshot {wanted.snapshot_id} was deleted concurrently")
+    return found
+
+
+def restored_entries(target: SessionSnapshot, live: Session) -> list[Difference]:
+    """The entries that going back changes. What was done once stays done."""
+    return [
+        each
+        for each in differences(target.snapshot, live.snapshot())
+        if each.namespace != ONCE or each.kind == "added"
+    ]
+
+
+async def restore_with_undo(live: Session, wanted: Reference, target: SessionSnapshot) -> str:
+    """Restore, after saving a snapshot of the state before; return the id of that."""
+    tags = {"reason": "before restore", "restore": str(wanted.at)}
+    undo = await live.save(tags=tags)
+    try:
+        await live.restore(target if wanted.seq is None else wanted.seq)
+    except ConflictError:
+        # Nothing was restored, and so there is nothing to undo.
+        await live.archive.delete_snapshot(location=live.location, snapshot_id=undo.snapshot_id)
+        raise
+    return undo.snapshot_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,10 @@ import typer
 
 from holdfast.cli.console import StoreOption, err, errors_told, fail, say
 from holdfast.cli.keys import RequireOption, TrustOption, required_keys
-from holdfast.cli.references import existing_store
+from holdfast.cli.names import is_there, named_or_usual
+from holdfast.cli.references import open_store
 from holdfast.extras import MissingExtraError, extra
+from holdfast.stores.urls import StoreURL
 
 if TYPE_CHECKING:
     from holdfast.server import Token
@@ -60,7 +63,10 @@ def serve(
             with extra("server"):
                 from holdfast.server import Limits, read_tokens  # noqa: PLC0415 - an extra
                 from holdfast.server.app import checked_origins  # noqa: PLC0415 - an extra
-                from holdfast.server.serving import check_listening  # noqa: PLC0415 - an extra
+                from holdfast.server.serving import (  # noqa: PLC0415 - an extra
+                    ListenError,
+                    check_listening,
+                )
                 from holdfast.server.serving import serve as run  # noqa: PLC0415 - an extra
         except MissingExtraError as error:
             fail(
@@ -75,16 +81,38 @@ def serve(
             checked_origins(cors or [])
         with misused("--timeout"):
             limits = Limits(body_bytes=max_body * MEGABYTE, seconds=timeout)
-        run(
-            existing_store(store),
-            host=host,
-            port=port,
-            tokens=known,
-            limits=limits,
-            cors_origins=cors or [],
-            trusted=keys,
-            ready=lambda address: say(f"{address} has the viewer; Ctrl-C ends it", to=err),
+        state_store = open_store(store)
+        url = StoreURL(named_or_usual(store))
+
+        def announce(address: str) -> None:
+            if not is_there(url):
+                say(f"{url} does not exist yet; the first write creates it", to=err)
+            say(f"{address} has the viewer; Ctrl-C ends it", to=err)
+
+        try:
+            run(
+                state_store,
+                host=host,
+                port=port,
+                tokens=known,
+                limits=limits,
+                cors_origins=cors or [],
+                trusted=keys,
+                ready=announce,
+            )
+        except ListenError as error:
+            fail(str(error), listen_hint(error.errno))
+
+
+def listen_hint(number: int | None) -> str:
+    """What to do about an address that cannot be listened on."""
+    if number == errno.EADDRINUSE:
+        return (
+            "another program uses the port; choose one with --port, or any free one with --port 0"
         )
+    if number == errno.EACCES:
+        return "ports below 1024 need privileges; choose another with --port"
+    return "choose another --host or --port"
 
 
 def given_tokens(texts: list[str] | None) -> list[Token]:

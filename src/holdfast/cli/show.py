@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.cells import cell_len, set_cell_size
 
+from holdfast.cli.completion import complete_state
 from holdfast.cli.console import (
     AgentOption,
     Format,
@@ -60,7 +61,9 @@ async def show(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="FILE|ID", help="A file, a session, SESSION@SNAPSHOT or a snapshot."
+            metavar="FILE|ID",
+            help="A file, a session, SESSION@REF or a snapshot.",
+            autocompletion=complete_state,
         ),
     ],
     agent: AgentOption = None,

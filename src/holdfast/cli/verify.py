@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import Progress
 
+from holdfast.cli.completion import complete_session
 from holdfast.cli.console import (
     FAILED,
     AgentOption,
@@ -38,7 +39,11 @@ COLUMNS = (
 async def verify(
     session: Annotated[
         str | None,
-        typer.Argument(metavar="SESSION", help="A session; all of the store without it."),
+        typer.Argument(
+            metavar="SESSION",
+            help="A session; all of the store without it.",
+            autocompletion=complete_session,
+        ),
     ] = None,
     agent: AgentOption = None,
     repair: Annotated[

@@ -23,6 +23,7 @@ from holdfast.errors import HoldfastError, InvalidDocumentError, StateStoreError
 from holdfast.snapshots import document_files
 from holdfast.snapshots.document_limits import DEFAULT_LIMITS, DocumentLimits
 from holdfast.snapshots.layout import LONGEST_ID
+from holdfast.stores.opening import MissingStoreExtraError
 from holdfast.stores.urls import StoreURL
 
 IMPORTED = "imported"
@@ -194,4 +195,6 @@ def unreadable(name: str, error: OSError) -> InvalidDocumentError:
 
 def missing_extra(name: str, package: str, extra: str) -> StateStoreError:
     """The error for a package that is not there, with how to get it."""
-    return StateStoreError(f"to read {name} needs {package}: pip install 'holdfast[{extra}]'")
+    return MissingStoreExtraError(
+        f"to read {name} needs {package}: pip install 'holdfast[{extra}]'", extra
+    )

@@ -14,7 +14,7 @@ from typing import Any
 
 import uvicorn
 
-from holdfast.errors import StateStoreError, shown
+from holdfast.errors import HoldfastError, shown
 from holdfast.server.access import Token
 from holdfast.server.app import create_app
 from holdfast.server.connections import bounded_protocol
@@ -26,6 +26,14 @@ from holdfast.stores.contract import StateStore
 
 GRACE_SECONDS = 5
 BACKLOG = 1024
+
+
+class ListenError(HoldfastError):
+    """The server cannot listen on its address; ``errno`` says why, as the system does."""
+
+    def __init__(self, message: str, errno: int | None = None) -> None:
+        super().__init__(message)
+        self.errno = errno
 
 
 def check_listening(host: str, tokens: Sequence[Token]) -> None:
@@ -54,9 +62,8 @@ def listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         if listener is not None:
             listener.close()
-        raise StateStoreError(
-            f"cannot listen on {host} port {port}: {error.strerror or error}. Take another --host "
-            "or --port"
+        raise ListenError(
+            f"cannot listen on {host} port {port}: {error.strerror or error}", error.errno
         ) from error
     except UnicodeError as error:
         raise ValueError(f"{shown(host)} is no name of a host") from error

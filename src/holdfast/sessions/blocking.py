@@ -179,7 +179,7 @@ class BlockingSession(Recorder):
             return portal().call(self._session.save(tags=tags, on_conflict=on_conflict))
 
     def restore(self, moment: Moment) -> None:
-        """Make the state what it was at a durable snapshot, and commit that."""
+        """Make the state what it was at a durable snapshot or after an event, and commit that."""
         with self._turn:
             portal().call(self._session.restore(moment))
 
@@ -190,7 +190,7 @@ class BlockingSession(Recorder):
         at: Moment | None = None,
         agent_id: str | None = None,
     ) -> BlockingSession:
-        """A new session with the state that this one has now, or had at a snapshot."""
+        """A new session with the state that this one has now, or had at a snapshot or an event."""
         with self._turn:
             other = portal().call(self._session.fork(session_id, at=at, agent_id=agent_id))
         return BlockingSession(other)
@@ -205,7 +205,7 @@ class BlockingSession(Recorder):
         return portal().call(self._session.last_finished())
 
     def export(
-        self, *, at: str | None = None, tags: Mapping[str, str] | None = None
+        self, *, at: str | int | None = None, tags: Mapping[str, str] | None = None
     ) -> SessionSnapshot:
         """What is committed, or a kept snapshot, with its events: the whole document."""
         return portal().call(self._session.export(at=at, tags=tags))

@@ -342,20 +342,38 @@ def is_pruned_after(floor: int, key: str, data: bytes) -> bool:
 # -------------------------------------------------------------------------------- the proof
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A session in a copy: what it has, and what it lacks or has damaged."""
+
+    location: SnapshotLocation
+    events: int
+    snapshots: int
+    problems: list[str]
+    """One for each entry, with its key; empty where the copy is whole."""
+
+
 async def compare_stores(source: StateStore, target: StateStore) -> list[str]:
     """What a copy lacks of a store, and what is damaged in it; nothing where it is whole."""
-    problems = []
+    return [
+        f"{each.location.scope_id}/{each.location.session_id}: {problem}"
+        async for each in compare_sessions(source, target)
+        for problem in each.problems
+    ]
+
+
+async def compare_sessions(source: StateStore, target: StateStore) -> AsyncIterator[Comparison]:
+    """Compare each session of a store with its copy."""
     async for location in locations(source, None, None):
         if await read_each(source, [deleted_key(location.session_id)]):
             continue  # it is being deleted; that the mark is there says so, whatever it holds
-        name = f"{location.scope_id}/{location.session_id}"
         found = await SnapshotArchive(target).verify(location=location)
         damaged = {each.key for each in found.damage}
-        problems += [f"{name}: {each.key}: {each.problem}" for each in found.damage]
+        problems = [f"{each.key}: {each.problem}" for each in found.damage]
         async for key, problem in differing(source, target, location):
             if key not in damaged:
-                problems.append(f"{name}: {key} {problem}")
-    return problems
+                problems.append(f"{key} {problem}")
+        yield Comparison(location, found.events, found.snapshots, problems)
 
 
 async def differing(

@@ -26,10 +26,18 @@ async def exported(
     location: SnapshotLocation,
     *,
     snapshot_id: str | None = None,
+    seq: int | None = None,
     tags: dict[str, str] | None = None,
 ) -> SessionSnapshot:
-    """What is committed of a session, or a kept snapshot of it, with the events that led there."""
-    if snapshot_id is None:
+    """What is committed of a session, or a kept snapshot of it, with the events that led there.
+
+    ``seq`` is the number of an event: the session as it was after that one.
+    """
+    if seq is not None:
+        reached = await state_at_event(archive, location, seq)
+        events, base = await led_there(archive, location, reached.position)
+        found = replace(reached, events=events, base=base)
+    elif snapshot_id is None:
         found = await current(archive, location)
     else:
         kept = await archive.load_snapshot(location=location, snapshot_id=snapshot_id)
@@ -45,6 +53,56 @@ async def exported(
         tags={**found.tags, **(tags or {})},
         # Signatures of a document that was kept are not of this one, which says when it was made.
         extra={name: value for name, value in found.extra.items() if name != SIGNATURES},
+    )
+
+
+async def state_at_event(
+    archive: SnapshotArchive, location: SnapshotLocation, seq: int
+) -> SessionSnapshot:
+    """Load the state of a session after one of its events, as a snapshot that is not saved.
+
+    Raises:
+        NotFoundError: The event was pruned, or has not happened yet.
+        ValueError: The number is below 1.
+
+    """
+    if isinstance(seq, bool) or seq < 1:
+        raise ValueError(f"invalid event number {seq!r}; events are counted from 1")
+    timeline = await archive.timeline(location=location)
+    try:
+        there = await timeline.load(seq)
+    except (NotFoundError, IntegrityError):
+        floor = (await archive.load_manifest(location=location)).floor.seq
+        if seq < floor:
+            raise pruned_events(location, seq, seq, floor) from None
+        end = (await timeline.load()).end.seq
+        if seq > end:
+            raise no_such_event(location, seq, end) from None
+        raise
+    return SessionSnapshot(
+        snapshot=there.store.snapshot(),
+        agent_id=location.scope_id,
+        session_id=location.session_id,
+        scope=location.scope,
+        snapshot_id=new_id(),
+        position=there.end,
+    )
+
+
+def pruned_events(location: SnapshotLocation, first: int, last: int, floor: int) -> NotFoundError:
+    """Make the error for events that were pruned; ``floor`` is the last of those."""
+    which = f"event {first} was" if first == last else f"events {first} to {last} were"
+    return NotFoundError(
+        f"{which} pruned from session {location.session_id} of {location.scope_id}; "
+        f"its log starts after event {floor}"
+    )
+
+
+def no_such_event(location: SnapshotLocation, seq: int, end: int) -> NotFoundError:
+    """Make the error for an event after the last one."""
+    return NotFoundError(
+        f"session {location.session_id} of {location.scope_id} has no event {seq}; "
+        f"its last event is {end}"
     )
 
 

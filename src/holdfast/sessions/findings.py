@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.errors import StateStoreError
+from holdfast.stores.opening import MissingStoreExtraError
 
 SECRET = "secret"  # noqa: S105 - the name of a kind
 
@@ -42,6 +42,7 @@ def library(module: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != module.partition(".")[0]:
             raise
-        raise StateStoreError(
-            f"redaction needs {error.name}: pip install 'holdfast[redaction]', or name paths alone"
+        raise MissingStoreExtraError(
+            f"redaction needs {error.name}: pip install 'holdfast[redaction]', or name paths alone",
+            "redaction",
         ) from None

@@ -80,20 +80,23 @@ class SnapshotManager:
         session_id: str | None = None,
         *,
         snapshot_id: str | None = None,
+        seq: int | None = None,
         scope: str | None = None,
         tags: Mapping[str, str] | None = None,
         redact: Redaction | None = None,
         sign: SigningKey | None = None,
     ) -> SessionSnapshot:
-        """A session with its events: as it is now, or as it was at a snapshot.
+        """A session with its events: as it is now, as it was at a snapshot, or after an event.
 
-        Without ``session_id`` it is the agent's session with the newest commit. ``tags`` are added
-        to the snapshot's own. ``redact`` takes out what must not leave, as `Redactor.redacted`
-        does, and ``sign`` is the key to sign what is left with.
+        ``seq`` is the number of that event. Without ``session_id`` it is the agent's session with
+        the newest commit. ``tags`` are added to the snapshot's own. ``redact`` takes out what must
+        not leave, as `Redactor.redacted` does, and ``sign`` is the key to sign what is left with.
         """
         wanted = checked_tags(tags)
         location = await self.locate(agent_id, session_id, scope=scope)
-        found = await exported(self.archive, location, snapshot_id=snapshot_id, tags=wanted)
+        found = await exported(
+            self.archive, location, snapshot_id=snapshot_id, seq=seq, tags=wanted
+        )
         if self._migrations is not None:
             extra = {**found.extra, VALUES_VERSION: self._migrations.version}
             found = replace(found, extra=extra)

@@ -10,8 +10,10 @@ from holdfast.log.changes import fold
 from holdfast.log.events import Event
 from holdfast.log.timeline import Timeline
 from holdfast.sessions.blocking import BlockingSession
+from holdfast.sessions.exporting import pruned_events
 from holdfast.sessions.portal import portal
 from holdfast.sessions.session import Session
+from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
@@ -38,7 +40,9 @@ class Replay:
     Made by `replay`.
     """
 
-    def __init__(self, source: Session | SessionSnapshot, first: int, last: int | None) -> None:
+    def __init__(
+        self, source: Session | SessionSnapshot, first: int | None, last: int | None
+    ) -> None:
         self._source = source
         self._first = first
         self._last = last
@@ -49,11 +53,12 @@ class Replay:
             for step in self._of_document(source):
                 yield step
             return
-        if self._first > source._recording.end.seq:
+        if (self._first or 1) > source._recording.end.seq:
             return
         manifest = await source.archive.load_manifest(location=source.location)
         floor = manifest.floor
-        first = max(self._first, floor.seq + 1)
+        self._check_kept(source.location, floor.seq)
+        first = self._first or floor.seq + 1
         timeline = Timeline(source.state_store, source.location.place, manifest.incarnation)
         there = await timeline.load(first - 1) if first > 1 else None
         store = Store(max_history=0) if there is None else there.store
@@ -76,27 +81,47 @@ class Replay:
                 f"the snapshot {document.snapshot_id} has no events with it: replay the session, "
                 "or what session.export() gave"
             )
+        if document.events:
+            floor = document.events[0].seq - 1
+        else:
+            floor = 0 if document.position is None else document.position.seq
+        self._check_kept(document.location, floor)
         store = Store(max_history=0)
         if document.base is not None:
             store.restore(document.base)
         yield from self._steps(store, document.events)
+
+    def _check_kept(self, location: SnapshotLocation, floor: int) -> None:
+        """Refuse events that were pruned, the last of which is ``floor``."""
+        first, last = self._first, self._last
+        if (first is not None and first <= floor) or (last is not None and 0 < last <= floor):
+            begin, end = first or 1, floor if last is None else min(last, floor)
+            if begin <= end:
+                raise pruned_events(location, begin, end, floor)
 
     def _steps(self, store: Store, events: Iterable[Event]) -> Iterator[Step]:
         for event in events:
             step = step_of(store, event)
             if self._last is not None and event.seq > self._last:
                 return
-            if event.seq >= self._first:
+            if event.seq >= (self._first or 1):
                 yield step
 
 
-def replay(source: Session | SessionSnapshot, *, first: int = 1, last: int | None = None) -> Replay:
+def replay(
+    source: Session | SessionSnapshot, *, first: int | None = None, last: int | None = None
+) -> Replay:
     """The steps from one event to another, both included, of a session or of a document.
 
     Each has its event, the state before and after it, and what it changed. Of a session, what is
-    committed is replayed.
+    committed is replayed. Without ``first`` it begins with the first event that was not pruned;
+    after the last event there are no steps.
+
+    Raises:
+        NotFoundError: ``first`` or ``last`` was pruned. Raised when the steps are asked for.
+
     """
-    if first < 1:
+    if first is not None and first < 1:
         raise ValueError(f"events are counted from 1, not from {first}")
     given: object = source
     if isinstance(given, BlockingSession):

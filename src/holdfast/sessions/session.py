@@ -19,7 +19,7 @@ from holdfast.log.event_log import EventLog, Position
 from holdfast.sessions import once, parts
 from holdfast.sessions.effects import Effects
 from holdfast.sessions.event_view import Events
-from holdfast.sessions.exporting import exported
+from holdfast.sessions.exporting import exported, state_at_event
 from holdfast.sessions.parts import AgentPart
 from holdfast.sessions.recorder import Recorder
 from holdfast.sessions.recording import Recording
@@ -39,8 +39,10 @@ from holdfast.stores.entries import Put
 
 T = TypeVar("T")
 
-Moment: TypeAlias = str | SessionSnapshot | Snapshot
-"""A durable snapshot by its id, one that was saved or loaded, or one in memory."""
+Moment: TypeAlias = str | int | SessionSnapshot | Snapshot
+"""A durable snapshot by its id, an event by its number, a snapshot that was saved or loaded, or
+one in memory.
+"""
 
 NOT_LOOKED = "?"
 
@@ -286,14 +288,20 @@ class Session(Recorder):
     # ----------------------------------------------------------------------- durable moments
 
     async def restore(self, moment: Moment) -> None:
-        """Make the state what it was at a durable snapshot, and commit that.
+        """Make the state what it was at a durable snapshot or after an event, and commit that.
 
         What waits is committed with it. The log is not shortened: it says that it was done. What
         was done once stays done.
+
+        Raises:
+            NotFoundError: The session has no such snapshot, or no such event, or it was pruned.
+            ConflictError: Another writer committed first; nothing was written.
+
         """
         state, snapshot_id = await self._at(moment)
         changes = once.way_back(state, self._store)
-        self._recording.record_own("state.restored", {"snapshot_id": snapshot_id}, changes)
+        data = {"seq": moment} if isinstance(moment, int) else {"snapshot_id": snapshot_id}
+        self._recording.record_own("state.restored", data, changes)
         await self.commit()
         self._parent = snapshot_id or self._parent
 
@@ -304,7 +312,7 @@ class Session(Recorder):
         at: Moment | None = None,
         agent_id: str | None = None,
     ) -> Session:
-        """A new session with the state that this one has now, or had at a snapshot.
+        """A new session with the state that this one has now, or had at a snapshot or an event.
 
         It is durable when this returns. This session is not touched. What was done once up to that
         moment counts as done in the new one; what was done later, the new one does itself.
@@ -314,11 +322,12 @@ class Session(Recorder):
             session_id = f"ses_{new_id()}"
         owner = self.agent_id if agent_id is None else agent_id
         location = SnapshotLocation(session_id, self.scope, owner)
+        seq = self._recording.end.seq if at is None and not self.is_dirty else None
         origin = {
             "agent_id": self.agent_id,
             "session_id": self.session_id,
             "snapshot_id": snapshot_id,
-            "seq": self._recording.end.seq if at is None and not self.is_dirty else None,
+            "seq": at if isinstance(at, int) else seq,
         }
         changes = state.changes(Store(max_history=0).snapshot())
         try:
@@ -342,6 +351,8 @@ class Session(Recorder):
             return moment, None
         if isinstance(moment, SessionSnapshot):
             return moment.snapshot, moment.snapshot_id
+        if isinstance(moment, int):
+            return (await state_at_event(self.archive, self.location, moment)).snapshot, None
         found = await self.archive.load_snapshot(location=self.location, snapshot_id=moment)
         if found is None:
             raise NotFoundError(
@@ -352,10 +363,16 @@ class Session(Recorder):
         return found.snapshot, found.snapshot_id
 
     async def export(
-        self, *, at: str | None = None, tags: Mapping[str, str] | None = None
+        self, *, at: str | int | None = None, tags: Mapping[str, str] | None = None
     ) -> SessionSnapshot:
-        """What is committed, or a kept snapshot, with its events: the whole document."""
-        return await exported(self.archive, self.location, snapshot_id=at, tags=checked_tags(tags))
+        """What is committed, or a kept snapshot, with its events: the whole document.
+
+        ``at`` is the id of a snapshot, or the number of an event.
+        """
+        wanted = checked_tags(tags)
+        if isinstance(at, int):
+            return await exported(self.archive, self.location, seq=at, tags=wanted)
+        return await exported(self.archive, self.location, snapshot_id=at, tags=wanted)
 
     async def verify(self) -> Verification:
         """Fold the whole log anew and check chain, digests, keyframes and every snapshot."""

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from holdfast.errors import StateStoreError, shown
+from holdfast.extras import MissingExtraError
 from holdfast.stores.contract import StateStore
 from holdfast.stores.urls import StoreURL
 
@@ -42,6 +43,14 @@ SCHEMES: dict[str, tuple[str, str]] = {
     "tls": ("holdfast.stores.nats", "nats"),
     "dapr": ("holdfast.stores.dapr", "dapr"),
 }
+
+
+class MissingStoreExtraError(StateStoreError, MissingExtraError):
+    """A store needs a package that is not installed."""
+
+    def __init__(self, message: str, extra: str) -> None:
+        super().__init__(message)
+        self.extra = extra
 
 
 def open_state_store(url: str | None = None) -> StateStore:
@@ -101,8 +110,10 @@ def imported(module: str, extra: str, what: str) -> ModuleType:
             problem = f"needs the package {package}, which is not installed"
         else:
             problem = f"cannot be loaded: {error}"
-        remedy = f"pip install 'holdfast[{extra}]'" if extra else "use a Python that has it"
-        raise StateStoreError(f"{what} {problem}. {remedy}") from error
+        if extra:
+            remedy = f"pip install 'holdfast[{extra}]'"
+            raise MissingStoreExtraError(f"{what} {problem}. {remedy}", extra) from error
+        raise StateStoreError(f"{what} {problem}. use a Python that has it") from error
 
 
 def loaded(point: EntryPoint) -> Opener:

@@ -30,10 +30,20 @@ HOST = re.compile(r"(\[[0-9A-Fa-f:.%\w]*\]|[^:\[\]]*)(?::(\d{0,5}))?", re.ASCII)
 ADDRESS = re.compile("://[^/]*@")
 USER = re.compile("[^/]*:[^/]*@")
 PERCENT = "special characters of a name or password are percent-encoded, as in p%40ss"
+PATH = re.compile(r"[\w./ +-]+")
+DATABASES = (".db", ".sqlite", ".sqlite3")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 # Not what could be a secret itself: 43 characters are 32 bytes in base64, 64 in hexadecimal.
 VARIABLE_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,62}|[A-Za-z_][A-Za-z0-9_]{0,39}")
+
+
+class StoreURLError(StateStoreError):
+    """A store's URL is malformed. ``meant`` is the URL that was probably meant, or None."""
+
+    def __init__(self, message: str, *, meant: str | None = None) -> None:
+        super().__init__(message)
+        self.meant = meant
 
 
 class StoreURL:
@@ -54,8 +64,9 @@ class StoreURL:
         self.scheme = scheme.lower()
         if not colon or not re.fullmatch(r"[a-z][a-z0-9+.-]{0,31}", self.scheme):
             # What has no scheme may be anything, a password too.
-            raise StateStoreError(
-                "a store's URL begins with its scheme, as in sqlite:///state.db: this one has none"
+            raise StoreURLError(
+                "a store's URL begins with its scheme, as in sqlite:///state.db: this one has none",
+                meant=path_as_url(url),
             )
         if CONTROL.search(url):
             raise self._unreadable("it has a control character", "write it as %0A and the like")
@@ -249,6 +260,17 @@ class StoreURL:
 
     def _unreadable(self, why: str, remedy: str) -> StateStoreError:
         return StateStoreError(f"the {self.scheme} URL cannot be read: {why}; {remedy}")
+
+
+def path_as_url(text: str) -> str | None:
+    """The URL for a path that was given in its place; None where it may be anything else."""
+    if not PATH.fullmatch(text):
+        return None  # a password, say
+    if text.endswith(DATABASES):
+        return f"sqlite:///{text}"
+    if text.startswith("/"):
+        return f"file://{text}"
+    return f"file:{text}" if text.startswith("./") or text.endswith("/") else None
 
 
 def written_forms(secret: str) -> set[str]:

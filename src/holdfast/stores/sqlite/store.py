@@ -27,7 +27,7 @@ from holdfast.stores.sqlite.connections import (
     primary,
     transaction,
 )
-from holdfast.stores.urls import StoreURL
+from holdfast.stores.urls import StoreURL, StoreURLError, path_as_url
 
 T = TypeVar("T")
 
@@ -251,9 +251,11 @@ def open_url(url: StoreURL) -> SqliteStateStore:
     """``sqlite:///state.db`` in the working folder, ``sqlite:////var/lib/state.db`` anywhere."""
     path = url.path[1:]
     if not str(url).startswith("sqlite:///") or path in ("", ":memory:"):
-        raise StateStoreError(
+        meant = path_as_url((url.parts.netloc + url.path).lstrip("/"))
+        raise StoreURLError(
             f"{url} names no file: three slashes and a path in the working folder, as in "
-            "sqlite:///state.db, or four for an absolute one. For a store in memory: memory:"
+            "sqlite:///state.db, or four for an absolute one. For a store in memory: memory:",
+            meant="memory:" if path == ":memory:" else meant,
         )
     store = SqliteStateStore(path, timeout=url.take_number("timeout", TIMEOUT))
     url.refuse_rest(("timeout",))

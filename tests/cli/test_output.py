@@ -1,0 +1,179 @@
+"""Output that nobody reads: the work is done all the same, in real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+SESSIONS = 25
+URL = "sqlite:///many.db"
+
+
+def run_unread(*arguments: str, errors: bool = False) -> subprocess.CompletedProcess[bytes]:
+    """Run a command whose reader is gone before it prints; ``errors``: also that of stderr."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", "holdfast", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=writing if errors else subprocess.PIPE,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+
+
+async def fill(url: str, sessions: int = SESSIONS) -> None:
+    async with holdfast.open_state_store(url) as store:
+        for number in range(sessions):
+            name = f"ses_{number:03}"
+            session = await holdfast.Session.open(store, agent_id="bot", session_id=name)
+            for turn in range(3):
+                session.add_message("user", f"turn {turn}")
+                await session.save(tags={"turn": str(turn)})
+
+
+async def count_snapshots(url: str) -> list[int]:
+    async with holdfast.open_state_store(url) as store:
+        archive, catalog = holdfast.SnapshotArchive(store), holdfast.Catalog(store)
+        return [
+            len(await archive.list_snapshot_ids(location=location))
+            for session_id in await catalog.session_ids()
+            for location in await catalog.locations(session_id)
+        ]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("many")
+    asyncio.run(fill(f"sqlite:///{folder}/many.db"))
+    return folder / "many.db"
+
+
+@pytest.fixture
+def many(filled, tmp_path, monkeypatch):
+    """A store with many sessions, of which each has three snapshots."""
+    for part in filled.parent.iterdir():
+        (tmp_path / part.name).write_bytes(part.read_bytes())
+    monkeypatch.setenv("HOLDFAST_STORE", URL)
+    return tmp_path
+
+
+@pytest.mark.parametrize("format_", ["table", "json"])
+@pytest.mark.parametrize("errors", [False, True], ids=["stdout", "stdout and stderr"])
+def test_every_session_is_pruned_although_nobody_reads_that(many, format_, errors):
+    done = run_unread(
+        "state", "prune", "--all", "--last", "1", "--yes", "--format", format_, errors=errors
+    )
+    assert (done.returncode, done.stderr or b"") == (0, b"")
+    assert asyncio.run(count_snapshots(URL)) == [1] * SESSIONS
+
+
+def test_a_reader_that_leaves_after_a_line_does_not_stop_the_work(many):
+    command = f"{sys.executable} -m holdfast state prune --all --last 1 --yes | head -1"
+    shell = ["bash", "-o", "pipefail", "-c", command]
+    done = subprocess.run(shell, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.count(b"\n") == 1
+    assert asyncio.run(count_snapshots(URL)) == [1] * SESSIONS
+
+
+@pytest.mark.parametrize("format_", ["table", "json"])
+def test_a_session_is_restored_although_nobody_reads_that(run, world, format_):
+    done = run_unread("state", "restore", "ses_1", world.first, "--yes", "--format", format_)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert run("state", "diff", "ses_1", world.first).out == "no difference\n"
+
+
+@pytest.mark.parametrize("format_", ["table", "json"])
+def test_every_verb_that_writes_does_its_work_although_nobody_reads_that(run, many, format_):
+    as_ = ("--format", format_)
+
+    def unread(*arguments: str) -> None:
+        done = run_unread(*arguments)
+        assert (done.returncode, done.stderr) == (0, b""), arguments
+
+    unread("state", "fork", "ses_000", "ses_fork", *as_)
+    assert run("state", "show", "ses_fork").code == 0
+    unread("state", "delete", "ses_001", "--yes", *as_)
+    assert run("state", "show", "ses_001").code == 1
+    unread("state", "save", "ses_002", "--tag", "by=test", *as_)
+    assert "by=test" in run("state", "list", "--session", "ses_002").out
+    unread("copy", URL, "sqlite:///copy.db", *as_)
+    assert len(asyncio.run(count_snapshots("sqlite:///copy.db"))) == SESSIONS
+    unread("backup", "kept", *as_)
+    unread("backup", "kept", "--verify", *as_)
+    assert len(asyncio.run(count_snapshots("file:kept"))) == SESSIONS
+    unread("doctor", *as_)
+    unread("state", "verify", *as_)
+
+
+def test_every_document_is_imported_although_nobody_reads_that(run, many):
+    for number in range(3):
+        assert run("state", "export", "bot", "--session", f"ses_{number:03}", "-o", "-").code == 0
+    assert run("state", "export", "bot", "--session", "ses_003", "-o", "x.json").code == 0
+    done = run_unread("state", "import", "x.json", "--session", "ses_new")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert run("state", "show", "ses_new").code == 0
+    done = run_unread("state", "import", "x.json", "--session", "ses_000")
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_demo_is_played_to_its_end_although_nobody_reads_that(run, tmp_path):
+    done = run_unread("demo", "--folder", "play")
+    assert done.returncode == 0
+    assert done.stderr.startswith(b"incident.json: ")
+    assert run("state", "show", "ses_ports", "--store", "sqlite:///play/staging.db").code == 0
+
+
+def test_a_key_is_made_although_nobody_reads_that(tmp_path):
+    done = run_unread("keys", "new", "release")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert Path("release.key").exists()
+    assert Path("release.pub").exists()
+
+
+def test_an_exported_document_that_nobody_reads_was_not_delivered(run, many):
+    done = run_unread("state", "export", "bot", "-o", "-")
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert run_unread("state", "export", "bot", "-o", "x.json", errors=True).returncode == 0
+    assert json.loads(Path("x.json").read_bytes())["agent_id"] == "bot"
+
+
+def test_a_failed_operation_fails_although_nobody_reads_that(many):
+    assert run_unread("state", "delete", "ses_none", "--yes", errors=True).returncode == 1
+    done = run_unread("state", "delete", "ses_none", "--yes")
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"error: there is no session")
+
+
+@pytest.mark.parametrize("arguments", [("list", "bot"), ("show", "ses_000"), ("verify",)])
+def test_a_verb_that_only_reads_ends_quietly(many, arguments):
+    done = run_unread("state", *arguments)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("format_", ["table", "json"])
+def test_a_full_disk_is_reported_after_the_work_is_done(many, format_):
+    words = ("state", "prune", "--all", "--last", "1", "--yes", "--format", format_)
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"error: the output cannot be written: No space left on device\n")
+    assert asyncio.run(count_snapshots(URL)) == [1] * SESSIONS
