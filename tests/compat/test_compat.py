@@ -64,11 +64,11 @@ def test_there_is_something_to_read():
 
 
 def test_it_has_segments_stubs_and_keyframes_that_build_on_others(written):
-    segments = [json.loads(path.read_bytes()) for path in written.home.rglob("log.~/*.json")]
+    segments = [json.loads(path.read_bytes()) for path in written.home.rglob("log.~/**/*.json")]
     assert {"events" in each for each in segments} == {True, False}
     frames = [
         json.loads(gzip.decompress(path.read_bytes()))
-        for path in written.home.rglob("keyframes.~/*.json.gz")
+        for path in written.home.rglob("keyframes.~/**/*.json.gz")
     ]
     assert {bool(each["chain"]) for each in frames} == {True, False}
 

@@ -23,7 +23,7 @@ from unittest.mock import patch
 from holdfast import RetentionPolicy, Session, SnapshotArchive, open_state_store
 from holdfast.ids import new_id
 from holdfast.log import events
-from holdfast.snapshots import founding, session_snapshot
+from holdfast.snapshots import session_snapshot
 from trials.hardship.disks import AGENT, LOCATION, SESSION, url_in
 from trials.kills.places import ROOT
 from trials.truth import Told, problems_of
@@ -31,7 +31,7 @@ from trials.truth import Told, problems_of
 HOUR, DECADE = 3600.0, 3652 * 86_400.0
 JUMPS = (0.0, -HOUR, 0.0, HOUR, 0.0, DECADE, 0.0, -DECADE, -HOUR, 0.0)
 """By how much the clock is wrong, one after another."""
-DATED: tuple[ModuleType, ...] = (events, founding, session_snapshot)
+DATED: tuple[ModuleType, ...] = (events, session_snapshot)
 """The modules that ask for the date."""
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from typing import Literal, Self, TypeAlias
 
-from holdfast.errors import ConflictError, NotFoundError, shown
+from holdfast.errors import ConflictError, IntegrityError, NotFoundError, shown
 from holdfast.log import segments
 from holdfast.log.changes import fold
 from holdfast.log.event_log import Position
@@ -288,6 +288,10 @@ class Writer:
             problem = "other writers were first, and their events are pruned"
             written = YOURS_WAITS if not await self._is_own_stub() else YOURS_WAS_WRITTEN
             raise self.stale(problem, written=written, ways_out=RELOAD) from error
+        except IntegrityError:
+            # A deletion takes the log away while it is read.
+            await self.check_there()
+            raise
         if not found:
             if not self.incarnation.is_created:
                 return  # the session of the other writer is not created, or was deleted again

@@ -157,19 +157,26 @@ class Deletion:
         removed = 0
         for location in places:
             entry = (await read_each(self.state_store, [location.manifest])).get(location.manifest)
-            if entry is None:
+            known = decode_manifest(location, entry) if isinstance(entry, Entry) else None
+            if known is not None and known.incarnation and known.incarnation not in self.doomed:
                 continue
-            known = None
-            if isinstance(entry, Entry):
-                known = decode_manifest(location, entry)
-            if known is not None and known.incarnation not in self.doomed and known.incarnation:
-                continue
-            for key in await index_entries(self.state_store, location, known):
-                removed += await self.state_store.delete(key)
-            with suppress(ConflictError):
+            removed += await self._delete_index(location, known)
+            if entry is not None:
                 etag = entry.etag if isinstance(entry, Entry) else None
-                removed += await self.state_store.delete(location.manifest, if_match=etag)
+                with suppress(ConflictError):
+                    removed += await self.state_store.delete(location.manifest, if_match=etag)
         return removed
+
+    async def _delete_index(
+        self, location: SnapshotLocation, known: manifest.SnapshotManifest | None
+    ) -> int:
+        """Delete a session's index entries, but not that of a session created since."""
+        keys = await index_entries(self.state_store, location, known)
+        current = (await read_manifests(self.state_store, [location])).get(location)
+        kept = ""
+        if current is not None and current.incarnation not in self.doomed and current.active_at:
+            kept = index_key(location, microseconds(current.active_at))
+        return sum([await self.state_store.delete(key) for key in keys if key != kept])
 
     async def _delete_rest(self) -> int:
         mark = deleted_key(self.session_id)

@@ -1,0 +1,241 @@
+"""A session that is deleted and created again is a new incarnation, and writers keep them apart."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+
+import pytest
+
+from faults import RAISED, Fault, FaultyStateStore
+from holdfast import (
+    Catalog,
+    ConflictError,
+    RetentionPolicy,
+    Session,
+    SnapshotArchive,
+    SnapshotManifest,
+    open_state_store,
+)
+from holdfast.snapshots import incarnation
+from holdfast.snapshots.founding import find_incarnations, index_entries
+from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION, Incarnation
+from holdfast.stores.memory import MemoryStateStore
+from loops import in_loop
+from sessions.conversations import contents, opened, said
+from sessions.copies import HERE, everything, talked
+from watched import Interrupted
+
+STORES = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by one"])
+
+
+# ------------------------------------------------------------------------------------- creation
+
+
+@STORES
+@in_loop
+async def test_a_creation_that_fails_at_any_write_is_whole_or_not_there(atomic):
+    for kind, is_done in (("crash", False), ("crash", True), ("error", False), ("unknown", True)):
+        for number in range(1, 6):
+            disk = MemoryStateStore()
+            store = FaultyStateStore(disk, atomic=atomic)
+            session = await opened(store)
+            session.add_message("user", "a")
+            store.plan(Fault(number, kind, is_done))
+            failed = False
+            try:
+                await session.save()
+            except RAISED:
+                failed = True
+            store.plan(None)
+            listed = (await Catalog(disk).sessions("bot")).sessions
+            reader = await opened(disk)
+            assert (await reader.verify()).damage == []
+            assert bool(listed) == (contents(reader) == ["a"])
+            assert failed or listed
+            if kind != "crash":
+                await session.save()
+                assert contents(await opened(disk)) == ["a"]
+                assert len((await Catalog(disk).sessions("bot")).sessions) == 1
+
+
+@STORES
+@in_loop
+async def test_of_two_that_create_a_session_at_once_one_gets_the_conflict(atomic):
+    counting = Interrupted(FaultyStateStore(MemoryStateStore(), atomic=atomic), 0, None)
+    await said(await opened(counting), "one")
+    for at in range(1, counting.calls + 1):
+        disk = MemoryStateStore()
+
+        async def other(disk=disk):
+            await said(await opened(FaultyStateStore(disk, atomic=atomic)), "other")
+
+        store = Interrupted(FaultyStateStore(disk, atomic=atomic), at, other)
+        session = await opened(store)
+        session.add_message("user", "one")
+        acknowledged = True
+        try:
+            await session.commit()
+        except ConflictError:
+            acknowledged = False
+        reader = await opened(disk)
+        assert ("one" in contents(reader)) == acknowledged, at
+        assert (await reader.verify()).ok, at
+        assert len((await Catalog(disk).sessions("bot")).sessions) == 1, at
+
+
+@STORES
+@in_loop
+async def test_what_was_put_into_the_manifest_before_a_session_was_created_stays(atomic):
+    store = FaultyStateStore(MemoryStateStore(), atomic=atomic)
+    archive = SnapshotArchive(store)
+    given = SnapshotManifest(extra={"owner": "Ada"})
+    await archive.save_manifest(location=HERE, manifest=given)
+    await said(await opened(store), "a")
+    found = await archive.load_manifest(location=HERE)
+    assert found.extra == {"owner": "Ada"}
+    assert found.incarnation
+
+
+# ------------------------------------------------------------------------------------- deletion
+
+
+@STORES
+@in_loop
+async def test_a_deletion_beside_a_creation_leaves_the_new_session_or_nothing(atomic):
+    """The creator and the deleter interleave at every call of either."""
+    counting = Interrupted(FaultyStateStore(MemoryStateStore(), atomic=atomic), 0, None)
+    await talked(counting, "a")
+    for at in range(1, counting.calls + 1):
+        disk = MemoryStateStore()
+        await talked(disk, "old")
+
+        async def delete(disk=disk):
+            store = FaultyStateStore(disk, atomic=atomic)
+            await SnapshotArchive(store).delete_session(session_id="ses")
+
+        store = Interrupted(FaultyStateStore(disk, atomic=atomic), at, delete)
+        session = await opened(store)
+        session.add_message("user", "new")
+        acknowledged = True
+        try:
+            await session.commit(on_conflict="rebase")
+        except ConflictError:
+            acknowledged = False
+        reader = await opened(disk)
+        assert (await reader.verify()).damage == [], at
+        if store.calls >= at and not acknowledged:
+            assert "new" not in contents(reader), at
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/s.db", "file://{}/s"])
+@in_loop
+async def test_agents_and_deletions_side_by_side_never_damage_a_session(url, tmp_path):
+    problems: list[str] = []
+    acknowledged = 0
+    async with open_state_store(url.format(tmp_path)) as store:
+        stop = asyncio.get_running_loop().time() + 2
+
+        async def agent(name):
+            nonlocal acknowledged
+            while asyncio.get_running_loop().time() < stop:
+                try:
+                    session = await opened(store)
+                    for number in range(4):
+                        session.add_message("user", f"{name} {number}")
+                        await session.commit(on_conflict="rebase")
+                        acknowledged += 1
+                        await asyncio.sleep(0)
+                except ConflictError:
+                    continue
+                except Exception as error:  # noqa: BLE001
+                    problems.append(repr(error))
+
+        async def deleter():
+            while asyncio.get_running_loop().time() < stop:
+                await asyncio.sleep(0.1)
+                await SnapshotArchive(store).delete_session(session_id="ses")
+
+        await asyncio.gather(agent("a"), agent("b"), agent("c"), deleter())
+        session = await opened(store)
+        assert (await session.verify()).ok
+        await SnapshotArchive(store).delete_session(session_id="ses")
+        assert await everything(store) == {}
+    assert problems == []
+    assert acknowledged > 20
+
+
+@STORES
+@in_loop
+async def test_a_prune_of_a_session_that_is_deleted_and_created_again_leaves_the_new_one(atomic):
+    counting = Interrupted(MemoryStateStore(), 0, None)
+    await talked(counting.inner if hasattr(counting, "inner") else counting, "abcdef")
+    counting = Interrupted(counting, 0, None)
+    policy = RetentionPolicy(last=1)
+    await SnapshotArchive(counting).prune(location=HERE, policy=policy)
+    for at in range(1, counting.calls + 1):
+        disk = MemoryStateStore()
+        await talked(disk, "abcdef")
+
+        async def replace_it(disk=disk):
+            await SnapshotArchive(disk).delete_session(session_id="ses")
+            await talked(disk, "xyz")
+
+        store = Interrupted(FaultyStateStore(disk, atomic=atomic), at, replace_it)
+        try:
+            await SnapshotArchive(store).prune(location=HERE, policy=policy)
+        except ConflictError:
+            assert store.calls >= at
+        reader = await opened(disk)
+        assert contents(reader) == list("xyz"), at
+        assert (await reader.verify()).damage == [], at
+        ids = await SnapshotArchive(disk).list_snapshot_ids(location=HERE)
+        for snapshot_id in ids:
+            assert await SnapshotArchive(disk).load_snapshot(location=HERE, snapshot_id=snapshot_id)
+
+
+# ------------------------------------------------------------------------------------- activity
+
+
+@pytest.mark.parametrize("url", ["memory:", "file://{}/s"])
+@in_loop
+async def test_the_index_entry_moves_with_a_commit_once_it_is_old(url, tmp_path, monkeypatch):
+    monkeypatch.setattr(incarnation, "ACTIVITY_RESOLUTION", dt.timedelta())
+    async with open_state_store(url.format(tmp_path)) as store:
+        session = await said(await opened(store), "a")
+        (first,) = await index_entries(store, HERE)
+        other = await opened(store)
+        await said(session, "b")
+        (second,) = await index_entries(store, HERE)
+        assert second < first  # the newest first
+        # Another writer notices that the entry moved, and moves it from there.
+        await other.reload()
+        await said(other, "c")
+        assert len(await index_entries(store, HERE)) == 1
+        (entry,) = (await Catalog(store).sessions("bot")).sessions
+        assert entry.active_at > entry.started_at
+        assert (await other.verify()).leftovers == []
+
+
+@in_loop
+async def test_the_index_entry_does_not_move_with_every_commit():
+    store = MemoryStateStore()
+    session = await said(await opened(store), "a")
+    before = await index_entries(store, HERE)
+    await said(session, "b", "c")
+    assert await index_entries(store, HERE) == before
+    known = (await Incarnation.read(store, HERE)).manifest
+    assert dt.datetime.now(dt.UTC) - known.active_at < ACTIVITY_RESOLUTION
+
+
+@in_loop
+async def test_log_and_keyframes_live_below_the_incarnation():
+    store = MemoryStateStore()
+    await talked(store, "ab")
+    (one,) = await find_incarnations(store, HERE)
+    await SnapshotArchive(store).delete_session(session_id="ses")
+    await talked(store, "cd")
+    (two,) = await find_incarnations(store, HERE)
+    assert one != two
+    session = await Session.open(store, agent_id="bot", session_id="ses")
+    assert session.log.prefix == f"{HERE.place}log/{two}/"
