@@ -62,7 +62,7 @@ def test_sessions_whose_joined_names_are_equal_are_reported_apart(run, world):
     named = {(each["agent_id"], each["session_id"], each["scope"]) for each in reports}
     assert {("a/b", "c", "agent"), ("a", "b/c", "agent")} <= named
     assert not any("session" in each for each in reports)
-    pruned = json.loads(run("state", "prune", "--all", "--last", "1", "--format", "json").out)
+    pruned = json.loads(run("state", "prune", "--all", "--last", "1", "--format", "json", "--yes").out)
     assert {(each["agent_id"], each["session_id"], each["scope"]) for each in pruned} == named
     found = [line.split()[1:3] for line in run("state", "verify").out.splitlines()]
     assert ["a/b", "c"] in found
@@ -130,7 +130,25 @@ def test_keys_that_are_not_ours_are_named_and_no_damage(run, world):
     ran = run("state", "verify", "ses_1")
     assert (ran.code, ran.err) == (0, "")
     for key in keys:
-        assert f"{key}: not written by Holdfast, ignored" in ran.out
+        assert f"{key}: not written by Holdfast" in ran.out
     (report,) = json.loads(run("state", "verify", "ses_1", "--format", "json").out)
     assert report["ok"] is True
     assert sorted(report["other_keys"]) == sorted(keys)
+
+
+def test_a_lost_index_entry_is_named_and_repaired(run, world):
+    async def lose() -> str:
+        async with holdfast.open_state_store("sqlite:///state.db") as store:
+            (key,) = [key async for key in store.list("agents/research-bot/")]
+            await store.delete(key)
+            return key
+
+    key = asyncio.run(lose())
+    assert "ses_1" not in run("state", "list", "research-bot").out
+    ran = run("state", "verify", "ses_1", "--format", "json")
+    assert ran.code == 1
+    assert [each["key"] for each in json.loads(ran.out)[0]["damage"]] == [key]
+    ran = run("state", "verify", "ses_1", "--repair")
+    assert ran.code == 0
+    assert f"repaired: {key}" in ran.out.replace("\n", "")
+    assert "ses_1" in run("state", "list", "research-bot").out

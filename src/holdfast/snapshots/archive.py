@@ -37,6 +37,7 @@ from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.snapshots.order import HistoryKey, choose_stamp, key_after
 from holdfast.snapshots.pruning import Pruned, prune, read_manifest
 from holdfast.snapshots.records import SnapshotInfo
+from holdfast.snapshots.repair import Repair, repair_session
 from holdfast.snapshots.retention import RetentionPolicy
 from holdfast.snapshots.session_snapshot import SessionSnapshot, loaded, now
 from holdfast.snapshots.storage import SnapshotPage
@@ -451,6 +452,16 @@ class SnapshotArchive:
     async def verify(self, *, location: SnapshotLocation) -> Verification:
         """Fold the whole log anew and check chain, digests, keyframes and every snapshot."""
         return await verify(self.state_store, location)
+
+    async def repair(self, *, location: SnapshotLocation) -> Repair:
+        """Restore a lost manifest or index entry of a session, and remove leftovers of crashes.
+
+        Raises:
+            ConflictError: Another process changed the session at the same time; retry.
+
+        """
+        self._heads.pop(location.place, None)
+        return await repair_session(self.state_store, location)
 
     async def settle(self, location: SnapshotLocation) -> SnapshotManifest:
         """Finish a deletion that was interrupted, and return the manifest."""
