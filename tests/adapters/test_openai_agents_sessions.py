@@ -253,10 +253,10 @@ async def test_a_write_that_began_goes_to_its_end_before_the_cancellation_arrive
     began = asyncio.Event()
 
     class Slow(MemoryStateStore):
-        async def _put_many(self, puts):
+        async def _put_many(self, puts, conditions=()):
             began.set()
             await asyncio.sleep(0.05)
-            return await super()._put_many(puts)
+            return await super()._put_many(puts, conditions)
 
     store = Slow()
     session = HoldfastSession("ses", store)

@@ -21,27 +21,47 @@ from loops import done
 LINE = "import holdfast.console_script as c; c.main([])"
 
 
-def press_tab(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Ask the program what follows a line, as bash does."""
-    words = line.split(" ")
-    asked = {
+def question(line: str) -> dict[str, str]:
+    """The variables by which bash asks what follows a line."""
+    return {
         "_HOLDFAST_COMPLETE": "complete_bash",
         "COMP_WORDS": line,
-        "COMP_CWORD": str(len(words) - 1),
+        "COMP_CWORD": str(len(line.split(" ")) - 1),
     }
-    return subprocess.run(
+
+
+def offered_by_program(line: str, **environment: str) -> list[str]:
+    """What the program offers in a process of its own, as bash starts it."""
+    found = subprocess.run(
         [sys.executable, "-c", LINE],
         capture_output=True,
         check=False,
         text=True,
-        env={**os.environ, **asked, **environment},
+        env={**os.environ, **question(line), **environment},
     )
-
-
-def offered(line: str, **environment: str) -> list[str]:
-    found = press_tab(line, **environment)
     assert found.stderr == ""
     return found.stdout.split()
+
+
+@pytest.fixture
+def offered(run, monkeypatch):
+    """What is offered after a line, by the same protocol in this process."""
+
+    def call(line: str) -> list[str]:
+        with monkeypatch.context() as patch:
+            for name, value in question(line).items():
+                patch.setenv(name, value)
+            ran = run()
+        assert ran.err == ""
+        return ran.out.split()
+
+    return call
+
+
+def test_the_program_answers_a_shell(world):
+    assert offered_by_program("holdfast state list ") == ["ann", "bob", "research-bot"]
+    names = offered_by_program("holdfast state restore ses_1 ")
+    assert names[:3] == [world.second, world.first, "latest"]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +85,7 @@ def offered(line: str, **environment: str) -> list[str]:
         ("holdfast copy sqlite:///state.db file:x --agent b", ["bob"]),
     ],
 )
-def test_agents_and_sessions_are_offered(world, line, names):
+def test_agents_and_sessions_are_offered(offered, world, line, names):
     assert offered(line) == names
 
 
@@ -79,24 +99,24 @@ def test_agents_and_sessions_are_offered(world, line, names):
         "holdfast state delete ses_1 --snapshot ",
     ],
 )
-def test_snapshots_are_offered_newest_first_with_latest_and_tags(world, line):
+def test_snapshots_are_offered_newest_first_with_latest_and_tags(offered, world, line):
     assert offered(line)[:3] == [world.second, world.first, "latest"]
 
 
-def test_snapshots_and_tags_that_start_with_what_was_typed_are_offered(world):
+def test_snapshots_and_tags_that_start_with_what_was_typed_are_offered(offered, world):
     line = "holdfast state restore ses_1 "
     assert offered(line + world.second[:-1])[0] == world.second
     assert offered(line + "la") == ["latest"]
     assert offered(line + "tag:t") == ["tag:turn=2", "tag:turn=1"]
 
 
-def test_snapshots_are_offered_after_an_at_sign(world):
+def test_snapshots_are_offered_after_an_at_sign(offered, world):
     names = offered("holdfast state show ses_1@")
     assert names[:3] == [f"ses_1@{each}" for each in (world.second, world.first, "latest")]
     assert offered("holdfast state diff ses_1@lat") == ["ses_1@latest"]
 
 
-def test_the_store_of_the_line_is_asked(run, world, tmp_path):
+def test_the_store_of_the_line_is_asked(offered, run, world):
     assert run("copy", "sqlite:///state.db", "file:other", "--agent", "ann").code == 0
     assert offered("holdfast state list --store file:other ") == ["ann"]
 
@@ -104,8 +124,9 @@ def test_the_store_of_the_line_is_asked(run, world, tmp_path):
 @pytest.mark.parametrize(
     "url", ["sqlite:///nowhere.db", "rubbish", "what://x", "redis://localhost:1/0", "file:/proc/x"]
 )
-def test_without_a_store_nothing_is_offered_printed_or_made(tmp_path, url):
-    assert offered("holdfast state list ", HOLDFAST_STORE=url) == []
+def test_without_a_store_nothing_is_offered_printed_or_made(offered, tmp_path, monkeypatch, url):
+    monkeypatch.setenv("HOLDFAST_STORE", url)
+    assert offered("holdfast state list ") == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -113,7 +134,7 @@ def test_a_store_that_does_not_answer_is_given_up_soon():
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"redis://127.0.0.1:{server.getsockname()[1]}/0"
         started = time.monotonic()
-        assert offered("holdfast state list ", HOLDFAST_STORE=url) == []
+        assert offered_by_program("holdfast state list ", HOLDFAST_STORE=url) == []
         assert time.monotonic() - started < 40
 
 

@@ -7,7 +7,9 @@ import shlex
 
 import pytest
 
+import holdfast
 from holdfast.cli.console import typed
+from holdfast.snapshots import document_files
 from watched import with_digest
 
 TARGETS = ["sqlite:///new.db", "file:new"]
@@ -118,6 +120,22 @@ def test_the_command_that_undoes_it_can_be_typed_as_it_is_printed(run, document)
 def test_a_password_is_not_printed_with_a_command():
     said = typed("holdfast state list", "bot", store="postgresql://ada:secret@host/db")
     assert said == "holdfast state list --store 'postgresql://ada:***@host/db' bot"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["postgres:u:hunter2@h/x", "u:hunter2@h/x", "u:hunter2@" + "h" * 300, "x password=hunter2"],
+)
+def test_what_may_be_a_secret_is_not_repeated_as_the_name_of_a_file(run, document, name):
+    taken = run("state", "import", name)
+    given = run("state", "export", "research-bot", "-o", f"{name}/x.json")
+    for ran in (taken, given):
+        ran.failed("***")
+        assert "hunter2" not in ran.err
+    with pytest.raises(holdfast.HoldfastError) as caught:
+        document_files.read(name)
+    assert "***" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("name", "word"), [("none.json", "no file none.json"), (".", "folder")])

@@ -69,8 +69,9 @@ def many(filled, tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("format_", ["table", "json"])
-@pytest.mark.parametrize("errors", [False, True], ids=["stdout", "stdout and stderr"])
+@pytest.mark.parametrize(
+    ("format_", "errors"), [("table", True), ("json", False)], ids=["stdout and stderr", "stdout"]
+)
 def test_every_session_is_pruned_although_nobody_reads_that(many, format_, errors):
     done = run_unread(
         "state", "prune", "--all", "--last", "1", "--yes", "--format", format_, errors=errors
@@ -88,39 +89,35 @@ def test_a_reader_that_leaves_after_a_line_does_not_stop_the_work(many):
     assert asyncio.run(count_snapshots(URL)) == [1] * SESSIONS
 
 
-@pytest.mark.parametrize("format_", ["table", "json"])
-def test_a_session_is_restored_although_nobody_reads_that(run, world, format_):
-    done = run_unread("state", "restore", "ses_1", world.first, "--yes", "--format", format_)
+def test_a_session_is_restored_although_nobody_reads_that(run, world):
+    done = run_unread("state", "restore", "ses_1", world.first, "--yes")
     assert (done.returncode, done.stderr) == (0, b"")
     assert run("state", "diff", "ses_1", world.first).out == "no difference\n"
 
 
-@pytest.mark.parametrize("format_", ["table", "json"])
-def test_every_verb_that_writes_does_its_work_although_nobody_reads_that(run, many, format_):
-    as_ = ("--format", format_)
+def test_every_verb_that_writes_does_its_work_although_nobody_reads_that(run, many):
+    as_json = ("--format", "json")
 
     def unread(*arguments: str) -> None:
         done = run_unread(*arguments)
         assert (done.returncode, done.stderr) == (0, b""), arguments
 
-    unread("state", "fork", "ses_000", "ses_fork", *as_)
+    unread("state", "fork", "ses_000", "ses_fork")
     assert run("state", "show", "ses_fork").code == 0
-    unread("state", "delete", "ses_001", "--yes", *as_)
+    unread("state", "delete", "ses_001", "--yes", *as_json)
     assert run("state", "show", "ses_001").code == 1
-    unread("state", "save", "ses_002", "--tag", "by=test", *as_)
+    unread("state", "save", "ses_002", "--tag", "by=test")
     assert "by=test" in run("state", "list", "--session", "ses_002").out
-    unread("copy", URL, "sqlite:///copy.db", *as_)
+    unread("copy", URL, "sqlite:///copy.db", *as_json)
     assert len(asyncio.run(count_snapshots("sqlite:///copy.db"))) == SESSIONS
-    unread("backup", "kept", *as_)
-    unread("backup", "kept", "--verify", *as_)
+    unread("backup", "kept")
+    unread("backup", "kept", "--verify", *as_json)
     assert len(asyncio.run(count_snapshots("file:kept"))) == SESSIONS
-    unread("doctor", *as_)
-    unread("state", "verify", *as_)
+    unread("doctor")
+    unread("state", "verify", *as_json)
 
 
 def test_every_document_is_imported_although_nobody_reads_that(run, many):
-    for number in range(3):
-        assert run("state", "export", "bot", "--session", f"ses_{number:03}", "-o", "-").code == 0
     assert run("state", "export", "bot", "--session", "ses_003", "-o", "x.json").code == 0
     done = run_unread("state", "import", "x.json", "--session", "ses_new")
     assert (done.returncode, done.stderr) == (0, b"")
@@ -157,16 +154,15 @@ def test_a_failed_operation_fails_although_nobody_reads_that(many):
     assert done.stderr.startswith(b"error: there is no session")
 
 
-@pytest.mark.parametrize("arguments", [("list", "bot"), ("show", "ses_000"), ("verify",)])
+@pytest.mark.parametrize("arguments", [("list", "bot"), ("show", "ses_000")])
 def test_a_verb_that_only_reads_ends_quietly(many, arguments):
     done = run_unread("state", *arguments)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
-@pytest.mark.parametrize("format_", ["table", "json"])
-def test_a_full_disk_is_reported_after_the_work_is_done(many, format_):
-    words = ("state", "prune", "--all", "--last", "1", "--yes", "--format", format_)
+def test_a_full_disk_is_reported_after_the_work_is_done(many):
+    words = ("state", "prune", "--all", "--last", "1", "--yes")
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "holdfast", *words],

@@ -12,6 +12,8 @@ import termios
 
 import pytest
 
+ELSEWHERE = ("NO_COLOR", "LINES", "COLUMNS")
+"""What the terminal of whoever runs the tests may have set: a readline in it sets its size."""
 DIFF = ("state", "diff", "{first}", "{second}")
 
 
@@ -31,7 +33,7 @@ def at_terminal(world, tmp_path):
         words = [each.format(first=world.first, second=world.second) for each in arguments]
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 80, 0, 0))
-        environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+        environment = {key: each for key, each in os.environ.items() if key not in ELSEWHERE}
         process = subprocess.Popen(
             [sys.executable, "-m", "holdfast", *words],
             stdin=theirs,

@@ -62,7 +62,8 @@ def test_sessions_whose_joined_names_are_equal_are_reported_apart(run, world):
     named = {(each["agent_id"], each["session_id"], each["scope"]) for each in reports}
     assert {("a/b", "c", "agent"), ("a", "b/c", "agent")} <= named
     assert not any("session" in each for each in reports)
-    pruned = json.loads(run("state", "prune", "--all", "--last", "1", "--format", "json", "--yes").out)
+    ran = run("state", "prune", "--all", "--last", "1", "--format", "json", "--yes")
+    pruned = json.loads(ran.out)
     assert {(each["agent_id"], each["session_id"], each["scope"]) for each in pruned} == named
     found = [line.split()[1:3] for line in run("state", "verify").out.splitlines()]
     assert ["a/b", "c"] in found

@@ -17,8 +17,6 @@ from sessions.conversations import opened
 from sessions.copies import HERE, WORLDS, check_sound, everything, prune, talked
 from watched import Interrupted
 
-pytestmark = pytest.mark.usefixtures("one_incarnation")
-
 
 async def attempt(world, target, fault, *, atomic):
     """Copy with a fault; how many writes it took."""
@@ -31,6 +29,7 @@ async def attempt(world, target, fault, *, atomic):
     return store.writes
 
 
+@pytest.mark.usefixtures("one_incarnation")
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by one"])
 @pytest.mark.parametrize("is_begun", [False, True], ids=["new", "begun"])

@@ -159,8 +159,8 @@ async def test_without_being_told_damage_is_not_looked_for_and_what_is_met_is_na
     assert first not in target.read
     await target.put(last, NOTHING)
     done = await copy_sessions(source, target)
-    assert done.failed["bot/ses"].startswith("in the target the log's segment")
-    assert done.failed["bot/ses"].endswith("or copy again with mend")
+    assert done.failed[HERE].startswith("in the target the log's segment")
+    assert done.failed[HERE].endswith("or copy again with mend")
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -221,7 +221,7 @@ async def test_what_is_damaged_in_both_is_named_and_all_else_is_copied(often):
     await talked(source, "new")
     before = target.content
     done = await copy_sessions(source, target, mend=True)
-    assert f"{key} is damaged in the target, and the source does" in done.failed["bot/ses"]
+    assert f"{key} is damaged in the target, and the source does" in done.failed[HERE]
     assert target.content == {**source.content, key: before[key]}
 
 
@@ -231,7 +231,7 @@ async def test_a_latest_snapshot_that_is_damaged_in_the_source_is_named(often):
     await source.put(HERE.latest, NOTHING)
     await talked(source, "new")
     done = await copy_sessions(source, target)
-    assert f"{HERE.latest} is damaged in the source" in done.failed["bot/ses"]
+    assert f"{HERE.latest} is damaged in the source" in done.failed[HERE]
     assert {**target.content, HERE.latest: NOTHING} == source.content
 
 
@@ -251,7 +251,7 @@ async def test_a_copy_that_went_on_by_itself_is_refused_and_left_as_it_is(
         harmed = {**content, key: flipped(0.9)(content[key])}
         await target.put(key, harmed[key])
         done = await copy_sessions(source, target, mend=True)
-        assert "went another way in the target" in done.failed["bot/ses"], key
+        assert "went another way in the target" in done.failed[HERE], key
         assert target.content == harmed, key
         await target.put(key, content[key])
 
@@ -263,7 +263,7 @@ async def test_a_copy_that_was_pruned_beyond_the_source_is_refused_and_left_as_i
     await target.put(target.keys_with("/log/")[-1], NOTHING)
     content = target.content
     done = await copy_sessions(source, target, mend=True)
-    assert "was pruned in the target" in done.failed["bot/ses"]
+    assert "was pruned in the target" in done.failed[HERE]
     assert target.content == content
 
 
@@ -282,7 +282,7 @@ async def test_the_copy_of_a_session_that_was_pruned_since_keeps_what_it_has(oft
     key = next(key for key in gone if "/log/" in key)
     await target.put(key, cut_short(content[key]))
     done = await copy_sessions(source, target, mend=True)
-    assert key in done.failed["bot/ses"]
+    assert key in done.failed[HERE]
     assert target.content[key] == cut_short(content[key])
     last = target.keys_with("/log/")[-1]
     await target.put(key, content[key])
@@ -336,5 +336,5 @@ async def test_a_copy_that_is_opened_with_another_key_is_left_as_it_is(often):
     content = await everything(disk)
     wrong = EncryptedStateStore(disk, EncryptionKeys({"a": os.urandom(32)}))
     done = await copy_sessions(source, wrong, mend=True)
-    assert "open it with the key that it was written with" in done.failed["bot/ses"]
+    assert "open it with the key that it was written with" in done.failed[HERE]
     assert await everything(disk) == content

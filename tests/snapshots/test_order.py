@@ -271,7 +271,7 @@ async def test_a_writer_that_stood_still_does_not_save_an_id_twice(atomic):
 
         has_stood = False
 
-        async def put_many(self, puts):
+        async def put_many(self, puts, **conditions):
             if not self.has_stood and any("immutable_history" in put.key for put in puts):
                 self.has_stood = True
                 first = [] if atomic else [put for put in puts if "/ids/" in put.key]
@@ -281,7 +281,7 @@ async def test_a_writer_that_stood_still_does_not_save_an_id_twice(atomic):
                 await save(SnapshotArchive(store), session_snapshot(state(6)), snapshot_id="b")
                 await save(SnapshotArchive(store), other, snapshot_id="mine")
                 await save(SnapshotArchive(store), session_snapshot(state(5)), snapshot_id="c")
-            return await super().put_many(puts)
+            return await super().put_many(puts, **conditions)
 
     await save(SnapshotArchive(Standing(store, atomic=atomic)), made, snapshot_id="mine")
     assert await ids_of(store) == ["a", "b", "mine", "c"]

@@ -177,7 +177,9 @@ async def test_a_fork_is_not_activity():
 
 @in_loop
 async def test_a_page_reads_no_more_sessions_than_it_shows(monkeypatch):
-    monkeypatch.setattr(summary, "LAG", dt.timedelta(0))  # as if they were minutes apart
+    monkeypatch.setattr(
+        summary, "ACTIVITY_RESOLUTION", dt.timedelta(0)
+    )  # as if they were minutes apart
     store = CountingStore()
     for number in range(30):
         await write(store, "bot", f"ses_{number}")

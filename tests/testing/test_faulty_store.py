@@ -265,10 +265,12 @@ async def test_faults_by_chance_end_when_the_rate_is_nothing():
 async def test_retries_around_it_see_a_session_through():
     store = RetryingStateStore(faulty(rate=0.2, seed=3, kinds=["error"]), 9, 0, 0)
     async with Session.open(store, agent_id="bot", session_id="ses") as session:
-        session.add_message("user", "hello")
+        for number in range(20):
+            session.add_message("user", f"hello {number}")
+            await session.commit()
     assert store.inner.counts["error"] > 0
     again = await Session.open(store.inner.inner, agent_id="bot", session_id="ses")
-    assert len(again.messages) == 1
+    assert len(again.messages) == 20
 
 
 # ----------------------------------------------------------------------------- what is refused

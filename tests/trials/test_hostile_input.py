@@ -45,6 +45,8 @@ from watched import (
     world,
 )
 
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
 MANAGER = SnapshotManager(state_store=MemoryStateStore())
 SECRET = "Xq7tBxZ9hunter"
 

@@ -289,7 +289,8 @@ def test_the_note_of_who_prunes_furthest_stays_until_it_is_reached():
 
         async def noted(floor, *, is_reached):
             moment = dt.datetime.now(dt.UTC)
-            await note_floor(store, LOCATION, floor, moment, is_reached=is_reached)
+            before = await SnapshotArchive(store).load_manifest(location=LOCATION)
+            await note_floor(store, LOCATION, before, floor, moment, is_reached=is_reached)
             known = await SnapshotArchive(store).load_manifest(location=LOCATION)
             return known.floor.seq, known.pruning and known.pruning.seq
 

@@ -29,7 +29,7 @@ from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.stores.contract import StateStore
 from holdfast.stores.opening import open_state_store
-from holdfast.stores.urls import StoreURL
+from holdfast.stores.urls import StoreURL, mask_secrets
 
 SUFFIXES = (".json", ".json.gz", ".json.zst", ".gz", ".zst")
 MOST_NAMES = 1000
@@ -301,7 +301,10 @@ def check_file(name: str) -> None:
     try:
         is_there = path.exists()
     except OSError as error:
-        fail(f"{shown(name)} cannot be a file: {error.strerror}", "see the path")
+        fail(f"{shown(mask_secrets(name))} cannot be a file: {error.strerror}", "see the path")
+    masked = mask_secrets(name)
+    if not is_there and masked != name:
+        fail(f"there is no file {masked}", "the URL of a database is SCHEME://HOST/NAME")
     if not is_there:
         fail(f"there is no file {name}", "see the path; what is in a store is named by its id")
     if path.is_dir():

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from holdfast.foreign.history import CHECKPOINT, SNAPSHOT
 from holdfast.ids import new_id
+from holdfast.log.event_log import Position
 from holdfast.log.events import Event
 from holdfast.sessions.importing import ImportResult
 from holdfast.sessions.manager import SnapshotManager
 from holdfast.sessions.replaying import replay
+from holdfast.snapshots.incarnation import Incarnation
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_snapshot import SessionSnapshot, now
@@ -30,14 +32,21 @@ async def keep_snapshots(
     """Keep the snapshots of a document of others that was imported; how many there were.
 
     Only where its events became the log: a session that was there before has a log of its own.
+
+    Raises:
+        ConflictError: The session was deleted or replaced since it was imported.
+
     """
     if not result.created or result.dry_run:
         return 0
     location = SnapshotLocation(result.session_id, document.scope, result.agent_id)
+    incarnation = await Incarnation.read(manager.state_store, location)
+    end = Position()
     ledger = CallLedger()
     parent: str | None = None
     puts: list[Put] = []
     for step in replay(document):
+        end = Position(step.event.seq, step.event.hash)
         tags = tags_of(step.event, step.after)
         if tags is None:
             continue
@@ -56,11 +65,12 @@ async def keep_snapshots(
             saved_at=now(),
             seq=step.event.seq,
             hash=step.event.hash,
+            incarnation=incarnation.id,
         )
         parent = info.snapshot_id
         puts.append(Put(location.snapshot(parent), info.encoded(location), if_absent=True))
     for first in range(0, len(puts), AT_ONCE):
-        await manager.state_store.put_many(puts[first : first + AT_ONCE])
+        await incarnation.write([], puts[first : first + AT_ONCE], end=end, seen=())
     return len(puts)
 
 

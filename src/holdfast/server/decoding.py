@@ -155,9 +155,9 @@ class Decoder:
             code = worker.end()
             if code == -SIGPROF:
                 raise too_costly(f"more than {self.cpu_seconds:g} s of CPU")
-            if code != 0:
+            if code != 0 and worker.jobs == 1:
                 raise too_costly("more than the system lets a worker have")
-            file.seek(0)  # it had been idle for so long that it ended just before this job
+            file.seek(0)  # it may have ended just before this job: ask one that is new
 
     async def _take_worker(self) -> Worker:
         while self._idle:
@@ -182,12 +182,15 @@ class Worker:
             env={**others, "PYTHONPATH": os.pathsep.join(paths)},
         )
         self._stop = weakref.finalize(self, stop, self._process)
+        self.jobs = 0
+        """How many it was given."""
 
     def ask(self, header: dict[str, Any], file: IO[bytes]) -> dict[str, Any] | None:
         """Return the reply to a job; None where the process ended before it gave one."""
         assert self._process.stdin is not None  # noqa: S101 - both are pipes
         assert self._process.stdout is not None  # noqa: S101
         text = json.dumps(header).encode()
+        self.jobs += 1
         try:
             self._process.stdin.write(LENGTH.pack(len(text)) + text)
             while chunk := file.read(1 << 20):

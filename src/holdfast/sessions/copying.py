@@ -21,7 +21,7 @@ from holdfast.sessions.mending import Mended, another_way, keys_below
 from holdfast.snapshots import manifest, records
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog import Catalog
-from holdfast.snapshots.founding import microseconds
+from holdfast.snapshots.founding import microseconds, read_manifests
 from holdfast.snapshots.incarnation import Incarnation
 from holdfast.snapshots.layout import SnapshotLocation, deleted_key, index_key
 from holdfast.snapshots.manifest import SnapshotManifest
@@ -138,7 +138,7 @@ async def copy_session(
         # What was copied so far belongs to a session of the target only from here on.
         await work.manifest(location, here, there)
     except ConflictError:
-        await work.take_back()
+        await work.take_back(location, here.incarnation)
         raise
     await work.missing(ids)
     await work.missing(recorded)
@@ -272,8 +272,11 @@ class Copying:
         if before.active_at is not None and here.active_at != before.active_at:
             await self.target.delete(index_key(location, microseconds(before.active_at)))
 
-    async def take_back(self) -> None:
-        """Remove what was written for a session that turned out to be another one's."""
+    async def take_back(self, location: SnapshotLocation, incarnation: str) -> None:
+        """Remove what was written, unless a session of the target has it in its log by now."""
+        there = (await read_manifests(self.target, [location])).get(location)
+        if there is not None and there.incarnation == incarnation:
+            return
         for key, etag in reversed(self.etags.items()):
             with suppress(ConflictError):
                 await self.target.delete(key, if_match=etag)

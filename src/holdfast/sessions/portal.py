@@ -6,6 +6,8 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.forking import ForkableLock
@@ -48,15 +50,29 @@ class Portal:
                 "a blocking call was made from inside the loop that would have to do it: use the "
                 "async Session there"
             )
-        with self._lock:
-            if self.process != os.getpid():
-                self._start()
-        future = asyncio.run_coroutine_threadsafe(self._running(work), self._loop)
+        future = self._begin(work)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    async def call_from_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of a coroutine, to a caller in another loop.
+
+        Coroutines begin in the order of the calls, and each runs to its end, even where its caller
+        is cancelled: what a caller does after a cancellation comes after what was cancelled.
+        """
+        # Not the future of the work itself, as a cancellation of that would reach the work.
+        answer: Future[T] = Future()
+        self._begin(work).add_done_callback(partial(pass_on, answer))
+        return await asyncio.wrap_future(answer)
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        with self._lock:
+            if self.process != os.getpid():
+                self._start()
+        return asyncio.run_coroutine_threadsafe(self._running(work), self._loop)
 
     async def _running(self, work: Coroutine[Any, Any, T]) -> T:
         if self._in_place:
@@ -69,6 +85,18 @@ class Portal:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
+
+
+def pass_on(answer: Future[T], done: Future[T]) -> None:
+    """Give the outcome of a future to another one, unless that was cancelled."""
+    if not answer.set_running_or_notify_cancel():
+        return
+    try:
+        result = done.result()
+    except BaseException as error:  # noqa: BLE001 - it is for the caller that waits
+        answer.set_exception(error)
+    else:
+        answer.set_result(result)
 
 
 def portal() -> Portal:

@@ -34,6 +34,7 @@ from holdfast.snapshots.document_limits import (
 )
 from holdfast.snapshots.signing import SignatureError, signatures_of
 from holdfast.stores.local import sync, sync_folder
+from holdfast.stores.urls import mask_secrets
 
 CHUNK = 1 << 20
 SPACE = b" \t\r\n"
@@ -45,12 +46,20 @@ ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
 def check_writable(path: str | os.PathLike[str]) -> Path:
     """Refuse a path that cannot be written, before any work is done for it."""
     target = Path(path)
-    if target.is_dir():
+    try:
+        is_folder = target.is_dir()
+    except OSError as error:  # a name that is too long
+        name, problem = shown(mask_secrets(str(target))), error.strerror or "the system refuses it"
+        raise StateStoreError(
+            f"{name} cannot be written: {problem}; choose another path"
+        ) from error
+    if is_folder:
         raise StateStoreError(f"{target} is a folder: name a file in it, as in {target}/state.json")
     if target.exists() and not target.is_file():
         raise StateStoreError(f"{target} is a device or a pipe, which is not replaced by a file")
     if not target.parent.is_dir():
-        raise StateStoreError(f"{target} cannot be written: there is no folder {target.parent}")
+        name, folder = mask_secrets(str(target)), mask_secrets(str(target.parent))
+        raise StateStoreError(f"{name} cannot be written: there is no folder {folder}")
     if not os.access(target.parent, os.W_OK) or (
         target.exists() and not os.access(target, os.W_OK)
     ):
@@ -129,13 +138,14 @@ def read(path: str | os.PathLike[str], *, limits: DocumentLimits = DEFAULT_LIMIT
                 shutil.copyfileobj(Bounded(file, limits.max_bytes), kept)
                 return read_from(kept, str(source), limits=limits)
     except FileNotFoundError:
-        raise InvalidDocumentError(f"there is no file {source}") from None
+        raise InvalidDocumentError(f"there is no file {mask_secrets(str(source))}") from None
     except IsADirectoryError:
         raise InvalidDocumentError(f"{source} is a folder, not a document") from None
     except HoldfastError:
         raise
     except OSError as error:
-        raise InvalidDocumentError(f"{source} cannot be read: {error.strerror or error}") from error
+        name, problem = mask_secrets(str(source)), error.strerror or "the system refuses it"
+        raise InvalidDocumentError(f"{name} cannot be read: {problem}") from error
 
 
 class Bounded:

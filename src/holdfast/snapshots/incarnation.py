@@ -6,7 +6,7 @@ The manifest names the current incarnation, and a commit holds only while that m
 
     creation   segments and keyframes, the index entry, then the manifest ``if_absent``. Nothing is
                visible before the manifest, so of two creators one gets a conflict, and a crash
-               leaves entries that no manifest names, which the next prune removes.
+               leaves entries that no manifest names, which a repair or a deletion removes.
     commit     on a store with ``conditional_put_many`` the manifest's etag is a condition of the
                same atomic write. Elsewhere the manifest is read after the write, before the write
                is acknowledged; a write that came too late is removed again.
@@ -172,24 +172,12 @@ class Incarnation:
                 await self._remove(put.key for put in puts)
                 await self._remove_index(active_at)
             raise
-        if not self.state_store.atomic_put_many:
-            batch = dict(zip([*hidden, named, *records], etags, strict=True))
-            await self._check_created([put.key for put in hidden], batch)
         self.manifest, self.etag = created, etags[len(hidden)]
-
-    async def _check_created(self, hidden: Sequence[str], written: dict[Put, str]) -> None:
-        """Take a creation back that a deletion of the same session ran into.
-
-        Until the manifest is written, a deletion takes the first segment for a leftover.
-        """
-        mark = deleted_key(self.location.session_id)
-        found = await self.state_store.get_many([mark, *hidden])
-        if mark not in found and all(key in found for key in hidden):
-            return
-        for put, etag in reversed(written.items()):
-            with suppress(ConflictError):
-                await self.state_store.delete(put.key, if_match=etag)
-        raise self._replaced("the session was deleted while it was created")
+        if not self.state_store.atomic_put_many:
+            # A deletion that listed these before the manifest named them takes them for leftovers,
+            # and deletes them only as it read them: written again, they stay.
+            for put in puts:
+                await self.state_store.put(put.key, put.value)
 
     async def _is_named(self) -> bool:
         """Whether the manifest in the store names this incarnation; if so, take it over."""
@@ -221,6 +209,8 @@ class Incarnation:
             ConflictError: A condition of one of the puts failed; nothing is written.
 
         """
+        if end.seq < self.manifest.last_gone:
+            raise self._replaced(f"the events up to {self.manifest.last_gone} were pruned")
         is_due = self._is_index_due(active_at)
         for _ in range(ATTEMPTS):
             try:

@@ -29,6 +29,7 @@ LOCAL = ("file", "sqlite")
 HOST = re.compile(r"(\[[0-9A-Fa-f:.%\w]*\]|[^:\[\]]*)(?::(\d{0,5}))?", re.ASCII)
 ADDRESS = re.compile("://[^/]*@")
 USER = re.compile("[^/]*:[^/]*@")
+SECRET = re.compile(rf":.*@|[\w-]*(?:{'|'.join(SECRET_WORDS)})[\w-]*=", re.DOTALL | re.IGNORECASE)
 PERCENT = "special characters of a name or password are percent-encoded, as in p%40ss"
 PATH = re.compile(r"[\w./ +-]+")
 DATABASES = (".db", ".sqlite", ".sqlite3")
@@ -260,6 +261,15 @@ class StoreURL:
 
     def _unreadable(self, why: str, remedy: str) -> StateStoreError:
         return StateStoreError(f"the {self.scheme} URL cannot be read: {why}; {remedy}")
+
+
+def mask_secrets(text: str) -> str:
+    """Return a text that is not a URL of a store up to what may be a secret in it."""
+    found = SECRET.search(text)
+    if found is None:
+        return text
+    # All of the rest: where a password ends, nobody can tell.
+    return text[: found.start()] + (":" if found[0].startswith(":") else "") + MASK
 
 
 def path_as_url(text: str) -> str | None:

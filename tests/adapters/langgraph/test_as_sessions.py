@@ -212,7 +212,7 @@ def test_a_thread_with_delta_channels_is_forked_moved_and_pruned(run, store, fre
         ran = run("state", "export", "langgraph", "--session", "delta", "-o", "d.json", *options)
         assert ran.code == 0
         assert run("state", "import", "d.json", "--session", f"moved{len(options)}").code == 0
-    assert run("state", "prune", "delta", "--last", "1").code == 0
+    assert run("state", "prune", "delta", "--last", "1", "--yes").code == 0
     with HoldfastSaver.from_url(store) as saver:
         graph = deltas(saver, frequency)
         for thread in ("delta", "moved0", "moved1", "forked"):

@@ -203,13 +203,13 @@ class Losing(SharedMemory):
     lost = 0
     then_deleted = False
 
-    async def put_many(self, items):
+    async def put_many(self, items, *, conditions=()):
         if self.rival is None:
-            return await super().put_many(items)
+            return await super().put_many(items, conditions=conditions)
         self.lost += 1
         await put(self.rival, "rival", self.lost)
         try:
-            return await super().put_many(items)
+            return await super().put_many(items, conditions=conditions)
         finally:
             if self.then_deleted:
                 rival, self.rival = self.rival, None

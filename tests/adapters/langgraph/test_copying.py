@@ -1,44 +1,55 @@
-"""A thread is copied whole or not at all, also where others are at the target meanwhile."""
+"""A thread is copied whole or not at all, also while other processes use the target."""
 
 from __future__ import annotations
+
+import functools
 
 import pytest
 
 from adapters.langgraph.graphs import at, stepping
 from backends import SharedMemory
 from faults import Fault, FaultyStateStore
-from holdfast import ConflictError, NotFoundError, Session, StateStoreError
-from holdfast.adapters.langgraph import HoldfastSaver, copying
+from holdfast import Catalog, ConflictError, NotFoundError, Session, StateStoreError
+from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.stores.memory import MemoryStateStore
 from loops import in_loop
+from watched import Interrupted
 
 
-class Visited(SharedMemory):
-    """A store in memory where something happens before each of some batches is written."""
-
-    visits = ()
-    visit = None
-    batches = 0
-
-    async def put_many(self, items):
-        items = list(items)
-        if any("sessions/copy/" in each.key for each in items):
-            self.batches += 1
-            if self.batches in self.visits:
-                await self.visit()
-        return await super().put_many(items)
+STORES = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by one"])
+STEPS = 6
 
 
-async def prepare(monkeypatch):
-    """A store with a thread of 40 checkpoints, and savers on it."""
-    monkeypatch.setattr(copying, "AT_ONCE", 10)
-    content = MemoryStateStore()
-    store = Visited(content)
-    saver = HoldfastSaver(store)
-    graph = stepping(saver)
-    for number in range(40):
+async def prepare():
+    """A store with a thread of some checkpoints and a kept snapshot of each."""
+    disk = MemoryStateStore()
+    graph = stepping(HoldfastSaver(disk))
+    for number in range(STEPS):
         await graph.aupdate_state(at("thread"), {"log": [number]}, as_node="one")
-    return store, saver, SharedMemory(content)
+    return disk
+
+
+async def copy_visited(atomic, visit):
+    """Copy a thread again and again, with a visit before each call of the store in turn.
+
+    Yields the stored entries, whether the copy succeeded, and the call of the visit.
+    """
+    number, calls = 1, 1
+    while number <= calls:
+        disk = await prepare()
+        store = Interrupted(
+            FaultyStateStore(disk, atomic=atomic), number, functools.partial(visit, disk)
+        )
+        is_copied = True
+        try:
+            await HoldfastSaver(store).acopy_thread("thread", "copy")
+        except ConflictError as error:
+            assert "thread 'copy' " in str(error)
+            is_copied = False
+        calls = store.calls
+        yield disk, is_copied, number
+        number += 1
+    assert number > 8
 
 
 async def log(saver, thread):
@@ -46,66 +57,112 @@ async def log(saver, thread):
     return found.values.get("log")
 
 
-@pytest.mark.parametrize("visits", [[1], [3], [2, 4], [9], range(1, 20, 3)], ids=str)
-@in_loop
-async def test_a_target_that_is_opened_while_it_is_written_is_copied_again(monkeypatch, visits):
-    store, saver, elsewhere = await prepare(monkeypatch)
+async def check_copy(disk, number):
+    """The copy is there, whole and sound, and the next writer continues it."""
+    saver = HoldfastSaver(disk)
+    assert await log(saver, "copy") == list(range(STEPS)), number
+    assert len([found async for found in saver.alist(at("copy"))]) == STEPS, number
+    session = await opened(disk)
+    assert (await session.verify()).ok, number
+    page = await session.archive.list_snapshots(location=session.location)
+    assert len(page.snapshots) == STEPS, number
+    await stepping(saver).aupdate_state(at("copy"), {"log": ["on"]}, as_node="one")
+    assert await log(HoldfastSaver(disk), "copy") == [*range(STEPS), "on"], number
 
-    async def visit():
-        session = await Session.open(elsewhere, agent_id="langgraph", session_id="copy")
-        assert session.get("log") is None
 
-    store.visit, store.visits = visit, visits
+async def check_absent(disk, number):
+    """There is no copy and nothing in its place, and another copy succeeds."""
+    saver = HoldfastSaver(disk)
+    assert await saver.aget_tuple(at("copy")) is None, number
+    listed = await Catalog(disk).sessions("langgraph")
+    assert [each.session_id for each in listed.sessions] == ["thread"], number
     await saver.acopy_thread("thread", "copy")
-    for each in (saver, HoldfastSaver(elsewhere)):
-        assert await log(each, "copy") == list(range(40))
-        assert len([found async for found in each.alist(at("copy"))]) == 40
-    session = await Session.open(elsewhere, agent_id="langgraph", session_id="copy")
-    assert (await session.verify()).ok
+    await check_copy(disk, number)
 
 
+async def opened(disk):
+    return await Session.open(disk, agent_id="langgraph", session_id="copy")
+
+
+@STORES
 @in_loop
-async def test_a_target_that_is_opened_again_and_again_is_not_reported_as_copied(monkeypatch):
-    store, saver, elsewhere = await prepare(monkeypatch)
+async def test_a_target_that_is_opened_while_it_is_copied_is_absent_or_whole(atomic):
+    async def visit(disk):
+        found = await log(HoldfastSaver(disk), "copy")
+        assert found in (None, list(range(STEPS)))
+        session = await opened(disk)
+        assert session.get("log") in (None, list(range(STEPS)))
 
-    async def visit():
-        await Session.open(elsewhere, agent_id="langgraph", session_id="copy")
-
-    store.visit, store.visits = visit, range(1, 10_000, 2)
-    with pytest.raises(ConflictError, match="thread 'copy' was opened by another process"):
-        await saver.acopy_thread("thread", "copy")
-    store.visits = ()
-    assert await HoldfastSaver(elsewhere).aget_tuple(at("copy")) is None
-    assert [key async for key in elsewhere.list("sessions/copy/")] == []
-    await saver.acopy_thread("thread", "copy")
-    assert await log(HoldfastSaver(elsewhere), "copy") == list(range(40))
+    async for disk, is_copied, number in copy_visited(atomic, visit):
+        assert is_copied, number
+        await check_copy(disk, number)
 
 
+@STORES
 @in_loop
-async def test_a_session_that_begins_in_the_target_meanwhile_stays(monkeypatch):
-    store, saver, elsewhere = await prepare(monkeypatch)
+async def test_of_a_copy_and_a_session_created_in_its_place_one_gets_the_conflict(atomic):
+    kept = []
 
-    async def visit():
-        async with Session.open(elsewhere, agent_id="langgraph", session_id="copy") as session:
+    async def visit(disk):
+        session = await opened(disk)
+        if session.get("log") is None:
             session.set("mine", True)
+            await session.commit()
+            kept.append(session)
 
-    store.visit, store.visits = visit, [2]
-    with pytest.raises(ConflictError, match="thread 'copy' exists already"):
-        await saver.acopy_thread("thread", "copy")
-    session = await Session.open(elsewhere, agent_id="langgraph", session_id="copy")
-    assert session.get("mine") is True
-    assert (await session.verify()).ok
+    outcomes = set()
+    async for disk, is_copied, number in copy_visited(atomic, visit):
+        outcomes.add(is_copied)
+        if is_copied:
+            assert not kept, number
+            await check_copy(disk, number)
+        else:
+            assert kept, number
+            session = await opened(disk)
+            assert (session.get("mine"), session.get("log")) == (True, None), number
+            assert (await session.verify()).ok, number
+        kept.clear()
+    # Only a store that writes one entry after the other has calls after the copy is visible.
+    assert outcomes == ({False} if atomic else {False, True})
+
+
+@STORES
+@in_loop
+async def test_a_target_that_is_deleted_while_it_is_copied_is_whole_or_reported_as_deleted(atomic):
+    gone = []
+
+    async def visit(disk):
+        saver = HoldfastSaver(disk)
+        gone.append(await saver.aget_tuple(at("copy")) is not None)
+        await saver.adelete_thread("copy")
+
+    async for disk, is_copied, number in copy_visited(atomic, visit):
+        is_deleted = gone.pop()
+        if is_copied and not is_deleted:
+            await check_copy(disk, number)
+        else:
+            await check_absent(disk, number)
 
 
 @in_loop
-async def test_a_target_that_was_looked_at_before_is_seen_after_the_copy(monkeypatch):
-    _, saver, elsewhere = await prepare(monkeypatch)
-    other = HoldfastSaver(elsewhere)
+async def test_a_target_that_was_read_before_is_seen_after_the_copy():
+    disk = await prepare()
+    saver, other = HoldfastSaver(disk), HoldfastSaver(SharedMemory(disk))
     for each in (saver, other):
         assert await each.aget_tuple(at("copy")) is None
     await saver.acopy_thread("thread", "copy")
     for each in (saver, other):
-        assert await log(each, "copy") == list(range(40))
+        assert await log(each, "copy") == list(range(STEPS))
+
+
+@in_loop
+async def test_a_thread_is_not_copied_onto_one_that_exists():
+    disk = await prepare()
+    saver = HoldfastSaver(disk)
+    await saver.acopy_thread("thread", "copy")
+    with pytest.raises(ConflictError, match="thread 'copy' exists already; copy to another id"):
+        await saver.acopy_thread("thread", "copy")
+    await check_copy(disk, 0)
 
 
 @in_loop
@@ -130,7 +187,7 @@ async def test_a_copy_that_broke_off_can_be_made_again():
 
 
 @in_loop
-async def test_a_thread_that_is_not_there_cannot_be_copied(monkeypatch):
-    _, saver, _ = await prepare(monkeypatch)
+async def test_a_thread_that_is_not_there_cannot_be_copied():
+    saver = HoldfastSaver(await prepare())
     with pytest.raises(NotFoundError, match="there is no thread 'none' to copy"):
         await saver.acopy_thread("none", "copy")

@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 
 import pytest
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.types import Command
 
 from adapters.langgraph.graphs import at, said, stepping, talking
@@ -208,3 +209,31 @@ def test_threads_of_every_store_are_rolled_back(new_saver):
     ]
     assert [each.outcome for each in saver.rollback_threads(["t"], to=to)] == ["rolled_back"]
     assert len(contents(talking(new_saver()), "t")) == 4
+
+
+@in_loop
+async def test_what_a_task_wrote_before_its_checkpoint_was_stored_is_as_old_as_it_is():
+    saver = HoldfastSaver(MemoryStateStore())
+    await put(saver, "one", 1)
+    checkpoint = empty_checkpoint()
+    config = at(checkpoint_ns="", checkpoint_id=checkpoint["id"])
+    times = {}
+    for task, channel in (("first", "log"), ("second", "__interrupt__")):
+        await asyncio.sleep(0.001)
+        times[task] = now()
+        await asyncio.sleep(0.001)
+        await saver.aput_writes(config, [(channel, task)], task)
+    # LangGraph stores a checkpoint in the background, so what its tasks write may come first.
+    await saver.aput(at(checkpoint_ns=""), checkpoint, {"source": "loop", "step": 2}, {})
+    for to, tasks, status in (
+        (checkpoint["ts"], [], "running"),
+        (times["second"], ["first"], "running"),
+        (now(), ["first", "second"], "waiting"),
+        (times["first"], [], "running"),
+    ):
+        (result,) = await saver.arollback_threads(["t"], to=to)
+        assert result.checkpoint_id == checkpoint["id"]
+        found = await saver.aget_tuple(at())
+        assert [value for _, _, value in found.pending_writes] == tasks
+        session = await opened(saver)
+        assert session.status == status

@@ -14,7 +14,7 @@ from holdfast.adapters.langgraph.thread import Thread
 from holdfast.errors import ConflictError, NotFoundError
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots import records
-from holdfast.snapshots.incarnation import Incarnation
+from holdfast.snapshots.incarnation import Incarnation, ReplacedError
 from holdfast.snapshots.layout import SnapshotLocation
 from holdfast.snapshots.order import ids_prefix
 from holdfast.stores.contract import StateStore
@@ -28,7 +28,7 @@ async def copy_thread(source: Thread, target: Thread) -> None:
 
     Raises:
         NotFoundError: There is no such thread to copy.
-        ConflictError: The target exists.
+        ConflictError: The target exists, or was deleted while it was copied.
 
     """
     store = source.state_store
@@ -54,6 +54,11 @@ async def copy_thread(source: Thread, target: Thread) -> None:
                 active_at=active_at,
                 floor=known.floor,
             )
+        except ReplacedError as error:
+            raise ConflictError(
+                f"thread {target.location.session_id!r} was deleted while it was copied; copy it "
+                "again"
+            ) from error
         except ConflictError as error:
             raise thread_exists(target) from error
     target.forget()

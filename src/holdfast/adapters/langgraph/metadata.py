@@ -7,6 +7,7 @@ such as an object, stays as it is.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,7 +50,7 @@ def key_as_json(key: Any) -> Any:
     if isinstance(key, int):
         return int.__repr__(key)
     if isinstance(key, float):
-        return float.__repr__(key)
+        return json.dumps(float(key))  # also for infinity and nan
     return key
 
 

@@ -9,6 +9,7 @@ an event of its own, and what came after the time is still in the history.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -19,15 +20,19 @@ from holdfast.adapters.langgraph.names import (
     DELETED,
     LATE,
     META,
+    STATUSES,
     checkpoint_key,
     snapshot_id,
+    writes_space,
 )
-from holdfast.adapters.langgraph.thread import PUT, Thread
+from holdfast.adapters.langgraph.thread import PUT, WROTE, Thread
+from holdfast.adapters.langgraph.writes import write_of
 from holdfast.errors import HoldfastError, shown
 from holdfast.log.changes import fold
 from holdfast.log.events import Event
 from holdfast.sessions.once import way_back
 from holdfast.sessions.writing import Writer
+from holdfast.snapshots.session_state import SESSION, STATUS
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
@@ -128,11 +133,15 @@ async def state_at(
         if all(time_of(codec, value) <= to for _, _, value in store.snapshot().items(META)):
             best = existing(store, deleted)
     is_open = best is not None
+    early: dict[str, list[Event]] = {}
     async for event in thread.events():
+        if event.type == WROTE and "writes" in event.data:
+            early.setdefault(written_to(event), []).append(event)
         if history.touched(event.changes):
             if put_time(codec, event) > to:
                 break
-            fold(store, [event.changes])
+            writes = early.pop(written_to(event), []) if event.type == PUT else []
+            fold(store, [changes_by(to, event, writes)])
             found = existing(store, deleted)
             is_open, best = found is not None, found or best
         else:
@@ -150,6 +159,39 @@ def existing(store: Store, deleted: set[str]) -> Snapshot | None:
     if not current or any(f"{ns}|{id_}" in deleted for ns, id_ in current.items()):
         return None
     return state
+
+
+def written_to(event: Event) -> str:
+    """Return which checkpoint an event puts, or has writes to."""
+    return f"{event.data['ns']}|{event.data['checkpoint_id']}"
+
+
+def changes_by(to: dt.datetime, event: Event, writes: Sequence[Event]) -> Changes:
+    """Return what an event changed, without what tasks wrote to its checkpoint after a time.
+
+    ``writes`` are those that came before the checkpoint, which LangGraph puts in the background:
+    they became part of the state with it, though they are newer than its ``ts``.
+    """
+    if all(each.at <= to for each in writes):
+        return event.changes
+    ns = event.data["ns"]
+    space = writes_space(ns)
+    kept: dict[tuple[str, str], Any] = {
+        (name, key): value for name, key, value in event.changes["set"] if name != space
+    }
+    if (SESSION, STATUS) in kept:
+        kept[SESSION, STATUS] = "running"
+    for written in writes:
+        for data in written.data["writes"] if written.at <= to else ():
+            write = write_of(data)
+            if write.index < 0 or (space, write.key) not in kept:
+                kept[space, write.key] = data
+            if write.channel in STATUSES and not ns:
+                kept[SESSION, STATUS] = STATUSES[write.channel]
+    return {
+        "set": [(name, key, value) for (name, key), value in kept.items()],
+        "delete": event.changes["delete"],
+    }
 
 
 def put_time(codec: Codec, event: Event) -> dt.datetime:

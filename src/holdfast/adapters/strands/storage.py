@@ -156,7 +156,7 @@ class HoldfastStorage:
         """A session as a document, as it is now or at a snapshot: messages, values, events."""
         location = SnapshotLocation(session_id, scope, agent_id)
         work = exported(self._archive, location, snapshot_id=snapshot_id)
-        return await asyncio.to_thread(portal().call, work)
+        return await portal().call_from_loop(work)
 
     async def set_status(
         self, session_id: str, agent_id: str, status: str, *, scope: str = AGENT
@@ -179,7 +179,7 @@ class HoldfastStorage:
     async def _asked(self, work: Coroutine[Any, Any, T], what: str) -> T:
         """Have work done in Holdfast's loop, and tell of its failure as Strands expects it."""
         with storage_errors(what):
-            return await asyncio.to_thread(portal().call, work)
+            return await portal().call_from_loop(work)
 
     def _full_key(self, key: str) -> str:
         """Return a key of this namespace as the whole storage has it.
