@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -253,6 +255,25 @@ async def test_a_graph_whose_stream_is_closed_is_cancelled():
         break
     await stream.aclose()
     assert await status(store, "kitchen", "multi_agent") == "cancelled"
+
+
+@in_loop
+async def test_a_status_after_a_cancelled_save_comes_after_it():
+    loop, release = asyncio.get_running_loop(), threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    loop.run_in_executor(None, release.wait)
+    store = MemoryStateStore()
+    storage = HoldfastStorage(store)
+    save = asyncio.create_task(storage.write(LATEST, blob("hello")))
+    await asyncio.sleep(0)
+    save.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await save
+    release.set()
+    await storage.set_status("ses", "waiter", "cancelled")
+    assert await status(store) == "cancelled"
+    assert await statuses(store) == ["pending", "running", "cancelled"]
+    assert await storage.read(LATEST) == blob("hello")
 
 
 # --------------------------------------------------------------------------- what is stored

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import shutil
 import sqlite3
 from contextlib import closing
@@ -16,14 +17,20 @@ from langgraph.graph import START, StateGraph
 import holdfast.foreign
 from foreign.graphs import check_history, check_imports, config, interrupted, talk
 from holdfast.errors import InvalidDocumentError, NotFoundError
+from holdfast.foreign.keeping import status_of
 from holdfast.foreign.langgraph_serde import Message
 from holdfast.foreign.langgraph_thread import updated
+from holdfast.sessions.replaying import replay
 
 DATABASE = "checkpoints.sqlite"
 
 
 def joined(state, writes):
     return [*state, *(item for write in writes for item in write)]
+
+
+class Log(TypedDict):
+    log: Annotated[list[str], operator.add]
 
 
 class Items(TypedDict):
@@ -294,3 +301,24 @@ def test_a_database_that_is_full_of_noise_is_refused(database):
     database.write_bytes(data)
     with pytest.raises(InvalidDocumentError):
         holdfast.foreign.read(DATABASE)
+
+
+@pytest.mark.parametrize("defer", [False, True])
+def test_a_thread_is_running_while_a_node_waits_for_others_that_all_ran(tmp_path, defer):
+    builder = StateGraph(Log)
+    for name in ("a", "b", "end"):
+        options = {"defer": defer} if name == "end" else {}
+        builder.add_node(name, lambda state: {"log": ["x"]}, **options)
+    builder.add_edge(START, "a")
+    builder.add_edge("a", "b")
+    builder.add_edge(["a", "b"], "end")
+    path = str(tmp_path / "joined.sqlite")
+    with SqliteSaver.from_conn_string(path) as saver:
+        graph = builder.compile(checkpointer=saver)
+        graph.invoke({"log": []}, config("t"))
+        states = list(graph.get_state_history(config("t")))
+    (document,) = holdfast.foreign.read(path, thread="t")
+    found = [status_of(step.after) for step in replay(document)]
+    wanted = ["running" if state.next else "completed" for state in reversed(states)]
+    assert found[-len(wanted) :] == wanted
+    assert wanted[-2:] == ["running", "completed"]

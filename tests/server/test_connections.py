@@ -42,10 +42,14 @@ def test_a_head_that_comes_slowly_is_given_up(store):
 
 
 def test_a_client_that_stops_in_a_head_is_told_that_it_is_late(store):
-    for part in (b"", b"GET", HEAD, HEAD + b"X-Half: "):
-        with Running(store, limits=QUICK) as server:
-            started = time.monotonic()
-            answer = server.say(part)
+    with Running(store, limits=QUICK) as server:
+        started = time.monotonic()
+        late = [server.connect() for _ in range(4)]
+        for connection, part in zip(late, (b"", b"GET", HEAD, HEAD + b"X-Half: "), strict=True):
+            connection.sendall(part)
+        for connection in late:
+            with connection:
+                answer = received(connection)
             assert time.monotonic() - started < 5
             assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
             assert b"urn:holdfast:too-slow" in answer
@@ -69,6 +73,7 @@ def test_the_next_request_of_a_connection_has_a_deadline_of_its_own(store):
 
 def test_a_pipelined_head_that_is_not_completed_is_given_up(store):
     with Running(store, limits=QUICK) as server:
+        server._server.config.timeout_keep_alive = 1
         answer = server.say(HEAD + b"\r\n" + HEAD)
         assert answer.startswith(b"HTTP/1.1 200")
         assert b"<and it stays open>" not in answer
@@ -118,7 +123,7 @@ def test_where_all_connections_are_busy_another_one_is_refused(store, monkeypatc
 
 
 def test_hundreds_of_slow_clients_do_not_keep_the_server_from_answering(store):
-    with Running(store, limits=Limits(seconds=5)) as server:
+    with Running(store, limits=Limits(seconds=3)) as server:
         held = []
         for _ in range(300):
             held.append(server.connect())
@@ -155,7 +160,7 @@ def test_an_answer_that_is_read_slowly_comes_whole(store):
         found = bytearray()
         while part := connection.recv(65536):
             found += part
-            time.sleep(0.03)
+            time.sleep(0.02)
         assert len(found) > 3_000_000
         assert found.endswith(b"}\n\r\n0\r\n\r\n")
 

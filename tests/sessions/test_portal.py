@@ -208,3 +208,48 @@ def test_a_portal_that_is_closed_leaves_no_thread():
     before = threading.active_count()
     here.close()
     assert threading.active_count() == before - 1
+
+
+def test_work_that_a_loop_asks_for_begins_in_order_and_ends_though_its_caller_is_cancelled():
+    here, begun, ended = Portal(), [], []
+
+    async def work(number):
+        begun.append(number)
+        await asyncio.sleep(0.01)
+        ended.append(number)
+        if number % 2:
+            raise ValueError(number)
+        return number
+
+    async def ask():
+        calls = [asyncio.create_task(here.call_from_loop(work(number))) for number in range(6)]
+        await asyncio.sleep(0)
+        for call in calls[:4]:
+            call.cancel()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    try:
+        outcomes = asyncio.run(ask())
+    finally:
+        here.close()
+    assert begun == ended == list(range(6))
+    assert all(isinstance(each, asyncio.CancelledError) for each in outcomes[:4])
+    assert outcomes[4] == 4
+    assert isinstance(outcomes[5], ValueError)
+
+
+def test_a_loop_may_be_closed_before_the_work_that_it_asked_for_ends(capfd):
+    here, ended = Portal(), threading.Event()
+
+    async def work():
+        await asyncio.sleep(0.05)
+        ended.set()
+
+    async def ask():
+        asyncio.create_task(here.call_from_loop(work()))  # noqa: RUF006 - cancelled with the loop
+        await asyncio.sleep(0)
+
+    asyncio.run(ask())
+    assert ended.wait(5)
+    here.close()
+    assert capfd.readouterr().err == ""

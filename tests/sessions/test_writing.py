@@ -9,7 +9,7 @@ import pytest
 from faults import Fault, FaultyStateStore
 from holdfast import ConflictError
 from holdfast.log import timeline
-from holdfast.sessions import writing
+from holdfast.sessions import contention
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.base import WrappedStateStore
 from loops import in_loop
@@ -193,7 +193,7 @@ async def test_one_puts_its_own_on_top_however_many_others_were_first():
 
 @in_loop
 async def test_who_is_never_first_is_told_so_in_the_end(monkeypatch):
-    monkeypatch.setattr(writing, "GIVE_UP_AFTER", 0.2)
+    monkeypatch.setattr(contention, "GIVE_UP_AFTER", 0.2)
     store = Meanwhile(MemoryStateStore())
     one, other = await two(store)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import stat
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -37,6 +39,7 @@ from holdfast.cli.references import (
 from holdfast.errors import NotFoundError, StateStoreError
 from holdfast.sessions.manager import Redaction, SnapshotManager, near
 from holdfast.snapshots import document_files
+from holdfast.stores.urls import mask_secrets
 
 MOST = 1000
 OPEN_ALREADY = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
@@ -214,14 +217,16 @@ def check_output(output: str) -> None:
     except StateStoreError as error:
         fail(str(error), hint)
     except OSError as error:
-        fail(f"{output} cannot be written: {error.strerror or error}", hint)
+        fail(f"{mask_secrets(output)} cannot be written: {error.strerror or error}", hint)
 
 
 def is_stream(output: str) -> bool:
     """Whether an output is a device or a pipe: that is written to, and never replaced by a file."""
     path = Path(output)
-    if path.exists() and not path.is_file() and not path.is_dir():
-        return True
+    with suppress(OSError, ValueError):  # there is nothing, or cannot be
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            return True
     # These lead to what is open already, which may be a file.
     return str(path.absolute()).startswith(OPEN_ALREADY)
 

@@ -23,6 +23,7 @@ from holdfast.foreign.history import CHECKPOINT, History, ids_of, read_time
 from holdfast.foreign.langgraph_serde import Message, Serde, Whole
 from holdfast.foreign.source import Source
 from holdfast.sessions.manager import near
+from holdfast.sessions.run_status import COMPLETED, RUNNING, langgraph_has_next
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import MESSAGES, SESSION, STATE, STATUS
 
@@ -296,9 +297,7 @@ def status(values: Mapping[str, Any], writes: Sequence[Write]) -> str:
     for channel, found in ENDED.items():
         if channel in channels:
             return found
-    waiting = (name for name in values if name.startswith(("branch:", "start:", "__start__")))
-    has_more = next(waiting, None) is not None or bool(values.get("__pregel_tasks"))
-    return "running" if has_more else "completed"
+    return RUNNING if langgraph_has_next(values) else COMPLETED
 
 
 # ----------------------------------------------------------------------------------------- rows

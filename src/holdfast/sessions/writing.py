@@ -7,10 +7,7 @@ they were written.
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
-import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
@@ -23,6 +20,8 @@ from holdfast.log.event_log import Position
 from holdfast.log.events import Draft, Event
 from holdfast.log.segments import Segment
 from holdfast.log.timeline import Timeline
+from holdfast.sessions import contention
+from holdfast.sessions.contention import Attempts, Contention
 from holdfast.sessions.event_view import Tail
 from holdfast.sessions.rebasing import pairs, rebased
 from holdfast.sessions.recording import Recording
@@ -43,10 +42,6 @@ YOURS_WAITS = "Nothing of yours was written, and it still waits"
 YOURS_WAS_WRITTEN = "Yours was written before that, and its answer was lost"
 REBASE = 'await session.commit(on_conflict="rebase") puts it on top where keys differ'
 RELOAD = "await session.reload() drops it and takes what is there"
-
-GIVE_UP_AFTER = 30.0
-"""Seconds for which a commit is retried while other writers are faster."""
-LONGEST_PAUSE = 0.25
 
 
 class Writer:
@@ -69,6 +64,7 @@ class Writer:
         self.incarnation = incarnation
         self.origin_active_at: dt.datetime | None = None
         """When the session that this one was made from was active; it counts as active then."""
+        self.contention = Contention()
         self.tried_to_create = False
         """Whether a creation was attempted whose outcome is not known."""
 
@@ -106,24 +102,23 @@ class Writer:
         ``also`` is for those who write several at once, and not with ``"rebase"``.
         """
         more: list[Put] = []
-        give_up = time.monotonic() + GIVE_UP_AFTER
-        attempt = 0
-        while True:
+        attempts = Attempts(self.contention)
+        while await attempts.next():
+            is_late = bool(self.recording.pending) and not attempts.is_optimistic
+            if is_late and await self.is_behind():
+                # Read after the pause: what was read before it is out of date.
+                await self.meet_others(on_conflict)
             if not self.recording.pending:
                 await self._write_rest(record, more)
                 return
             if also is not None:
                 more = also(self.recording.events())
             if await self._commit(record, more):
+                attempts.won()
                 return
-            if time.monotonic() > give_up:
-                raise self.stale(f"other writers were first for {GIVE_UP_AFTER:g} seconds")
-            if attempt:
-                # Pause first and read then: what was read last is what the next attempt follows.
-                longest = min(LONGEST_PAUSE, 0.005 * 2**attempt)
-                await asyncio.sleep(random.uniform(0, longest))  # noqa: S311 - jitter
-            attempt += 1
-            await self.meet_others(on_conflict)
+            if on_conflict == "raise":
+                await self.meet_others(on_conflict)
+        raise self.stale(f"other writers were first for {contention.GIVE_UP_AFTER:g} seconds")
 
     async def _write_rest(self, record: Record | None, more: Sequence[Put]) -> None:
         """Write what belongs to events that are in the log already."""

@@ -155,7 +155,7 @@ class Catalog:
         candidates = [*first, *(each for each in others if scope in (None, each.scope))]
         if len(candidates) == 1:
             return candidates[0]
-        times = await asyncio.gather(*(self._last_commit(each) for each in candidates))
+        times = await self._last_commits(candidates)
         return max(zip(times, candidates, strict=True), key=lambda pair: pair[0])[1]
 
     async def _most_recent(self, agent_id: str, scope: str | None) -> list[SessionEntry]:
@@ -169,21 +169,23 @@ class Catalog:
             if found or token is None:
                 return found[:1]
 
-    async def _last_commit(self, entry: SessionEntry) -> dt.datetime:
-        """Return when a session was last committed to."""
-        known = (await read_manifests(self.state_store, [entry.location])).get(entry.location)
-        if known is None:
-            return entry.active_at
-        timeline = Timeline(self.state_store, entry.location.place, known.incarnation)
-        key, _ = await timeline.head()
-        found = (await read_each(self.state_store, [key])).get(key) if key else None
-        try:
-            events = segments.decoded(key, found.value).events() if isinstance(found, Entry) else []
-        except (IntegrityError, NotFoundError, UnsupportedValueError):
-            events = []  # damage is for verify to report
-        # What came with an import or a fork was not done in this session.
-        own = takewhile(lambda event: event.type not in NOT_ACTIVITY, reversed(events))
-        return max([entry.active_at, *(event.at for event in own)])
+    async def _last_commits(self, entries: list[SessionEntry]) -> list[dt.datetime]:
+        """Return when each of some sessions was last committed to."""
+        manifests = await read_manifests(self.state_store, [each.location for each in entries])
+
+        async def last_segment(entry: SessionEntry) -> str:
+            known = manifests.get(entry.location)
+            if known is None:
+                return ""
+            timeline = Timeline(self.state_store, entry.location.place, known.incarnation)
+            return (await timeline.head())[0]
+
+        keys = await asyncio.gather(*map(last_segment, entries))
+        found = await read_each(self.state_store, [key for key in keys if key])
+        return [
+            last_activity(entry, key, found.get(key))
+            for entry, key in zip(entries, keys, strict=True)
+        ]
 
     async def locations(self, session_id: str) -> list[SnapshotLocation]:
         """The parts of a session, one for each agent or group of agents that take part."""
@@ -236,6 +238,19 @@ class Catalog:
             found.append(unquoted(name))
             start = f"{prefix}{name}0"
         return found
+
+
+def last_activity(
+    entry: SessionEntry, key: str, found: Entry | IntegrityError | None
+) -> dt.datetime:
+    """Return when a session was last committed to, given its last segment."""
+    try:
+        events = segments.decoded(key, found.value).events() if isinstance(found, Entry) else []
+    except (IntegrityError, NotFoundError, UnsupportedValueError):
+        events = []  # damage is for verify to report
+    # What came with an import or a fork was not done in this session.
+    own = takewhile(lambda event: event.type not in NOT_ACTIVITY, reversed(events))
+    return max([entry.active_at, *(event.at for event in own)])
 
 
 def index_entry_key(entry: SessionEntry) -> str:

@@ -172,11 +172,17 @@ class Deletion:
     ) -> int:
         """Delete a session's index entries, but not that of a session created since."""
         keys = await index_entries(self.state_store, location, known)
+        found = await self.state_store.get_many(keys)
         current = (await read_manifests(self.state_store, [location])).get(location)
         kept = ""
         if current is not None and current.incarnation not in self.doomed and current.active_at:
             kept = index_key(location, microseconds(current.active_at))
-        return sum([await self.state_store.delete(key) for key in keys if key != kept])
+        removed = 0
+        for key, entry in found.items():
+            if key != kept:
+                with suppress(ConflictError):
+                    removed += await self.state_store.delete(key, if_match=entry.etag)
+        return removed
 
     async def _delete_rest(self) -> int:
         mark = deleted_key(self.session_id)

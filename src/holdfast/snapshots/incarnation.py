@@ -176,7 +176,7 @@ class Incarnation:
         if not self.state_store.atomic_put_many:
             # A deletion that listed these before the manifest named them takes them for leftovers,
             # and deletes them only as it read them: written again, they stay.
-            for put in puts:
+            for put in hidden:
                 await self.state_store.put(put.key, put.value)
 
     async def _is_named(self) -> bool:

@@ -50,7 +50,7 @@ def test_threads_are_listed_shown_and_compared(run, store):  # noqa: F811
     assert len(ids) == 10
     shown = tree(run("state", "show", "talk", "--format", "json"))["state"]
     assert shown["messages"][-1]["content"] == "There are two tables on sunday."
-    assert shown["status"] == "running"
+    assert shown["status"] == "completed"
     compared = run("state", "diff", f"talk@{ids[4]}", "talk")
     assert compared.code == 0
     assert "two tables on sunday" in compared.out

@@ -14,7 +14,8 @@ from langgraph.checkpoint.base import empty_checkpoint
 from adapters.langgraph.graphs import at
 from backends import SharedMemory, opener
 from holdfast import ConflictError, RetentionPolicy, Session, SnapshotArchive
-from holdfast.adapters.langgraph import HoldfastSaver, contention
+from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.sessions import contention
 from holdfast.stores.memory import MemoryStateStore
 from loops import done, in_loop
 

@@ -27,6 +27,7 @@ from holdfast.adapters.langgraph.names import (
     values_space,
     writes_space,
 )
+from holdfast.adapters.langgraph.run_status import status_after
 from holdfast.adapters.langgraph.writes import Write
 from holdfast.snapshots.session_state import SESSION, STATUS, message_key
 from holdfast.state.diff import Changes
@@ -102,8 +103,10 @@ class Change:
         deltas = self._carry(before, parent, base, open_channels(metadata, values), values)
         for key in self._store.keys(writes_space(self._ns)):
             self.delete(writes_space(self._ns), key)
-        if not self._ns and self._store.get(SESSION, STATUS) != "running":
-            self.put(SESSION, STATUS, "running")
+        if not self._ns:
+            status = status_after(checkpoint)
+            if self._store.get(SESSION, STATUS) != status:
+                self.put(SESSION, STATUS, status)
         kept = {name: value for name, value in checkpoint.items() if name not in SPLIT}
         self.put(
             META,

@@ -18,7 +18,6 @@ from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 from holdfast.adapters.langgraph.acts import Act, Kept, Record
 from holdfast.adapters.langgraph.change import Change, parts
 from holdfast.adapters.langgraph.codec import Codec
-from holdfast.adapters.langgraph.contention import Attempts, Contention
 from holdfast.adapters.langgraph.copies import Copies, invalidate
 from holdfast.adapters.langgraph.deltas import Base
 from holdfast.adapters.langgraph.entry import entry_of
@@ -32,6 +31,7 @@ from holdfast.adapters.langgraph.names import (
 from holdfast.adapters.langgraph.writes import Write, write_of
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError
 from holdfast.log.events import Event
+from holdfast.sessions.contention import Attempts, Contention
 from holdfast.sessions.writing import Writer
 from holdfast.snapshots.founding import delete_session
 from holdfast.snapshots.layout import SnapshotLocation

@@ -1,4 +1,4 @@
-"""Turns of several writers of one thread, in processes that know nothing of each other.
+"""Turns of several writers of one session, in processes that know nothing of each other.
 
 A commit is one conditional write, so of those who collide one always succeeds: retries need no
 exponential backoff to make progress, they need fairness. A writer that lost waits for a random time
@@ -24,12 +24,12 @@ SHORTEST, LONGEST = 0.001, 0.25
 """Bounds in seconds of what an attempt is assumed to take."""
 GAP = 0.5
 """Part of a commit's duration between two commits that is enough for others to come in."""
-RUN, RUN_COMMITS, PAUSE_COMMITS = 0.25, 16, 4
+RUN, RUN_COMMITS, PAUSE_COMMITS = 0.25, 48, 4
 """A run without gaps of so many seconds and commits is followed by a pause of some commits."""
 
 
 class Contention:
-    """What one writer knows about others at the same thread."""
+    """What one writer knows about others of the same session."""
 
     def __init__(self) -> None:
         self._until = 0.0

@@ -1,0 +1,25 @@
+"""The status of a thread after a checkpoint, as LangGraph does not tell of the end of a run."""
+
+from __future__ import annotations
+
+from langgraph.checkpoint.base import Checkpoint
+
+from holdfast.sessions.run_status import (
+    COMPLETED,
+    LANGGRAPH_JOIN,
+    LANGGRAPH_STARTS,
+    RUNNING,
+    langgraph_has_next,
+)
+
+
+def status_after(checkpoint: Checkpoint) -> str:
+    """Return the status of a thread whose newest checkpoint this is, before any task of it wrote.
+
+    A ``Pregel`` that was built by hand has channels of its own, which do not show whether it ended:
+    it is running.
+    """
+    known = (*LANGGRAPH_STARTS, LANGGRAPH_JOIN)
+    if not any(name.startswith(known) for name in checkpoint["channel_versions"]):
+        return RUNNING
+    return RUNNING if langgraph_has_next(checkpoint["channel_values"]) else COMPLETED

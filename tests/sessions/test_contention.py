@@ -1,0 +1,45 @@
+"""Many writers of one session: every one of them makes progress, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+
+import pytest
+
+from backends import opener
+from loops import done
+from sessions.conversations import opened
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "nats", "files"])
+def test_each_of_eight_writers_commits_and_none_fails(backend, request):
+    done(check_eight(opener(backend, request)))
+
+
+async def check_eight(new_state_store):
+    stores = [new_state_store() for _ in range(8)]
+    end = time.monotonic() + 3
+
+    async def write(name, store):
+        session, number = await opened(store), 0
+        while not number or time.monotonic() < end:
+            session.add_message("user", f"{name} {number}")
+            await session.commit(on_conflict="rebase")
+            number += 1
+        return number
+
+    names = "abcdefgh"
+    counts = await asyncio.gather(*map(write, names, stores))
+    assert min(counts) > 1, counts
+    session = await opened(stores[0])
+    said = Counter(message["content"] for message in session.messages)
+    assert said == Counter(
+        f"{name} {number}"
+        for name, count in zip(names, counts, strict=True)
+        for number in range(count)
+    )
+    assert (await session.verify()).ok
+    for store in stores:
+        await store.close()
