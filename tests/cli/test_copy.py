@@ -28,7 +28,7 @@ def lacking(source: dict[str, bytes], target: dict[str, bytes], part: str = "") 
     keys = [key for key in source if part in key and target.get(key) != source[key]]
     # A segment; some seconds after the last time, also the index entry and the manifest.
     assert len(keys) in (1, 3)
-    return plural(len(keys), "new entry", "new entries")
+    return plural(len(keys), "new entry")
 
 
 @pytest.mark.parametrize("target", ["sqlite:///new.db", "file:new"])

@@ -28,6 +28,14 @@ async def prepare():
     return disk
 
 
+async def clone(disk):
+    """Another store with the same entries."""
+    other = MemoryStateStore()
+    for key in [key async for key in disk.list()]:
+        await other.put(key, (await disk.get(key)).value)
+    return other
+
+
 def store_on(disk, atomic, number=0, visit=None):
     """A store with a visit before a call, and how many calls it had by then."""
     calls = Interrupted(disk, number, visit)
@@ -39,11 +47,12 @@ async def copy_visited(atomic, visit):
 
     Yields the stored entries, whether the copy succeeded, and the call of the visit.
     """
-    store, counting = store_on(await prepare(), atomic)
+    prepared = await prepare()
+    store, counting = store_on(await clone(prepared), atomic)
     await HoldfastSaver(store).acopy_thread("thread", "copy")
     assert counting.calls > (8 if atomic else 8 + 2 * STEPS)
     for number in range(1, counting.calls + 1):
-        disk = await prepare()
+        disk = await clone(prepared)
         store, _ = store_on(disk, atomic, number, functools.partial(visit, disk))
         is_copied = True
         try:
