@@ -15,7 +15,7 @@ from holdfast.testing.snapshot_checks import (
     values_of,
 )
 
-TRIES = 20
+TRIES = 5
 
 
 class SnapshotOrderSuite:
