@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-com
 SOURCES := $(shell find src -name '*.py') setup.py pyproject.toml
 # A few at a time, a file at a time, as most of the time goes into waiting for disks and servers.
 PYTEST := $(BIN)/python -m pytest
-PARALLEL := --numprocesses 4 --dist loadfile --no-loadscope-reorder
+PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 BENCHMARKS := $(patsubst benchmarks/%.py,bench-%,$(filter-out benchmarks/harness.py,$(wildcard benchmarks/*.py)))
 
 .PHONY: demo serve test coverage browser lint test-compiled test-pure bench $(BENCHMARKS) faults soak fuzz audit packaging docs clean
