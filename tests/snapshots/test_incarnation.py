@@ -168,9 +168,9 @@ async def test_agents_and_deletions_side_by_side_never_damage_a_session(url, tmp
 @STORES
 @in_loop
 async def test_a_prune_of_a_session_that_is_deleted_and_created_again_leaves_the_new_one(atomic):
-    counting = Interrupted(MemoryStateStore(), 0, None)
-    await talked(counting.inner if hasattr(counting, "inner") else counting, "abcdef")
-    counting = Interrupted(counting, 0, None)
+    whole = MemoryStateStore()
+    await talked(whole, "abcdef")
+    counting = Interrupted(whole, 0, None)
     policy = RetentionPolicy(last=1)
     await SnapshotArchive(counting).prune(location=HERE, policy=policy)
     for at in range(1, counting.calls + 1):

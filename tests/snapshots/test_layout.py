@@ -40,7 +40,8 @@ def test_the_keys_are_as_the_design_has_them():
     assert key == (
         f"{place}snapshots/immutable_history/snapshot_019a8b5e-6f00-7000-8000-000000000000.json"
     )
-    assert location.snapshot_id(key) == "019a8b5e-6f00-7000-8000-000000000000"
+    assert location.is_history_key(key)
+    assert not location.is_history_key(f"{key}~")
     together = SnapshotLocation("s", "multi_agent", "team")
     assert together.place == "sessions/s/scopes/multi_agent/team/"
     assert deleted_key("ses_abc123") == "sessions/ses_abc123/deleted.json"

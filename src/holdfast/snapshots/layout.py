@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from holdfast.errors import IntegrityError, shown
+from holdfast.errors import shown
 
 AGENT = "agent"
 MULTI_AGENT = "multi_agent"
@@ -73,15 +73,6 @@ class SnapshotLocation:
     def is_history_key(self, key: str) -> bool:
         """Whether a key that begins like a kept snapshot's is one. Others are ignored."""
         return HISTORY_NAME.fullmatch(key, len(self.history)) is not None
-
-    def snapshot_id(self, key: str) -> str:
-        """The id of the kept snapshot that has this key."""
-        found = key[len(self.history) : -len(".json")]
-        if not is_snapshot_id(found):
-            raise IntegrityError(
-                f"{self.history} has an entry that is no snapshot's: {shown(found)}. Remove it"
-            )
-        return found
 
 
 def location_fields(location: SnapshotLocation) -> dict[str, str]:
