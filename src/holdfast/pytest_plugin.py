@@ -108,10 +108,10 @@ def holdfast_session() -> Iterator[SessionFactory]:
     it other names. Everything is closed when the test ends.
     """
     from holdfast.sessions.blocking import BlockingSession  # noqa: PLC0415
-    from holdfast.sessions.manager import SnapshotManager  # noqa: PLC0415
     from holdfast.sessions.portal import portal  # noqa: PLC0415
     from holdfast.snapshots.session_snapshot import SessionSnapshot  # noqa: PLC0415
-    from holdfast.stores.opening import open_state_store  # noqa: PLC0415
+    from holdfast.stores.registry import open_state_store  # noqa: PLC0415
+    from holdfast.transfer.manager import SnapshotManager  # noqa: PLC0415
 
     with ExitStack() as stack:
 

@@ -17,7 +17,6 @@ from agents.memory import Session as SdkSession
 from agents.memory import SessionSettings
 
 from adapters.scripted_model import ScriptedModel
-from faults import RAISED, WAYS, Fault, FaultyStateStore
 from holdfast import (
     Catalog,
     ConflictError,
@@ -30,7 +29,8 @@ from holdfast import (
 )
 from holdfast.adapters.openai_agents import HoldfastSession
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
+from support.async_tests import in_loop
+from support.faults import RAISED, WAYS, Fault, FaultyStateStore
 
 QUIET = RunConfig(tracing_disabled=True)
 ITEMS = [

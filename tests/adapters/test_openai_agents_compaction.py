@@ -19,8 +19,8 @@ from adapters.test_openai_agents import ITEMS, QUIET
 from holdfast import Session
 from holdfast.adapters.openai_agents import HoldfastSession
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from watched import Watched
+from support.async_tests import in_loop
+from support.observed_store import Watched
 
 SUMMARY = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAA"}
 TALK = [{"role": "user", "content": str(number)} for number in range(6)]

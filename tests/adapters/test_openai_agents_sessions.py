@@ -19,7 +19,7 @@ from adapters.test_openai_agents import ITEMS, QUIET, waiter
 from holdfast import StateStoreError, open_state_store
 from holdfast.adapters.openai_agents import HoldfastSession
 from holdfast.stores.memory import MemoryStateStore
-from loops import done, in_loop
+from support.async_tests import done, in_loop
 
 KINDS = ["SQLiteSession", "AdvancedSQLiteSession", "HoldfastSession"]
 FOUR = [{"role": "user", "content": str(number)} for number in range(4)]

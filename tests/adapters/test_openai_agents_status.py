@@ -15,9 +15,9 @@ from adapters.scripted_model import ScriptedModel
 from adapters.test_openai_agents import ITEMS, QUIET, tables, waiter
 from holdfast import Session, StateStoreError
 from holdfast.adapters.openai_agents import HoldfastSession
-from holdfast.adapters.openai_agents.run_items import status_of_items
+from holdfast.adapters.openai_agents.run_status import status_of_items
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
+from support.async_tests import in_loop
 
 CALL = ("tables", "call_1", '{"day": "monday"}')
 PAY = ("pay", "call_2", '{"amount": 5}')

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from strands.storage import InMemoryStorage, Storage
 from strands.types.exceptions import StorageError
 
-from faults import RAISED, WAYS, Fault, FaultyStateStore
 from holdfast import Session, SnapshotArchive, open_state_store
 from holdfast.adapters.strands import HoldfastStorage
 from holdfast.log import timeline
 from holdfast.stores.memory import MemoryStateStore
-from loops import done, in_loop
+from support.async_tests import done, in_loop
+from support.faults import RAISED, WAYS, Fault, FaultyStateStore
 
 FOLDER = "session/ses/scopes/agent/waiter/snapshots/"
 LATEST = f"{FOLDER}snapshot_latest.json"

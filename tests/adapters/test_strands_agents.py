@@ -24,7 +24,7 @@ from holdfast import (
 )
 from holdfast.adapters.strands import HoldfastStorage
 from holdfast.stores.memory import MemoryStateStore
-from loops import done, in_loop
+from support.async_tests import done, in_loop
 
 CALL = ("tables", "call_1", {"day": "monday"})
 

@@ -22,7 +22,7 @@ from adapters.test_strands import KEPT, LATEST, blob
 from holdfast import Session, open_state_store
 from holdfast.adapters.strands import HoldfastSessionManager, HoldfastStorage
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
+from support.async_tests import in_loop
 
 CALL = ("tables", "call_1", {"day": "monday"})
 MANAGERS = [SnapshotSessionManager, HoldfastSessionManager]

@@ -16,12 +16,12 @@ from strands.vended_memory_stores.file_memory_store import FileMemoryStore
 
 from adapters.scripted_strands import waiter
 from adapters.test_strands import IDS, LATEST, blob
-from faults import FaultyStateStore
 from holdfast import open_state_store
 from holdfast.adapters.strands import HoldfastStorage
 from holdfast.stores.memory import MemoryStateStore
-from loops import done, in_loop
-from watched import Watched
+from support.async_tests import done, in_loop
+from support.faults import FaultyStateStore
+from support.observed_store import Watched
 
 THEIRS = ["in memory", "local files"]
 OURS = ["holdfast memory:", "holdfast sqlite", "holdfast file"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.cli.completion import MOST, find_agents, find_ids
 from holdfast.stores.memory import MemoryStateStore
-from loops import done
+from support.async_tests import done
 
 LINE = "import holdfast.console_script as c; c.main([])"
 

@@ -15,7 +15,7 @@ import typer
 from holdfast.cli import demo as demo_module
 from holdfast.cli import show
 from holdfast.cli.console import out
-from holdfast.server import serving
+from holdfast.server import run as serving
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "demo.py"
 

@@ -9,8 +9,8 @@ import pytest
 
 import holdfast
 from holdfast.cli.console import typed
-from holdfast.snapshots import document_files
-from watched import with_digest
+from holdfast.documents import json_file as document_files
+from support.observed_store import with_digest
 
 TARGETS = ["sqlite:///new.db", "file:new"]
 

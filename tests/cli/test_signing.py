@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import keys
-from holdfast.foreign import register_reader, unregister_reader
-from holdfast.snapshots.signing import (
+from holdfast.documents.signing import (
     PublicKey,
     Signature,
     SigningKey,
@@ -23,6 +22,7 @@ from holdfast.snapshots.signing import (
     signed_message,
     trusted_keys,
 )
+from holdfast.importers import register_reader, unregister_reader
 
 NEW = ["--store", "sqlite:///new.db"]
 
@@ -247,7 +247,7 @@ def test_what_others_wrote_is_refused_before_a_reader_looks_at_it(run, signed, t
 
 def test_a_server_takes_its_keys_before_it_listens(run, signed, monkeypatch, tmp_path):
     served = []
-    monkeypatch.setattr("holdfast.server.serving.serve", lambda *_, **said: served.append(said))
+    monkeypatch.setattr("holdfast.server.run.serve", lambda *_, **said: served.append(said))
     assert run("serve", "--trust", "release.pub").code == 0
     assert run("serve").code == 0
     assert [said["trusted"] for said in served] == [trusted_keys(tmp_path), None]
@@ -257,7 +257,7 @@ def test_a_server_takes_its_keys_before_it_listens(run, signed, monkeypatch, tmp
 
 
 def test_a_server_that_is_broken_is_not_called_missing(run, signed, monkeypatch, tmp_path):
-    monkeypatch.delitem(sys.modules, "holdfast.server.serving", raising=False)
+    monkeypatch.delitem(sys.modules, "holdfast.server.run", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "uvicorn.py").write_text("raise ImportError('its library is of another machine')")
     for name in [name for name in sys.modules if name.partition(".")[0] == "uvicorn"]:

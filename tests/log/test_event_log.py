@@ -11,13 +11,13 @@ from hypothesis import given
 
 from holdfast import ConflictError, IntegrityError, InvalidDocumentError, Store
 from holdfast.log import EventLog
-from holdfast.log.chain import GENESIS, linked
 from holdfast.log.changes import fold
+from holdfast.log.event import content, draft, read_content
 from holdfast.log.event_log import Position
-from holdfast.log.events import content, draft, read_content
+from holdfast.log.hash_chain import GENESIS, linked
 from holdfast.stores.memory import MemoryStateStore
-from loops import done
-from samples import identical, values
+from support.async_tests import done
+from support.sample_values import identical, values
 
 
 def message(number, text="hello"):

@@ -14,13 +14,14 @@ from holdfast import (
     UnsupportedValueError,
     register_type,
 )
-from holdfast.log import EventLog, event_log, segments
+from holdfast.log import EventLog, event_log
+from holdfast.log import segment as segments
+from holdfast.log.event import draft
 from holdfast.log.event_log import Damage, Position
-from holdfast.log.events import draft
-from holdfast.log.segments import Segment
+from holdfast.log.segment import Segment
 from holdfast.values import lowering
-from loops import in_loop
-from watched import NOW, Watched, flipped, gathered, tried
+from support.async_tests import in_loop
+from support.observed_store import NOW, Watched, flipped, gathered, tried
 
 PLACE = "place/"
 

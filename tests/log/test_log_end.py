@@ -8,12 +8,12 @@ import json
 import pytest
 
 from holdfast import HoldfastError, IntegrityError, SnapshotArchive, SnapshotManager
-from holdfast.log.chain import linked
+from holdfast.log.event import draft
 from holdfast.log.event_log import LAST_SEQ
-from holdfast.log.events import draft
-from loops import in_loop
-from sessions.conversations import contents, opened, reopened, said
-from watched import HERE, Watched, save, session_snapshot, state, with_events
+from holdfast.log.hash_chain import linked
+from support.async_tests import in_loop
+from support.conversations import contents, opened, reopened, said
+from support.observed_store import HERE, Watched, save, session_snapshot, state, with_events
 
 
 async def ending_at(store, seq):
@@ -95,7 +95,7 @@ async def test_one_segment_is_hashed_to_open_a_session(monkeypatch):
         hashed.append(seq)
         return original(drafts, seq, prev)
 
-    monkeypatch.setattr("holdfast.log.segments.linked", counted)
+    monkeypatch.setattr("holdfast.log.segment.linked", counted)
     await reopened(session)
     assert len(hashed) == 1
 

@@ -22,13 +22,15 @@ from holdfast import (
     StateStoreError,
     Store,
 )
-from holdfast.log import EventLog, keyframes, segments, timeline
-from holdfast.log.chain import linked
+from holdfast.log import EventLog, timeline
+from holdfast.log import keyframe as keyframes
+from holdfast.log import segment as segments
+from holdfast.log.event import draft, time_text
 from holdfast.log.event_log import Position
-from holdfast.log.events import draft, time_text
+from holdfast.log.hash_chain import linked
 from holdfast.log.timeline import Anchor, Timeline
-from loops import in_loop
-from watched import NOW, Interrupted, Watched, gathered
+from support.async_tests import in_loop
+from support.observed_store import NOW, Interrupted, Watched, gathered
 
 PLACE = "place/"
 

@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import ConflictError, InvalidDocumentError, Store
-from holdfast.log import keyframes, timeline
-from holdfast.log.chain import linked
+from holdfast.log import keyframe as keyframes
+from holdfast.log import timeline
+from holdfast.log.event import draft
 from holdfast.log.event_log import Position
-from holdfast.log.events import draft
+from holdfast.log.hash_chain import linked
 from holdfast.log.timeline import Timeline
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
+from support.async_tests import in_loop
 
 PLACE = "sessions/s/"
 

@@ -6,8 +6,8 @@ import pytest
 
 import holdfast
 from holdfast.server import create_app
-from loops import done
-from server.world import TOKENS, client, client_of, entries, filled
+from support.async_tests import done
+from support.rest_api import TOKENS, client, client_of, entries, filled
 
 
 @pytest.fixture

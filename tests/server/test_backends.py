@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from loops import in_loop
-from server.world import ODD, S, client, entries, filled, good, opened, problem
+from support.async_tests import in_loop
+from support.rest_api import ODD, S, client, entries, filled, good, opened, problem
 
 
 @in_loop

@@ -9,9 +9,20 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from holdfast.server import create_app
 from holdfast.server.loopback import is_loopback
-from loops import in_loop
-from server.running import Running
-from server.world import READER, TOKENS, WRITER, S, bearer, client, client_of, filled, good, problem
+from support.async_tests import in_loop
+from support.rest_api import (
+    READER,
+    TOKENS,
+    WRITER,
+    S,
+    bearer,
+    client,
+    client_of,
+    filled,
+    good,
+    problem,
+)
+from support.running_server import Running
 
 EVIL = "https://evil.example"
 FRIEND = "https://agents.example.com"

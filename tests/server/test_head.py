@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from loops import in_loop
-from server.world import READER, S, bearer, client, filled, good
+from support.async_tests import in_loop
+from support.rest_api import READER, S, bearer, client, filled, good
 
 PATHS = [
     "/",

@@ -6,8 +6,8 @@ import json
 
 from holdfast import Session
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from server.world import client, good, problem
+from support.async_tests import in_loop
+from support.rest_api import client, good, problem
 
 IMPORT = "/agents/snapshot/restore"
 MOST = 20

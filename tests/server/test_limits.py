@@ -12,8 +12,8 @@ from fastapi import FastAPI
 
 from holdfast.server import Limits, create_app
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from server.world import (
+from support.async_tests import in_loop
+from support.rest_api import (
     READER,
     TOKENS,
     S,

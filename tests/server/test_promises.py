@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Session
-from loops import in_loop
-from server.world import S, entries, filled, good, pages, problem
+from support.async_tests import in_loop
+from support.rest_api import S, entries, filled, good, pages, problem
 
 
 @pytest.mark.parametrize("limit", [1, 2, 100])

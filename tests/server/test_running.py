@@ -10,9 +10,9 @@ import pytest
 import holdfast
 from holdfast import Session
 from holdfast.server import Limits
-from loops import done
-from server.running import Running, until
-from server.world import READER, TOKENS, S, bearer, entries, filled
+from support.async_tests import done
+from support.rest_api import READER, TOKENS, S, bearer, entries, filled
+from support.running_server import Running, until
 
 CLOSE = b"Host: 127.0.0.1\r\nConnection: close\r\n"
 IMPORT = b"POST /agents/snapshot/restore HTTP/1.1\r\n"

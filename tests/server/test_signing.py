@@ -8,11 +8,11 @@ import json
 import pytest
 
 import holdfast
+from holdfast.documents.signing import sign_document
 from holdfast.server import create_app
-from holdfast.snapshots.signing import sign_document
-from loops import done, in_loop
-from server.world import client_of, entries, filled, good, problem
-from snapshots.signed import KEY, OTHER, TRUSTED
+from support.async_tests import done, in_loop
+from support.rest_api import client_of, entries, filled, good, problem
+from support.signing_keys import KEY, OTHER, TRUSTED
 
 IMPORT = "/agents/snapshot/restore"
 

@@ -6,8 +6,8 @@ import asyncio
 
 from holdfast import Session
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from server.world import S, client, filled, good, opened, problem
+from support.async_tests import in_loop
+from support.rest_api import S, client, filled, good, opened, problem
 
 SHARED = "/agents/ann/sessions/ses_shared"
 

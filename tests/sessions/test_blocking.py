@@ -22,8 +22,8 @@ from holdfast import (
     open_state_store,
 )
 from holdfast.stores.memory import MemoryStateStore
-from loops import done
-from sessions.conversations import contents, opened, types
+from support.async_tests import done
+from support.conversations import contents, opened, types
 
 
 def twin(state_store=None, session_id="ses", **options):

@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
-from backends import opener
-from loops import done
-from sessions.conversations import opened
+from support.async_tests import done
+from support.backends import opener
+from support.conversations import opened
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "nats", "files"])

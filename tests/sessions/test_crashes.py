@@ -12,13 +12,13 @@ import asyncio
 
 import pytest
 
-from faults import RAISED, WAYS, Crash, Fault
 from holdfast import Catalog, ConflictError, Session, SnapshotArchive, Store
 from holdfast.log import timeline
 from holdfast.log.changes import fold
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
-from operations import OPERATIONS, PLACES, Fork, ForkOfSnapshot, Process
+from support.faults import RAISED, WAYS, Crash, Fault
+from support.session_operations import OPERATIONS, PLACES, Fork, ForkOfSnapshot, Process
 
 # ------------------------------------------------------------------------------- what is stored
 

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import ConflictError, NotFoundError, SnapshotArchive
-from loops import done, in_loop
+from support.async_tests import done, in_loop
 
 AGENT, SESSION = "research-bot", "ses_abc123"
 LOCATION = holdfast.SnapshotLocation(SESSION, scope="agent", scope_id=AGENT)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from faults import WAYS, Fault, FaultyStateStore
 from holdfast import BlockingSession, ConflictError, StateStoreError, UnsupportedValueError
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from sessions.conversations import Counted, Effect, contents, opened, reopened, said, two, types
+from support.async_tests import in_loop
+from support.conversations import Counted, Effect, contents, opened, reopened, said, two, types
+from support.faults import WAYS, Fault, FaultyStateStore
 
 SRC = str(Path(__file__).parents[2] / "src")
 

@@ -13,8 +13,8 @@ from holdfast import RetentionPolicy, open_state_store
 from holdfast.log import timeline
 from holdfast.sessions import event_view
 from holdfast.stores.memory import MemoryStateStore
-from loops import done, in_loop
-from sessions.conversations import Counted, opened, reopened, said, two, types
+from support.async_tests import done, in_loop
+from support.conversations import Counted, opened, reopened, said, two, types
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import threading
 
 import pytest
 
-from faults import Fault, FaultyStateStore
 from holdfast import (
     BlockingSession,
     ConflictError,
@@ -17,9 +16,10 @@ from holdfast import (
     open_state_store,
 )
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from samples import SAMPLES, identical
-from sessions.conversations import Effect, contents, everything, opened, reopened, said, two, types
+from support.async_tests import in_loop
+from support.conversations import Effect, contents, everything, opened, reopened, said, two, types
+from support.faults import Fault, FaultyStateStore
+from support.sample_values import SAMPLES, identical
 
 
 @in_loop

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from holdfast import BlockingSession
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from sessions.conversations import Effect, opened, reopened
+from support.async_tests import in_loop
+from support.conversations import Effect, opened, reopened
 
 
 @in_loop

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from holdfast import MISSING, Store, UnsupportedValueError
 from holdfast.stores.memory import MemoryStateStore
-from loops import done, in_loop
-from samples import SAMPLES, deep, identical, values
-from sessions.conversations import contents, everything, opened, reopened, types
+from support.async_tests import done, in_loop
+from support.conversations import contents, everything, opened, reopened, types
+from support.sample_values import SAMPLES, deep, identical, values
 
 
 class Name(str):

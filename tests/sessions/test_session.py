@@ -19,8 +19,8 @@ from holdfast.sessions.session import Opening
 from holdfast.snapshots.session_state import STATUSES
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
-from loops import in_loop
-from sessions.conversations import Counted, contents, everything, opened, reopened, said, two, types
+from support.async_tests import in_loop
+from support.conversations import Counted, contents, everything, opened, reopened, said, two, types
 
 # ----------------------------------------------------------------------------------- opening
 

@@ -17,12 +17,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
-from faults import WAYS, Fault
 from holdfast import ConflictError, NotFoundError, RetentionPolicy, SessionSnapshot, Snapshot, Store
 from holdfast.ids import new_id
-from holdfast.snapshots.layout import deleted_key, session_place
-from session_acts import Agent, acts, names, pairs, values
-from session_model import (
+from holdfast.snapshots.keys import deleted_key, session_place
+from support.faults import WAYS, Fault
+from support.session_actions import Agent, acts, names, pairs, values
+from support.session_model import (
     STARTED,
     Draft,
     Entries,
@@ -35,7 +35,7 @@ from session_model import (
     same,
     way,
 )
-from session_world import AGENT, FAILED, Process, Writer, entries_of, events_of, started
+from support.session_processes import AGENT, FAILED, Process, Writer, entries_of, events_of, started
 
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", settings().max_examples // 5))
 LIMITS = {

@@ -7,7 +7,6 @@ import datetime as dt
 
 import pytest
 
-from faults import Fault, FaultyStateStore
 from holdfast import (
     Catalog,
     ConflictError,
@@ -20,8 +19,9 @@ from holdfast import (
 )
 from holdfast.ids import new_id
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from sessions.conversations import Counted, contents, everything, opened, reopened, said, two, types
+from support.async_tests import in_loop
+from support.conversations import Counted, contents, everything, opened, reopened, said, two, types
+from support.faults import Fault, FaultyStateStore
 
 
 async def kept(session):

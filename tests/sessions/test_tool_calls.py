@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from holdfast import Store, UnfinishedCall
 from holdfast.snapshots.tool_calls import CallLedger
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from sessions.conversations import opened, reopened
+from support.async_tests import in_loop
+from support.conversations import opened, reopened
 
 
 def chat_call(*calls):

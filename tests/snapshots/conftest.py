@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.log import timeline
-from holdfast.snapshots import pruning
+from holdfast.snapshots import prune as pruning
 
 
 @pytest.fixture

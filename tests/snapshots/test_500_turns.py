@@ -16,7 +16,7 @@ import pytest
 
 from holdfast import RetentionPolicy, Session, SnapshotArchive, SnapshotLocation, open_state_store
 from holdfast.testing.state_store_suite import content
-from loops import done, in_loop
+from support.async_tests import done, in_loop
 
 AGENT, SESSION = "research-bot", "ses_abc123"
 LOCATION = SnapshotLocation(SESSION, scope_id=AGENT)

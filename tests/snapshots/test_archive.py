@@ -21,9 +21,8 @@ from holdfast.snapshots import (
     SnapshotArchive,
     SnapshotLocation,
 )
-from loops import in_loop
-from samples import text, values
-from watched import (
+from support.async_tests import in_loop
+from support.observed_store import (
     HERE,
     NOW,
     Watched,
@@ -35,6 +34,7 @@ from watched import (
     session_snapshot,
     state,
 )
+from support.sample_values import text, values
 
 HOUR = dt.timedelta(hours=1)
 

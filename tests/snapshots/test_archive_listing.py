@@ -15,8 +15,8 @@ from holdfast.snapshots import (
     SnapshotArchive,
     SnapshotManifest,
 )
-from loops import in_loop
-from watched import (
+from support.async_tests import in_loop
+from support.observed_store import (
     HERE,
     NOW,
     Interrupted,

@@ -12,8 +12,8 @@ from holdfast.snapshots import (
     SnapshotLocation,
     archive,
 )
-from loops import in_loop
-from watched import (
+from support.async_tests import in_loop
+from support.observed_store import (
     HERE,
     Interrupted,
     Watched,

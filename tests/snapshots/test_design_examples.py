@@ -7,7 +7,7 @@ import pytest
 import holdfast
 from holdfast import RetentionPolicy, SnapshotArchive
 from holdfast.testing.state_store_suite import content
-from loops import in_loop
+from support.async_tests import in_loop
 
 AGENT, SESSION = "research-bot", "ses_abc123"
 LOCATION = holdfast.SnapshotLocation(SESSION, scope="agent", scope_id=AGENT)

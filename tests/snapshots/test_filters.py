@@ -9,7 +9,7 @@ import pytest
 from holdfast import Session, SnapshotArchive
 from holdfast.snapshots.filters import make_filter, parse_since
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
+from support.async_tests import in_loop
 
 NOW = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from holdfast import Put
 from holdfast.snapshots import history
 from holdfast.snapshots.history import first_id, moment_of, newest, newest_first, oldest_first
-from loops import in_loop
-from watched import HERE, Interrupted, Watched, gathered
+from support.async_tests import in_loop
+from support.observed_store import HERE, Interrupted, Watched, gathered
 
 DAY = 86_400_000
 OTHER = HERE.__class__("ses_abc123", scope_id="research-bot2")

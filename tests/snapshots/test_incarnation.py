@@ -7,7 +7,6 @@ import datetime as dt
 
 import pytest
 
-from faults import RAISED, Fault, FaultyStateStore
 from holdfast import (
     Catalog,
     ConflictError,
@@ -18,13 +17,14 @@ from holdfast import (
     open_state_store,
 )
 from holdfast.snapshots import incarnation
-from holdfast.snapshots.founding import find_incarnations, index_entries
 from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION, Incarnation
+from holdfast.snapshots.lifecycle import find_incarnations, index_entries
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from sessions.conversations import contents, opened, said
-from sessions.copies import HERE, everything, talked
-from watched import Interrupted
+from support.async_tests import in_loop
+from support.conversations import contents, opened, said
+from support.copied_sessions import HERE, everything, talked
+from support.faults import RAISED, Fault, FaultyStateStore
+from support.observed_store import Interrupted
 
 STORES = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by one"])
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from holdfast import IntegrityError, InvalidDocumentError
 from holdfast.log.event_log import Position
-from holdfast.snapshots import SnapshotManifest, manifest, sealed
-from samples import text
-from watched import HERE, flipped, tried
+from holdfast.snapshots import SnapshotManifest, manifest
+from holdfast.snapshots import envelope as sealed
+from support.observed_store import HERE, flipped, tried
+from support.sample_values import text
 
 KEY = HERE.manifest
 TIMES = st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30), timezones=st.just(dt.UTC))

@@ -10,10 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from faults import Crash, Fault, FaultyStateStore
 from holdfast import IntegrityError, NotFoundError, Session
 from holdfast.ids import new_id
-from holdfast.sessions.copying import compare_stores, copy_sessions
 from holdfast.snapshots import RetentionPolicy, SnapshotArchive
 from holdfast.snapshots.order import (
     HistoryKey,
@@ -24,8 +22,10 @@ from holdfast.snapshots.order import (
     parse_key,
 )
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from watched import (
+from holdfast.transfer.copy import compare_stores, copy_sessions
+from support.async_tests import in_loop
+from support.faults import Crash, Fault, FaultyStateStore
+from support.observed_store import (
     HERE,
     NOW,
     Watched,

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from holdfast import IntegrityError, InvalidDocumentError
 from holdfast.log.event_log import Position
-from holdfast.snapshots import SnapshotInfo, SnapshotLocation, records, sealed
+from holdfast.snapshots import SnapshotInfo, SnapshotLocation, records
+from holdfast.snapshots import envelope as sealed
 from holdfast.snapshots.records import checked_tags
-from samples import text
-from watched import HERE, flipped, tried
+from support.observed_store import HERE, flipped, tried
+from support.sample_values import text
 
 ID = "019a8b5e-6f00-7000-8000-000000000000"
 INFO = SnapshotInfo(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from faults import RAISED, Fault, FaultyStateStore
 from holdfast import Catalog, RetentionPolicy, Session, SnapshotArchive, SnapshotLocation
-from holdfast.snapshots.founding import index_entries
-from holdfast.snapshots.layout import index_key
+from holdfast.snapshots.keys import index_key
+from holdfast.snapshots.lifecycle import index_entries
 from holdfast.snapshots.repair import repair_session
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from sessions.copies import HERE, everything, talked
+from support.async_tests import in_loop
+from support.copied_sessions import HERE, everything, talked
+from support.faults import RAISED, Fault, FaultyStateStore
 
 
 async def pruned_session(store):

@@ -12,7 +12,7 @@ from holdfast import Store
 from holdfast.log.event_log import Position
 from holdfast.snapshots import SessionSnapshot, SnapshotInfo, SnapshotLocation
 from holdfast.snapshots.session_snapshot import loaded
-from watched import state
+from support.observed_store import state
 
 
 def made(snapshot=None, **fields):

@@ -15,7 +15,7 @@ from holdfast.snapshots.session_state import (
     message_key,
     message_number,
 )
-from samples import SAMPLES, identical
+from support.sample_values import SAMPLES, identical
 
 
 def test_the_view_speaks_a_sessions_own_words():

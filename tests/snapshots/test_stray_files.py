@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import Catalog, RetentionPolicy, Session, SnapshotManager, open_state_store
 from holdfast.snapshots import SnapshotArchive
-from loops import in_loop
+from support.async_tests import in_loop
 
 ENDS = ("~", ".bak", ".swp", ".orig", " (copy)")
 

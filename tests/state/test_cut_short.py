@@ -12,8 +12,8 @@ import holdfast
 from holdfast import Store, UnsupportedValueError
 from holdfast.state import live, store
 from holdfast.state.store import Transaction
-from holdfast.values import binary
-from samples import SAMPLES, identical
+from holdfast.values import binary_encoding as binary
+from support.sample_values import SAMPLES, identical
 
 pytestmark = pytest.mark.skipif(holdfast.compiled, reason="compiled code cannot be replaced")
 

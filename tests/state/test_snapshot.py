@@ -11,7 +11,7 @@ import pytest
 from holdfast import Snapshot, Store
 from holdfast.state.trie import Branch, leaves
 from holdfast.values import encode
-from samples import printed_under_any_hash_seed
+from support.sample_values import printed_under_any_hash_seed
 
 
 def filled(count: int, namespaces: int = 1) -> Store:

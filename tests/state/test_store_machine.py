@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 from holdfast import ConflictError, Snapshot, Store
 from holdfast.state.trie import HASHING, NOTHING, Branch, hashed
 from holdfast.values import encode
-from samples import identical
+from support.sample_values import identical
 
 Model = dict[tuple[str, str], Any]
 

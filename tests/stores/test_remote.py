@@ -11,7 +11,7 @@ from holdfast import ConflictError, StateStoreError
 from holdfast.stores.backend import already_there
 from holdfast.stores.remote import RemoteStateStore
 from holdfast.stores.urls import StoreURL
-from loops import in_loop
+from support.async_tests import in_loop
 
 
 class Driver(Exception):

@@ -18,7 +18,7 @@ from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from holdfast.testing import StateStoreSuite
 from holdfast.testing.state_store_suite import listed
-from loops import done
+from support.async_tests import done
 
 
 class TestSqlite(StateStoreSuite):

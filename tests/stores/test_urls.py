@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import StateStoreError
-from holdfast.stores.opening import open_state_store
+from holdfast.stores.registry import open_state_store
 from holdfast.stores.urls import StoreURL, hides_secret, is_secret
 
 FORMS = [

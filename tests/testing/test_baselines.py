@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import BlockingSession, Session, SessionSnapshot, Store
-from holdfast.snapshots import document_files
-from holdfast.snapshots.comparing import differences
-from holdfast.snapshots.paths import Places, parsed, without
+from holdfast.documents import json_file as document_files
+from holdfast.documents.json_diff import differences
+from holdfast.documents.json_path import Places, parsed, without
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.testing import assert_matches_baseline
 from holdfast.testing.baselines import places_of
-from loops import in_loop
-from samples import text, values
+from support.async_tests import in_loop
+from support.sample_values import text, values
 
 
 def state(**values):

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from holdfast import ConflictError, Put, Session, StateStoreError
-from holdfast.stores.files import FileStateStore
+from holdfast.stores.files.store import FileStateStore
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.retry import RetryingStateStore
 from holdfast.testing import Crash, Fault, FaultyStateStore, StateStoreSuite
-from loops import done, in_loop
+from support.async_tests import done, in_loop
 
 
 class TestWithoutFaults(StateStoreSuite):

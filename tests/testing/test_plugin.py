@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from holdfast import SessionSnapshot
-from holdfast.snapshots import document_files
+from holdfast.documents import json_file as document_files
 
 TEST = """
 from holdfast.testing import assert_matches_baseline

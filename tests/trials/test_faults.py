@@ -13,11 +13,11 @@ import pytest
 
 from holdfast import RetentionPolicy, Session, SnapshotArchive, StateStoreError
 from holdfast.log import timeline
-from holdfast.sessions.copying import compare_stores, copy_sessions
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.testing import Fault, FaultyStateStore
-from loops import in_loop
-from sessions.copies import HERE, talked
+from holdfast.transfer.copy import compare_stores, copy_sessions
+from support.async_tests import in_loop
+from support.copied_sessions import HERE, talked
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 

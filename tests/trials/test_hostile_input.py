@@ -15,7 +15,7 @@ import zlib
 import pytest
 import zstandard
 
-import holdfast.foreign
+import holdfast.importers
 from holdfast import (
     IntegrityError,
     InvalidDocumentError,
@@ -26,13 +26,13 @@ from holdfast import (
     UnsupportedValueError,
     open_state_store,
 )
-from holdfast.log import keyframes
-from holdfast.sessions.copying import copy_sessions
+from holdfast.log import keyframe as keyframes
 from holdfast.snapshots import SnapshotArchive
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.urls import StoreURL
-from loops import in_loop
-from watched import (
+from holdfast.transfer.copy import copy_sessions
+from support.async_tests import in_loop
+from support.observed_store import (
     HERE,
     damage_of,
     frame,
@@ -243,7 +243,7 @@ def test_half_of_a_surrogate_pair_in_a_file_is_refused(tmp_path, text):
         read(tmp_path, text_of().replace("1}", text + "}", 1))
     (tmp_path / "chat.json").write_text(f'[{{"role": "user", "content": {text}}}]')
     with pytest.raises(InvalidDocumentError, match="surrogate"):
-        holdfast.foreign.read(str(tmp_path / "chat.json"))
+        holdfast.importers.read(str(tmp_path / "chat.json"))
 
 
 @in_loop

@@ -14,12 +14,12 @@ from holdfast import (
     StateStoreError,
     open_state_store,
 )
-from holdfast.sessions.copying import copy_sessions
 from holdfast.snapshots import SnapshotArchive
-from holdfast.stores.files import FileStateStore
+from holdfast.stores.files.store import FileStateStore
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from watched import HERE, damage_of, full_snapshot, saved, world
+from holdfast.transfer.copy import copy_sessions
+from support.async_tests import in_loop
+from support.observed_store import HERE, damage_of, full_snapshot, saved, world
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 

@@ -8,7 +8,6 @@ import datetime as dt
 
 import pytest
 
-from backends import SharedMemory
 from holdfast import (
     ConflictError,
     RetentionPolicy,
@@ -19,15 +18,16 @@ from holdfast import (
 )
 from holdfast.ids import new_id
 from holdfast.log.timeline import Timeline
-from holdfast.snapshots.pruning import note_floor
+from holdfast.snapshots.prune import note_floor
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.base import WrappedStateStore
+from support.backends import SharedMemory
+from support.observed_store import Interrupted
 from trials.soak.__main__ import soaked
 from trials.soak.checking import checked
 from trials.soak.memory import ALLOWED, Memory
 from trials.soak.notes import Notes, location_of, session_id_of
 from trials.truth import Ledger
-from watched import Interrupted
 
 LOCATION = SnapshotLocation("ses", scope_id="bot")
 

@@ -6,7 +6,7 @@ import datetime as dt
 from typing import Any, assert_type
 
 import holdfast
-from holdfast.snapshots.signing import (
+from holdfast.documents.signing import (
     PublicKey,
     Signature,
     SigningKey,

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from holdfast import InvalidDocumentError, UnsupportedValueError
 from holdfast.values import MAX_DEPTH, decode, encode, from_json, to_json
-from holdfast.values.binary import canonical, same
-from samples import (
+from holdfast.values.binary_encoding import canonical, same
+from support.sample_values import (
     SAMPLES,
     SUBCLASSES,
     deep,

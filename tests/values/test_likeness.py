@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.values.binary import encode
-from holdfast.values.likeness import UNLIKE, copied, is_like, unlike
+from holdfast.values.binary_encoding import encode
+from holdfast.values.exact_copy import UNLIKE, copied, is_like, unlike
 
 SCALARS = st.one_of(
     st.none(),

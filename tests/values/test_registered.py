@@ -12,8 +12,8 @@ import pytest
 import holdfast
 from holdfast import UnsupportedValueError
 from holdfast.values import MAX_DEPTH, decode, encode, from_json, register_type
-from holdfast.values.binary import canonical, same
-from samples import deep, through_json
+from holdfast.values.binary_encoding import canonical, same
+from support.sample_values import deep, through_json
 
 Ext = msgspec.msgpack.Ext
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from holdfast import BlockingSession
-from served import served
+from support.http_server import served
 from viewer.looking import expect
 from viewer.recordings import AGENT, FORK, SESSION, recorded, store_with
 

@@ -32,8 +32,8 @@ from holdfast import (
     StateStore,
 )
 from holdfast.log import timeline
-from holdfast.sessions.copying import copy_sessions
 from holdfast.stores.memory import MemoryStateStore
+from holdfast.transfer.copy import copy_sessions
 from trials.fuzz import junk
 from trials.fuzz.mutation import changed_bytes, changed_text, changed_tree, written
 from trials.fuzz.trying import Target, Wrong

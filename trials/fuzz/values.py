@@ -16,7 +16,7 @@ from hypothesis.strategies import SearchStrategy
 
 from holdfast import InvalidDocumentError
 from holdfast.values import decode, encode, from_json, to_json
-from holdfast.values.binary import canonical
+from holdfast.values.binary_encoding import canonical
 from trials.fuzz import junk
 from trials.fuzz.mutation import changed_bytes, changed_json, written
 from trials.fuzz.trying import Target, Wrong

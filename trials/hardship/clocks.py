@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 from holdfast import RetentionPolicy, Session, SnapshotArchive, open_state_store
 from holdfast.ids import new_id
-from holdfast.log import events
+from holdfast.log import event as events
 from holdfast.snapshots import session_snapshot
 from trials.hardship.disks import AGENT, LOCATION, SESSION, url_in
 from trials.kills.places import ROOT

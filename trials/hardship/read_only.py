@@ -18,7 +18,7 @@ from holdfast import (
     StateStoreError,
     open_state_store,
 )
-from holdfast.snapshots.comparing import differences
+from holdfast.documents.json_diff import differences
 from trials.commands import command
 from trials.hardship.disks import AGENT, LOCATION, SESSION, small_disk, url_in
 from trials.kills.moving import grow

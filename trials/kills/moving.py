@@ -18,7 +18,7 @@ from holdfast import (
     StateStore,
     open_state_store,
 )
-from holdfast.sessions.copying import compare_stores, copy_sessions
+from holdfast.transfer.copy import compare_stores, copy_sessions
 from trials.commands import command
 from trials.kills.places import Places, stray_files
 from trials.kills.tasks import (

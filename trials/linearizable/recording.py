@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from multiprocessing.pool import Pool
 
 from holdfast import ConflictError, Session, SnapshotLocation, StateStore, open_state_store
-from holdfast.log.chain import GENESIS
+from holdfast.log.hash_chain import GENESIS
 from holdfast.snapshots.archive import SnapshotArchive
 from trials.linearizable.checker import Link, Operation, Outcome
 

@@ -25,8 +25,8 @@ from holdfast.cli.console import (
 from holdfast.cli.copy import MendOption, check_different, report, with_progress
 from holdfast.cli.names import named_or_usual
 from holdfast.cli.references import existing_store
-from holdfast.sessions.copying import Comparison, compare_sessions
-from holdfast.stores.opening import SCHEMES, open_state_store, registered
+from holdfast.stores.registry import SCHEMES, open_state_store, registered
+from holdfast.transfer.copy import Comparison, compare_sessions
 
 MOST_PROBLEMS = 5
 

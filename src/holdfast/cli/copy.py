@@ -24,12 +24,12 @@ from holdfast.cli.console import (
 )
 from holdfast.cli.names import is_same_store
 from holdfast.cli.references import existing_store, find_sessions
-from holdfast.sessions.copying import Copied, copy_sessions
-from holdfast.snapshots.layout import SnapshotLocation, location_fields
-from holdfast.stores.contract import StateStore
-from holdfast.stores.opening import open_state_store
+from holdfast.snapshots.keys import SnapshotLocation, location_fields
+from holdfast.stores.base import StateStore
+from holdfast.stores.registry import open_state_store
 from holdfast.stores.urls import StoreURL
 from holdfast.stores.wrappers.base import is_encrypted
+from holdfast.transfer.copy import Copied, copy_sessions
 
 MendOption = Annotated[
     bool, typer.Option("--mend", help="Look for damage in the target, and write that anew.")

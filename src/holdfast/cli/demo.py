@@ -23,9 +23,9 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.console import agrees, errors_told, fail, out, say
-from holdfast.sessions.exporting import ENVIRONMENT
+from holdfast.documents.export import ENVIRONMENT
 from holdfast.sessions.session import Session
-from holdfast.stores.opening import DEFAULT_URL, open_state_store
+from holdfast.stores.registry import DEFAULT_URL, open_state_store
 
 AGENT = "research-bot"
 SESSION = "ses_ports"

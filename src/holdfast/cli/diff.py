@@ -32,8 +32,8 @@ from holdfast.cli.rendering import (
     value_lines,
 )
 from holdfast.cli.tables import fold, terminal_width
-from holdfast.snapshots import paths
-from holdfast.snapshots.comparing import (
+from holdfast.documents import json_path as paths
+from holdfast.documents.json_diff import (
     Difference,
     differences,
     parts_of,
@@ -41,7 +41,7 @@ from holdfast.snapshots.comparing import (
     select_operations,
     state_patch,
 )
-from holdfast.snapshots.paths import Path
+from holdfast.documents.json_path import Path
 from holdfast.values import to_json
 
 COLOURS = {"added": ("green", "+"), "removed": ("red", "-"), "changed": ("yellow", "~")}

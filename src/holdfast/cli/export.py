@@ -36,10 +36,10 @@ from holdfast.cli.references import (
     is_session,
     resolve,
 )
+from holdfast.documents import json_file as document_files
 from holdfast.errors import NotFoundError, StateStoreError
-from holdfast.sessions.manager import Redaction, SnapshotManager, near
-from holdfast.snapshots import document_files
 from holdfast.stores.urls import mask_secrets
+from holdfast.transfer.manager import Redaction, SnapshotManager, near
 
 MOST = 1000
 OPEN_ALREADY = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
@@ -243,7 +243,7 @@ def redactor(
     """What takes out of the document what must not leave, if anything must not."""
     if not any((patterns, paths, cards, ibans, ssns)):
         return None
-    from holdfast.sessions.redaction import Redactor  # noqa: PLC0415 - used by few
+    from holdfast.redaction.redactor import Redactor  # noqa: PLC0415 - used by few
 
     try:
         return Redactor(patterns, paths, cards=cards, ibans=ibans, ssns=ssns).redacted

@@ -27,15 +27,15 @@ from holdfast.cli.keys import (
     signers_text,
 )
 from holdfast.cli.references import check_file
+from holdfast.documents.signing import PublicKey, SignatureError, check_signature, vouched
 from holdfast.errors import InvalidDocumentError
-from holdfast.foreign import holdfast_document
-from holdfast.foreign.keeping import keep_snapshots
-from holdfast.foreign.registry import HOLDFAST, Result, read_source
-from holdfast.foreign.source import URL, Source, open_source
-from holdfast.sessions.importing import ImportResult
-from holdfast.sessions.manager import SnapshotManager
-from holdfast.snapshots.signing import PublicKey, SignatureError, check_signature, vouched
-from holdfast.stores.opening import open_state_store
+from holdfast.importers import holdfast_document
+from holdfast.importers.registry import HOLDFAST, Result, read_source
+from holdfast.importers.snapshots import keep_snapshots
+from holdfast.importers.source import URL, Source, open_source
+from holdfast.stores.registry import open_state_store
+from holdfast.transfer.import_document import ImportResult
+from holdfast.transfer.manager import SnapshotManager
 
 ONLY = "A signature is required, and only a document of Holdfast has one"
 

@@ -19,14 +19,14 @@ from holdfast.cli.console import (
     say,
 )
 from holdfast.cli.tables import Column, print_table
-from holdfast.snapshots.signing import (
+from holdfast.documents.signing import (
     KeyFileError,
     PublicKey,
     SignatureError,
     SigningKey,
     trusted_keys,
 )
-from holdfast.snapshots.signing_keys import read_key_file
+from holdfast.documents.signing_keys import read_key_file
 from holdfast.stores.local import sync
 
 TRUSTED = "HOLDFAST_TRUSTED_KEYS"

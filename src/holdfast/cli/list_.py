@@ -37,12 +37,12 @@ from holdfast.cli.tables import (
     size_text,
     tags_text,
 )
-from holdfast.log.events import time_text
-from holdfast.sessions.manager import SnapshotManager
+from holdfast.log.event import time_text
+from holdfast.snapshots.catalog.summary import SessionSummary, summarize_sessions
 from holdfast.snapshots.filters import ListingFilter
-from holdfast.snapshots.layout import AGENT, SnapshotLocation, location_fields
+from holdfast.snapshots.keys import AGENT, SnapshotLocation, location_fields
 from holdfast.snapshots.records import SnapshotInfo
-from holdfast.snapshots.summary import SessionSummary, summarize_sessions
+from holdfast.transfer.manager import SnapshotManager
 
 LIMIT = 50
 MOST_COMPARED = 1000

@@ -29,8 +29,8 @@ from holdfast.cli.console import (
 from holdfast.cli.output import Output
 from holdfast.cli.references import existing_store, find_session, find_sessions
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.layout import SnapshotLocation, location_fields
-from holdfast.snapshots.pruning import Pruned
+from holdfast.snapshots.keys import SnapshotLocation, location_fields
+from holdfast.snapshots.prune import Pruned
 from holdfast.snapshots.retention import RetentionPolicy
 
 AGE = re.compile(r"([0-9]+)([smhdw])")

@@ -18,18 +18,18 @@ from holdfast.cli.names import (
     path_of,
     split_reference,
 )
+from holdfast.documents import json_file as document_files
+from holdfast.documents.export import exported
 from holdfast.errors import HoldfastError, NotFoundError, shown
-from holdfast.sessions.copying import locations
-from holdfast.sessions.exporting import exported
-from holdfast.sessions.manager import SnapshotManager, near
-from holdfast.snapshots import document_files
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.layout import SnapshotLocation, is_snapshot_id
+from holdfast.snapshots.keys import SnapshotLocation, is_snapshot_id
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_snapshot import SessionSnapshot
-from holdfast.stores.contract import StateStore
-from holdfast.stores.opening import open_state_store
+from holdfast.stores.base import StateStore
+from holdfast.stores.registry import open_state_store
 from holdfast.stores.urls import StoreURL, mask_secrets
+from holdfast.transfer.copy import locations
+from holdfast.transfer.manager import SnapshotManager, near
 
 SUFFIXES = (".json", ".json.gz", ".json.zst", ".gz", ".zst")
 MOST_NAMES = 1000

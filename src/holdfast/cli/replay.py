@@ -26,13 +26,13 @@ from holdfast.cli.console import (
 )
 from holdfast.cli.diff import print_difference, shortened
 from holdfast.cli.references import load
+from holdfast.documents.encode import event_json, state_json
+from holdfast.documents.export import no_such_event, pruned_events
+from holdfast.documents.json_diff import differences
 from holdfast.errors import NotFoundError
-from holdfast.log.events import time_text
-from holdfast.sessions.exporting import no_such_event, pruned_events
-from holdfast.sessions.replaying import Step
-from holdfast.sessions.replaying import replay as steps_of
-from holdfast.snapshots.comparing import differences
-from holdfast.snapshots.document import event_json, state_json
+from holdfast.log.event import time_text
+from holdfast.sessions.replay import Step
+from holdfast.sessions.replay import replay as steps_of
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.values import to_json
 

@@ -23,15 +23,15 @@ from holdfast.cli.console import (
 )
 from holdfast.cli.diff import print_difference
 from holdfast.cli.references import Reference, existing_store, find_at
+from holdfast.documents.export import state_at_event
+from holdfast.documents.json_diff import Difference, differences
 from holdfast.errors import ConflictError, NotFoundError
-from holdfast.sessions.exporting import state_at_event
 from holdfast.sessions.session import Session
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.comparing import Difference, differences
-from holdfast.snapshots.layout import location_fields
+from holdfast.snapshots.keys import location_fields
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import ONCE
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 
 
 @command

@@ -63,11 +63,11 @@ def serve(
             with extra("server"):
                 from holdfast.server import Limits, read_tokens  # noqa: PLC0415 - an extra
                 from holdfast.server.app import checked_origins  # noqa: PLC0415 - an extra
-                from holdfast.server.serving import (  # noqa: PLC0415 - an extra
+                from holdfast.server.run import (  # noqa: PLC0415 - an extra
                     ListenError,
                     check_listening,
                 )
-                from holdfast.server.serving import serve as run  # noqa: PLC0415 - an extra
+                from holdfast.server.run import serve as run  # noqa: PLC0415 - an extra
         except MissingExtraError as error:
             fail(
                 f"the server needs {error.name}, which is not installed",

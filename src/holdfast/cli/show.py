@@ -40,11 +40,11 @@ from holdfast.cli.rendering import (
     text_lines,
 )
 from holdfast.cli.tables import Column, fold, print_table, tags_text, terminal_width
-from holdfast.log.events import time_text
-from holdfast.snapshots import document_files
+from holdfast.documents import json_file as document_files
+from holdfast.documents.signing import PublicKey, SignatureError, check_signature, signatures_of
+from holdfast.log.event import time_text
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import MESSAGES, SESSION, STATE
-from holdfast.snapshots.signing import PublicKey, SignatureError, check_signature, signatures_of
 from holdfast.snapshots.tool_calls import CallLedger
 from holdfast.state.snapshot import Snapshot
 from holdfast.values import to_json

@@ -22,7 +22,7 @@ from holdfast.cli.console import (
 from holdfast.cli.references import existing_store, find_sessions
 from holdfast.cli.tables import Column, print_table
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.layout import location_fields
+from holdfast.snapshots.keys import location_fields
 from holdfast.snapshots.repair import Repair
 
 COLUMNS = (

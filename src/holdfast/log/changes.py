@@ -11,8 +11,8 @@ from typing import Any, Final
 from holdfast.errors import InvalidDocumentError, shown
 from holdfast.state.diff import Changes, Pair
 from holdfast.state.store import Store
-from holdfast.values.binary import encode
-from holdfast.values.json_form import canonical_form, from_json, to_json
+from holdfast.values.binary_encoding import encode
+from holdfast.values.json_encoding import canonical_form, from_json, to_json
 
 GONE = object()
 

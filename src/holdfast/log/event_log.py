@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from holdfast.errors import HoldfastError, IntegrityError, UnsupportedValueError
-from holdfast.log.chain import GENESIS, linked
-from holdfast.log.events import Draft, Event
-from holdfast.log.segments import Segment, damaged, decoded, encoded, pruned
-from holdfast.stores.contract import StateStore
+from holdfast.log.event import Draft, Event
+from holdfast.log.hash_chain import GENESIS, linked
+from holdfast.log.segment import Segment, damaged, decoded, encoded, pruned
+from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Entry, Put
 
 AT_ONCE = 256

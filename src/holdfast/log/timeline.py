@@ -24,15 +24,15 @@ from holdfast.errors import (
     StateStoreError,
     UnsupportedValueError,
 )
-from holdfast.log import keyframes
+from holdfast.log import keyframe as keyframes
 from holdfast.log.changes import fold
+from holdfast.log.event import Event
 from holdfast.log.event_log import EventLog, Position, Sealed
-from holdfast.log.events import Event
-from holdfast.log.segments import Segment
+from holdfast.log.segment import Segment
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
 
 logger = logging.getLogger(__name__)

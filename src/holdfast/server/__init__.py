@@ -3,8 +3,8 @@
 from holdfast.extras import extra
 
 with extra("server"):
-    from holdfast.server.access import Token, read_tokens
     from holdfast.server.app import create_app
-    from holdfast.server.gate import Limits
+    from holdfast.server.auth import Token, read_tokens
+    from holdfast.server.middleware import Limits
 
 __all__ = ["Limits", "Token", "create_app", "read_tokens"]

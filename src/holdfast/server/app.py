@@ -12,13 +12,20 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 import holdfast
+from holdfast.documents.signing import PublicKey, checked_keys
 from holdfast.errors import HoldfastError, shown
-from holdfast.server import documents, listing, operating, pages, problems, reading, shapes, writing
-from holdfast.server.access import Token, Tokens
-from holdfast.server.desk import Desk
-from holdfast.server.gate import PUBLIC, Gate, Limits
-from holdfast.snapshots.signing import PublicKey, checked_keys
-from holdfast.stores.contract import StateStore
+from holdfast.server import document_routes as documents
+from holdfast.server import health as operating
+from holdfast.server import list_routes as listing
+from holdfast.server import problems
+from holdfast.server import read_routes as reading
+from holdfast.server import schemas as shapes
+from holdfast.server import viewer_files as pages
+from holdfast.server import write_routes as writing
+from holdfast.server.auth import Token, Tokens
+from holdfast.server.context import Desk
+from holdfast.server.middleware import PUBLIC, Gate, Limits
+from holdfast.stores.base import StateStore
 
 DESCRIPTION = """The state of AI agents over HTTP: look at it, compare, go back, branch, move it.
 

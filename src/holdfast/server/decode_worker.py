@@ -22,11 +22,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import IO, Any
 
+from holdfast.documents import json_file as document_files
+from holdfast.documents.limits import DocumentLimits, DocumentTooLargeError
+from holdfast.documents.signing import PublicKey, check_signature, vouched
 from holdfast.errors import InvalidDocumentError
-from holdfast.snapshots import document_files
-from holdfast.snapshots.document_limits import DocumentLimits, DocumentTooLargeError
 from holdfast.snapshots.session_snapshot import SessionSnapshot
-from holdfast.snapshots.signing import PublicKey, check_signature, vouched
 from holdfast.values import register_type
 
 NAME = "the body"

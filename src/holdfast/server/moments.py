@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import IntegrityError, NotFoundError, shown
+from holdfast.log.event import time_text
 from holdfast.log.event_log import Position
-from holdfast.log.events import time_text
 from holdfast.log.timeline import Loaded, Timeline
 from holdfast.server.problems import Problem, refusing
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 

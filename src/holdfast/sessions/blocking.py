@@ -8,25 +8,25 @@ from types import TracebackType
 from typing import Self, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from holdfast.forking import ForkableLock
 from holdfast.log.event_log import EventLog
+from holdfast.process_fork import ForkableLock
 from holdfast.sessions import once
+from holdfast.sessions.agents import AgentPart
+from holdfast.sessions.commit import OnConflict
 from holdfast.sessions.event_view import Events
-from holdfast.sessions.parts import AgentPart
 from holdfast.sessions.portal import portal
 from holdfast.sessions.recorder import Recorder
-from holdfast.sessions.recording import Recording
 from holdfast.sessions.session import Moment, Session
-from holdfast.sessions.writing import OnConflict
-from holdfast.snapshots.layout import AGENT, SnapshotLocation
+from holdfast.sessions.working_state import Recording
+from holdfast.snapshots.keys import AGENT, SnapshotLocation
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import STATE
 from holdfast.snapshots.tool_calls import UnfinishedCall
-from holdfast.snapshots.verifying import Verification
+from holdfast.snapshots.verify import Verification
 from holdfast.state.snapshot import Snapshot
-from holdfast.stores.contract import StateStore
-from holdfast.stores.opening import open_state_store
+from holdfast.stores.base import StateStore
+from holdfast.stores.registry import open_state_store
 
 T = TypeVar("T")
 

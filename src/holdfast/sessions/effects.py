@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from holdfast.errors import ConflictError
 from holdfast.sessions import once
+from holdfast.sessions.commit import Writer
 from holdfast.sessions.once import Result
-from holdfast.sessions.recording import Recording
-from holdfast.sessions.writing import Writer
+from holdfast.sessions.working_state import Recording
 
 
 class Effects:

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, overload
 
+from holdfast.log.event import Event
 from holdfast.log.event_log import Position
-from holdfast.log.events import Event
-from holdfast.log.segments import Segment
+from holdfast.log.segment import Segment
 from holdfast.log.timeline import Timeline
 from holdfast.sessions.portal import portal
-from holdfast.sessions.recording import Recording
+from holdfast.sessions.working_state import Recording
 
 MOST_IN_MEMORY = 1024
 

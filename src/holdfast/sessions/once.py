@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import UnsupportedValueError, shown
-from holdfast.log.events import Draft, draft
-from holdfast.sessions.recording import Recording, copied, owned
+from holdfast.log.event import Draft, draft
+from holdfast.sessions.working_state import Recording, copied, owned
 from holdfast.snapshots.session_state import ONCE
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from holdfast.forking import ForkableLock
+from holdfast.process_fork import ForkableLock
 from holdfast.stores.local import IN_PLACE
 
 T = TypeVar("T")

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from holdfast.errors import shown
-from holdfast.sessions.recording import Recording, copied, owned_pair
+from holdfast.sessions.working_state import Recording, copied, owned_pair
 from holdfast.snapshots.session_state import MESSAGES, message_key
 from holdfast.state.diff import Changes
 from holdfast.state.store import Store
-from holdfast.values.binary import encode, same
+from holdfast.values.binary_encoding import encode, same
 
 LAST_MESSAGE = 10**12 - 1
 

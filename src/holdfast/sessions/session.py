@@ -13,28 +13,29 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
+from holdfast.documents.export import exported, state_at_event
 from holdfast.errors import ConflictError, NotFoundError, shown
 from holdfast.ids import new_id
 from holdfast.log.event_log import EventLog, Position
-from holdfast.sessions import once, parts
+from holdfast.sessions import agents as parts
+from holdfast.sessions import once
+from holdfast.sessions.agents import AgentPart
+from holdfast.sessions.commit import OnConflict, Writer, checked_choice
 from holdfast.sessions.effects import Effects
 from holdfast.sessions.event_view import Events
-from holdfast.sessions.exporting import exported, state_at_event
-from holdfast.sessions.parts import AgentPart
 from holdfast.sessions.recorder import Recorder
-from holdfast.sessions.recording import Recording
-from holdfast.sessions.writing import OnConflict, Writer, checked_choice
+from holdfast.sessions.working_state import Recording
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.history import newest
-from holdfast.snapshots.layout import AGENT, MULTI_AGENT, SnapshotLocation, checked_id
+from holdfast.snapshots.keys import AGENT, MULTI_AGENT, SnapshotLocation, checked_id
 from holdfast.snapshots.records import SnapshotInfo, checked_tags
 from holdfast.snapshots.session_snapshot import SessionSnapshot, loaded, now
 from holdfast.snapshots.session_state import PENDING, SESSION, STATE, STATUS, checked_status
 from holdfast.snapshots.tool_calls import CallLedger, UnfinishedCall
-from holdfast.snapshots.verifying import Verification
+from holdfast.snapshots.verify import Verification
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
 
 T = TypeVar("T")

@@ -16,34 +16,34 @@ from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError, shown
-from holdfast.log import segments
-from holdfast.log.chain import linked
+from holdfast.log import segment as segments
+from holdfast.log.event import draft
 from holdfast.log.event_log import Position
-from holdfast.log.events import draft
-from holdfast.log.segments import Segment
+from holdfast.log.hash_chain import linked
+from holdfast.log.segment import Segment
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots import history, lookup, records
 from holdfast.snapshots import manifest as manifests
 from holdfast.snapshots.filters import fill_page, make_filter
-from holdfast.snapshots.founding import delete_session
 from holdfast.snapshots.incarnation import Incarnation, ReplacedError
-from holdfast.snapshots.layout import (
+from holdfast.snapshots.keys import (
     SnapshotLocation,
     checked_count,
     checked_id,
     checked_snapshot_id,
 )
+from holdfast.snapshots.lifecycle import delete_session
 from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.snapshots.order import HistoryKey, choose_stamp, key_after
-from holdfast.snapshots.pruning import Pruned, prune, read_manifest
+from holdfast.snapshots.prune import Pruned, prune, read_manifest
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.repair import Repair, repair_session
 from holdfast.snapshots.retention import RetentionPolicy
 from holdfast.snapshots.session_snapshot import SessionSnapshot, loaded, now
 from holdfast.snapshots.storage import SnapshotPage
-from holdfast.snapshots.verifying import Verification, verify
+from holdfast.snapshots.verify import Verification, verify
 from holdfast.state.snapshot import Snapshot
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
 
 REMEMBERED = 8

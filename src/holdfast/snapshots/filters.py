@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from holdfast.errors import shown
-from holdfast.snapshots.layout import checked_count
+from holdfast.snapshots.keys import checked_count
 from holdfast.snapshots.records import SnapshotInfo, checked_tags
 from holdfast.snapshots.session_state import checked_status
 from holdfast.snapshots.storage import SnapshotPage

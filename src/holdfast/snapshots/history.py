@@ -14,7 +14,7 @@ from uuid import UUID
 
 from holdfast.errors import ConflictError, IntegrityError
 from holdfast.ids import new_id
-from holdfast.snapshots.layout import END_OF_TIME, SnapshotLocation
+from holdfast.snapshots.keys import END_OF_TIME, SnapshotLocation
 from holdfast.snapshots.order import (
     UUID_LENGTH,
     HistoryKey,
@@ -24,7 +24,7 @@ from holdfast.snapshots.order import (
     id_key,
     parse_key,
 )
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
 
 PAGE = 32

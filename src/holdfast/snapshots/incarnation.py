@@ -29,13 +29,13 @@ from typing import Self
 
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError, StateStoreError
 from holdfast.log.event_log import Position
-from holdfast.log.segments import Segment
+from holdfast.log.segment import Segment
 from holdfast.log.timeline import Loaded, Timeline
 from holdfast.snapshots import manifest as manifests
-from holdfast.snapshots.founding import Deletion, microseconds, read_manifests
-from holdfast.snapshots.layout import SnapshotLocation, deleted_key, index_key
+from holdfast.snapshots.keys import SnapshotLocation, deleted_key, index_key
+from holdfast.snapshots.lifecycle import Deletion, microseconds, read_manifests
 from holdfast.snapshots.manifest import SnapshotManifest
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Condition, Entry, Put
 
 logger = logging.getLogger(__name__)

@@ -11,12 +11,12 @@ from contextlib import suppress
 
 from holdfast.errors import IntegrityError, NotFoundError, shown
 from holdfast.snapshots import records
-from holdfast.snapshots.founding import decode_manifest
 from holdfast.snapshots.history import find, newest, newest_first
-from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.keys import SnapshotLocation
+from holdfast.snapshots.lifecycle import decode_manifest
 from holdfast.snapshots.order import HistoryKey, decode_id_entry, id_key, is_uuid7
 from holdfast.snapshots.records import SnapshotInfo
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Entry
 
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from holdfast.errors import IntegrityError, InvalidDocumentError, shown
+from holdfast.log.event import read_time, time_text
 from holdfast.log.event_log import Position
-from holdfast.log.events import read_time, time_text
-from holdfast.snapshots import sealed
+from holdfast.snapshots import envelope as sealed
 
 SCHEMA_VERSION = 1
 INCARNATION = re.compile("[0-9a-f]{0,32}")

@@ -17,8 +17,8 @@ import re
 from dataclasses import dataclass
 
 from holdfast.ids import new_id
-from holdfast.snapshots import sealed
-from holdfast.snapshots.layout import SnapshotLocation, checked_snapshot_id, is_snapshot_id
+from holdfast.snapshots import envelope as sealed
+from holdfast.snapshots.keys import SnapshotLocation, checked_snapshot_id, is_snapshot_id
 
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 UUID_LENGTH = 36

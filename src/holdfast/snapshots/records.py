@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.errors import shown
+from holdfast.log.event import read_time, time_text
 from holdfast.log.event_log import Position
-from holdfast.log.events import read_time, time_text
-from holdfast.snapshots import sealed
-from holdfast.snapshots.layout import SnapshotLocation, checked_snapshot_id
+from holdfast.snapshots import envelope as sealed
+from holdfast.snapshots.keys import SnapshotLocation, checked_snapshot_id
 from holdfast.snapshots.order import HistoryKey, is_uuid7, order_at
 
 WHAT = "snapshot record"

@@ -12,21 +12,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from holdfast.errors import ConflictError, IntegrityError
-from holdfast.log import segments
+from holdfast.log import segment as segments
 from holdfast.log.event_log import Position, read_each
 from holdfast.log.timeline import Timeline, seq_of
 from holdfast.snapshots import records
-from holdfast.snapshots.founding import (
+from holdfast.snapshots.incarnation import INDEX_VALUE
+from holdfast.snapshots.keys import SnapshotLocation, deleted_key, index_key
+from holdfast.snapshots.lifecycle import (
     decode_manifest,
     find_incarnations,
     index_entries,
     microseconds,
 )
-from holdfast.snapshots.incarnation import INDEX_VALUE
-from holdfast.snapshots.layout import SnapshotLocation, deleted_key, index_key
 from holdfast.snapshots.manifest import SnapshotManifest
-from holdfast.snapshots.verifying import verify
-from holdfast.stores.contract import StateStore
+from holdfast.snapshots.verify import verify
+from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Entry
 
 AT_ONCE = 100

@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from holdfast.documents import decode as document_reading
+from holdfast.documents import encode as document
+from holdfast.documents.encode import DIGEST
+from holdfast.documents.migrations import SCHEMA_VERSION
 from holdfast.errors import shown
 from holdfast.ids import new_id
+from holdfast.log.event import Event
 from holdfast.log.event_log import Position
-from holdfast.log.events import Event
-from holdfast.snapshots import document, document_reading
-from holdfast.snapshots.document import DIGEST
-from holdfast.snapshots.layout import AGENT, SnapshotLocation, checked_snapshot_id
-from holdfast.snapshots.migrations import SCHEMA_VERSION
+from holdfast.snapshots.keys import AGENT, SnapshotLocation, checked_snapshot_id
 from holdfast.snapshots.records import SnapshotInfo, checked_tags
 from holdfast.snapshots.session_state import MESSAGES, SessionState
 from holdfast.state.snapshot import Snapshot

@@ -7,7 +7,7 @@ from typing import final
 
 from holdfast.errors import UnsupportedValueError, shown
 from holdfast.state.snapshot import as_name, as_row
-from holdfast.values.binary import encode
+from holdfast.values.binary_encoding import encode
 from holdfast.values.lowering import is_text
 
 

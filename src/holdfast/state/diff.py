@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Any, Final, TypedDict, cast
 
 from holdfast.state.trie import NOTHING, Trie, compare
-from holdfast.values.binary import decode, same
+from holdfast.values.binary_encoding import decode, same
 
 Pair = tuple[str, str]
 """A namespace and a key."""

@@ -10,7 +10,7 @@ from holdfast.state.conflict import MISSING, Conflict
 from holdfast.state.diff import Difference, differences
 from holdfast.state.snapshot import find
 from holdfast.state.trie import Trie
-from holdfast.values.binary import decode, encode, same
+from holdfast.values.binary_encoding import decode, encode, same
 
 
 def resolved(ours: Trie, theirs: Trie, base: Trie, on_conflict: object) -> list[Difference]:

@@ -10,7 +10,7 @@ from holdfast.errors import shown
 from holdfast.state.diff import Changes, Diff, Pair, as_changes, as_diff, differences
 from holdfast.state.names import Text
 from holdfast.state.trie import Trie, hashed, leaves, lookup
-from holdfast.values.binary import canonical, decode, encode
+from holdfast.values.binary_encoding import canonical, decode, encode
 
 if TYPE_CHECKING:
     from mypy_extensions import i64

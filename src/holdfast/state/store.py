@@ -37,7 +37,7 @@ from holdfast.state.snapshot import (
     sorted_keys,
 )
 from holdfast.state.trie import COMPILED, Trie, hashed, lookup, new_trie
-from holdfast.values.binary import decode
+from holdfast.values.binary_encoding import decode
 
 if TYPE_CHECKING:
     from mypy_extensions import i64

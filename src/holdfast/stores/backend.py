@@ -11,8 +11,8 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from holdfast.errors import ConflictError, StateStoreError, shown
-from holdfast.stores.contract import Condition, Entry, Etags, Problems, Put, StateStore
-from holdfast.stores.gate import (
+from holdfast.stores.base import Condition, Entry, Etags, Problems, Put, StateStore
+from holdfast.stores.validation import (
     Span,
     checked_etag,
     checked_key,

@@ -8,9 +8,9 @@ from threading import Lock
 
 from holdfast.errors import StateStoreError
 from holdfast.stores.backend import Backend, check_condition, new_etag, not_matching
-from holdfast.stores.contract import Condition, Entry, Put
-from holdfast.stores.gate import Span
+from holdfast.stores.base import Condition, Entry, Put
 from holdfast.stores.urls import StoreURL
+from holdfast.stores.validation import Span
 
 
 class MemoryStateStore(Backend):

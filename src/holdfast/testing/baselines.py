@@ -12,17 +12,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from holdfast.documents import json_file as document_files
+from holdfast.documents.json_diff import Difference, differences
+from holdfast.documents.json_path import Places, parsed, without, written
 from holdfast.errors import InvalidDocumentError, shown
 from holdfast.pytest_plugin import UPDATE, beside_test, is_updating, report_written
 from holdfast.sessions.blocking import BlockingSession
 from holdfast.sessions.session import Session
-from holdfast.snapshots import document_files
-from holdfast.snapshots.comparing import Difference, differences
-from holdfast.snapshots.paths import Places, parsed, without, written
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.state.snapshot import Snapshot
 from holdfast.values import to_json
-from holdfast.values.binary import encode, same
+from holdfast.values.binary_encoding import encode, same
 
 Comparable: TypeAlias = BlockingSession | Session | SessionSnapshot | Snapshot
 

@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar, get_args
 
 from holdfast.errors import ConflictError, StateStoreError, shown
-from holdfast.stores.contract import Condition, Entry, Etags, Put, StateStore
-from holdfast.stores.gate import (
+from holdfast.stores.base import Condition, Entry, Etags, Put, StateStore
+from holdfast.stores.validation import (
     Span,
     checked_etag,
     checked_key,

@@ -10,12 +10,12 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.types import Command
 
 from adapters.langgraph.graphs import at, deltas, said, stepping, talking
-from backends import BACKENDS, opener
 from cli.conftest import in_a_folder_of_its_own, run  # noqa: F401 - fixtures
 from holdfast import Catalog, Session, SnapshotManager, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
-from loops import done
-from server.world import client
+from support.async_tests import done
+from support.backends import BACKENDS, opener
+from support.rest_api import client
 
 URL = "sqlite:///state.db"
 

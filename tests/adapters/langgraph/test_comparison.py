@@ -13,11 +13,11 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from adapters.langgraph.graphs import at
 from adapters.langgraph.samples import ALLOWED, MESSAGES, SAMPLES, exact
-from backends import SharedMemory
 from holdfast import Catalog, SnapshotArchive
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.stores.memory import MemoryStateStore
-from loops import done
+from support.async_tests import done
+from support.backends import SharedMemory
 
 CHANNELS = ["plan", "messages", "items", "__start__", "branch:to:x", "odd/name é"]
 SPECIAL = ["__error__", "__interrupt__", "__resume__", "__scheduled__"]

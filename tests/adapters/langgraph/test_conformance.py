@@ -10,9 +10,9 @@ import pytest
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.capabilities import Capability
 
-from backends import opener
 from holdfast.adapters.langgraph import HoldfastSaver
-from loops import done
+from support.async_tests import done
+from support.backends import opener
 
 PAGE = Path(__file__).parents[3] / "docs" / "adapters" / "langgraph.md"
 

@@ -12,12 +12,12 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
 from adapters.langgraph.graphs import at
-from backends import SharedMemory, opener
 from holdfast import ConflictError, RetentionPolicy, Session, SnapshotArchive
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.sessions import contention
 from holdfast.stores.memory import MemoryStateStore
-from loops import done, in_loop
+from support.async_tests import done, in_loop
+from support.backends import SharedMemory, opener
 
 
 async def put(saver, name, number, **values):
@@ -71,7 +71,7 @@ import json, sys
 sys.path += {path}
 from adapters.langgraph.test_contention import put
 from holdfast.adapters.langgraph import HoldfastSaver
-from loops import done
+from support.async_tests import done
 
 async def work(url, name):
     failed = []

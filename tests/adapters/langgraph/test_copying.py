@@ -7,13 +7,13 @@ import functools
 import pytest
 
 from adapters.langgraph.graphs import at, stepping
-from backends import SharedMemory
-from faults import Fault, FaultyStateStore
 from holdfast import Catalog, ConflictError, NotFoundError, Session, StateStoreError
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from watched import Interrupted
+from support.async_tests import in_loop
+from support.backends import SharedMemory
+from support.faults import Fault, FaultyStateStore
+from support.observed_store import Interrupted
 
 STORES = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by one"])
 STEPS = 6

@@ -14,7 +14,7 @@ from langgraph.graph import MessagesState
 from adapters.langgraph.graphs import at, chain, said, talking
 from holdfast import Session
 from holdfast.adapters.langgraph import HoldfastSaver
-from loops import done
+from support.async_tests import done
 
 
 def contents(saver):

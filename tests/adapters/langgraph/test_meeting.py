@@ -12,7 +12,7 @@ from adapters.langgraph.graphs import at
 from holdfast import Session
 from holdfast.adapters.langgraph import HoldfastSaver, history
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
+from support.async_tests import in_loop
 
 
 class Gated(MemoryStateStore):

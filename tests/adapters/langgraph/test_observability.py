@@ -18,7 +18,7 @@ from swarmstate.observability import InMemoryMetrics, OpenTelemetryMetrics
 from adapters.langgraph.graphs import at, said, talking
 from holdfast import UnsupportedValueError, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
-from loops import done
+from support.async_tests import done
 
 
 class Telemetry:

@@ -14,7 +14,7 @@ from adapters.langgraph.test_contention import put
 from holdfast import Session
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.stores.memory import MemoryStateStore
-from loops import done, in_loop
+from support.async_tests import done, in_loop
 
 LONG_AGO = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 

@@ -17,7 +17,7 @@ from holdfast import Session
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.adapters.langgraph.run_status import status_after
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
+from support.async_tests import in_loop
 
 
 class Log(TypedDict):

@@ -30,7 +30,7 @@ from adapters.langgraph.graphs import (
 )
 from holdfast import open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
-from loops import in_loop
+from support.async_tests import in_loop
 
 
 @pytest.fixture(params=["ours", "theirs"])

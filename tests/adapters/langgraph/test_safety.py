@@ -18,7 +18,7 @@ from adapters.langgraph.samples import ALLOWED, Color, Mood, Order, Pair, Point
 from holdfast import IntegrityError, Session, UnsupportedValueError, open_state_store
 from holdfast.adapters.langgraph import BlockedTypeWarning, HoldfastSaver
 from holdfast.errors import HoldfastError
-from loops import done
+from support.async_tests import done
 
 OBJECTS = {"point": Point(1, "a"), "order": Order(name="b"), "color": Color.RED, "pair": Pair(1, 2)}
 

@@ -9,7 +9,7 @@ from adapters.langgraph.graphs import at, deltas, said, stepping, talking
 from holdfast import ConflictError, NotFoundError, Session, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.errors import HoldfastError
-from loops import done
+from support.async_tests import done
 
 IDS = ["a/b/../c", "%2F", "é ☃ \U0001f600", "..", " ", "a|b:c", "line\nbreak", "x" * 256, 7]
 

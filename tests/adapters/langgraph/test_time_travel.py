@@ -8,7 +8,7 @@ from langgraph.types import Command
 
 from adapters.langgraph.graphs import at, deltas, said, stepping, talking
 from holdfast.adapters.langgraph import HoldfastSaver
-from loops import in_loop
+from support.async_tests import in_loop
 
 
 def history(graph, config):

@@ -12,11 +12,11 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.types import Command
 
 from adapters.langgraph.graphs import at, said, spreading, stepping, talking
-from faults import RAISED, WAYS, Fault, FaultyStateStore
 from holdfast import Session, StateStoreError, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.stores.memory import MemoryStateStore
-from loops import done, in_loop
+from support.async_tests import done, in_loop
+from support.faults import RAISED, WAYS, Fault, FaultyStateStore
 
 
 def checkpoint(number, values):

@@ -13,7 +13,7 @@ needs("dapr")
 
 
 from holdfast.errors import StateStoreError  # noqa: E402
-from holdfast.stores.contract import Entry, Put  # noqa: E402
+from holdfast.stores.base import Entry, Put  # noqa: E402
 from holdfast.stores.dapr import records as dapr_records  # noqa: E402
 from holdfast.stores.dapr import sidecar as dapr_sidecar  # noqa: E402
 from holdfast.testing.state_store_suite import content  # noqa: E402

@@ -16,11 +16,11 @@ from dapr.aio.clients import DaprClient as AsyncDaprClient  # noqa: E402
 from dapr.clients import DaprClient, DaprInternalError  # noqa: E402
 
 from holdfast.errors import ConflictError, StateStoreError  # noqa: E402
-from holdfast.stores.contract import Entry, Put  # noqa: E402
+from holdfast.stores.base import Entry, Put  # noqa: E402
 from holdfast.stores.dapr import DaprStateStore  # noqa: E402
 from holdfast.stores.dapr import sidecar as dapr_sidecar  # noqa: E402
 from holdfast.stores.dapr.names import name_of  # noqa: E402
-from holdfast.stores.opening import open_state_store  # noqa: E402
+from holdfast.stores.registry import open_state_store  # noqa: E402
 from holdfast.testing.state_store_suite import content, listed  # noqa: E402
 
 

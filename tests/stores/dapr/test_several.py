@@ -14,7 +14,7 @@ needs("dapr")
 
 
 from holdfast.errors import ConflictError, StateStoreError  # noqa: E402
-from holdfast.stores.contract import Entry, Put  # noqa: E402
+from holdfast.stores.base import Entry, Put  # noqa: E402
 from holdfast.stores.dapr import DaprStateStore  # noqa: E402
 from holdfast.stores.dapr import records as dapr_records  # noqa: E402
 from holdfast.testing.state_store_suite import content, listed  # noqa: E402

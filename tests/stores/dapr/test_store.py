@@ -20,11 +20,11 @@ needs("dapr")
 from dapr.aio.clients import DaprClient as AsyncDaprClient  # noqa: E402
 
 from holdfast.errors import IntegrityError, StateStoreError  # noqa: E402
-from holdfast.stores.contract import Put  # noqa: E402
+from holdfast.stores.base import Put  # noqa: E402
 from holdfast.stores.dapr import DaprStateStore, key_index  # noqa: E402
 from holdfast.stores.dapr.names import name_of  # noqa: E402
 from holdfast.stores.dapr.records import Record, encoded  # noqa: E402
-from holdfast.stores.opening import open_state_store  # noqa: E402
+from holdfast.stores.registry import open_state_store  # noqa: E402
 from holdfast.testing import StateStoreSuite  # noqa: E402
 from holdfast.testing.state_store_suite import content, listed  # noqa: E402
 

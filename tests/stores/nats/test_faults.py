@@ -8,11 +8,11 @@ import pytest
 
 import holdfast
 from holdfast.errors import StateStoreError
-from holdfast.stores.contract import Entry
+from holdfast.stores.base import Entry
 from holdfast.testing.state_store_suite import content
-from loops import in_loop
 from servers.crashes import write_through_deaths
 from servers.process import wait_until
+from support.async_tests import in_loop
 
 CONDITION = b"Nats-Expected-Last-Subject-Sequence"
 MEGABYTE = 1024 * 1024
@@ -118,7 +118,7 @@ async def test_reading_and_listing_go_on_after_a_cut(cut_store, proxy):
 
 @in_loop
 async def test_an_answer_that_takes_its_time_is_waited_for(new_store, monkeypatch):
-    monkeypatch.setattr("holdfast.stores.nats.link.PULSE", 0.00001)
+    monkeypatch.setattr("holdfast.stores.nats.connection.PULSE", 0.00001)
     async with new_store() as store:
         etag = await store.put("a", b"x" * MEGABYTE)
         assert await store.get("a") == Entry(b"x" * MEGABYTE, etag)

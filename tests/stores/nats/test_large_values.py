@@ -9,10 +9,10 @@ import pytest
 
 import holdfast
 from holdfast.errors import ConflictError, IntegrityError, StateStoreError
-from holdfast.stores.contract import Entry, Put
+from holdfast.stores.base import Entry, Put
 from holdfast.testing import compare_with_memory
 from holdfast.testing.state_store_suite import STRANGE_KEYS, content, listed
-from loops import in_loop
+from support.async_tests import in_loop
 
 MEGABYTE = 1024 * 1024
 
@@ -106,7 +106,7 @@ async def test_a_writer_who_took_too_long_does_not_finish(new_store, behind, mon
 
 
 def test_values_in_pieces_behave_as_in_memory(new_store, monkeypatch):
-    monkeypatch.setattr("holdfast.stores.nats.link.LARGEST_PIECE", 8)
+    monkeypatch.setattr("holdfast.stores.nats.connection.LARGEST_PIECE", 8)
     compare_with_memory(new_store, examples=4)
 
 
@@ -141,8 +141,8 @@ async def test_a_full_server_says_so_and_keeps_what_it_has(own_server, bucket):
 async def test_a_listing_in_many_parts_misses_nothing_that_is_written_meanwhile(
     new_store, monkeypatch
 ):
-    monkeypatch.setattr("holdfast.stores.nats.link.BATCH", 7)
-    monkeypatch.setattr("holdfast.stores.nats.link.BATCHES", 2)
+    monkeypatch.setattr("holdfast.stores.nats.connection.BATCH", 7)
+    monkeypatch.setattr("holdfast.stores.nats.connection.BATCHES", 2)
     keys = [f"part/{number:03}" for number in range(150)]
     async with new_store() as store, new_store() as other:
         await asyncio.gather(*(store.put(key, b"1") for key in keys))
@@ -164,8 +164,8 @@ async def test_a_listing_in_many_parts_misses_nothing_that_is_written_meanwhile(
 async def test_a_listing_whose_consumer_is_taken_away_begins_again(new_store, behind, monkeypatch):
     from nats.js.errors import NotFoundError
 
-    monkeypatch.setattr("holdfast.stores.nats.link.BATCH", 1)
-    monkeypatch.setattr("holdfast.stores.nats.link.STALL", 0.2)
+    monkeypatch.setattr("holdfast.stores.nats.connection.BATCH", 1)
+    monkeypatch.setattr("holdfast.stores.nats.connection.STALL", 0.2)
     keys = [f"{number:03}" for number in range(200)]
     async with new_store() as store, behind:
         await asyncio.gather(*(store.put(key, b"1") for key in keys))
@@ -181,9 +181,9 @@ async def test_a_listing_whose_consumer_is_taken_away_begins_again(new_store, be
 
 @in_loop
 async def test_a_batch_is_waited_for_while_some_of_it_comes(monkeypatch):
-    from holdfast.stores.nats.link import Lost, whole_batch
+    from holdfast.stores.nats.connection import Lost, whole_batch
 
-    monkeypatch.setattr("holdfast.stores.nats.link.STALL", 0.05)
+    monkeypatch.setattr("holdfast.stores.nats.connection.STALL", 0.05)
     arrived, found = asyncio.Event(), []
     waiting = asyncio.create_task(whole_batch(arrived, found))
     for _ in range(10):

@@ -11,9 +11,9 @@ import pytest
 import holdfast
 from holdfast.errors import StateStoreError
 from holdfast.testing.state_store_suite import content
-from loops import in_loop
 from servers.nats_server import Behind, Impostor, certificate
 from servers.process import free_port
+from support.async_tests import in_loop
 
 MEGABYTE = 1024 * 1024
 

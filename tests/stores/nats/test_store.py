@@ -10,10 +10,10 @@ from nats.js.errors import NoKeysError
 
 import holdfast
 from holdfast.errors import ConflictError, StateStoreError
-from holdfast.stores.contract import Entry
+from holdfast.stores.base import Entry
 from holdfast.testing import StateStoreSuite
 from holdfast.testing.state_store_suite import content, listed
-from loops import in_loop
+from support.async_tests import in_loop
 
 
 class TestNats(StateStoreSuite):
@@ -93,7 +93,7 @@ async def test_that_a_key_was_removed_is_kept_for_an_hour(new_store, behind):
 
 @in_loop
 async def test_the_mark_of_a_removal_goes_away(new_store, behind, monkeypatch):
-    monkeypatch.setattr("holdfast.stores.nats.link.MARKS_LAST", 1)
+    monkeypatch.setattr("holdfast.stores.nats.connection.MARKS_LAST", 1)
     async with new_store() as store, behind:
         await store.put("a", b"1")
         await store.delete("a")
@@ -129,7 +129,7 @@ async def test_a_bucket_that_would_lose_state_is_refused(new_store, behind, conf
 
 @in_loop
 async def test_who_makes_the_bucket_at_the_same_time_is_not_in_the_way(new_store, behind):
-    from holdfast.stores.nats.link import Link
+    from holdfast.stores.nats.connection import Link
 
     async with behind:
         await behind.js.create_key_value(bucket=behind.bucket, storage="file", direct=True)

@@ -12,7 +12,6 @@ from obstore.store import LocalStore, MemoryStore
 
 from holdfast.errors import StateStoreError
 from holdfast.stores import Put, open_state_store
-from holdfast.stores.gate import Span
 from holdfast.stores.objectstore import ObjectStateStore
 from holdfast.stores.objectstore.names import (
     ENDED_SIZE,
@@ -28,6 +27,7 @@ from holdfast.stores.objectstore.names import (
     window,
 )
 from holdfast.stores.urls import StoreURL
+from holdfast.stores.validation import Span
 
 
 async def listed(store, *args, **options):

@@ -10,7 +10,7 @@ from obstore.store import MemoryStore
 
 from holdfast.errors import ConflictError
 from holdfast.stores import Put, open_state_store
-from holdfast.stores.contract import Entry
+from holdfast.stores.base import Entry
 from holdfast.stores.objectstore import ObjectStateStore
 from holdfast.stores.objectstore.names import ENDED_SIZE
 from holdfast.stores.urls import StoreURL

@@ -163,7 +163,7 @@ def test_a_mark_whose_removal_may_yet_arrive_is_not_written_over_until_it_cannot
             assert caught.value.transient
             assert not caught.value.unknown
             assert await store.sweep(older_than=NOW) == 0
-            monkeypatch.setattr("holdfast.stores.objectstore.sweeping.STUCK", NOW)
+            monkeypatch.setattr("holdfast.stores.objectstore.sweep.STUCK", NOW)
             await store.put("a", b"2", if_absent=True)
             assert (await store.get("a")).value == b"2"
 
@@ -183,7 +183,7 @@ def test_a_removal_that_never_came_is_done_by_a_later_sweep(two_stores, memory, 
             await store.sweep(older_than=NOW)
         assert going(memory, "a")
         assert await other.sweep(older_than=NOW) == 0
-        monkeypatch.setattr("holdfast.stores.objectstore.sweeping.STUCK", NOW)
+        monkeypatch.setattr("holdfast.stores.objectstore.sweep.STUCK", NOW)
         assert await other.sweep(older_than=NOW) == 1
         assert memory.list().collect() == []
 

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.errors import ConflictError, StateStoreError
 from holdfast.stores.entries import Condition, Entry, Put
-from holdfast.stores.opening import open_state_store
-from holdfast.stores.postgresql import marks
+from holdfast.stores.postgresql import write_tokens as marks
+from holdfast.stores.registry import open_state_store
 from holdfast.testing.state_store_suite import content
 from servers.crashes import write_through_deaths
 from servers.process import wait_until

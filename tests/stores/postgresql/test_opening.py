@@ -17,8 +17,8 @@ from psycopg.sql import Identifier
 
 from holdfast.errors import StateStoreError
 from holdfast.stores.entries import Entry, Put
-from holdfast.stores.opening import open_state_store
 from holdfast.stores.postgresql.store import MAKE
+from holdfast.stores.registry import open_state_store
 from holdfast.testing.state_store_suite import increment, listed
 from servers.process import Server, answers, free_port, wait_until
 

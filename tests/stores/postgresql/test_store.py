@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from psycopg.sql import SQL, Identifier
 
 from holdfast.stores.entries import Put
-from holdfast.stores.opening import open_state_store
 from holdfast.stores.postgresql import store as postgresql
+from holdfast.stores.registry import open_state_store
 from holdfast.testing import StateStoreSuite
 from holdfast.testing.state_store_suite import listed
 

@@ -17,7 +17,7 @@ from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.wrappers.compression import CompressedStateStore
 from holdfast.testing import StateStoreSuite
-from loops import done
+from support.async_tests import done
 
 TEXT = b'{"role": "assistant", "content": "of course"}' * 50
 

@@ -23,7 +23,7 @@ from holdfast.stores.wrappers.encryption import (
 from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from holdfast.testing import StateStoreSuite
-from loops import done
+from support.async_tests import done
 
 OLD = b"old secret".ljust(32, b"!")
 NEW = b"new secret".ljust(32, b"?")

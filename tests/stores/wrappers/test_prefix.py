@@ -10,7 +10,7 @@ from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from holdfast.testing import StateStoreSuite
 from holdfast.testing.state_store_suite import STRANGE_KEYS
-from loops import done
+from support.async_tests import done
 
 PREFIX = "team %_é/"
 ROOM = 8192 - len(PREFIX.encode())

@@ -8,7 +8,7 @@ from holdfast import Put, StateStoreError
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
-from loops import done
+from support.async_tests import done
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -16,7 +16,7 @@ from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.wrappers.retry import RetryingStateStore
 from holdfast.testing import StateStoreSuite
-from loops import done
+from support.async_tests import done
 
 
 async def first_of(keys):

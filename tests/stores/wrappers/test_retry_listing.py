@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast import StateStoreError
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 from holdfast.stores.wrappers.retry import RetryingStateStore
-from loops import done
+from support.async_tests import done
 
 
 async def first_of(keys):

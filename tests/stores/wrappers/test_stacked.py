@@ -9,7 +9,7 @@ from itertools import permutations
 import pytest
 
 from holdfast import Entry, IntegrityError, Put
-from holdfast.stores.files import FileStateStore
+from holdfast.stores.files.store import FileStateStore
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.wrappers.base import WrappedStateStore
@@ -19,7 +19,7 @@ from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from holdfast.stores.wrappers.retry import RetryingStateStore
 from holdfast.testing import StateStoreSuite
 from holdfast.testing.state_store_suite import STRANGE_KEYS
-from loops import done
+from support.async_tests import done
 
 KEYS = EncryptionKeys({"k1": b"1" * 32})
 PREFIX = "p/"

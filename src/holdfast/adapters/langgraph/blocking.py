@@ -15,7 +15,7 @@ from langgraph.checkpoint.base import (
     DeltaChannelHistory,
 )
 
-from holdfast.adapters.langgraph.waiting import Waited
+from holdfast.adapters.langgraph.portal import Waited
 
 
 class BlockingMethods(BaseCheckpointSaver[str]):

@@ -21,7 +21,7 @@ from langchain_core.messages import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.errors import InvalidDocumentError, UnsupportedValueError, shown
-from holdfast.values.binary import encode
+from holdfast.values.binary_encoding import encode
 from holdfast.values.extensions import MAX_DEPTH
 from holdfast.values.lowering import NATIVE, is_plain, registered_types
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from langgraph.checkpoint.base import writes_sort_key
 
-from holdfast.adapters.langgraph.entry import entry_of
-from holdfast.adapters.langgraph.names import (
+from holdfast.adapters.langgraph.checkpoint_entry import entry_of
+from holdfast.adapters.langgraph.keys import (
     deltas_space,
     items_space,
     quoted,

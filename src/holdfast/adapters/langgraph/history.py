@@ -20,6 +20,7 @@ from langgraph.checkpoint.base import (
     PendingWrite,
 )
 
+from holdfast.adapters.langgraph.checkpoint_entry import entry_of
 from holdfast.adapters.langgraph.codec import Codec
 from holdfast.adapters.langgraph.deltas import (
     SEEDS,
@@ -29,8 +30,7 @@ from holdfast.adapters.langgraph.deltas import (
     whole,
     writes_to,
 )
-from holdfast.adapters.langgraph.entry import entry_of
-from holdfast.adapters.langgraph.names import (
+from holdfast.adapters.langgraph.keys import (
     CHECKPOINT,
     DELETED,
     LATE,
@@ -45,7 +45,7 @@ from holdfast.adapters.langgraph.thread import WROTE, Thread
 from holdfast.adapters.langgraph.writes import Write, write_of
 from holdfast.errors import IntegrityError, InvalidDocumentError, shown
 from holdfast.log.changes import fold
-from holdfast.log.events import Event
+from holdfast.log.event import Event
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.state.diff import Changes

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 from holdfast.adapters.langgraph import history
 from holdfast.adapters.langgraph.codec import Codec
-from holdfast.adapters.langgraph.names import (
+from holdfast.adapters.langgraph.keys import (
     CHECKPOINT,
     DELETED,
     LATE,
@@ -29,9 +29,9 @@ from holdfast.adapters.langgraph.thread import PUT, WROTE, Thread
 from holdfast.adapters.langgraph.writes import write_of
 from holdfast.errors import HoldfastError, shown
 from holdfast.log.changes import fold
-from holdfast.log.events import Event
+from holdfast.log.event import Event
+from holdfast.sessions.commit import Writer
 from holdfast.sessions.once import way_back
-from holdfast.sessions.writing import Writer
 from holdfast.snapshots.session_state import SESSION, STATUS
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot

@@ -29,23 +29,24 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
-from holdfast.adapters.langgraph import deleting, history
+from holdfast.adapters.langgraph import delete as deleting
+from holdfast.adapters.langgraph import history
 from holdfast.adapters.langgraph.blocking import BlockingMethods
 from holdfast.adapters.langgraph.codec import Codec
-from holdfast.adapters.langgraph.copying import copy_thread
+from holdfast.adapters.langgraph.copy import copy_thread
 from holdfast.adapters.langgraph.deltas import open_channels
 from holdfast.adapters.langgraph.metadata import is_match, metadata_to_store
 from holdfast.adapters.langgraph.observability import Meter, MetricsSink, Observer, Tracer
+from holdfast.adapters.langgraph.portal import Waited
 from holdfast.adapters.langgraph.rollback import ThreadRollback, parse_time, rollback_thread
 from holdfast.adapters.langgraph.serializer import AllowedType, AllowlistSerializer
 from holdfast.adapters.langgraph.thread import Thread
-from holdfast.adapters.langgraph.waiting import Waited
 from holdfast.adapters.langgraph.writes import Write
 from holdfast.errors import shown
-from holdfast.snapshots.catalog import Catalog
-from holdfast.snapshots.layout import SnapshotLocation, checked_id
-from holdfast.stores.contract import StateStore
-from holdfast.stores.opening import open_state_store
+from holdfast.snapshots.catalog.catalog import Catalog
+from holdfast.snapshots.keys import SnapshotLocation, checked_id
+from holdfast.stores.base import StateStore
+from holdfast.stores.registry import open_state_store
 
 REMEMBERED = 64
 AGENT = "langgraph"

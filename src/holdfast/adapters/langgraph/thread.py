@@ -15,35 +15,35 @@ from typing import Any
 
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 
-from holdfast.adapters.langgraph.acts import Act, Kept, Record
-from holdfast.adapters.langgraph.change import Change, parts
+from holdfast.adapters.langgraph.checkpoint_changes import Change, parts
+from holdfast.adapters.langgraph.checkpoint_entry import entry_of
 from holdfast.adapters.langgraph.codec import Codec
-from holdfast.adapters.langgraph.copies import Copies, invalidate
 from holdfast.adapters.langgraph.deltas import Base
-from holdfast.adapters.langgraph.entry import entry_of
-from holdfast.adapters.langgraph.names import (
+from holdfast.adapters.langgraph.item_copies import Copies, invalidate
+from holdfast.adapters.langgraph.keys import (
     DELETED,
     LATE,
     STATUSES,
     snapshot_id,
     writes_space,
 )
+from holdfast.adapters.langgraph.pending import Act, Kept, Record
 from holdfast.adapters.langgraph.writes import Write, write_of
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError
-from holdfast.log.events import Event
+from holdfast.log.event import Event
+from holdfast.sessions.commit import Writer
 from holdfast.sessions.contention import Attempts, Contention
-from holdfast.sessions.writing import Writer
-from holdfast.snapshots.founding import delete_session
-from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.keys import SnapshotLocation
+from holdfast.snapshots.lifecycle import delete_session
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_snapshot import now
 from holdfast.snapshots.session_state import PENDING, SESSION, STATUS
 from holdfast.snapshots.tool_calls import CallLedger
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
-from holdfast.values.binary import decode, encode
+from holdfast.values.binary_encoding import decode, encode
 
 PUT = "langgraph.checkpoint"
 WROTE = "langgraph.writes"

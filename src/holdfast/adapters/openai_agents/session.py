@@ -22,17 +22,17 @@ from holdfast.adapters.openai_agents.compaction import (
     replace_all,
     replace_rows,
 )
-from holdfast.adapters.openai_agents.run_items import status_of_items
+from holdfast.adapters.openai_agents.run_status import status_of_items
 from holdfast.adapters.requirement import required
 from holdfast.errors import ConflictError, HoldfastError, shown
 from holdfast.sessions.run_status import CANCELLED, COMPLETED, FAILED, WAITING
 from holdfast.sessions.session import Moment, Session
-from holdfast.snapshots.layout import AGENT, SnapshotLocation
+from holdfast.snapshots.keys import AGENT, SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import MESSAGES, PENDING, checked_status
-from holdfast.snapshots.verifying import Verification
+from holdfast.snapshots.verify import Verification
 from holdfast.state.snapshot import Snapshot
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 
 if TYPE_CHECKING:
     from agents.items import TResponseInputItem

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from holdfast.snapshots.layout import AGENT, LONGEST_ID, MULTI_AGENT, SnapshotLocation
+from holdfast.snapshots.keys import AGENT, LONGEST_ID, MULTI_AGENT, SnapshotLocation
 
 SESSIONS = "session/"
 SCOPES = {"agent": AGENT, "multiAgent": MULTI_AGENT}

@@ -22,7 +22,7 @@ from holdfast.adapters.strands.keys import SESSIONS
 from holdfast.adapters.strands.storage import HoldfastStorage
 from holdfast.errors import shown
 from holdfast.sessions.run_status import CANCELLED, COMPLETED, FAILED, RUNNING, WAITING
-from holdfast.snapshots.layout import MULTI_AGENT
+from holdfast.snapshots.keys import MULTI_AGENT
 
 STOPPED = {"interrupt": WAITING, "checkpoint": WAITING, "cancelled": CANCELLED}
 """The statuses of runs that stopped for a reason; any other reason is the end of a run."""

@@ -16,17 +16,17 @@ from weakref import WeakValueDictionary
 
 from holdfast.adapters.requirement import required
 from holdfast.adapters.strands import keys
-from holdfast.adapters.strands.kept import KeptSession
-from holdfast.adapters.strands.scan import ScannedStorage, storage_errors
+from holdfast.adapters.strands.search import ScannedStorage, storage_errors
+from holdfast.adapters.strands.session import KeptSession
+from holdfast.documents.export import exported
 from holdfast.errors import shown
-from holdfast.sessions.exporting import exported
 from holdfast.sessions.portal import portal
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.catalog import Catalog
-from holdfast.snapshots.layout import AGENT, SnapshotLocation
+from holdfast.snapshots.catalog.catalog import Catalog
+from holdfast.snapshots.keys import AGENT, SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import SESSION
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 
 if TYPE_CHECKING:
     from strands.storage.search import SearchStrategy

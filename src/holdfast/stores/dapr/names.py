@@ -14,7 +14,7 @@ import secrets
 from hashlib import sha256
 
 from holdfast.errors import StateStoreError, shown
-from holdfast.stores.gate import encoded
+from holdfast.stores.validation import encoded
 
 MAX_NAMESPACE = 64
 MAX_NAME = 150

@@ -25,15 +25,15 @@ from dapr.aio.clients import DaprClient as AsyncDaprClient
 
 from holdfast.errors import StateStoreError, shown
 from holdfast.stores.backend import check_condition, new_etag, not_matching
-from holdfast.stores.contract import Condition, Entry, Etags, Put
-from holdfast.stores.dapr.index import IndexPages
+from holdfast.stores.base import Condition, Entry, Etags, Put
+from holdfast.stores.dapr.index_pages import IndexPages
 from holdfast.stores.dapr.key_index import Root, inserting, leaves_for, leaves_from, removing
 from holdfast.stores.dapr.names import checked_namespace, name_of, new_page
 from holdfast.stores.dapr.records import Change, Record, Records, Seen
 from holdfast.stores.dapr.sidecar import FAILURES, Client, Sidecar, new_client
-from holdfast.stores.gate import Span
 from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
 from holdfast.stores.urls import StoreURL
+from holdfast.stores.validation import Span
 
 COMPONENT = "statestore"
 NAMESPACE = "holdfast"

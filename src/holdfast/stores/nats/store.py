@@ -23,10 +23,9 @@ from nats import errors
 
 from holdfast.errors import ConflictError, IntegrityError, StateStoreError, shown
 from holdfast.stores.backend import check_condition, not_matching
-from holdfast.stores.contract import Entry, Put
-from holdfast.stores.gate import Span
-from holdfast.stores.nats.failures import check_fit, explained
-from holdfast.stores.nats.link import Link, Write
+from holdfast.stores.base import Entry, Put
+from holdfast.stores.nats.connection import Link, Write
+from holdfast.stores.nats.errors import check_fit, explained
 from holdfast.stores.nats.subjects import (
     NOTHING,
     OPERATION,
@@ -44,6 +43,7 @@ from holdfast.stores.nats.subjects import (
 )
 from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
 from holdfast.stores.urls import StoreURL
+from holdfast.stores.validation import Span
 
 BUCKET = "holdfast"
 BUCKET_NAME = re.compile(r"[A-Za-z0-9_-]{1,200}")

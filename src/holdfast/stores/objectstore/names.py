@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from holdfast.stores.gate import MAX_KEY_BYTES, Span
-from holdfast.stores.naming import from_name, to_name
+from holdfast.stores.key_names import from_name, to_name
+from holdfast.stores.validation import MAX_KEY_BYTES, Span
 
 if TYPE_CHECKING:
     from datetime import datetime

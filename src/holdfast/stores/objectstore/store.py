@@ -25,8 +25,7 @@ from weakref import WeakValueDictionary
 
 from holdfast.errors import StateStoreError, shown
 from holdfast.stores.backend import already_there, not_matching
-from holdfast.stores.contract import Entry, Put
-from holdfast.stores.gate import Span
+from holdfast.stores.base import Entry, Put
 from holdfast.stores.objectstore.buckets import Bucket, bucket_of, root_of
 from holdfast.stores.objectstore.names import (
     Found,
@@ -38,9 +37,10 @@ from holdfast.stores.objectstore.names import (
     window,
 )
 from holdfast.stores.objectstore.objects import ETAG, each
-from holdfast.stores.objectstore.sweeping import SweptBucket, under_way
+from holdfast.stores.objectstore.sweep import SweptBucket, under_way
 from holdfast.stores.remote import PATIENCE, TIMEOUT
 from holdfast.stores.urls import StoreURL
+from holdfast.stores.validation import Span
 
 if TYPE_CHECKING:
     from obstore import PutMode

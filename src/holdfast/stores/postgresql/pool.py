@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from holdfast.errors import StateStoreError
-from holdfast.stores.postgresql.failures import unreachable
+from holdfast.stores.postgresql.errors import unreachable
 
 NAME = "holdfast"
 NUMBERS = itertools.count(1)

@@ -25,15 +25,15 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from holdfast.errors import ConflictError, StateStoreError, shown
 from holdfast.stores.backend import already_there, new_etag, not_matching
-from holdfast.stores.contract import Etags
+from holdfast.stores.base import Etags
 from holdfast.stores.entries import Condition, Entry, Put
-from holdfast.stores.gate import Span
-from holdfast.stores.postgresql import marks
-from holdfast.stores.postgresql.failures import explained, told
-from holdfast.stores.postgresql.marks import Marks
+from holdfast.stores.postgresql import write_tokens as marks
+from holdfast.stores.postgresql.errors import explained, told
 from holdfast.stores.postgresql.pool import Link, Pool
+from holdfast.stores.postgresql.write_tokens import Marks
 from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
 from holdfast.stores.urls import StoreURL
+from holdfast.stores.validation import Span
 
 TABLE = "holdfast_entries"
 POOL = 10

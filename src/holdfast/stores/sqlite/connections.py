@@ -12,7 +12,7 @@ from threading import Condition, local
 from urllib.parse import quote
 
 from holdfast.errors import StateStoreError
-from holdfast.forking import Forking
+from holdfast.process_fork import Forking
 from holdfast.stores.local import make_folder
 
 VERSION = 1

@@ -18,8 +18,7 @@ from typing import TypeVar
 
 from holdfast.errors import IntegrityError, StateStoreError
 from holdfast.stores.backend import Backend, already_there, new_etag, not_matching
-from holdfast.stores.contract import Condition, Entry, Put
-from holdfast.stores.gate import Span
+from holdfast.stores.base import Condition, Entry, Put
 from holdfast.stores.local import IN_PLACE, explained
 from holdfast.stores.sqlite.connections import (
     Connections,
@@ -28,6 +27,7 @@ from holdfast.stores.sqlite.connections import (
     transaction,
 )
 from holdfast.stores.urls import StoreURL, StoreURLError, path_as_url
+from holdfast.stores.validation import Span
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from holdfast.errors import shown
-from holdfast.stores.contract import Condition, Entry, Etags, Problems, Put, StateStore
-from holdfast.stores.gate import checked_key, checked_keys, checked_put, validate_batch
+from holdfast.stores.base import Condition, Entry, Etags, Problems, Put, StateStore
+from holdfast.stores.validation import checked_key, checked_keys, checked_put, validate_batch
 
 Result = TypeVar("Result")
 

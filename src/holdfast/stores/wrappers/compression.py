@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from holdfast.errors import IntegrityError, StateStoreError, shown
 from holdfast.extras import extra
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 from holdfast.stores.wrappers.base import RecodedStateStore
 
 with extra("compression"):

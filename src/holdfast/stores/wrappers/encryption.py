@@ -28,7 +28,7 @@ from types import MappingProxyType
 
 from holdfast.errors import ConflictError, IntegrityError, StateStoreError, shown
 from holdfast.extras import extra
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 from holdfast.stores.urls import VARIABLE_NAME
 from holdfast.stores.wrappers.base import RecodedStateStore, WrappedStateStore
 from holdfast.stores.wrappers.prefix import PrefixedStateStore

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 
 from holdfast.errors import ConflictError, shown
-from holdfast.stores.contract import Condition, Entry, Etags, Put, StateStore
-from holdfast.stores.gate import (
+from holdfast.stores.base import Condition, Entry, Etags, Put, StateStore
+from holdfast.stores.validation import (
     MAX_KEY_BYTES,
     checked_key,
     checked_keys,

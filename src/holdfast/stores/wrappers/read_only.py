@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.errors import StateStoreError
-from holdfast.stores.contract import Condition, Etags, Put, StateStore
-from holdfast.stores.gate import checked_etag, checked_key, checked_put, validate_batch
+from holdfast.stores.base import Condition, Etags, Put, StateStore
+from holdfast.stores.validation import checked_etag, checked_key, checked_put, validate_batch
 from holdfast.stores.wrappers.base import WrappedStateStore
 
 

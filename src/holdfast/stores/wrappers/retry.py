@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from holdfast.errors import ConflictError, StateStoreError, shown
-from holdfast.stores.contract import Condition, Entry, Etags, Put, StateStore
-from holdfast.stores.gate import (
+from holdfast.stores.base import Condition, Entry, Etags, Put, StateStore
+from holdfast.stores.validation import (
     Span,
     checked_etag,
     checked_key,

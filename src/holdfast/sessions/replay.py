@@ -1,0 +1,143 @@
+"""Walking through what happened, step by step, with the state before and after each event."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
+
+from holdfast.documents.export import pruned_events
+from holdfast.errors import NotFoundError, shown
+from holdfast.log.changes import fold
+from holdfast.log.event import Event
+from holdfast.log.timeline import Timeline
+from holdfast.sessions.blocking import BlockingSession
+from holdfast.sessions.portal import portal
+from holdfast.sessions.session import Session
+from holdfast.snapshots.keys import SnapshotLocation
+from holdfast.snapshots.session_snapshot import SessionSnapshot
+from holdfast.state.diff import Changes
+from holdfast.state.snapshot import Snapshot
+from holdfast.state.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One event, and what it did."""
+
+    event: Event
+    before: Snapshot
+    after: Snapshot
+
+    @property
+    def changes(self) -> Changes:
+        """What it set and deleted."""
+        return self.event.changes
+
+
+class Replay:
+    """The steps of a session or of a document, for ``async for`` and for a plain loop.
+
+    Made by `replay`.
+    """
+
+    def __init__(
+        self, source: Session | SessionSnapshot, first: int | None, last: int | None
+    ) -> None:
+        self._source = source
+        self._first = first
+        self._last = last
+
+    async def __aiter__(self) -> AsyncIterator[Step]:
+        source = self._source
+        if isinstance(source, SessionSnapshot):
+            for step in self._of_document(source):
+                yield step
+            return
+        if (self._first or 1) > source._recording.end.seq:
+            return
+        manifest = await source.archive.load_manifest(location=source.location)
+        floor = manifest.floor
+        self._check_kept(source.location, floor.seq)
+        first = self._first or floor.seq + 1
+        timeline = Timeline(source.state_store, source.location.place, manifest.incarnation)
+        there = await timeline.load(first - 1) if first > 1 else None
+        store = Store(max_history=0) if there is None else there.store
+        # Reading begins at the keyframe before, as a segment may begin before the first event.
+        after = floor if there is None else there.anchor.position
+        async for event in timeline.log.read(first, self._last, after=after):
+            yield step_of(store, event)
+
+    def __iter__(self) -> Iterator[Step]:
+        if isinstance(self._source, SessionSnapshot):
+            yield from self._of_document(self._source)
+            return
+        steps = self.__aiter__()
+        while (step := portal().call(following(steps))) is not None:
+            yield step
+
+    def _of_document(self, document: SessionSnapshot) -> Iterator[Step]:
+        if document.event_log_count and not document.events:
+            raise NotFoundError(
+                f"the snapshot {document.snapshot_id} has no events with it: replay the session, "
+                "or what session.export() gave"
+            )
+        if document.events:
+            floor = document.events[0].seq - 1
+        else:
+            floor = 0 if document.position is None else document.position.seq
+        self._check_kept(document.location, floor)
+        store = Store(max_history=0)
+        if document.base is not None:
+            store.restore(document.base)
+        yield from self._steps(store, document.events)
+
+    def _check_kept(self, location: SnapshotLocation, floor: int) -> None:
+        """Refuse events that were pruned, the last of which is ``floor``."""
+        first, last = self._first, self._last
+        if (first is not None and first <= floor) or (last is not None and 0 < last <= floor):
+            begin, end = first or 1, floor if last is None else min(last, floor)
+            if begin <= end:
+                raise pruned_events(location, begin, end, floor)
+
+    def _steps(self, store: Store, events: Iterable[Event]) -> Iterator[Step]:
+        for event in events:
+            step = step_of(store, event)
+            if self._last is not None and event.seq > self._last:
+                return
+            if event.seq >= (self._first or 1):
+                yield step
+
+
+def replay(
+    source: Session | SessionSnapshot, *, first: int | None = None, last: int | None = None
+) -> Replay:
+    """The steps from one event to another, both included, of a session or of a document.
+
+    Each has its event, the state before and after it, and what it changed. Of a session, what is
+    committed is replayed. Without ``first`` it begins with the first event that was not pruned;
+    after the last event there are no steps.
+
+    Raises:
+        NotFoundError: ``first`` or ``last`` was pruned. Raised when the steps are asked for.
+
+    """
+    if first is not None and first < 1:
+        raise ValueError(f"events are counted from 1, not from {first}")
+    given: object = source
+    if isinstance(given, BlockingSession):
+        given = given._session
+    if not isinstance(given, Session | SessionSnapshot):
+        raise TypeError(f"replay takes a session or a document, not {shown(source)}")
+    return Replay(given, first, last)
+
+
+def step_of(store: Store, event: Event) -> Step:
+    """Take one step in a store."""
+    before = store.snapshot()
+    fold(store, [event.changes])
+    return Step(event, before, store.snapshot())
+
+
+async def following(steps: AsyncIterator[Step]) -> Step | None:
+    """The next step, or None at the end."""
+    return await anext(steps, None)
