@@ -107,7 +107,7 @@ session.close()
 def test_a_session_that_stays_in_use_is_refused_in_the_child(tmp_path):
     program = """
 from holdfast import forking
-forking.LONGEST_WAIT = 0.3
+forking.MAX_WAIT = 0.3
 session = holdfast.BlockingSession.open(sys.argv[1], agent_id="bot", session_id="ses")
 session.add_message("user", "before")
 session.commit()

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from holdfast.sessions import BlockingSession, Session, Step, UnfinishedCall, replay
     from holdfast.snapshots import (
         Catalog,
-        Pruned,
+        PruneResult,
         RetentionPolicy,
         SessionEntry,
         SessionPage,
@@ -80,7 +80,7 @@ __all__ = [
     "IntegrityError",
     "InvalidDocumentError",
     "NotFoundError",
-    "Pruned",
+    "PruneResult",
     "Put",
     "Redactor",
     "RetentionPolicy",
@@ -137,7 +137,7 @@ _ON_FIRST_USE = {
     ),
     "holdfast.snapshots": (
         "Catalog",
-        "Pruned",
+        "PruneResult",
         "RetentionPolicy",
         "SessionEntry",
         "SessionPage",

@@ -2,15 +2,15 @@
 
 A forked child has the memory of its parent and one of its threads. A lock that another thread held
 stays locked for ever there, and a SQLite connection that was writing stays in the middle of its
-transaction. So a fork waits until what is registered here has come to rest, sessions before the
+transaction. So a fork wait_on_fork until what is registered here has come to rest, sessions before the
 stores below them, and the child starts with fresh locks. It does not wait for longer than
-``LONGEST_WAIT`` seconds.
+``MAX_WAIT`` seconds.
 """
 
 from __future__ import annotations
 
 # Both take a lock before a fork. What is imported first does so last: they would take theirs while
-# this module waits for threads that need them.
+# this module wait_on_fork for threads that need them.
 import concurrent.futures.thread  # noqa: F401
 import logging  # noqa: F401
 import os
@@ -22,11 +22,11 @@ from weakref import WeakSet
 
 from holdfast.errors import StateStoreError
 
-LONGEST_WAIT = 30.0
+MAX_WAIT = 30.0
 SESSIONS, STORES = 0, 1
 
 
-class Forking(ABC):
+class ForkAware(ABC):
     """Something that comes to rest before a fork. ``rank`` orders them: low ones come first."""
 
     rank = STORES
@@ -48,19 +48,19 @@ class Forking(ABC):
         """Start afresh, in a process with the forking thread alone."""
 
 
-class ForkableLock(Forking):
+class ForkSafeLock(ForkAware):
     """A re-entrant lock that no child inherits locked by a thread that it does not have.
 
-    With ``waits`` a fork waits for whoever holds it. Where that takes too long, what the lock
+    With ``wait_on_fork`` a fork wait_on_fork for whoever holds it. Where that takes too long, what the lock
     guards may be half-way done in the child, and taking the lock there is refused. Without, the
     lock is free in the child.
     """
 
     rank = SESSIONS
 
-    def __init__(self, what: str, *, waits: bool = True) -> None:
+    def __init__(self, what: str, *, wait_on_fork: bool = True) -> None:
         self._what = what
-        self._waits = waits
+        self._waits = wait_on_fork
         self._lock = threading.RLock()
         self._gate = threading.Lock()
         self._owner: int | None = None
@@ -76,7 +76,7 @@ class ForkableLock(Forking):
                 "again in this process"
             )
         if self._owner != threading.get_ident():
-            with self._gate:  # after a fork that waits, or it would wait for ever
+            with self._gate:  # after a fork that wait_on_fork, or it would wait for ever
                 pass
         self._lock.acquire()
         self._owner = threading.get_ident()
@@ -120,13 +120,13 @@ class ForkableLock(Forking):
 
 _guard = threading.Lock()
 _turn = threading.RLock()
-_all: WeakSet[Forking] = WeakSet()
-_resting: list[Forking] = []
+_all: WeakSet[ForkAware] = WeakSet()
+_resting: list[ForkAware] = []
 
 
 def _before() -> None:
     _turn.acquire()
-    end = time.monotonic() + LONGEST_WAIT
+    end = time.monotonic() + MAX_WAIT
     with _guard:
         _resting[:] = sorted(_all, key=lambda each: each.rank)
     for each in _resting:

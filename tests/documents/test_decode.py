@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidDocumentError, Store, UnsupportedValueError, register_type
-from holdfast.documents.encode import chunks
-from holdfast.log.event import draft
+from holdfast.documents.encode import encode_chunks
+from holdfast.log.event import draft_event
 from holdfast.snapshots import SessionSnapshot, SnapshotLocation
 from holdfast.snapshots.session_state import STATUSES, message_key
 from holdfast.values import lowering
@@ -118,8 +118,8 @@ def test_any_value_comes_back_from_every_place_of_a_document(value):
     sets = [(*place, value) for place in places]
     deletes = [("other", "key"), ("state", "before")]
     snapshot = with_events(
-        draft("any", value, set_=[("session", "status", "running"), *sets]),
-        draft("back", value, delete=deletes),
+        draft_event("any", value, set_=[("session", "status", "running"), *sets]),
+        draft_event("back", value, delete=deletes),
         after=3,
         prev="hash",
     )
@@ -269,10 +269,10 @@ def test_an_environment_that_is_no_text_is_told_with_its_variable():
             b"".join(written())
 
 
-@pytest.mark.parametrize("snapshot", [FULL, session_snapshot(), with_events(draft("one"))])
+@pytest.mark.parametrize("snapshot", [FULL, session_snapshot(), with_events(draft_event("one"))])
 def test_the_text_of_a_document_is_its_json(snapshot):
     tree = snapshot.to_dict()
-    text = b"".join(chunks(tree))
+    text = b"".join(encode_chunks(tree))
     assert json.loads(text) == tree
     assert list(json.loads(text)) == list(tree)
 
@@ -280,8 +280,8 @@ def test_the_text_of_a_document_is_its_json(snapshot):
 def test_the_text_has_a_line_for_each_message_value_and_event():
     messages = [("messages", message_key(n), {"content": f"m{n}", "more": [1, 2]}) for n in (0, 1)]
     values = [("state", key, {"deep": [1, {"a": 2}]}) for key in ("one", "two")]
-    drafts = [draft("set", set_=[each]) for each in (*messages, *values)]
-    lines = b"".join(chunks(with_events(*drafts).to_dict())).decode().splitlines()
+    drafts = [draft_event("set", set_=[each]) for each in (*messages, *values)]
+    lines = b"".join(encode_chunks(with_events(*drafts).to_dict())).decode().splitlines()
     for start in ('{"content":"m0"', '{"content":"m1"', '"one": {', '"two": {', '{"seq":4,'):
         assert len([line for line in lines if line.strip().startswith(start)]) == 1
 

@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast import InvalidDocumentError, SnapshotManager, StateStoreError, ValueMigrations
 from holdfast.documents.signing import SignatureError, SigningKey, sign_document
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.observed_store import changed, full_snapshot, with_digest
 
 FULL = full_snapshot()
@@ -52,7 +52,7 @@ def test_a_manager_without_a_state_store_reads_and_writes_documents(tmp_path):
     assert manager.from_dict(manager.to_dict(FULL)).to_dict() == FULL.to_dict()
 
 
-@in_loop
+@async_test
 async def test_a_manager_without_a_state_store_says_what_needs_one():
     manager = SnapshotManager()
     needs = r"no state store.*SnapshotManager\(state_store=\.\.\.\)"

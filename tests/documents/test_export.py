@@ -11,9 +11,9 @@ import pytest
 from holdfast import NotFoundError, RetentionPolicy, SessionSnapshot, Store, open_state_store
 from holdfast.ids import new_id
 from holdfast.log import timeline
-from holdfast.log.changes import fold
+from holdfast.log.changes import fold_changes
 from holdfast.stores.memory import MemoryStateStore
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.conversations import contents, opened, said, types
 
 
@@ -22,7 +22,7 @@ def folded(document):
     store = Store()
     if document.base is not None:
         store.restore(document.base)
-    fold(store, [event.changes for event in document.events])
+    fold_changes(store, [event.changes for event in document.events])
     return store.snapshot()
 
 
@@ -31,7 +31,7 @@ def through_json(document):
     return SessionSnapshot.from_dict(json.loads(json.dumps(document.to_dict())))
 
 
-@in_loop
+@async_test
 async def test_a_document_of_an_event_has_the_state_and_the_events_up_to_it():
     session = await said(await opened(MemoryStateStore()), "a", "b", "c")
     document = await session.export(at=3, tags={"a": "1"})
@@ -65,7 +65,7 @@ def test_a_document_has_the_state_and_all_events(url, tmp_path):
             assert list(document.events) == list(session.events)
             assert document.event_log_count == 5
             assert document.base is None
-            assert document.position == session.log.end
+            assert document.position == session.log.head
             assert (document.agent_id, document.session_id) == ("bot", "ses")
             assert folded(document).digest == document.digest
             again = through_json(document)
@@ -75,7 +75,7 @@ def test_a_document_has_the_state_and_all_events(url, tmp_path):
     asyncio.run(work())
 
 
-@in_loop
+@async_test
 async def test_what_waits_is_not_exported():
     session = await said(await opened(MemoryStateStore()), "committed")
     session.add_message("user", "waiting")
@@ -85,14 +85,14 @@ async def test_what_waits_is_not_exported():
     assert session.is_dirty
 
 
-@in_loop
+@async_test
 async def test_a_session_that_was_never_committed_cannot_be_exported():
     session = await opened(MemoryStateStore())
     with pytest.raises(NotFoundError, match="the agent bot has no session ses in this store"):
         await session.export()
 
 
-@in_loop
+@async_test
 async def test_a_kept_snapshot_is_exported_with_the_events_up_to_it():
     session = await said(await opened(MemoryStateStore()), "a")
     saved = await session.save(tags={"env": "production", "kept": "yes"})
@@ -111,7 +111,7 @@ async def test_a_kept_snapshot_is_exported_with_the_events_up_to_it():
     assert stored.tags == {"env": "production", "kept": "yes"}
 
 
-@in_loop
+@async_test
 async def test_what_is_now_has_an_id_of_its_own_and_follows_the_last_snapshot():
     session = await said(await opened(MemoryStateStore()), "a")
     assert (await session.export()).parent_id is None
@@ -126,7 +126,7 @@ async def test_what_is_now_has_an_id_of_its_own_and_follows_the_last_snapshot():
     assert ids == [first.snapshot_id, second.snapshot_id]
 
 
-@in_loop
+@async_test
 async def test_when_and_where_it_was_exported_is_said(monkeypatch):
     session = await said(await opened(MemoryStateStore()), "a")
     monkeypatch.delenv("HOLDFAST_ENVIRONMENT", raising=False)
@@ -138,7 +138,7 @@ async def test_when_and_where_it_was_exported_is_said(monkeypatch):
     assert (await session.export()).source_environment == "production"
 
 
-@in_loop
+@async_test
 async def test_what_is_not_there_cannot_be_exported():
     session = await said(await opened(MemoryStateStore()), "a")
     missing = new_id()
@@ -150,7 +150,7 @@ async def test_what_is_not_there_cannot_be_exported():
         await session.export(tags="env")
 
 
-@in_loop
+@async_test
 async def test_after_pruning_a_document_has_the_events_that_are_left_and_what_they_begin_with():
     session = await opened(MemoryStateStore())
     saved = []
@@ -176,9 +176,9 @@ async def test_after_pruning_a_document_has_the_events_that_are_left_and_what_th
     assert through_json(pinned).digest == saved[1].digest
 
 
-@in_loop
+@async_test
 async def test_keyframes_do_not_shorten_a_document(monkeypatch):
-    monkeypatch.setattr(timeline, "MOST_SEGMENTS", 3)
+    monkeypatch.setattr(timeline, "MAX_SEGMENTS", 3)
     session = await said(await opened(MemoryStateStore()), *"abcdefghij")
     document = await session.export()
     assert len(document.events) == 11
@@ -186,7 +186,7 @@ async def test_keyframes_do_not_shorten_a_document(monkeypatch):
     assert folded(document).digest == document.digest
 
 
-@in_loop
+@async_test
 async def test_a_session_of_several_agents_is_exported_as_one():
     crew = await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
     crew.agent("writer").add_message("assistant", "draft")

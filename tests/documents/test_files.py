@@ -14,8 +14,8 @@ import pytest
 import zstandard
 
 from holdfast import InvalidDocumentError, StateStoreError
-from holdfast.documents import json_file as document_files
-from holdfast.documents.encode import chunks
+from holdfast.documents import json_file
+from holdfast.documents.encode import encode_chunks
 from holdfast.documents.limits import DocumentLimits
 from support.observed_store import full_snapshot
 
@@ -24,20 +24,20 @@ NAMES = ["snapshot.json", "snapshot.json.gz", "snapshot.json.zst", "snapshot"]
 
 
 def written(path, tree=TREE):
-    return document_files.write(path, chunks(tree))
+    return json_file.write_json_file(path, encode_chunks(tree))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_was_written_is_read(tmp_path, name):
     target = tmp_path / name
     assert written(target) == target
-    assert document_files.read(target) == TREE
-    assert document_files.read(str(target)) == TREE
+    assert json_file.read_json_file(target) == TREE
+    assert json_file.read_json_file(str(target)) == TREE
     assert [each.name for each in tmp_path.iterdir()] == [name]
 
 
 def test_a_file_is_packed_as_its_name_says(tmp_path):
-    data = b"".join(chunks(TREE))
+    data = b"".join(encode_chunks(TREE))
     assert written(tmp_path / "a.json").read_bytes() == data
     assert gzip.decompress(written(tmp_path / "a.json.gz").read_bytes()) == data
     packed = io.BytesIO(written(tmp_path / "a.json.zst").read_bytes())
@@ -53,14 +53,14 @@ def test_what_is_packed_is_known_by_its_bytes_and_not_by_its_name(tmp_path):
     for name in NAMES:
         data = written(tmp_path / name).read_bytes()
         (tmp_path / "odd.txt").write_bytes(data)
-        assert document_files.read(tmp_path / "odd.txt") == TREE
+        assert json_file.read_json_file(tmp_path / "odd.txt") == TREE
 
 
 def test_what_an_editor_puts_before_a_document_does_not_disturb(tmp_path):
     text = json.dumps(TREE).encode()
     for before in (b"\xef\xbb\xbf", b"\n \t\r\n", b"\xef\xbb\xbf\n"):
         (tmp_path / "a.json").write_bytes(before + text)
-        assert document_files.read(tmp_path / "a.json") == TREE
+        assert json_file.read_json_file(tmp_path / "a.json") == TREE
 
 
 def test_writing_that_fails_leaves_what_was_there(tmp_path):
@@ -73,7 +73,7 @@ def test_writing_that_fails_leaves_what_was_there(tmp_path):
 
     for name in NAMES:
         with pytest.raises(RuntimeError):
-            document_files.write(tmp_path / name, failing())
+            json_file.write_json_file(tmp_path / name, failing())
     assert target.read_bytes() == before
     assert list(tmp_path.iterdir()) == [target]
 
@@ -90,30 +90,30 @@ def test_a_disk_that_fails_is_said(tmp_path, monkeypatch):
 
 def test_a_path_that_cannot_be_written_is_refused_before_any_work(tmp_path):
     with pytest.raises(StateStoreError, match="is a folder: name a file in it"):
-        document_files.check_writable(tmp_path)
+        json_file.check_writable(tmp_path)
     with pytest.raises(StateStoreError, match="there is no folder"):
-        document_files.check_writable(tmp_path / "none" / "a.json")
-    assert document_files.check_writable(tmp_path / "a.json") == tmp_path / "a.json"
+        json_file.check_writable(tmp_path / "none" / "a.json")
+    assert json_file.check_writable(tmp_path / "a.json") == tmp_path / "a.json"
 
 
 def test_a_path_that_this_user_has_no_right_to_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(StateStoreError, match="this user has no right to it"):
-        document_files.check_writable(tmp_path / "a.json")
+        json_file.check_writable(tmp_path / "a.json")
 
 
 def test_a_file_that_this_user_may_not_overwrite_is_refused(tmp_path, monkeypatch):
     target = written(tmp_path / "a.json")
     monkeypatch.setattr(os, "access", lambda path, mode: path != target)
     with pytest.raises(StateStoreError, match="this user has no right to it"):
-        document_files.check_writable(target)
+        json_file.check_writable(target)
 
 
 def test_what_is_not_there_or_is_a_folder_is_refused(tmp_path):
     with pytest.raises(InvalidDocumentError, match="there is no file"):
-        document_files.read(tmp_path / "none.json")
+        json_file.read_json_file(tmp_path / "none.json")
     with pytest.raises(InvalidDocumentError, match="is a folder, not a document"):
-        document_files.read(tmp_path)
+        json_file.read_json_file(tmp_path)
 
 
 def test_what_cannot_be_read_is_said(tmp_path, monkeypatch):
@@ -122,9 +122,9 @@ def test_what_cannot_be_read_is_said(tmp_path, monkeypatch):
     def failing(*arguments):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(document_files, "bounded", failing)
+    monkeypatch.setattr(json_file, "bounded", failing)
     with pytest.raises(InvalidDocumentError, match="cannot be read: Input/output error"):
-        document_files.read(target)
+        json_file.read_json_file(target)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -135,7 +135,7 @@ def test_a_file_that_was_cut_short_is_refused(tmp_path, name):
     for length in range(0, len(data) - 4, 41):
         target.write_bytes(data[:length])
         with pytest.raises(InvalidDocumentError, match=name):
-            document_files.read(target)
+            json_file.read_json_file(target)
 
 
 @pytest.mark.parametrize("name", NAMES[1:3])
@@ -145,7 +145,7 @@ def test_a_packed_file_that_was_changed_is_refused(tmp_path, name):
     middle = len(data) // 2
     target.write_bytes(data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :])
     with pytest.raises(InvalidDocumentError, match=name):
-        document_files.read(target)
+        json_file.read_json_file(target)
 
 
 @pytest.mark.parametrize(
@@ -155,13 +155,13 @@ def test_a_packed_file_that_was_changed_is_refused(tmp_path, name):
 def test_what_is_no_json_is_refused(tmp_path, data):
     (tmp_path / "a.json").write_bytes(data)
     with pytest.raises(InvalidDocumentError, match=r"a\.json"):
-        document_files.read(tmp_path / "a.json")
+        json_file.read_json_file(tmp_path / "a.json")
 
 
 def test_json_that_is_nested_without_end_is_refused(tmp_path):
     (tmp_path / "a.json").write_bytes(b"[" * 200_000 + b"]" * 200_000)
     with pytest.raises(InvalidDocumentError, match=r"a\.json is nested too deep"):
-        document_files.read(tmp_path / "a.json")
+        json_file.read_json_file(tmp_path / "a.json")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -170,14 +170,14 @@ def test_no_more_is_unpacked_than_is_allowed(tmp_path, name):
     if name.endswith(("gz", "zst")):
         assert target.stat().st_size < 100_000
     with pytest.raises(InvalidDocumentError, match="more than 1,000,000 bytes"):
-        document_files.read(target, limits=DocumentLimits(max_bytes=1_000_000))
-    assert document_files.read(target, limits=DocumentLimits(max_bytes=6_000_000))["note"]
+        json_file.read_json_file(target, limits=DocumentLimits(max_bytes=1_000_000))
+    assert json_file.read_json_file(target, limits=DocumentLimits(max_bytes=6_000_000))["note"]
 
 
 def test_where_zstandard_is_not_installed_it_is_said_before_any_work(tmp_path, monkeypatch):
     target = written(tmp_path / "a.json.zst")
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    for asked in (document_files.check_writable, document_files.read):
+    for asked in (json_file.check_writable, json_file.read_json_file):
         with pytest.raises(StateStoreError, match=r"holdfast\[compression\].*\.json\.gz"):
             asked(target)
 
@@ -193,22 +193,22 @@ def test_a_pipe_is_read_and_never_replaced(tmp_path):
     for data in (b'{"a": 1}', gzip.compress(b'{"a": 1}')):
         writer = threading.Thread(target=write, args=(data,))
         writer.start()
-        assert document_files.read(pipe) == {"a": 1}
+        assert json_file.read_json_file(pipe) == {"a": 1}
         writer.join()
     writer = threading.Thread(target=write, args=(b'{"a": "' + b"x" * 100_000,))
     writer.start()
     with pytest.raises(InvalidDocumentError, match="more than 1,000 bytes"):
-        document_files.read(pipe, limits=DocumentLimits(max_bytes=1000))
+        json_file.read_json_file(pipe, limits=DocumentLimits(max_bytes=1000))
     writer.join()
     with pytest.raises(StateStoreError, match="a device or a pipe"):
-        document_files.write(pipe, [b"{}"])
+        json_file.write_json_file(pipe, [b"{}"])
     assert pipe.is_fifo()
 
 
 def test_a_name_may_be_as_long_as_names_can_be(tmp_path):
     target = tmp_path / ("x" * 250 + ".json")
-    document_files.write(target, [b"{}"])
-    assert document_files.read(target) == {}
+    json_file.write_json_file(target, [b"{}"])
+    assert json_file.read_json_file(target) == {}
 
 
 def test_frames_of_zstd_that_are_to_be_skipped_are(tmp_path):
@@ -223,11 +223,11 @@ def test_frames_of_zstd_that_are_to_be_skipped_are(tmp_path):
         first + second,
     ):
         file.write_bytes(data)
-        assert document_files.read(file) == TREE
+        assert json_file.read_json_file(file) == TREE
     for data in (skipped, skipped[:6], skipped + first, skipped + b"{}", skipped + first[:-9]):
         file.write_bytes(data)
         with pytest.raises(InvalidDocumentError):
-            document_files.read(file)
+            json_file.read_json_file(file)
 
 
 # -------------------------------------------------------------------- what is there already
@@ -245,7 +245,7 @@ def test_a_file_that_is_replaced_keeps_its_mode(tmp_path, monkeypatch, mode):
         seen.append(temporary.stat().st_mode & 0o7777)
         yield b"{}"
 
-    document_files.write(target, looking())
+    json_file.write_json_file(target, looking())
     assert [*seen, target.stat().st_mode & 0o7777] == [mode, mode]
     assert target.read_bytes() == b"{}"
 

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from holdfast import Store
 from holdfast.documents.encode import state_json
-from holdfast.documents.json_diff import Difference, differences, escaped, patch, state_patch
+from holdfast.documents.json_diff import (
+    Difference,
+    diff_states,
+    escape_pointer,
+    make_patch,
+    make_state_patch,
+)
 from support.sample_values import text, values
 
 JSON = st.recursive(
@@ -62,25 +68,25 @@ def exact(tree):
 
 @given(JSON, JSON)
 def test_a_patch_leads_from_one_to_the_other(before, after):
-    assert exact(applied(before, patch(before, after))) == exact(after)
+    assert exact(applied(before, make_patch(before, after))) == exact(after)
 
 
 @given(JSON)
 def test_what_is_the_same_needs_no_patch(tree):
-    assert list(patch(tree, copy.deepcopy(tree))) == []
+    assert list(make_patch(tree, copy.deepcopy(tree))) == []
 
 
 def test_a_patch_says_no_more_than_what_differs():
     before = {"plan": {"step": 3, "notes": ["a", "b"]}, "gone": 1, "same": [1, 2]}
     after = {"plan": {"step": 4, "notes": ["a", "c", "d"]}, "same": [1, 2], "new": None}
-    assert list(patch(before, after)) == [
+    assert list(make_patch(before, after)) == [
         {"op": "remove", "path": "/gone"},
         {"op": "replace", "path": "/plan/step", "value": 4},
         {"op": "replace", "path": "/plan/notes/1", "value": "c"},
         {"op": "add", "path": "/plan/notes/-", "value": "d"},
         {"op": "add", "path": "/new", "value": None},
     ]
-    assert list(patch([1, 2, 3], [1])) == [
+    assert list(make_patch([1, 2, 3], [1])) == [
         {"op": "remove", "path": "/2"},
         {"op": "remove", "path": "/1"},
     ]
@@ -88,20 +94,20 @@ def test_a_patch_says_no_more_than_what_differs():
 
 @pytest.mark.parametrize(("name", "shown"), [("a/b", "a~1b"), ("~", "~0"), ("~1", "~01"), ("", "")])
 def test_a_name_is_escaped_as_a_part_of_a_pointer(name, shown):
-    assert escaped(name) == shown
+    assert escape_pointer(name) == shown
 
 
 def test_every_entry_that_differs_is_told_in_order():
     base = frozen(("state", "b", 1), ("state", "c", {"x": (1, 2)}), ("z", "same", 1))
     later = frozen(("state", "a", b"x"), ("state", "c", {"x": (1, 3)}), ("z", "same", 1))
-    added, removed, changed = differences(later, base)
+    added, removed, changed = diff_states(later, base)
     assert added == Difference("state", "a", "added", None, b"x")
     assert added.fields == [{"op": "add", "path": "", "value": {"$bytes": "eA=="}}]
     assert removed == Difference("state", "b", "removed", 1, None)
     assert removed.fields == [{"op": "remove", "path": ""}]
     assert changed == Difference("state", "c", "changed", {"x": (1, 2)}, {"x": (1, 3)})
     assert changed.fields == [{"op": "replace", "path": "/x/$tuple/1", "value": 3}]
-    assert differences(later, later) == []
+    assert diff_states(later, later) == []
 
 
 ENTRIES = st.dictionaries(
@@ -113,5 +119,5 @@ ENTRIES = st.dictionaries(
 def test_the_patch_of_two_states_leads_from_one_document_to_the_other(before, after):
     base, later = (frozen(*((*pair, value) for pair, value in e.items())) for e in (before, after))
     document = {"state": state_json(base), "more": 1}
-    found = applied(document, state_patch(later, base))
+    found = applied(document, make_state_patch(later, base))
     assert exact(found) == exact({"state": state_json(later), "more": 1})

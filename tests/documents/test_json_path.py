@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Store, register_type
-from holdfast.documents.json_path import ANY, GONE, Places, changed, parse, parsed, without, written
+from holdfast.documents.json_path import (
+    REMOVED,
+    WILDCARD,
+    EntryPaths,
+    format_path,
+    parse_path,
+    parse_paths,
+    remove_paths,
+    transform_at,
+)
 
 
 @pytest.mark.parametrize(
@@ -14,14 +23,14 @@ from holdfast.documents.json_path import ANY, GONE, Places, changed, parse, pars
         ("values.customer.name", ("values", "customer", "name")),
         ("values", ("values",)),
         ("messages[3].content", ("messages", 3, "content")),
-        ("messages[*].content", ("messages", ANY, "content")),
+        ("messages[*].content", ("messages", WILDCARD, "content")),
         ("messages[-1]", ("messages", -1)),
         ("messages.3.content", ("messages", 3, "content")),
         ("namespaces.x.y", ("namespaces", "x", "y")),
         ("namespaces.state/writer.plan", ("namespaces", "state/writer", "plan")),
         ('values["a.b"][0]', ("values", "a.b", 0)),
         ("values['it\\'s \"so\"']", ("values", 'it\'s "so"')),
-        ("values.*.phone", ("values", ANY, "phone")),
+        ("values.*.phone", ("values", WILDCARD, "phone")),
         ("status", ("status",)),
         ("session.owner", ("session", "owner")),
         ("state.values.x", ("values", "x")),
@@ -29,12 +38,12 @@ from holdfast.documents.json_path import ANY, GONE, Places, changed, parse, pars
         ("/values/customer/name", ("values", "customer", "name")),
         ("/state/values/a~1b/m~0n", ("values", "a/b", "m~n")),
         ("/messages/3/content", ("messages", 3, "content")),
-        ("/messages/*/content", ("messages", ANY, "content")),
+        ("/messages/*/content", ("messages", WILDCARD, "content")),
     ],
 )
 def test_a_path_is_read(text, steps):
-    assert parse(text).steps == steps
-    assert str(parse(text)) == text
+    assert parse_path(text).steps == steps
+    assert str(parse_path(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -61,14 +70,14 @@ def test_a_path_is_read(text, steps):
 )
 def test_a_text_that_is_no_path_is_refused_with_the_reason(text, says):
     with pytest.raises(ValueError, match=f"is no path: .*{says}.*Paths are like values"):
-        parse(text)
+        parse_path(text)
 
 
 def test_only_texts_in_a_list_are_paths():
     with pytest.raises(TypeError, match="a path is a str as in values.customer.name, not 3"):
-        parse(3)
+        parse_path(3)
     with pytest.raises(TypeError, match=r"not one text: \['values.x'\]"):
-        parsed("values.x")
+        parse_paths("values.x")
 
 
 @pytest.mark.parametrize(
@@ -81,11 +90,11 @@ def test_only_texts_in_a_list_are_paths():
     ],
 )
 def test_what_is_written_is_read_as_the_same(steps):
-    assert parse(written(steps)).steps == steps
+    assert parse_path(format_path(steps)).steps == steps
 
 
 def test_keys_of_other_types_are_written_too():
-    assert written(("values", (1, 2), b"x", ANY)) == 'values["(1, 2)"]["b\'x\'"][*]'
+    assert format_path(("values", (1, 2), b"x", WILDCARD)) == 'values["(1, 2)"]["b\'x\'"][*]'
 
 
 def a_state():
@@ -125,7 +134,7 @@ LAST = {"role": "user", "id": 3, "n": []}
 )
 def test_a_state_without_a_path_lacks_what_it_leads_to_and_nothing_else(path, gone):
     state = a_state()
-    left = without(state, parsed([path]))
+    left = remove_paths(state, parse_paths([path]))
     expected = {
         (space, key): gone.get((space, key), value)
         for space, key, value in state.items()
@@ -136,41 +145,43 @@ def test_a_state_without_a_path_lacks_what_it_leads_to_and_nothing_else(path, go
 
 
 def test_each_of_many_is_reached():
-    left = without(
-        a_state(), parsed(["messages[*].id", "values.customer.phones[*].no", "values.at"])
+    left = remove_paths(
+        a_state(), parse_paths(["messages[*].id", "values.customer.phones[*].no", "values.at"])
     )
     assert [set(message) for _, _, message in left.items("messages")] == [{"role", "n"}] * 4
     assert left.get("state", "customer") == {"name": "Ada", "phones": [{}, {}], 7: "seven"}
-    assert without(a_state(), ()).digest == a_state().digest
+    assert remove_paths(a_state(), ()).digest == a_state().digest
 
 
 def test_a_number_in_a_path_is_an_index_or_a_key():
     value = {7: "a", "7": "b", "list": [0, 1, 2]}
-    dropped = parse("values.7").steps[1:]
-    assert changed(value, dropped, lambda _: GONE) == {"list": [0, 1, 2]}
-    assert changed(value, (7,), lambda _: GONE) == {"7": "b", "list": [0, 1, 2]}
-    assert changed(value, ("list", -1), str) == {**value, "list": [0, 1, "2"]}
+    dropped = parse_path("values.7").steps[1:]
+    assert transform_at(value, dropped, lambda _: REMOVED) == {"list": [0, 1, 2]}
+    assert transform_at(value, (7,), lambda _: REMOVED) == {"7": "b", "list": [0, 1, 2]}
+    assert transform_at(value, ("list", -1), str) == {**value, "list": [0, 1, "2"]}
 
 
 def test_items_that_go_leave_their_places_to_those_that_follow():
     def dropped(value, *steps):
-        return changed(value, steps, lambda _: GONE)
+        return transform_at(value, steps, lambda _: REMOVED)
 
     assert dropped([1, 2, 3], 1) == [1, "(ignored)", 3]
     assert dropped([1, 2, 3], 2) == [1, 2]
     assert dropped((1, 2, 3), -1) == (1, 2)
-    assert dropped([[1, 2], [3]], ANY, 0) == [["(ignored)", 2], []]
-    assert dropped([1, 2, 3], ANY) == []
+    assert dropped([[1, 2], [3]], WILDCARD, 0) == [["(ignored)", 2], []]
+    assert dropped([1, 2, 3], WILDCARD) == []
 
 
 def test_tuples_sets_and_registered_types_are_walked_into():
-    assert changed({"a": (1, {2, 3})}, ("a", 1, ANY), lambda _: GONE) == {"a": (1, set())}
-    assert changed([frozenset({1})], (0, ANY), str) == [frozenset({"1"})]
-    assert changed({"a": 1}, ("a", "b"), lambda _: GONE) == {"a": 1}
+    assert transform_at({"a": (1, {2, 3})}, ("a", 1, WILDCARD), lambda _: REMOVED) == {
+        "a": (1, set())
+    }
+    assert transform_at([frozenset({1})], (0, WILDCARD), str) == [frozenset({"1"})]
+    assert transform_at({"a": 1}, ("a", "b"), lambda _: REMOVED) == {"a": 1}
     box = Box({"name": "Ada", "n": 1})
-    assert changed(box, ("name",), lambda _: "x").content == {"name": "x", "n": 1}
-    assert changed(box, ("other",), lambda _: "x") is box
-    assert changed(box, ("n",), lambda _: GONE) == {"name": "Ada"}
+    assert transform_at(box, ("name",), lambda _: "x").content == {"name": "x", "n": 1}
+    assert transform_at(box, ("other",), lambda _: "x") is box
+    assert transform_at(box, ("n",), lambda _: REMOVED) == {"name": "Ada"}
 
 
 class Box:
@@ -186,7 +197,7 @@ register_type(Box, name="tests.paths.Box", encode=lambda box: box.content, decod
 
 
 def test_messages_have_the_place_that_they_have_in_the_conversation():
-    places = Places(a_state())
+    places = EntryPaths(a_state())
     assert places.of("messages", "000000000007") == ("messages", 2)
     assert places.of("messages", "000000000123") == ("messages", 123)
     assert places.of("messages", "odd") == ("messages", "odd")

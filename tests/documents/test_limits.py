@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import DocumentLimits, InvalidDocumentError, StateStoreError
-from holdfast.documents.limits import DocumentTooLargeError, Meter
+from holdfast.documents.limits import DocumentMeter, DocumentTooLargeError
 
 HEAD = b'{"schema_version":1,"agent_id":"a","session_id":"s","state":{'
 
@@ -135,7 +135,7 @@ TREES = st.recursive(
 @given(TREES, st.integers(1, 7))
 def test_objects_are_counted_however_the_text_is_cut(tree, size):
     text = json.dumps(tree).encode()
-    meter = Meter("text")
+    meter = DocumentMeter("text")
     for at in range(0, len(text), size):
         meter.count(text[at : at + size])
     assert meter.objects == counted(tree)
@@ -143,7 +143,7 @@ def test_objects_are_counted_however_the_text_is_cut(tree, size):
 
 def test_a_file_of_the_largest_size_is_counted_in_linear_time():
     def work(count):
-        meter = Meter("text")
+        meter = DocumentMeter("text")
         began = time.process_time()
         for _ in range(count):
             meter.count(many(b'{"a\\"":[]}', 50_000))

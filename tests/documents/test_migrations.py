@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import InvalidDocumentError
 from holdfast.documents import migrations
-from holdfast.documents.migrations import ValueMigrations, schema_step, up_to_date
+from holdfast.documents.migrations import ValueMigrations, migrate_schema, schema_step
 
 
 @pytest.fixture
@@ -17,8 +17,8 @@ def steps(monkeypatch):
 
 def test_a_document_of_the_newest_schema_is_left_as_it_is(steps):
     tree = {"schema_version": 1, "state": {}}
-    assert up_to_date(tree) == tree
-    assert up_to_date(tree) is not tree
+    assert migrate_schema(tree) == tree
+    assert migrate_schema(tree) is not tree
 
 
 def test_an_older_document_goes_through_every_step(steps):
@@ -32,25 +32,25 @@ def test_an_older_document_goes_through_every_step(steps):
         return {**tree, "was": [*tree.get("was", []), "two"]}
 
     given = {"schema_version": 1}
-    assert up_to_date(given, 3) == {"schema_version": 3, "was": ["one", "two"]}
-    assert up_to_date({"schema_version": 2}, 3) == {"schema_version": 3, "was": ["two"]}
+    assert migrate_schema(given, 3) == {"schema_version": 3, "was": ["one", "two"]}
+    assert migrate_schema({"schema_version": 2}, 3) == {"schema_version": 3, "was": ["two"]}
     assert given == {"schema_version": 1}
 
 
 def test_where_a_step_is_missing_it_is_said(steps):
     with pytest.raises(InvalidDocumentError, match="no way from schema version 1 to the next"):
-        up_to_date({"schema_version": 1}, 2)
+        migrate_schema({"schema_version": 1}, 2)
 
 
 def test_a_newer_document_is_refused(steps):
     with pytest.raises(InvalidDocumentError, match="schema version 3, .*knows up to 2: upgrade"):
-        up_to_date({"schema_version": 3}, 2)
+        migrate_schema({"schema_version": 3}, 2)
 
 
 @pytest.mark.parametrize("version", [None, 0, -1, True, "1", 1.0])
 def test_a_version_that_is_none_is_refused(steps, version):
     with pytest.raises(InvalidDocumentError, match="schema_version is a number from 1"):
-        up_to_date({"schema_version": version})
+        migrate_schema({"schema_version": version})
 
 
 def renamed(values):

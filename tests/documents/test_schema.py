@@ -9,10 +9,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from holdfast import InvalidDocumentError, RetentionPolicy, SessionSnapshot, Store
-from holdfast.documents import encode as documents
-from holdfast.log.event import draft
+from holdfast.documents.encode import encode_chunks
+from holdfast.log.event import draft_event
 from holdfast.stores.memory import MemoryStateStore
-from support.async_tests import done
+from support.async_tests import run_async
 from support.conversations import opened
 from support.observed_store import changed, full_snapshot, session_snapshot, with_events
 from support.sample_values import SAMPLES
@@ -51,14 +51,17 @@ async def real_documents():
     yield "odd keys", session_snapshot(frozen(("messages", "x", 1), ("$set", "$map", 1)))
     yield "no status", session_snapshot(frozen(("session", "status", 7), ("session", "x", None)))
     yield "full", full_snapshot()
-    yield "events", with_events(draft("state.set", set_=list(values)), after=3, prev="ab" * 32)
+    yield (
+        "events",
+        with_events(draft_event("state.set", set_=list(values)), after=3, prev="ab" * 32),
+    )
 
 
 async def gathered_documents():
     return {name: document async for name, document in real_documents()}
 
 
-REAL = done(gathered_documents())
+REAL = run_async(gathered_documents())
 VALIDATOR = Draft202012Validator(json.loads(SCHEMA.read_text()))
 
 
@@ -75,7 +78,7 @@ def test_the_documents_are_of_every_kind():
 
 @pytest.mark.parametrize("name", REAL)
 def test_real_documents_are_as_the_schema_says(name):
-    tree = json.loads(b"".join(documents.chunks(REAL[name].to_dict())))
+    tree = json.loads(b"".join(encode_chunks(REAL[name].to_dict())))
     VALIDATOR.validate(tree)
     assert SessionSnapshot.from_dict(tree).digest == REAL[name].digest
     migrated = {**tree, "values_version": 3, "later": {"any": [1]}}

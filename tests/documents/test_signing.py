@@ -15,24 +15,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import InvalidDocumentError, SessionSnapshot, SnapshotManager
-from holdfast.documents import decode as document_reading
-from holdfast.documents import json_file as document_files
-from holdfast.documents import migrations
-from holdfast.documents.encode import canonical, chunks
+from holdfast.documents import decode, json_file, migrations
+from holdfast.documents.encode import encode_canonical, encode_chunks
 from holdfast.documents.signing import (
     DOMAIN,
     PublicKey,
     SignatureError,
     SigningKey,
-    check_signature,
+    compute_signed_message,
+    read_signatures,
     sign_document,
-    signatures_of,
-    signed_message,
+    verify_signature,
 )
 from holdfast.extras import MissingExtraError
-from holdfast.log.event import draft
+from holdfast.log.event import draft_event
 from holdfast.stores.memory import MemoryStateStore
-from support.async_tests import done
+from support.async_tests import run_async
 from support.observed_store import changed, full_snapshot, session_snapshot, state, with_events
 from support.sample_values import SAMPLES
 from support.signing_keys import KEY, OTHER, PRIVATE, PUBLIC, TRUSTED, refuses
@@ -42,7 +40,9 @@ def rich():
     """A document that has all that one can say, with values of every kind."""
     values = [("state", name, value) for name, value in SAMPLES.items()]
     made = replace(full_snapshot(), state_extra={"mood": [1.0, -0.0, 1e22, 5e-324]})
-    events = with_events(draft("state.set", {"all": SAMPLES}, set_=values), after=3, prev="ab" * 32)
+    events = with_events(
+        draft_event("state.set", {"all": SAMPLES}, set_=values), after=3, prev="ab" * 32
+    )
     return replace(
         made, snapshot=events.snapshot, events=events.events, base=events.base, event_log_count=1
     )
@@ -69,10 +69,10 @@ def reordered(tree):
 
 
 def test_a_signed_document_is_read_by_anybody_and_vouched_for_by_its_key():
-    assert check_signature(TREE, TRUSTED) == (KEY.public,)
-    assert check_signature(SIGNED, [OTHER.public, KEY.public]) == (KEY.public,)
+    assert verify_signature(TREE, TRUSTED) == (KEY.public,)
+    assert verify_signature(SIGNED, [OTHER.public, KEY.public]) == (KEY.public,)
     read = SessionSnapshot.from_dict(TREE)
-    assert check_signature(read, TRUSTED) == (KEY.public,)
+    assert verify_signature(read, TRUSTED) == (KEY.public,)
     assert (read.schema_version, read.digest) == (1, rich().digest)
     assert list(TREE)[-1] == "signatures"
 
@@ -80,11 +80,11 @@ def test_a_signed_document_is_read_by_anybody_and_vouched_for_by_its_key():
 def test_the_bytes_that_are_signed_are_those_of_the_specification():
     plain = {name: value for name, value in TREE.items() if name != "signatures"}
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    assert b"".join(SIGNED.canonical()) == b"".join(canonical(TREE)) == text
-    assert b"".join(canonical({"b": [], "a": {}, "state": {"x": {}}})) == (
+    assert b"".join(SIGNED.canonical()) == b"".join(encode_canonical(TREE)) == text
+    assert b"".join(encode_canonical({"b": [], "a": {}, "state": {"x": {}}})) == (
         b'{"a":{},"b":[],"state":{"x":{}}}'
     )
-    assert b"".join(canonical({"signatures": []})) == b"{}"
+    assert b"".join(encode_canonical({"signatures": []})) == b"{}"
 
 
 def test_a_signature_of_today_is_one_for_ever():
@@ -101,12 +101,12 @@ def test_a_signature_of_today_is_one_for_ever():
             }
         ],
     }
-    assert b"".join(canonical(tree)).decode() == (
+    assert b"".join(encode_canonical(tree)).decode() == (
         '{"agent_id":"b\u00f6t \U0001f600\x7f\\u001f\\"\\\\/","schema_version":1,'
         '"session_id":"ses","state":{"values":{"a":{"é":"€"},'
         '"z":[1,1.0,1e+16,0.1,-0.0,1e-07,true,null]}}}'
     )
-    assert check_signature(tree, TRUSTED)
+    assert verify_signature(tree, TRUSTED)
 
 
 FOR_EVER = (
@@ -117,15 +117,15 @@ FOR_EVER = (
 @pytest.mark.parametrize("suffix", ["json", "json.gz", "json.zst"])
 def test_it_holds_however_the_document_is_laid_out_and_packed(tmp_path, suffix):
     path = tmp_path / f"signed.{suffix}"
-    document_files.write(path, SIGNED.chunks())
-    assert check_signature(document_files.read(path), TRUSTED)
+    json_file.write_json_file(path, SIGNED.chunks())
+    assert verify_signature(json_file.read_json_file(path), TRUSTED)
     for text in (
         json.dumps(TREE, indent=4),
         json.dumps(reordered(TREE), ensure_ascii=False),
         "\ufeff\n" + json.dumps(TREE, separators=(",", ":")),
     ):
         path.write_bytes(gzip.compress(text.encode()) if suffix == "json.gz" else text.encode())
-        assert check_signature(document_files.read(path), TRUSTED)
+        assert verify_signature(json_file.read_json_file(path), TRUSTED)
 
 
 def places(tree, path=()):
@@ -196,16 +196,16 @@ JSON_DATA = st.recursive(
 @given(data=JSON_DATA)
 def test_fields_that_nobody_knows_are_covered_as_they_are_read(data):
     signed = sign_document(session_snapshot(extra={"x": data}, state_extra={"y": data}), KEY)
-    read = document_files.parsed(b"".join(signed.chunks()), "it")
-    assert check_signature(read, TRUSTED)
+    read = json_file.parse_json(b"".join(signed.chunks()), "it")
+    assert verify_signature(read, TRUSTED)
     assert read["x"] == data
     again = SessionSnapshot.from_dict(read)
-    assert check_signature(again, TRUSTED)
+    assert verify_signature(again, TRUSTED)
 
 
 def test_what_json_says_otherwise_is_signed_as_it_will_be_read():
     signed = sign_document(session_snapshot(extra={"a": (1, 2), "b": {10: 1, 9: 2}}), KEY)
-    assert check_signature(json.loads(b"".join(signed.chunks())), TRUSTED)
+    assert verify_signature(json.loads(b"".join(signed.chunks())), TRUSTED)
     assert signed.extra["b"] == {"10": 1, "9": 2}
 
 
@@ -237,7 +237,7 @@ def test_a_signature_of_another_is_not_believed_under_a_trusted_name():
 
 
 def test_a_signature_of_something_else_is_none_of_a_document():
-    message = signed_message(SMALL)
+    message = compute_signed_message(SMALL)
     assert message.startswith(b"holdfast document v1\n")
     for other in (message.removeprefix(DOMAIN), b"".join(SMALL.canonical()), b"git\n" + message):
         entry = {**SMALL_TREE["signatures"][0]}
@@ -247,12 +247,12 @@ def test_a_signature_of_something_else_is_none_of_a_document():
 
 def test_several_may_sign_and_one_that_is_trusted_is_enough():
     both = sign_document(SMALL, OTHER)
-    assert [each.key_id for each in signatures_of(both)] == [KEY.key_id, OTHER.key_id]
+    assert [each.key_id for each in read_signatures(both)] == [KEY.key_id, OTHER.key_id]
     for trusted in ([KEY.public], [OTHER.public]):
-        assert check_signature(both, trusted) == tuple(trusted)
-    assert len(check_signature(both.to_dict(), [OTHER.public, KEY.public])) == 2
+        assert verify_signature(both, trusted) == tuple(trusted)
+    assert len(verify_signature(both.to_dict(), [OTHER.public, KEY.public])) == 2
     again = sign_document(replace(both, tags={"new": "1"}), KEY)
-    assert check_signature(again, [OTHER.public, KEY.public]) == (KEY.public,)
+    assert verify_signature(again, [OTHER.public, KEY.public]) == (KEY.public,)
     refuses(again, "does not match", OTHER.key_id, trusted=[OTHER.public])
     assert sign_document(SMALL, KEY) == SMALL
 
@@ -320,34 +320,34 @@ def test_a_signed_document_with_a_name_twice_is_refused_by_whoever_reads_it(tmp_
 
 def test_names_are_looked_at_only_where_signatures_have_their_form(monkeypatch):
     looked = []
-    monkeypatch.setattr(document_files, "check_names", lambda *said: looked.append(said))
+    monkeypatch.setattr(json_file, "check_names", lambda *said: looked.append(said))
     for signatures in (None, [], "yes", [{**ENTRY, "algorithm": "none"}], [ENTRY] * 17):
         text = json.dumps({**SMALL_TREE, "signatures": signatures}).encode()
-        refuses(document_files.parsed(text, "it"), "signe" if not signatures else "malformed")
+        refuses(json_file.parse_json(text, "it"), "signe" if not signatures else "malformed")
     assert looked == []
-    document_files.parsed(json.dumps(SMALL_TREE).encode(), "it")
+    json_file.parse_json(json.dumps(SMALL_TREE).encode(), "it")
     assert len(looked) == 1
 
 
 def test_numbers_of_any_length_do_not_disturb_the_look_for_names():
     text = b"".join(SMALL.chunks()).replace(b"{", b'{"n": ' + b"9" * 5000 + b".5, ", 1)
     with pytest.raises(InvalidDocumentError):
-        document_files.parsed(text, "it")
+        json_file.parse_json(text, "it")
     text = b"".join(SMALL.chunks()).replace(b"{", b'{"n": 0.' + b"1" * 5000 + b", ", 1)
-    refuses(document_files.parsed(text, "it"), "does not match")
+    refuses(json_file.parse_json(text, "it"), "does not match")
 
 
 def test_trusting_nobody_is_a_mistake_and_not_a_way_to_check_nothing():
     for trusted in ([], ()):
         with pytest.raises(ValueError, match="no key is trusted"):
-            check_signature(TREE, trusted)
+            verify_signature(TREE, trusted)
         with pytest.raises(ValueError, match="no key is trusted"):
             manager().from_dict(TREE, trusted=trusted)
         with pytest.raises(ValueError, match="no key is trusted"):
-            done(manager().import_session(SIGNED, trusted=trusted))
+            run_async(manager().import_session(SIGNED, trusted=trusted))
     for wrong in ("release.pub", [KEY], ["release.pub"], b"x"):
         with pytest.raises(TypeError, match="PublicKey"):
-            check_signature(TREE, wrong)
+            verify_signature(TREE, wrong)
     with pytest.raises(TypeError, match="SigningKey"):
         sign_document(SMALL, KEY.public)
     with pytest.raises(TypeError, match="SessionSnapshot"):
@@ -359,7 +359,7 @@ def test_trusting_nobody_is_a_mistake_and_not_a_way_to_check_nothing():
 
 def test_an_older_schema_is_checked_as_it_was_written(monkeypatch):
     monkeypatch.setattr(migrations, "_steps", {1: lambda tree: {**tree, "tags": {"v": "2"}}})
-    monkeypatch.setattr(document_reading, "up_to_date", partial(migrations.up_to_date, newest=2))
+    monkeypatch.setattr(decode, "up_to_date", partial(migrations.migrate_schema, newest=2))
     read = manager().from_dict(SMALL_TREE, trusted=TRUSTED)
     assert (read.schema_version, read.tags) == (2, {"v": "2"})
     assert (read.signed_by, read.extra) == ((KEY.key_id,), {"viewer": {"colour": "red"}})
@@ -370,7 +370,7 @@ def test_without_cryptography_a_signed_document_is_read_and_a_required_one_is_no
         monkeypatch.setitem(sys.modules, name, None)
     assert manager().from_dict(SMALL_TREE).to_dict() == SMALL_TREE
     for need in (
-        lambda: check_signature(SMALL_TREE, TRUSTED),
+        lambda: verify_signature(SMALL_TREE, TRUSTED),
         lambda: manager().from_dict(SMALL_TREE, trusted=TRUSTED),
         SigningKey.generate,
         lambda: SigningKey.from_pem(PRIVATE),
@@ -383,7 +383,9 @@ def test_without_cryptography_a_signed_document_is_read_and_a_required_one_is_no
 def test_a_large_document_is_signed_in_pieces():
     pieces = list(sign_document(session_snapshot(state(1000)), KEY).canonical())
     assert max(map(len, pieces)) < 200
-    assert b"".join(pieces) == b"".join(canonical(json.loads(b"".join(chunks_of(1000, pieces)))))
+    assert b"".join(pieces) == b"".join(
+        encode_canonical(json.loads(b"".join(chunks_of(1000, pieces))))
+    )
 
 
 def chunks_of(count, pieces):
@@ -391,4 +393,4 @@ def chunks_of(count, pieces):
     tree = json.loads(b"".join(pieces))
     assert len(tree["state"]["messages"]) == count
     assert dt.datetime.fromisoformat(tree["created_at"])
-    return chunks(tree)
+    return encode_chunks(tree)

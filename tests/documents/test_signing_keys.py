@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from holdfast.documents.signing import KeyFileError, PublicKey, SigningKey, trusted_keys
+from holdfast.documents.signing import KeyFileError, PublicKey, SigningKey, load_trusted_keys
 from support.signing_keys import KEY, OTHER, PRIVATE, PUBLIC
 
 
@@ -36,8 +36,8 @@ def test_files_and_folders_of_keys_are_trusted(tmp_path):
     (tmp_path / "many.pem").write_bytes(b"# ours\n" + PUBLIC + b"\n" + OTHER.public.to_pem())
     (tmp_path / "b.pub").write_bytes(PUBLIC)
     (tmp_path / "notes.txt").write_text("no key")
-    assert trusted_keys(tmp_path / "many.pem") == [KEY.public, OTHER.public]
-    assert [key.name for key in trusted_keys(tmp_path, str(tmp_path / "many.pem"))] == [
+    assert load_trusted_keys(tmp_path / "many.pem") == [KEY.public, OTHER.public]
+    assert [key.name for key in load_trusted_keys(tmp_path, str(tmp_path / "many.pem"))] == [
         "b",
         "many",
         "many",
@@ -46,7 +46,7 @@ def test_files_and_folders_of_keys_are_trusted(tmp_path):
         PublicKey.from_file(tmp_path / "many.pem")
     (tmp_path / "empty").mkdir()
     with pytest.raises(KeyFileError, match=r"has no file \*.pub"):
-        trusted_keys(tmp_path / "empty")
+        load_trusted_keys(tmp_path / "empty")
 
 
 def pem(key, form=forms.PrivateFormat.PKCS8):
@@ -94,11 +94,11 @@ def test_files_that_are_no_public_keys_are_refused(tmp_path):
     ):
         (tmp_path / "a.pub").write_bytes(data)
         with pytest.raises(KeyFileError, match=words):
-            trusted_keys(tmp_path / "a.pub")
+            load_trusted_keys(tmp_path / "a.pub")
     with pytest.raises(KeyFileError, match="cannot be read: No such file"):
-        trusted_keys(tmp_path / "none.pub")
+        load_trusted_keys(tmp_path / "none.pub")
     with pytest.raises(KeyFileError, match="cannot be read: File name too long"):
-        trusted_keys("x" * 300)
+        load_trusted_keys("x" * 300)
     with pytest.raises(KeyFileError, match="has 32 bytes"):
         PublicKey(b"short")
     with pytest.raises(KeyFileError, match="its passphrase is another"):
@@ -108,8 +108,8 @@ def test_files_that_are_no_public_keys_are_refused(tmp_path):
 def test_an_empty_path_is_not_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "stray.pub").write_bytes(PUBLIC)
-    assert trusted_keys(".") == [KEY.public]
-    for read in (trusted_keys, PublicKey.from_file, SigningKey.from_file):
+    assert load_trusted_keys(".") == [KEY.public]
+    for read in (load_trusted_keys, PublicKey.from_file, SigningKey.from_file):
         with pytest.raises(KeyFileError, match="path of a key is empty"):
             read("")
 

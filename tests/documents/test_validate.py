@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidDocumentError, Redactor, SessionSnapshot
-from holdfast.documents import json_file as document_files
 from holdfast.documents.encode import (
-    canonical_text,
     compute_digest,
+    encode_canonical_value,
     encode_floats,
 )
-from holdfast.documents.signing import SignatureError, SigningKey, check_signature, sign_document
-from holdfast.log.event import draft
+from holdfast.documents.json_file import parse_json
+from holdfast.documents.signing import SignatureError, SigningKey, sign_document, verify_signature
+from holdfast.log.event import draft_event
 from support.observed_store import (
     changed,
     full_snapshot,
@@ -41,14 +41,17 @@ def flips(text):
 def read(text):
     """The document of a text; None where it is refused."""
     try:
-        return SessionSnapshot.from_dict(document_files.parsed(text, "text"))
+        return SessionSnapshot.from_dict(parse_json(text, "text"))
     except InvalidDocumentError:
         return None
 
 
 @pytest.mark.parametrize(
     "snapshot",
-    [FULL, with_events(draft("one", set_=[("state", "k", 1)]), draft("two", {"n": 1.5}))],
+    [
+        FULL,
+        with_events(draft_event("one", set_=[("state", "k", 1)]), draft_event("two", {"n": 1.5})),
+    ],
     ids=["full", "small"],
 )
 def test_every_flipped_bit_is_refused_or_means_the_same(snapshot):
@@ -61,14 +64,14 @@ def test_every_flipped_bit_is_refused_or_means_the_same(snapshot):
 
 def test_every_flipped_byte_of_a_signed_document_is_refused_where_a_signature_is_required():
     key = SigningKey.generate()
-    signed = sign_document(with_events(draft("one", set_=[("state", "k", 1)])), key)
+    signed = sign_document(with_events(draft_event("one", set_=[("state", "k", 1)])), key)
     text = b"".join(signed.chunks())
     expected = json.loads(text)
     for at in range(len(text)):
         flipped = text[:at] + bytes([text[at] ^ 1]) + text[at + 1 :]
         try:
-            tree = document_files.parsed(flipped, "text")
-            check_signature(tree, [key.public])
+            tree = parse_json(flipped, "text")
+            verify_signature(tree, [key.public])
         except (InvalidDocumentError, SignatureError):
             continue
         assert tree == expected
@@ -143,8 +146,8 @@ def test_events_after_a_pruned_beginning_need_the_state_before_them():
 def test_a_redacted_document_has_a_digest_of_its_own_and_events_that_lead_to_its_state():
     secret = "AKIAIOSFODNN7EXAMPLF"
     snapshot = with_events(
-        draft("state.set", {"key": secret}, set_=[("state", "aws", secret)]),
-        draft("state.set", set_=[("state", "note", f"use {secret}")]),
+        draft_event("state.set", {"key": secret}, set_=[("state", "aws", secret)]),
+        draft_event("state.set", set_=[("state", "note", f"use {secret}")]),
         after=3,
         prev="ab" * 32,
     )
@@ -184,4 +187,4 @@ TREES = st.recursive(
 
 @given(TREES)
 def test_the_fast_way_to_canonical_json_gives_the_same_bytes(tree):
-    assert canonical_text(tree) == encode_floats(tree).encode()
+    assert encode_canonical_value(tree) == encode_floats(tree).encode()

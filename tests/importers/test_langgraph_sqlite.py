@@ -18,7 +18,7 @@ import holdfast.importers
 from holdfast.errors import InvalidDocumentError, NotFoundError
 from holdfast.importers.langgraph_serde import Message
 from holdfast.importers.langgraph_thread import updated
-from holdfast.importers.snapshots import status_of
+from holdfast.importers.snapshots import session_status
 from holdfast.sessions.replay import replay
 from importers.graphs import check_history, check_imports, config, interrupted, talk
 
@@ -318,7 +318,7 @@ def test_a_thread_is_running_while_a_node_waits_for_others_that_all_ran(tmp_path
         graph.invoke({"log": []}, config("t"))
         states = list(graph.get_state_history(config("t")))
     (document,) = holdfast.importers.read(path, thread="t")
-    found = [status_of(step.after) for step in replay(document)]
+    found = [session_status(step.after) for step in replay(document)]
     wanted = ["running" if state.next else "completed" for state in reversed(states)]
     assert found[-len(wanted) :] == wanted
     assert wanted[-2:] == ["running", "completed"]

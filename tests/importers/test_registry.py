@@ -14,15 +14,15 @@ import zstandard
 import holdfast.importers
 from holdfast.errors import InvalidDocumentError, StateStoreError
 from holdfast.importers.langgraph_serde import Serde
-from holdfast.redaction.detect import library
-from holdfast.snapshots.session_snapshot import now
+from holdfast.redaction.detect import import_library
+from holdfast.snapshots.session_snapshot import utc_now
 from importers.graphs import check_imports
 
 
 def diary(source):
-    history = holdfast.importers.History("writer", source.stem, now())
+    history = holdfast.importers.History("writer", source.stem, utc_now())
     for number, line in enumerate(source.path.read_text().splitlines()[1:]):
-        history.append({"role": "user", "content": line}, now(), f"line {number}")
+        history.append({"role": "user", "content": line}, utc_now(), f"line {number}")
     return history.document("diary")
 
 
@@ -168,7 +168,7 @@ NEEDS = {
     "zstandard": (lambda: holdfast.importers.read("packed.json"), "compression"),
     "psycopg": (lambda: holdfast.importers.read("postgresql://127.0.0.1:1/db"), "postgresql"),
     "langgraph.checkpoint.serde.jsonplus": (lambda: Serde("it"), "langgraph"),
-    "phonenumbers": (lambda: library("phonenumbers"), "redaction"),
+    "phonenumbers": (lambda: import_library("phonenumbers"), "redaction"),
 }
 
 

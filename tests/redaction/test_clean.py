@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from holdfast.redaction.clean import Cleaner, merged, outside
+from holdfast.redaction.clean import Cleaner, exclude_marks, merge_findings
 from holdfast.redaction.detect import Detector
-from holdfast.redaction.findings import Found
+from holdfast.redaction.findings import Finding
 
 DETECTOR = Detector(secrets=True, emails=True, phones=False)
 
@@ -80,12 +80,14 @@ def test_keys_that_are_taken_out_have_numbers_in_order():
 )
 def test_what_a_mark_has_already_is_not_taken_out_again(span, left):
     marks = [(10, 20), (30, 40)]
-    found = [(each.start, each.end) for each in outside(Found(*span, "secret"), marks)]
+    found = [(each.start, each.end) for each in exclude_marks(Finding(*span, "secret"), marks)]
     assert found == left
 
 
 def test_a_text_without_marks_is_merged_as_it_is():
-    assert merged([Found(0, 3, "a"), Found(2, 5, "b")], "abcdef") == [Found(0, 5, "a")]
+    assert merge_findings([Finding(0, 3, "a"), Finding(2, 5, "b")], "abcdef") == [
+        Finding(0, 5, "a")
+    ]
 
 
 def test_many_long_secrets_that_begin_alike_are_all_known():

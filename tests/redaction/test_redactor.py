@@ -14,7 +14,7 @@ from holdfast import RetentionPolicy, SessionSnapshot, Store, register_type
 from holdfast.redaction.redactor import Redactor
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.transfer.manager import SnapshotManager
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.conversations import opened
 from support.observed_store import with_digest
 from support.redaction_samples import (
@@ -264,7 +264,7 @@ def test_a_document_without_secrets_stays_what_it_was():
         assert identical(new.snapshot.get("state", key), value)
 
 
-@in_loop
+@async_test
 async def test_a_pruned_document_is_redacted_from_what_it_begins_with():
     session = await opened(MemoryStateStore())
     for number in range(4):
@@ -307,7 +307,7 @@ def test_what_is_redacted_again_adds_to_the_list():
     ]
 
 
-@in_loop
+@async_test
 async def test_the_manager_exports_redacted():
     session = await opened(MemoryStateStore())
     session.add_message("user", ADA)

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.redaction.clean import Cleaner
-from holdfast.redaction.detect import Detector, without_escapes
-from holdfast.redaction.known_texts import KnownTexts, written_forms
+from holdfast.redaction.detect import Detector, blank_escapes
+from holdfast.redaction.known_texts import KnownTexts, list_encoded_forms
 from holdfast.redaction.redactor import Redactor
 from support.redaction_samples import ADA, AWS, GITHUB, PHONE, everything, listed, redacted
 from support.sample_values import identical
@@ -92,10 +92,10 @@ def test_escapes_make_no_secrets_of_other_texts(text):
 
 
 def test_blanks_stand_where_the_escapes_stood():
-    assert without_escapes(r"a\nb\u00e9c%0Ad%20\x1b[1mf" + "\x1b[0mg") == (
+    assert blank_escapes(r"a\nb\u00e9c%0Ad%20\x1b[1mf" + "\x1b[0mg") == (
         "a\n\nb      c\n\n\nd          f    g"
     )
-    assert without_escapes("plain [0m, 100 %, \\") == "plain [0m, 100 %, \\"
+    assert blank_escapes("plain [0m, 100 %, \\") == "plain [0m, 100 %, \\"
 
 
 WRAPS = {
@@ -180,14 +180,14 @@ def test_a_known_text_is_found_however_it_is_written(name, write):
 
 @given(st.text('a"\\/é\n ü%+!', max_size=250) | st.text(max_size=250))
 def test_a_text_has_few_forms_and_is_one_of_them(text):
-    forms = written_forms(text)
+    forms = list_encoded_forms(text)
     assert text in forms
     assert len(forms) <= 60
     assert json.dumps(json.dumps(json.dumps(text)))[7:-7] in {*forms, ""}
 
 
 def test_a_text_of_letters_and_digits_has_one_form():
-    assert written_forms("swordfish99") == {"swordfish99"}
+    assert list_encoded_forms("swordfish99") == {"swordfish99"}
 
 
 def test_what_a_path_names_is_taken_out_of_urls_and_of_json_in_json():

@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast import InvalidDocumentError, Session
 from holdfast.server import Token, create_app, read_tokens
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.rest_api import (
     ANNS,
     READER,
@@ -64,7 +64,7 @@ WRITES = [
 # ------------------------------------------------------------------------------------ any token
 
 
-@in_loop
+@async_test
 async def test_without_a_token_there_is_the_viewer_and_nothing_of_any_agent(store, guarded):
     await filled(store)
     before = await entries(store)
@@ -79,7 +79,7 @@ async def test_without_a_token_there_is_the_viewer_and_nothing_of_any_agent(stor
     assert await entries(store) == before
 
 
-@in_loop
+@async_test
 async def test_what_is_no_token_lets_nobody_in(guarded):
     for header in (
         "",
@@ -102,20 +102,20 @@ async def test_what_is_no_token_lets_nobody_in(guarded):
         problem(answered, 401)
 
 
-@in_loop
+@async_test
 async def test_a_token_in_the_query_or_a_cookie_is_none(guarded):
     for query in ("token", "access_token", "authorization"):
         problem(await guarded.get("/agents", params={query: WRITER}), 401)
     problem(await guarded.get("/agents", headers={"Cookie": f"token={WRITER}"}), 401)
 
 
-@in_loop
+@async_test
 async def test_the_kind_of_a_token_is_written_in_any_case(guarded):
     for kind in ("Bearer", "bearer", "BEARER"):
         good(await guarded.get("/agents", headers={"Authorization": f"{kind} {READER}"}))
 
 
-@in_loop
+@async_test
 async def test_a_token_to_read_reads_all_and_writes_nothing(store, guarded):
     await filled(store)
     before = await entries(store)
@@ -128,7 +128,7 @@ async def test_a_token_to_read_reads_all_and_writes_nothing(store, guarded):
     assert await entries(store) == before
 
 
-@in_loop
+@async_test
 async def test_a_token_to_write_reads_and_writes(store, guarded):
     await filled(store)
     for path in READS:
@@ -137,7 +137,7 @@ async def test_a_token_to_write_reads_and_writes(store, guarded):
     good(await guarded.delete(S, headers=bearer(WRITER)), 204)
 
 
-@in_loop
+@async_test
 async def test_every_token_is_compared_in_constant_time_whether_it_is_the_right_one(
     guarded, monkeypatch
 ):
@@ -154,7 +154,7 @@ async def test_every_token_is_compared_in_constant_time_whether_it_is_the_right_
         assert compared == [(32, 32)] * len(TOKENS)
 
 
-@in_loop
+@async_test
 async def test_what_a_token_allows_is_told_to_its_bearer(guarded, api):
     for secret, scope, agents in (
         (READER, "read", None),
@@ -171,7 +171,7 @@ async def test_what_a_token_allows_is_told_to_its_bearer(guarded, api):
 # ------------------------------------------------------------------------------- for some agents
 
 
-@in_loop
+@async_test
 async def test_a_token_for_some_agents_shows_those_alone(store, guarded):
     await filled(store)
     anns = bearer(ANNS)
@@ -185,7 +185,7 @@ async def test_a_token_for_some_agents_shows_those_alone(store, guarded):
     good(await guarded.post(f"{SHARED}/fork", headers=anns), 201)
 
 
-@in_loop
+@async_test
 async def test_other_agents_are_refused_whether_they_exist_or_not(store, guarded):
     await filled(store)
     before = await entries(store)
@@ -214,7 +214,7 @@ async def test_other_agents_are_refused_whether_they_exist_or_not(store, guarded
     assert await entries(store) == before
 
 
-@in_loop
+@async_test
 async def test_a_session_of_others_looks_as_if_it_were_not_there(store, guarded):
     await filled(store)
     for session in ("ses_1", "nothing"):
@@ -224,7 +224,7 @@ async def test_a_session_of_others_looks_as_if_it_were_not_there(store, guarded)
         assert tree["detail"] == f"there is no session '{session}'"
 
 
-@in_loop
+@async_test
 async def test_nothing_crosses_from_one_agent_to_another_with_a_token_for_one(store, guarded):
     await filled(store)
     anns = bearer(ANNS)
@@ -247,7 +247,7 @@ VARYING = re.compile("[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{64}|[0-9]{4}-[0-9]{2}-[
 
 
 @pytest.mark.parametrize("query", ["", "?dry_run=true"])
-@in_loop
+@async_test
 async def test_what_other_agents_have_changes_no_answer_to_a_token_for_some(query):
     """Two stores differ only in sessions of agents that the token is not for."""
     alone, crowded = (holdfast.open_state_store("memory://") for _ in range(2))
@@ -299,7 +299,7 @@ async def everything_asked(store, query):
     return told
 
 
-@in_loop
+@async_test
 async def test_a_token_for_some_agents_deletes_no_session_with_its_other_parts(store, guarded):
     await filled(store)
     before = await entries(store)
@@ -309,7 +309,7 @@ async def test_a_token_for_some_agents_deletes_no_session_with_its_other_parts(s
     assert await entries(store) == before
 
 
-@in_loop
+@async_test
 async def test_names_of_other_agents_are_in_no_answer_to_a_token_for_some(store, guarded):
     await filled(store)
     for path in (
@@ -328,7 +328,7 @@ async def test_names_of_other_agents_are_in_no_answer_to_a_token_for_some(store,
         assert "research-bot" not in answered.text
 
 
-@in_loop
+@async_test
 async def test_the_name_of_an_agent_is_compared_as_it_is_and_not_as_it_is_encoded(store):
     async with Session.open(store, agent_id="a/b", session_id="s") as session:
         session.add_message("user", "hello")
@@ -420,7 +420,7 @@ def test_a_file_of_tokens_that_is_wrong_is_refused(tmp_path, text, words):
 # ------------------------------------------------------------------------------------------- log
 
 
-@in_loop
+@async_test
 async def test_the_log_names_neither_a_token_nor_a_query_nor_a_header(store, guarded, caplog):
     await filled(store)
     caplog.set_level(logging.DEBUG, logger="holdfast")
@@ -439,7 +439,7 @@ async def test_the_log_names_neither_a_token_nor_a_query_nor_a_header(store, gua
         assert "secret" not in (record.exc_text or "")
 
 
-@in_loop
+@async_test
 async def test_a_path_cannot_write_a_line_of_its_own_into_the_log(store, api, caplog):
     caplog.set_level(logging.INFO, logger="holdfast.access")
     await api.get("/agents/a%0D%0A127.0.0.1%20GET%20fake/sessions")

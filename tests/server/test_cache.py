@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast import IntegrityError, RetentionPolicy, Session, SnapshotArchive
-from holdfast.server import cache as remembered
+from holdfast.server import cache
 from holdfast.server.cache import Moments
 from holdfast.server.problems import Problem
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.observed_store import HERE, Watched
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
@@ -22,7 +22,7 @@ async def recorded(store, count=5):
     return session
 
 
-@in_loop
+@async_test
 async def test_a_state_is_loaded_once_and_its_session_is_looked_at_again():
     store = Watched()
     await recorded(store)
@@ -30,13 +30,13 @@ async def test_a_state_is_loaded_once_and_its_session_is_looked_at_again():
     first = await moments.at(HERE, "3")
     store.forget()
     assert await moments.at(HERE, "3") is first
-    assert store.read == [HERE.manifest, f"{HERE.place}log/00000000/000000000003.json"]
+    assert store.read == [HERE.manifest_key, f"{HERE.prefix}log/00000000/000000000003.json"]
     assert store.listings == 0
     assert first.state.get("state", "n") == 1
     assert (await moments.at(HERE, "now")).position.seq == 6
 
 
-@in_loop
+@async_test
 async def test_a_session_that_was_begun_again_is_another_one():
     store = Watched()
     await recorded(store)
@@ -52,7 +52,7 @@ async def test_a_session_that_was_begun_again_is_another_one():
 
 
 @pytest.mark.parametrize("with_keyframe", [False, True])
-@in_loop
+@async_test
 async def test_a_session_that_went_on_from_a_backup_is_another_one(with_keyframe):
     """It began when the other did, and has as many events."""
     store = Watched()
@@ -64,7 +64,7 @@ async def test_a_session_that_went_on_from_a_backup_is_another_one(with_keyframe
         session.set("n", value)
         await session.commit()
         if with_keyframe:
-            await session._writer.timeline.write_keyframe(session.snapshot())
+            await session._committer.timeline.write_keyframe(session.snapshot())
         session.set("m", value)
         await session.commit()
         assert (await moments.at(HERE, "3")).state.get("state", "n") == value
@@ -77,7 +77,7 @@ async def test_a_session_that_went_on_from_a_backup_is_another_one(with_keyframe
         session = await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
 
 
-@in_loop
+@async_test
 async def test_what_is_remembered_is_loaded_anew_where_its_event_is_gone_or_damaged():
     store = Watched()
     session = await recorded(store)
@@ -92,7 +92,7 @@ async def test_what_is_remembered_is_loaded_anew_where_its_event_is_gone_or_dama
         await moments.at(HERE, "6")
 
 
-@in_loop
+@async_test
 async def test_what_was_pruned_is_not_remembered():
     store = Watched()
     await recorded(store)
@@ -106,16 +106,16 @@ async def test_what_was_pruned_is_not_remembered():
         await moments.at(HERE, "0")
 
 
-@in_loop
+@async_test
 async def test_what_is_remembered_is_bounded_by_number_and_size(monkeypatch):
     store = Watched()
     await recorded(store, 20)
     moments = Moments(SnapshotArchive(store))
-    monkeypatch.setattr(remembered, "MOST", 4)
+    monkeypatch.setattr(cache, "MOST", 4)
     for seq in range(1, 21):
         await moments.at(HERE, str(seq))
     assert [seq for _, seq in moments._known] == [17, 18, 19, 20]
-    monkeypatch.setattr(remembered, "MOST_BYTES", 1)
+    monkeypatch.setattr(cache, "MOST_BYTES", 1)
     await moments.at(HERE, "5")
     assert moments._known == {}
     assert moments._bytes == 0

@@ -21,7 +21,7 @@ import holdfast
 from holdfast.server import Limits, create_app
 from holdfast.server.document_decoder import SMALL, Decoder, is_small
 from holdfast.server.problems import Problem
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.rest_api import S, client, entries, filled, good, opened, problem
 from support.running_server import Running, until
 
@@ -107,7 +107,7 @@ def test_how_much_a_document_may_hold_follows_the_largest_body():
 # ------------------------------------------------------------------------------------------ limits
 
 
-@in_loop
+@async_test
 async def test_a_document_that_takes_too_long_to_decode_is_refused_and_its_worker_gone(store):
     api = client(store)
     api._transport.app.state.desk.decoder.cpu_seconds = 0.5
@@ -121,7 +121,7 @@ async def test_a_document_that_takes_too_long_to_decode_is_refused_and_its_worke
     assert await entries(store) == {}
 
 
-@in_loop
+@async_test
 async def test_a_request_that_times_out_kills_its_worker(store):
     api = client(store, limits=Limits(seconds=2))
     api._transport.app.state.desk.decoder.cpu_seconds = 60
@@ -130,7 +130,7 @@ async def test_a_request_that_times_out_kills_its_worker(store):
     assert await entries(store) == {}
 
 
-@in_loop
+@async_test
 async def test_a_document_that_takes_too_much_memory_is_refused():
     decoder = Decoder(Limits())
     decoder.memory = 50_000_000
@@ -140,7 +140,7 @@ async def test_a_document_that_takes_too_much_memory_is_refused():
     decoder.close()
 
 
-@in_loop
+@async_test
 async def test_a_worker_is_killed_where_the_request_is_given_up():
     decoder = Decoder(Limits())
     body = io.BytesIO(bomb(b"0,", 8_000_000))
@@ -208,7 +208,7 @@ def test_a_small_plain_document_needs_no_worker(served):
 # ------------------------------------------------------------------------------------ same answers
 
 
-@in_loop
+@async_test
 async def test_a_large_document_is_imported_as_a_small_one_is(store):
     document = await large(store)
     api = client(store)
@@ -218,7 +218,7 @@ async def test_a_large_document_is_imported_as_a_small_one_is(store):
     api._transport.app.state.desk.decoder.close()
 
 
-@in_loop
+@async_test
 async def test_a_worker_and_the_server_refuse_a_document_with_the_same_words(store):
     document = await large(store)
     tree = json.loads(document)
@@ -254,7 +254,7 @@ class Money:
     __hash__ = None
 
 
-@in_loop
+@async_test
 async def test_types_that_the_server_has_registered_pass_a_worker_that_does_not_know_them(store):
     holdfast.register_type(
         Money, name="server-test-money", encode=lambda value: value.cents, decode=Money

@@ -10,7 +10,7 @@ import zstandard
 
 import holdfast
 from holdfast import Session, SnapshotManager
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.importable_documents import PRUNED, WHOLE
 from support.observed_store import with_digest
 from support.rest_api import ODD, ODD_PATH, S, client, entries, filled, good, opened, problem
@@ -27,7 +27,7 @@ def elsewhere():
 
 
 @pytest.mark.parametrize("packed", PACKED)
-@in_loop
+@async_test
 async def test_a_session_goes_to_another_store_with_all_its_events(store, api, packed):
     await filled(store)
     document = (await api.get("/agents/ses_1/snapshot")).content
@@ -47,7 +47,7 @@ async def test_a_session_goes_to_another_store_with_all_its_events(store, api, p
 
 
 @pytest.mark.parametrize("document", [WHOLE, PRUNED], ids=["whole", "pruned"])
-@in_loop
+@async_test
 async def test_a_document_of_the_library_is_the_same_after_a_round_trip(document):
     _, there = elsewhere()
     tree = SnapshotManager(holdfast.open_state_store("memory://")).to_dict(document)
@@ -59,7 +59,7 @@ async def test_a_document_of_the_library_is_the_same_after_a_round_trip(document
     assert back["events"][-1]["type"] == "session.imported"
 
 
-@in_loop
+@async_test
 async def test_an_import_over_a_session_is_undone_by_the_snapshot_that_it_names(store, api):
     first, _ = await filled(store)
     old = (await api.get(f"{S}/document", params={"at": first})).content
@@ -74,7 +74,7 @@ async def test_an_import_over_a_session_is_undone_by_the_snapshot_that_it_names(
     assert good(await api.get(f"{S}/state"))["state"] == before
 
 
-@in_loop
+@async_test
 async def test_a_document_is_imported_under_other_ids(store, api):
     await filled(store)
     document = (await api.get(f"{S}/document")).content
@@ -88,7 +88,7 @@ async def test_a_document_is_imported_under_other_ids(store, api):
     )
 
 
-@in_loop
+@async_test
 async def test_a_document_is_a_file_to_be_saved_under_a_harmless_name(store, api):
     first, _ = await filled(store)
     answered = await api.get(f"{S}/document")
@@ -111,7 +111,7 @@ async def test_a_document_is_a_file_to_be_saved_under_a_harmless_name(store, api
         assert "set-cookie" not in answered.headers
 
 
-@in_loop
+@async_test
 async def test_a_document_gets_tags_and_loses_secrets_where_asked(store, api):
     async with Session.open(store, agent_id="bot", session_id="ses") as session:
         session.add_message("user", "mail ada@example.com")
@@ -125,7 +125,7 @@ async def test_a_document_gets_tags_and_loses_secrets_where_asked(store, api):
             problem(await api.get(path, params={"tag": bad}), 422, "tag")
 
 
-@in_loop
+@async_test
 async def test_the_agent_is_asked_for_where_several_share_a_session(store, api):
     await filled(store)
     path = "/agents/ses_shared/snapshot"
@@ -137,7 +137,7 @@ async def test_the_agent_is_asked_for_where_several_share_a_session(store, api):
     problem(await api.get("/agents/nothing/snapshot"), 404, "nothing", kind="not-found")
 
 
-@in_loop
+@async_test
 async def test_the_scope_is_asked_for_where_an_agent_has_both_in_a_session(store, api):
     for scope in ("agent", "multi_agent"):
         async with Session.open(store, agent_id="crew", session_id="ses", scope=scope) as session:
@@ -157,7 +157,7 @@ async def test_the_scope_is_asked_for_where_an_agent_has_both_in_a_session(store
     assert tree["changed"] == 1
 
 
-@in_loop
+@async_test
 async def test_a_snapshot_of_a_session_leaves_as_its_document(store, api):
     first, second = await filled(store)
     path = "/agents/ses_1/snapshot"
@@ -168,7 +168,7 @@ async def test_a_snapshot_of_a_session_leaves_as_its_document(store, api):
     problem(await api.get(path, params={"snapshot_id": "../x"}), 422)
 
 
-@in_loop
+@async_test
 async def test_fields_that_are_not_known_are_no_reason_to_refuse_a_document(store, api):
     await filled(store)
     tree = good(await api.get(f"{S}/document"))
@@ -179,7 +179,7 @@ async def test_fields_that_are_not_known_are_no_reason_to_refuse_a_document(stor
     assert good(await there.get(f"{S}/state"))["state"] == tree["state"]
 
 
-@in_loop
+@async_test
 async def test_a_document_with_a_name_twice_is_refused_or_means_one_thing(store, api):
     """Two readers of such a document must not see two sessions in it."""
     await filled(store)
@@ -192,7 +192,7 @@ async def test_a_document_with_a_name_twice_is_refused_or_means_one_thing(store,
     )
 
 
-@in_loop
+@async_test
 async def test_a_document_that_was_edited_is_refused_unless_it_was_on_purpose(store, api):
     await filled(store)
     tree = good(await api.get(f"{S}/document"))
@@ -234,7 +234,7 @@ async def test_a_document_that_was_edited_is_refused_unless_it_was_on_purpose(st
     ],
     ids=lambda value: repr(value[:30]) if isinstance(value, bytes) else "",
 )
-@in_loop
+@async_test
 async def test_a_body_that_is_no_document_is_refused_with_the_words_of_the_library(
     looking, body, words
 ):

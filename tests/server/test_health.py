@@ -17,7 +17,7 @@ import holdfast
 from holdfast import ConflictError, Session, StateStoreError, UnsupportedValueError
 from holdfast.server import create_app
 from holdfast.stores.memory import MemoryStateStore
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.faults import Fault, FaultyStateStore
 from support.rest_api import (
     ODD,
@@ -75,13 +75,13 @@ async def figures(api):
 # ----------------------------------------------------------------------------------------- health
 
 
-@in_loop
+@async_test
 async def test_a_server_is_live_and_ready(api):
     assert good(await api.get("/health/live")) == {"status": "live"}
     assert good(await api.get("/health/ready"))["status"] == "ready"
 
 
-@in_loop
+@async_test
 async def test_a_server_whose_store_fails_is_live_and_not_ready(caplog):
     store = Down()
     api, guarded = client(store), client(store, tokens=TOKENS)
@@ -99,7 +99,7 @@ async def test_a_server_whose_store_fails_is_live_and_not_ready(caplog):
 # --------------------------------------------------------------------------- a store that fails
 
 
-@in_loop
+@async_test
 async def test_a_store_that_fails_is_told_in_its_own_words_and_asked_again_later(caplog):
     store = Down()
     await filled(store)
@@ -120,7 +120,7 @@ async def test_a_store_that_fails_is_told_in_its_own_words_and_asked_again_later
     ("kind", "done"), [("error", False), ("unknown", False), ("unknown", True)]
 )
 @pytest.mark.parametrize("act", ["snapshots", "restore", "fork", "import"])
-@in_loop
+@async_test
 async def test_a_write_that_fails_is_told_and_leaves_a_sound_session(act, kind, done):
     inner = MemoryStateStore()
     await filled(inner)
@@ -146,7 +146,7 @@ async def test_a_write_that_fails_is_told_and_leaves_a_sound_session(act, kind, 
     good(await api.get(S))
 
 
-@in_loop
+@async_test
 async def test_what_two_writers_changed_is_listed_and_other_refusals_are_told():
     store = Down()
     api = client(store)
@@ -157,7 +157,7 @@ async def test_what_two_writers_changed_is_listed_and_other_refusals_are_told():
     problem(await api.get("/agents"), 422, "no such type", kind="invalid")
 
 
-@in_loop
+@async_test
 async def test_damaged_data_is_told_as_damage_and_never_shown_as_sound(store, api, caplog):
     await filled(store)
     for key, value in (await entries(store)).items():
@@ -172,7 +172,7 @@ async def test_damaged_data_is_told_as_damage_and_never_shown_as_sound(store, ap
     good(await api.get("/agents/ann/sessions/ses_shared"))
 
 
-@in_loop
+@async_test
 async def test_data_that_is_no_data_is_told_as_damage(store, api):
     await filled(store)
     for key in await entries(store):
@@ -182,7 +182,7 @@ async def test_data_that_is_no_data_is_told_as_damage(store, api):
         problem(await api.get(path), 500, kind="damaged")
 
 
-@in_loop
+@async_test
 async def test_a_fault_of_the_server_is_logged_and_told_without_its_words(caplog):
     store = Down()
     api = client(store)
@@ -197,7 +197,7 @@ async def test_a_fault_of_the_server_is_logged_and_told_without_its_words(caplog
 # ---------------------------------------------------------------------------------------- figures
 
 
-@in_loop
+@async_test
 async def test_requests_and_changes_are_counted_by_route(store, api):
     first, _ = await filled(store)
     for _ in range(3):
@@ -226,7 +226,7 @@ async def test_requests_and_changes_are_counted_by_route(store, api):
         assert word not in text
 
 
-@in_loop
+@async_test
 async def test_two_apps_in_one_process_count_apart(store):
     one, two = client(store), client(store)
     for _ in range(3):
@@ -250,7 +250,7 @@ def spans(monkeypatch):
     provider.shutdown()
 
 
-@in_loop
+@async_test
 async def test_requests_are_spans_where_the_process_has_a_provider(store, spans):
     await filled(store)
     api = client(store, tokens=TOKENS, token=WRITER)
@@ -272,7 +272,7 @@ async def test_requests_are_spans_where_the_process_has_a_provider(store, spans)
 
 
 @pytest.mark.parametrize("outside", ["", "/outer", "/gr\u00f6\u00dfe und %/mehr"])
-@in_loop
+@async_test
 async def test_everything_works_below_a_prefix_of_another_app(store, outside):
     async with Session.open(store, agent_id=ODD, session_id=ODD) as session:
         session.add_message("user", "hello")
@@ -299,7 +299,7 @@ async def test_everything_works_below_a_prefix_of_another_app(store, outside):
     assert 'route="/agents/{agent_id}/sessions/{session_id}"' in found
 
 
-@in_loop
+@async_test
 async def test_a_path_that_somebody_in_between_gave_is_the_one_that_counts(store):
     """Servers differ in what they say of a path, and what hands requests on may shorten it."""
     await filled(store)
@@ -325,7 +325,7 @@ async def test_a_path_that_somebody_in_between_gave_is_the_one_that_counts(store
         assert (await api.get("/")).status_code == 404
 
 
-@in_loop
+@async_test
 async def test_the_store_is_closed_with_the_app_where_it_is_its_own(tmp_path):
     for owns in (False, True):
         store = holdfast.open_state_store(f"sqlite:///{tmp_path}/state.db")
@@ -346,7 +346,7 @@ def test_an_app_is_made_over_a_store_and_not_over_its_url():
         create_app("sqlite:///state.db")
 
 
-@in_loop
+@async_test
 async def test_the_api_describes_itself(api):
     tree = good(await api.get("/openapi.json"))
     assert tree["openapi"].startswith("3.")

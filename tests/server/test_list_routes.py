@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from holdfast import Session
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.rest_api import (
     ANNS,
     ODD,
@@ -30,7 +30,7 @@ async def many(store, count=7):
             session.add_message("user", "hello")
 
 
-@in_loop
+@async_test
 async def test_agents_come_page_after_page_each_once(store, api):
     await many(store)
     rows, sizes = await pages(api, "/agents", "agents", limit=3)
@@ -40,13 +40,13 @@ async def test_agents_come_page_after_page_each_once(store, api):
     assert (await pages(api, "/agents", "agents"))[0] == rows
 
 
-@in_loop
+@async_test
 async def test_a_store_without_agents_has_an_empty_page(api):
     assert good(await api.get("/agents")) == {"agents": [], "next_cursor": None}
 
 
 @pytest.mark.parametrize("limit", [1, 2, 100])
-@in_loop
+@async_test
 async def test_agents_are_found_by_a_part_of_their_id_in_any_case(store, api, limit):
     await many(store)
     rows, sizes = await pages(api, "/agents", "agents", search="bOT", limit=limit)
@@ -55,7 +55,7 @@ async def test_agents_are_found_by_a_part_of_their_id_in_any_case(store, api, li
     assert await pages(api, "/agents", "agents", search="nobody", limit=limit) == ([], [0])
 
 
-@in_loop
+@async_test
 async def test_sessions_come_newest_first_page_after_page(store, api):
     for number in range(7):
         async with Session.open(store, agent_id="bot", session_id=f"ses_{number}") as session:
@@ -102,7 +102,7 @@ FILTERS = [
 
 @pytest.mark.parametrize("limit", [1, 100])
 @pytest.mark.parametrize(("params", "expected"), FILTERS, ids=lambda each: str(each))
-@in_loop
+@async_test
 async def test_sessions_of_all_agents_or_of_one_are_filtered(store, api, params, expected, limit):
     await various(store)
     rows, _ = await pages(api, "/sessions", "sessions", **params, limit=limit)
@@ -111,7 +111,7 @@ async def test_sessions_of_all_agents_or_of_one_are_filtered(store, api, params,
     assert [row["session_id"] for row in rows] == [each for each in expected if each != "c"]
 
 
-@in_loop
+@async_test
 async def test_details_tell_what_a_session_is(store, api):
     await various(store)
     rows = good(await api.get("/sessions", params={"details": "true"}))["sessions"]
@@ -127,7 +127,7 @@ async def test_details_tell_what_a_session_is(store, api):
     assert plain.keys() == {"agent_id", "session_id", "scope", "started_at", "active_at"}
 
 
-@in_loop
+@async_test
 async def test_snapshots_are_filtered(store, api):
     async with Session.open(store, agent_id="bot", session_id="ses") as session:
         for number in range(6):
@@ -159,14 +159,14 @@ async def test_snapshots_are_filtered(store, api):
         ({"states": "failed"}, 422),
     ],
 )
-@in_loop
+@async_test
 async def test_a_filter_that_means_nothing_is_refused(store, api, params, status):
     await various(store)
     problem(await api.get("/sessions", params=params), status)
     problem(await api.get("/agents/bot/sessions", params=params), status)
 
 
-@in_loop
+@async_test
 async def test_a_token_for_some_agents_lists_the_sessions_of_those(store):
     await various(store)
     async with client(store, tokens=TOKENS, token=ANNS) as api:
@@ -176,7 +176,7 @@ async def test_a_token_for_some_agents_lists_the_sessions_of_those(store):
         assert rows == []
 
 
-@in_loop
+@async_test
 async def test_sessions_are_found_by_a_part_of_their_id_in_any_case(store, api):
     for name in ("Alpha", "beta", "alphabet"):
         async with Session.open(store, agent_id="bot", session_id=name) as session:
@@ -185,7 +185,7 @@ async def test_sessions_are_found_by_a_part_of_their_id_in_any_case(store, api):
     assert [row["session_id"] for row in rows] == ["alphabet", "Alpha"]
 
 
-@in_loop
+@async_test
 async def test_snapshots_come_oldest_first_page_after_page(store, api):
     async with Session.open(store, agent_id="bot", session_id="ses") as session:
         saved = []
@@ -209,7 +209,7 @@ async def test_snapshots_come_oldest_first_page_after_page(store, api):
         assert again.content == b""
 
 
-@in_loop
+@async_test
 async def test_two_agents_that_share_a_session_have_a_part_each(store, api):
     await filled(store)
     for agent in ("ann", "bob"):
@@ -219,7 +219,7 @@ async def test_two_agents_that_share_a_session_have_a_part_each(store, api):
         assert state["messages"] == [{"role": "user", "content": f"hello {agent}"}]
 
 
-@in_loop
+@async_test
 async def test_ids_of_any_characters_are_listed_and_found_by_their_encoded_path(store, api):
     async with Session.open(store, agent_id=ODD, session_id=ODD) as session:
         session.add_message("user", "hello")
@@ -237,7 +237,7 @@ async def test_ids_of_any_characters_are_listed_and_found_by_their_encoded_path(
     assert good(await api.get("/diff", params=params))["entries"] == []
 
 
-@in_loop
+@async_test
 async def test_an_unknown_agent_has_no_sessions_and_those_like_it_are_named(store, api):
     await filled(store)
     tree = problem(await api.get("/agents/reserch-bot/sessions"), 404, kind="not-found")
@@ -250,13 +250,13 @@ async def test_an_unknown_agent_has_no_sessions_and_those_like_it_are_named(stor
     ids=lambda text: repr(text[:10]),
 )
 @pytest.mark.parametrize("path", ["/agents/research-bot/sessions", f"{S}/snapshots"])
-@in_loop
+@async_test
 async def test_what_is_no_cursor_of_a_listing_is_refused(looking, path, cursor):
     status = 422 if len(cursor) > 2000 else 400
     problem(await looking().get(path, params={"cursor": cursor}), status, "cursor")
 
 
-@in_loop
+@async_test
 async def test_a_cursor_of_another_listing_is_refused_or_a_place_in_this_one(store, api):
     await filled(store)
     await many(store)
@@ -272,7 +272,7 @@ async def test_a_cursor_of_another_listing_is_refused_or_a_place_in_this_one(sto
             assert answered.status_code == 200 or problem(answered, 400, "cursor")
 
 
-@in_loop
+@async_test
 async def test_a_cursor_is_no_way_out_of_a_listing(store, api):
     """A cursor is a place in a listing, and never one in another agent's."""
     await filled(store)
@@ -295,7 +295,7 @@ async def test_a_cursor_is_no_way_out_of_a_listing(store, api):
                 assert "bob" not in answered.text
 
 
-@in_loop
+@async_test
 async def test_a_limited_token_pages_through_its_own_agents(store):
     from holdfast.server import Token
 

@@ -12,7 +12,7 @@ from holdfast.server.auth import Token, Tokens
 from holdfast.server.metrics import Metrics
 from holdfast.server.middleware import Gate, Limits
 from holdfast.server.problems import Problem
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.rest_api import READER
 
 ASKED = {
@@ -53,7 +53,7 @@ async def hello(scope, receive, send):
     await PlainTextResponse("hello")(scope, receive, send)
 
 
-@in_loop
+@async_test
 async def test_an_answer_that_breaks_off_is_not_followed_by_another_one(caplog):
     async def breaking(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -69,7 +69,7 @@ async def test_an_answer_that_breaks_off_is_not_followed_by_another_one(caplog):
 
 
 @pytest.mark.parametrize("hang_up_at", [0, 1])
-@in_loop
+@async_test
 async def test_who_is_gone_before_the_answer_comes_is_no_error(caplog, hang_up_at):
     caplog.set_level(logging.INFO, logger="holdfast")
     for tokens in ((), (Token(READER),)):
@@ -79,7 +79,7 @@ async def test_who_is_gone_before_the_answer_comes_is_no_error(caplog, hang_up_a
     assert "ERROR" not in [record.levelname for record in caplog.records]
 
 
-@in_loop
+@async_test
 async def test_who_is_gone_before_the_body_is_there_is_no_error_and_counted_apart(caplog):
     async def reading(scope, receive, send):
         await Request(scope, receive).body()
@@ -92,7 +92,7 @@ async def test_who_is_gone_before_the_body_is_there_is_no_error_and_counted_apar
     assert "ERROR" not in [record.levelname for record in caplog.records]
 
 
-@in_loop
+@async_test
 async def test_what_is_no_request_passes():
     seen = []
 
@@ -104,7 +104,7 @@ async def test_what_is_no_request_passes():
     assert seen == [{"type": "lifespan"}]
 
 
-@in_loop
+@async_test
 async def test_headers_that_an_app_sets_itself_stay():
     async def own(scope, receive, send):
         headers = {"Cache-Control": "private", "Content-Security-Policy": "default-src 'none'"}

@@ -6,7 +6,7 @@ import jsonpatch
 import pytest
 
 from holdfast import RetentionPolicy, Session
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.rest_api import S, entries, filled, good, opened, problem, pruned
 
 LONG = "/agents/long-bot/sessions/long"
@@ -27,13 +27,13 @@ async def with_etag(api, path):
 # ------------------------------------------------------------------------------------- a session
 
 
-@in_loop
+@async_test
 async def test_a_session_is_summed_up(store, api):
     first, second = await filled(store)
     tree, _ = await with_etag(api, S)
     session = await opened(store)
-    assert tree["head"] == session.log.end.hash
-    assert (tree["first_event"], tree["last_event"]) == (1, session.log.end.seq)
+    assert tree["head"] == session.log.head.hash
+    assert (tree["first_event"], tree["last_event"]) == (1, session.log.head.seq)
     assert (tree["agent_id"], tree["session_id"], tree["scope"]) == (
         "research-bot",
         "ses_1",
@@ -48,7 +48,7 @@ async def test_a_session_is_summed_up(store, api):
     assert first != second
 
 
-@in_loop
+@async_test
 async def test_the_tag_of_a_session_changes_with_each_commit_and_each_snapshot(store, api):
     await filled(store)
     tags = [(await with_etag(api, S))[1]]
@@ -61,7 +61,7 @@ async def test_the_tag_of_a_session_changes_with_each_commit_and_each_snapshot(s
     assert len(set(tags)) == 3
 
 
-@in_loop
+@async_test
 async def test_the_tags_of_a_session_are_others_where_it_was_begun_again(store, api):
     """Or where it went on from a backup: as many events, and when it began is the same then."""
 
@@ -84,13 +84,13 @@ async def test_the_tags_of_a_session_are_others_where_it_was_begun_again(store, 
     assert len(set(tags)) == 8
 
 
-@in_loop
+@async_test
 async def test_the_tag_of_a_growth_changes_where_its_first_events_are_pruned(store, api):
     session = await Session.open(store, agent_id="research-bot", session_id="ses_1")
     for text in "abc":
         session.add_message("user", text)
         await session.save()
-    await session._writer.timeline.write_keyframe(session.snapshot())
+    await session._committer.timeline.write_keyframe(session.snapshot())
     before, tag = await with_etag(api, f"{S}/growth")
     await session.archive.prune(location=session.location, policy=RetentionPolicy(last=2))
     after, other = await with_etag(api, f"{S}/growth")
@@ -98,7 +98,7 @@ async def test_the_tag_of_a_growth_changes_where_its_first_events_are_pruned(sto
     assert other != tag
 
 
-@in_loop
+@async_test
 async def test_tool_calls_without_a_result_are_named(store, api):
     async with Session.open(store, agent_id="bot", session_id="ses") as session:
         call = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
@@ -108,7 +108,7 @@ async def test_tool_calls_without_a_result_are_named(store, api):
     assert good(await api.post("/agents/bot/sessions/ses/snapshots"), 201)["unfinished"] is True
 
 
-@in_loop
+@async_test
 async def test_the_parts_of_one_id_with_both_scopes_are_told_apart_by_the_scope(store, api):
     for scope in ("agent", "multi_agent"):
         async with Session.open(store, agent_id="crew", session_id="ses", scope=scope) as session:
@@ -128,7 +128,7 @@ async def test_the_parts_of_one_id_with_both_scopes_are_told_apart_by_the_scope(
 # ---------------------------------------------------------------------------------------- events
 
 
-@in_loop
+@async_test
 async def test_events_come_with_all_that_they_hold_or_in_brief(store, api):
     await filled(store)
     events = [event async for event in (await opened(store)).events]
@@ -147,7 +147,7 @@ async def test_events_come_with_all_that_they_hold_or_in_brief(store, api):
         assert short["delete"] == row["changes"]["delete"]
 
 
-@in_loop
+@async_test
 async def test_values_beyond_json_have_their_tagged_form(store, api):
     await filled(store)
     values = good(await api.get(f"{S}/state"))["state"]["values"]
@@ -170,7 +170,7 @@ async def test_values_beyond_json_have_their_tagged_form(store, api):
         ("last=999999999999&first=10", [10], None),
     ],
 )
-@in_loop
+@async_test
 async def test_events_from_one_number_to_another(looking, query, seqs, following):
     for more in ("", "&brief=true"):
         tree = good(await looking().get(f"{S}/events?{query}{more}"))
@@ -178,7 +178,7 @@ async def test_events_from_one_number_to_another(looking, query, seqs, following
         assert tree["next"] == following
 
 
-@in_loop
+@async_test
 async def test_brief_events_tell_what_they_add_from_what_they_change(looking):
     for first in range(1, 11):
         query = {"brief": "true", "first": first}
@@ -193,7 +193,7 @@ async def test_brief_events_tell_what_they_add_from_what_they_change(looking):
 
 
 @pytest.mark.parametrize("seq", ["0", "11", "-1", "999999999999", "9" * 30])
-@in_loop
+@async_test
 async def test_an_event_that_never_happened_is_not_there(looking, seq):
     tree = problem(await looking().get(f"{S}/events/{seq}"), 404, "no event", kind="not-found")
     assert "its log has the events 1 to 10" in tree["detail"]
@@ -203,7 +203,7 @@ async def test_an_event_that_never_happened_is_not_there(looking, seq):
 @pytest.mark.parametrize(
     "path", ["events?first=12", "events?first=999999999999", "state?at=11", "diff?from=1&to=11"]
 )
-@in_loop
+@async_test
 async def test_what_is_past_the_end_of_the_log_is_not_found_and_says_which_events_exist(
     looking, path
 ):
@@ -215,7 +215,7 @@ async def test_what_is_past_the_end_of_the_log_is_not_found_and_says_which_event
 # ---------------------------------------------------------------------------------------- states
 
 
-@in_loop
+@async_test
 async def test_the_state_at_every_step_is_what_the_events_up_to_it_add_up_to(store, api):
     first, _ = await filled(store)
     folded: dict = {}
@@ -242,7 +242,7 @@ async def test_the_state_at_every_step_is_what_the_events_up_to_it_add_up_to(sto
     assert good(await api.get(f"{S}/state?at=now"))["seq"] == len(events)
 
 
-@in_loop
+@async_test
 async def test_a_window_of_the_messages(store, api):
     async with Session.open(store, agent_id="bot", session_id="ses") as session:
         for text in "abcde":
@@ -265,7 +265,7 @@ async def test_a_window_of_the_messages(store, api):
 
 
 @pytest.mark.parametrize("at", ["11", "999999999999", "nothing", "019a8b5e", "0" * 128])
-@in_loop
+@async_test
 async def test_a_moment_that_never_was_is_not_there(looking, at):
     for path in (f"{S}/state?at={at}", f"{S}/diff?from={at}", f"{S}/diff?from=1&to={at}"):
         answered = await looking().get(path)
@@ -278,7 +278,7 @@ async def test_a_moment_that_never_was_is_not_there(looking, at):
 # ----------------------------------------------------------------------------------- differences
 
 
-@in_loop
+@async_test
 async def test_what_differs_between_two_moments_and_the_patch_that_leads_from_one_to_the_other(
     store, api
 ):
@@ -304,7 +304,7 @@ async def test_what_differs_between_two_moments_and_the_patch_that_leads_from_on
     assert good(await api.get(f"{S}/diff?from=now"))["entries"] == []
 
 
-@in_loop
+@async_test
 async def test_what_differs_between_moments_of_two_sessions(store, api):
     await filled(store)
     sides = {"from_agent": "ann", "from_session": "ses_shared"}
@@ -323,7 +323,7 @@ async def test_what_differs_between_moments_of_two_sessions(store, api):
 # ----------------------------------------------------------------------------- pruned, and large
 
 
-@in_loop
+@async_test
 async def test_what_was_pruned_is_said_to_be_and_the_rest_is_there(store, api):
     first = await pruned(store)
     path = "/agents/pruned-bot/sessions/ses_p"
@@ -348,7 +348,7 @@ async def test_what_was_pruned_is_said_to_be_and_the_rest_is_there(store, api):
     assert [point["seq"] for point in points] == [row["seq"] for row in events["events"]]
 
 
-@in_loop
+@async_test
 async def test_a_session_of_three_thousand_events_stays_right_at_every_step(store, api):
     async with Session.open(store, agent_id="long-bot", session_id="long") as session:
         for number in range(2999):
@@ -377,7 +377,7 @@ async def test_a_session_of_three_thousand_events_stays_right_at_every_step(stor
     assert growth["last_event"] == 3000
 
 
-@in_loop
+@async_test
 async def test_growth_follows_the_session(store, api):
     async with Session.open(store, agent_id="bot", session_id="ses") as session:
         await session.commit()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Session
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.rest_api import S, client, entries, filled, good, opened, problem
 
 
@@ -17,7 +17,7 @@ async def state_of(api, path=S, at="now"):
 # ------------------------------------------------------------------------------------ nothing done
 
 
-@in_loop
+@async_test
 async def test_no_dry_run_changes_a_single_entry_of_the_store(store, api):
     first, second = await filled(store)
     document = (await api.get("/agents/ses_1/snapshot")).content
@@ -44,7 +44,7 @@ async def test_no_dry_run_changes_a_single_entry_of_the_store(store, api):
         assert await entries(store) == before
 
 
-@in_loop
+@async_test
 async def test_no_look_at_a_store_changes_a_single_entry_of_it(store, api):
     first, _ = await filled(store)
     before = await entries(store)
@@ -69,7 +69,7 @@ async def test_no_look_at_a_store_changes_a_single_entry_of_it(store, api):
 # ------------------------------------------------------------------------------------------ save
 
 
-@in_loop
+@async_test
 async def test_a_saved_snapshot_is_there_with_its_tags_and_can_be_deleted(store, api):
     await filled(store)
     dry = good(await api.post(f"{S}/snapshots", params={"dry_run": "true"}))
@@ -88,7 +88,7 @@ async def test_a_saved_snapshot_is_there_with_its_tags_and_can_be_deleted(store,
     assert len(good(await api.get(f"{S}/snapshots"))["snapshots"]) == 2
 
 
-@in_loop
+@async_test
 async def test_a_snapshot_is_saved_without_a_body_too(store, api):
     await filled(store)
     assert good(await api.post(f"{S}/snapshots"), 201)["tags"] == {}
@@ -99,7 +99,7 @@ async def test_a_snapshot_is_saved_without_a_body_too(store, api):
 
 
 @pytest.mark.parametrize("at", ["first", "5", "3", "0"])
-@in_loop
+@async_test
 async def test_a_restore_does_what_its_dry_run_said_and_is_undone_by_the_event_that_it_names(
     store, api, at
 ):
@@ -112,7 +112,7 @@ async def test_a_restore_does_what_its_dry_run_said_and_is_undone_by_the_event_t
     assert (dry["dry_run"], done["dry_run"]) == (True, False)
     assert (dry["last_event"], done["last_event"]) == (10, 11)
     assert await state_of(api) == goal
-    assert (await opened(store)).log.end.seq == 11
+    assert (await opened(store)).log.head.seq == 11
     event = good(await api.get(f"{S}/events/11"))
     assert event["type"] == "state.restored"
     undone = good(await api.post(f"{S}/restore", json={"at": str(done["previous_event"])}))
@@ -121,7 +121,7 @@ async def test_a_restore_does_what_its_dry_run_said_and_is_undone_by_the_event_t
     assert len(good(await api.get(f"{S}/events"))["events"]) == 12
 
 
-@in_loop
+@async_test
 async def test_a_session_that_was_restored_goes_on(store, api):
     first, _ = await filled(store)
     good(await api.post(f"{S}/restore", json={"at": first}))
@@ -139,7 +139,7 @@ async def test_a_session_that_was_restored_goes_on(store, api):
 
 
 @pytest.mark.parametrize("at", ["now", "first", "3"])
-@in_loop
+@async_test
 async def test_a_fork_has_the_state_of_its_moment_and_goes_its_own_way(store, api, at):
     first, _ = await filled(store)
     at = first if at == "first" else at
@@ -165,7 +165,7 @@ async def test_a_fork_has_the_state_of_its_moment_and_goes_its_own_way(store, ap
     problem(await api.get(path), 404)
 
 
-@in_loop
+@async_test
 async def test_a_fork_without_an_id_gets_one(store, api):
     await filled(store)
     dry = good(await api.post(f"{S}/fork", params={"dry_run": "true"}))
@@ -178,7 +178,7 @@ async def test_a_fork_without_an_id_gets_one(store, api):
 # ---------------------------------------------------------------------------------------- delete
 
 
-@in_loop
+@async_test
 async def test_a_deleted_session_is_gone_for_all_its_agents_and_no_other_is(store, api):
     await filled(store)
     path = "/agents/ann/sessions/ses_shared"
@@ -198,7 +198,7 @@ async def test_a_deleted_session_is_gone_for_all_its_agents_and_no_other_is(stor
     assert not [key for key in await entries(store) if "/scopes/" in key and "ses_shared" in key]
 
 
-@in_loop
+@async_test
 async def test_every_answer_about_a_session_names_its_agent_session_and_scope_apart(store, api):
     async with Session.open(
         store, agent_id="a/b", session_id="c/d", scope="multi_agent"
@@ -225,7 +225,7 @@ async def test_every_answer_about_a_session_names_its_agent_session_and_scope_ap
 # -------------------------------------------------------------------------------------- If-Match
 
 
-@in_loop
+@async_test
 async def test_a_change_to_what_was_looked_at_is_refused_where_the_session_went_on(store, api):
     first, _ = await filled(store)
     head = good(await api.get(S))["head"]
@@ -244,9 +244,9 @@ async def test_a_change_to_what_was_looked_at_is_refused_where_the_session_went_
                 method, path, json=body, headers={"If-Match": garbage.encode("latin-1")}
             )
             tree = problem(answered, 412, kind="moved-on")
-            assert session.log.end.hash in tree["detail"]
+            assert session.log.head.hash in tree["detail"]
         assert await entries(store) == before
-    now = {"If-Match": f'"{head}", "{session.log.end.hash}"'}
+    now = {"If-Match": f'"{head}", "{session.log.head.hash}"'}
     good(await api.post(f"{S}/snapshots", headers=now), 201)
     good(await api.post(f"{S}/restore", json={"at": first}, headers={"If-Match": "*"}))
     head = good(await api.get(S))["head"]
@@ -256,7 +256,7 @@ async def test_a_change_to_what_was_looked_at_is_refused_where_the_session_went_
 # ------------------------------------------------------------------------------- two who write
 
 
-@in_loop
+@async_test
 async def test_what_a_writer_adds_while_the_server_writes_is_never_lost(store, api):
     """Somebody else commits between the look and the write of a restore: one of them is told."""
     import asyncio
@@ -286,7 +286,7 @@ async def test_what_a_writer_adds_while_the_server_writes_is_never_lost(store, a
     assert len(kept) + len(failed) == 3
 
 
-@in_loop
+@async_test
 async def test_a_session_of_all_agents_is_saved_restored_and_forked_by_its_scope(store):
     async with Session.open(store, agent_id="crew", session_id="s", scope="multi_agent") as session:
         session.add_message("user", "one")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.stores.memory import MemoryStateStore
-from support.async_tests import done
+from support.async_tests import run_async
 from support.conversations import opened
 
 
@@ -16,4 +16,4 @@ def session():
     async def begun():
         return await opened(MemoryStateStore())
 
-    return done(begun())
+    return run_async(begun())

@@ -7,7 +7,7 @@ import pytest
 from holdfast import BlockingSession, Catalog
 from holdfast.snapshots import SnapshotLocation
 from holdfast.stores.memory import MemoryStateStore
-from support.async_tests import done, in_loop
+from support.async_tests import async_test, run_async
 from support.conversations import contents, everything, opened, reopened, types
 
 
@@ -18,7 +18,7 @@ def crew():
     async def begun():
         return await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
 
-    return done(begun())
+    return run_async(begun())
 
 
 def test_who_takes_part_is_known_from_the_beginning(crew):
@@ -33,7 +33,7 @@ def test_who_takes_part_is_known_from_the_beginning(crew):
     before = everything(crew)
     crew.agent("writer")
     assert everything(crew) == before
-    assert repr(writer).startswith("<AgentPart writer of <Session ses of crew")
+    assert repr(writer).startswith("<SessionAgent writer of <Session ses of crew")
 
 
 def test_messages_are_one_conversation_and_each_has_its_agent(crew):
@@ -122,7 +122,7 @@ def test_an_agent_takes_back_its_own_messages_alone(crew):
     assert everything(crew) == before
 
 
-@in_loop
+@async_test
 async def test_one_snapshot_holds_all_agents_and_restoring_it_restores_all():
     crew = await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
     writer, critic = crew.agent("writer"), crew.agent("critic")
@@ -150,7 +150,7 @@ async def test_one_snapshot_holds_all_agents_and_restoring_it_restores_all():
     assert not again.is_dirty
 
 
-@in_loop
+@async_test
 async def test_the_parts_go_on_after_reloading_and_putting_on_top():
     store = MemoryStateStore()
     one = await opened(store, scope="multi_agent", agent_id="crew")
@@ -173,7 +173,7 @@ async def test_the_parts_go_on_after_reloading_and_putting_on_top():
 
 
 @pytest.mark.parametrize("how", ["rolled back", "reloaded"])
-@in_loop
+@async_test
 async def test_who_goes_on_after_its_joining_was_undone_takes_part(how):
     crew = await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
     await crew.commit()
@@ -188,7 +188,7 @@ async def test_who_goes_on_after_its_joining_was_undone_takes_part(how):
     assert crew.agents == ["writer"]
 
 
-@in_loop
+@async_test
 async def test_a_session_of_several_is_found_under_their_common_name():
     crew = await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
     crew.agent("writer").add_message("assistant", "a")
@@ -212,7 +212,7 @@ def test_the_blocking_twin_has_parts_too():
         assert crew.agents == ["writer"]
         assert contents(writer) == contents(crew) == ["a"]
         assert crew.events[-1].data == {"agent": "writer"}
-        assert repr(writer).startswith("<AgentPart writer of <BlockingSession s of crew")
+        assert repr(writer).startswith("<SessionAgent writer of <BlockingSession s of crew")
     with (
         BlockingSession.open("memory:", agent_id="alone") as alone,
         pytest.raises(ValueError, match="is one agent's"),

@@ -11,7 +11,7 @@ from holdfast.log import timeline
 from holdfast.sessions import contention
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.base import WrappedStateStore
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.conversations import Counted, contents, opened, reopened, said, two
 from support.faults import Fault, FaultyStateStore
 
@@ -32,7 +32,7 @@ class Meanwhile(WrappedStateStore):
 # -------------------------------------------------------------------------------------- cost
 
 
-@in_loop
+@async_test
 async def test_a_commit_is_one_write_of_one_entry():
     store = Counted()
     session = await said(await opened(store), "first")
@@ -45,7 +45,7 @@ async def test_a_commit_is_one_write_of_one_entry():
     assert store.keys == ["sessions/ses/scopes/agent/bot/log/00000000/000000000003.json"]
 
 
-@in_loop
+@async_test
 async def test_the_first_commit_is_one_write_too():
     store = Counted()
     session = await opened(store)
@@ -58,7 +58,7 @@ async def test_the_first_commit_is_one_write_too():
     assert store.keys[2].endswith("/snapshots/manifest.json")
 
 
-@in_loop
+@async_test
 async def test_a_commit_of_nothing_writes_nothing():
     store = Counted()
     session = await said(await opened(store), "first")
@@ -69,7 +69,7 @@ async def test_a_commit_of_nothing_writes_nothing():
     assert store.calls == []
 
 
-@in_loop
+@async_test
 async def test_saving_is_one_write_of_two_entries():
     store = Counted()
     session = await opened(store)
@@ -80,11 +80,11 @@ async def test_saving_is_one_write_of_two_entries():
     assert store.calls == ["put_many"]
     assert store.keys == [
         "sessions/ses/scopes/agent/bot/log/00000000/000000000002.json",
-        session.location.snapshot(saved.snapshot_id),
+        session.location.snapshot_key(saved.snapshot_id),
     ]
 
 
-@in_loop
+@async_test
 async def test_saving_is_two_writes_where_the_store_writes_one_by_one():
     store = FaultyStateStore(MemoryStateStore(), atomic=False)
     session = await opened(store)
@@ -96,7 +96,7 @@ async def test_saving_is_two_writes_where_the_store_writes_one_by_one():
 
 
 @pytest.mark.parametrize("how", ["commit", "save"])
-@in_loop
+@async_test
 async def test_no_turn_costs_more_than_another_however_long_the_session_is(how):
     store = Counted()
     session = await opened(store)
@@ -116,9 +116,9 @@ async def test_no_turn_costs_more_than_another_however_long_the_session_is(how):
     assert len(ordinary) >= 1000 - 10
 
 
-@in_loop
+@async_test
 async def test_the_state_is_written_now_and_then_so_that_opening_reads_a_part(monkeypatch):
-    monkeypatch.setattr(timeline, "MOST_SEGMENTS", 4)
+    monkeypatch.setattr(timeline, "MAX_SEGMENTS", 4)
     store = Counted()
     session = await said(await opened(store), *"abcdefghij")
     assert [key[-14:] for key in store.held("/keyframes/")] == ["000005.json.gz", "000009.json.gz"]
@@ -129,9 +129,9 @@ async def test_the_state_is_written_now_and_then_so_that_opening_reads_a_part(mo
     assert (await other.verify()).ok
 
 
-@in_loop
+@async_test
 async def test_a_keyframe_that_cannot_be_written_does_not_fail_the_commit(monkeypatch, caplog):
-    monkeypatch.setattr(timeline, "MOST_SEGMENTS", 2)
+    monkeypatch.setattr(timeline, "MAX_SEGMENTS", 2)
     store = FaultyStateStore(MemoryStateStore())
     session = await opened(store)
     await session.commit()
@@ -141,14 +141,14 @@ async def test_a_keyframe_that_cannot_be_written_does_not_fail_the_commit(monkey
     assert "was put off to the next commit" in caplog.text
     assert not session.is_dirty
     await said(session, "b")
-    assert [key async for key in store.list(f"{session.location.place}keyframes/")] != []
+    assert [key async for key in store.list(f"{session.location.prefix}keyframes/")] != []
     assert contents(await reopened(session)) == ["a", "b"]
 
 
 # --------------------------------------------------------------------------------- conflicts
 
 
-@in_loop
+@async_test
 async def test_of_two_writers_one_gets_a_conflict_with_nothing_of_its_own_written():
     store = Counted()
     one, other = await two(store)
@@ -171,7 +171,7 @@ async def test_of_two_writers_one_gets_a_conflict_with_nothing_of_its_own_writte
     assert contents(await reopened(one)) == ["one", "other"]
 
 
-@in_loop
+@async_test
 async def test_one_puts_its_own_on_top_however_many_others_were_first():
     store = Meanwhile(MemoryStateStore())
     one, other = await two(store)
@@ -191,7 +191,7 @@ async def test_one_puts_its_own_on_top_however_many_others_were_first():
     assert (await one.verify()).ok
 
 
-@in_loop
+@async_test
 async def test_who_is_never_first_is_told_so_in_the_end(monkeypatch):
     monkeypatch.setattr(contention, "GIVE_UP_AFTER", 0.2)
     store = Meanwhile(MemoryStateStore())
@@ -211,7 +211,7 @@ async def test_who_is_never_first_is_told_so_in_the_end(monkeypatch):
     assert contents(await reopened(one))[-2:] == ["first again", "mine"]
 
 
-@in_loop
+@async_test
 async def test_a_conflict_over_another_entry_is_not_taken_for_one_over_the_log():
     store = Meanwhile(MemoryStateStore())
     session = await said(await opened(store), "a")
@@ -226,7 +226,7 @@ async def test_a_conflict_over_another_entry_is_not_taken_for_one_over_the_log()
     assert session.is_dirty
 
 
-@in_loop
+@async_test
 async def test_a_conflict_with_nobody_is_reported_and_not_tried_for_ever():
     store = Meanwhile(MemoryStateStore())
     session = await said(await opened(store), "a")
@@ -240,7 +240,7 @@ async def test_a_conflict_with_nobody_is_reported_and_not_tried_for_ever():
         await session.commit()
 
 
-@in_loop
+@async_test
 async def test_what_is_recorded_during_a_commit_waits_for_the_next():
     store = Meanwhile(MemoryStateStore())
     session = await said(await opened(store), "a")

@@ -17,7 +17,7 @@ from holdfast import (
 )
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.transfer.copy import copy_sessions
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.conversations import contents, opened, reopened, said, types
 from support.faults import Fault, FaultyStateStore
 
@@ -45,7 +45,7 @@ NOT_DONE = [Fault(1, "error"), Fault(1, "unknown"), Fault(1, "cancelled")]
 
 @pytest.mark.parametrize("how", ["commit", "save"])
 @pytest.mark.parametrize("fault", [*LOST, *NOT_DONE], ids=str)
-@in_loop
+@async_test
 async def test_whether_a_commit_was_done_is_found_out_by_the_next(fault, how):
     store = FaultyStateStore(MemoryStateStore())
     session = await opened(store)
@@ -68,7 +68,7 @@ async def test_whether_a_commit_was_done_is_found_out_by_the_next(fault, how):
 
 
 @pytest.mark.parametrize("done", [False, True])
-@in_loop
+@async_test
 async def test_a_first_commit_without_an_answer_is_found_out_too(done):
     store = FaultyStateStore(MemoryStateStore())
     session = await opened(store)
@@ -79,7 +79,7 @@ async def test_a_first_commit_without_an_answer_is_found_out_too(done):
     assert types((await reopened(session)).events) == ["session.started"]
 
 
-@in_loop
+@async_test
 async def test_a_lost_answer_is_told_from_what_others_wrote_after_it():
     store = FaultyStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
@@ -98,7 +98,7 @@ async def test_a_lost_answer_is_told_from_what_others_wrote_after_it():
     assert contents(session) == contents(await reopened(other)) == ["a", "b", "theirs", "c"]
 
 
-@in_loop
+@async_test
 async def test_a_batch_that_was_written_in_part_is_finished_by_the_next():
     store = FaultyStateStore(MemoryStateStore(), atomic=False)
     session = await said(await opened(store), "a")
@@ -133,7 +133,7 @@ def test_a_commit_whose_task_was_cancelled_is_found_out_by_the_next(tmp_path):
 
 
 @pytest.mark.parametrize("on_conflict", ["raise", "rebase"])
-@in_loop
+@async_test
 async def test_who_was_elsewhere_while_the_log_was_pruned_is_refused(on_conflict):
     session = await said(await opened(MemoryStateStore()), "a")
     await pruned(session)
@@ -148,7 +148,7 @@ async def test_who_was_elsewhere_while_the_log_was_pruned_is_refused(on_conflict
     assert (await session.verify()).ok
 
 
-@in_loop
+@async_test
 async def test_a_place_that_was_pruned_cannot_be_saved_any_more():
     session = await said(await opened(MemoryStateStore()), "a")
     await pruned(session)
@@ -179,7 +179,7 @@ async def everything(store):
 
 @pytest.mark.parametrize("goes_on", [False, True])
 @STORES
-@in_loop
+@async_test
 async def test_nothing_is_written_after_pruned_events_whose_tombstones_are_gone(new_store, goes_on):
     session = await said(await opened(new_store()), "a")
     other = await pruned(session, days=2)
@@ -193,7 +193,7 @@ async def test_nothing_is_written_after_pruned_events_whose_tombstones_are_gone(
 
 
 @STORES
-@in_loop
+@async_test
 async def test_a_session_that_another_writer_created_first_is_a_conflict_or_is_joined(new_store):
     store = new_store()
     session = await opened(store)
@@ -208,7 +208,7 @@ async def test_a_session_that_another_writer_created_first_is_a_conflict_or_is_j
 @pytest.mark.parametrize("created_again", [False, True])
 @pytest.mark.parametrize("operation", ["commit", "save", "save without events"])
 @STORES
-@in_loop
+@async_test
 async def test_a_writer_of_a_deleted_session_is_not_acknowledged(
     new_store, operation, created_again
 ):
@@ -230,7 +230,7 @@ async def test_a_writer_of_a_deleted_session_is_not_acknowledged(
 
 
 @STORES
-@in_loop
+@async_test
 async def test_a_writer_of_a_session_that_was_restored_from_a_backup_is_not_acknowledged(new_store):
     store, backup = new_store(), MemoryStateStore()
     session = await said(await opened(store), "a")
@@ -248,7 +248,7 @@ async def test_a_writer_of_a_session_that_was_restored_from_a_backup_is_not_ackn
 
 
 @STORES
-@in_loop
+@async_test
 async def test_a_writer_that_changes_the_manifest_does_not_disturb_another(new_store):
     store = new_store()
     session = await said(await opened(store), "a")
@@ -260,7 +260,7 @@ async def test_a_writer_that_changes_the_manifest_does_not_disturb_another(new_s
     assert found.extra == {"owner": "Ada"}
 
 
-@in_loop
+@async_test
 async def test_a_writer_that_was_stopped_between_write_and_check_harms_nothing():
     inner = MemoryStateStore()
     store = FaultyStateStore(inner, atomic=False)

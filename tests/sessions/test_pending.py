@@ -7,9 +7,9 @@ import enum
 import pytest
 
 from holdfast import UnsupportedValueError
-from holdfast.sessions import working_state as recording
+from holdfast.sessions import working_state
 from holdfast.stores.memory import MemoryStateStore
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.conversations import contents, everything, opened, reopened
 
 
@@ -127,7 +127,7 @@ BAD_CHANGES = {
 
 
 @pytest.mark.parametrize("name", BAD_CHANGES)
-@in_loop
+@async_test
 async def test_changes_of_a_wrong_shape_leave_everything_as_it_was(name):
     session = await opened(MemoryStateStore())
     before = everything(session)
@@ -144,7 +144,7 @@ def test_an_event_type_of_an_enum_is_kept_as_its_text(session):
 
 
 def test_clearing_a_very_long_conversation_begins_it_anew(session, monkeypatch):
-    monkeypatch.setattr(recording, "STEPS", 10)
+    monkeypatch.setattr(working_state, "STEPS", 10)
     for number in range(40):
         session.add_message("user", number)
     session.clear_messages()
@@ -152,7 +152,7 @@ def test_clearing_a_very_long_conversation_begins_it_anew(session, monkeypatch):
     assert session._store.keys("messages") == ["000000000000"]
 
 
-@in_loop
+@async_test
 async def test_the_numbers_of_messages_are_the_same_for_whoever_opens_the_session_next():
     session = await opened(MemoryStateStore())
     session.record("note", changes={"set": [("messages", "note", {"content": "x"})], "delete": []})
@@ -161,4 +161,4 @@ async def test_the_numbers_of_messages_are_the_same_for_whoever_opens_the_sessio
     other = await reopened(session)
     assert session._store.keys("messages") == ["000000000000", "note"]
     assert other.message_count == session.message_count == 2
-    assert other._recording.next_message == session._recording.next_message == 1
+    assert other._working.next_message == session._working.next_message == 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast import ConflictError
 from holdfast.stores.memory import MemoryStateStore
-from support.async_tests import done, in_loop
+from support.async_tests import async_test, run_async
 from support.conversations import contents, everything, opened, reopened, said, two, types
 from support.sample_values import identical
 
@@ -34,7 +34,7 @@ async def on_top(state_store, theirs, ours, *, base=()):
     return one
 
 
-@in_loop
+@async_test
 async def test_changes_of_different_keys_are_both_there():
     session = await on_top(
         MemoryStateStore(),
@@ -56,7 +56,7 @@ async def test_changes_of_different_keys_are_both_there():
     ],
     ids=["both set", "deleted and set", "set and deleted", "inside"],
 )
-@in_loop
+@async_test
 async def test_different_changes_of_one_key_are_a_conflict_that_names_it(theirs, ours):
     store = MemoryStateStore()
     one, other = await two(store)
@@ -77,7 +77,7 @@ async def test_different_changes_of_one_key_are_a_conflict_that_names_it(theirs,
     assert store._entries == there
 
 
-@in_loop
+@async_test
 async def test_all_keys_of_a_conflict_are_listed_and_a_few_of_them_shown():
     one, other = await two(MemoryStateStore())
     for number in range(8):
@@ -92,7 +92,7 @@ async def test_all_keys_of_a_conflict_are_listed_and_a_few_of_them_shown():
     assert lost.value.conflicts == expected
 
 
-@in_loop
+@async_test
 async def test_what_both_made_equal_is_no_conflict():
     def same(session):
         session.set("plan", {"a": 1, "b": [2]})
@@ -105,7 +105,7 @@ async def test_what_both_made_equal_is_no_conflict():
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [(True, 1), (1, 1.0), ((1,), [1]), (0.0, -0.0)])
-@in_loop
+@async_test
 async def test_values_that_only_look_equal_are_a_conflict(theirs, ours):
     one, other = await two(MemoryStateStore())
     other.set("x", theirs)
@@ -116,7 +116,7 @@ async def test_values_that_only_look_equal_are_a_conflict(theirs, ours):
     assert identical((await reopened(other)).get("x"), theirs)
 
 
-@in_loop
+@async_test
 async def test_a_value_that_is_not_equal_to_itself_is_no_conflict_where_both_set_it():
     def same(session):
         session.set("loss", math.nan)
@@ -128,7 +128,7 @@ async def test_a_value_that_is_not_equal_to_itself_is_no_conflict_where_both_set
 # ---------------------------------------------------------------------------------- messages
 
 
-@in_loop
+@async_test
 async def test_appended_messages_move_behind_those_of_others():
     one, other = await two(MemoryStateStore())
     await said(one, "begun")
@@ -144,7 +144,7 @@ async def test_appended_messages_move_behind_those_of_others():
     assert one.message_count == 6
 
 
-@in_loop
+@async_test
 async def test_a_rollback_of_ones_own_messages_moves_with_them():
     one, other = await two(MemoryStateStore())
     await said(other, "theirs")
@@ -161,7 +161,7 @@ async def test_a_rollback_of_ones_own_messages_moves_with_them():
     assert contents(one) == ["theirs", "mine 1", "mine 2"]
 
 
-@in_loop
+@async_test
 async def test_what_one_did_to_older_messages_stays_with_them():
     one, other = await two(MemoryStateStore())
     await said(one, "a", "b", "c")
@@ -175,7 +175,7 @@ async def test_what_one_did_to_older_messages_stays_with_them():
     assert one.message_count == 3
 
 
-@in_loop
+@async_test
 async def test_entries_of_the_conversation_that_are_no_messages_stay_where_they_are():
     one, other = await two(MemoryStateStore())
     await said(other, "theirs")
@@ -187,7 +187,7 @@ async def test_entries_of_the_conversation_that_are_no_messages_stay_where_they_
 
 
 @pytest.mark.parametrize("theirs", ["removed a message", "took one back", "cleared all"])
-@in_loop
+@async_test
 async def test_appended_messages_also_follow_where_the_other_has_removed_some(theirs):
     one, other = await two(MemoryStateStore())
     await said(one, "a", "b")
@@ -205,7 +205,7 @@ async def test_appended_messages_also_follow_where_the_other_has_removed_some(th
     assert contents(await reopened(one)) == [*left, "mine"]
 
 
-@in_loop
+@async_test
 async def test_two_who_removed_the_same_message_agree():
     one, other = await two(MemoryStateStore())
     await said(one, "a", "b")
@@ -218,7 +218,7 @@ async def test_two_who_removed_the_same_message_agree():
     assert one.message_count == 1
 
 
-@in_loop
+@async_test
 async def test_what_was_done_once_and_is_brought_back_by_both_was_not_done_twice():
     one = await opened(MemoryStateStore())
     await one.once("pay", lambda: 1)
@@ -233,7 +233,7 @@ async def test_what_was_done_once_and_is_brought_back_by_both_was_not_done_twice
     assert await (await reopened(one)).once("pay", lambda: 2) == 1
 
 
-@in_loop
+@async_test
 async def test_messages_that_were_taken_back_and_brought_back_move_behind_the_others():
     one = await opened(MemoryStateStore())
     await said(one, "begun")
@@ -251,7 +251,7 @@ async def test_messages_that_were_taken_back_and_brought_back_move_behind_the_ot
 # ------------------------------------------------------------------------------- beginnings
 
 
-@in_loop
+@async_test
 async def test_a_session_that_both_began_began_once():
     store = MemoryStateStore()
     one, other = await opened(store), await opened(store)
@@ -266,7 +266,7 @@ async def test_a_session_that_both_began_began_once():
     assert (await one.verify()).ok
 
 
-@in_loop
+@async_test
 async def test_who_only_began_a_session_that_is_there_has_nothing_left_to_write():
     store = MemoryStateStore()
     one, other = await opened(store), await opened(store)
@@ -365,4 +365,4 @@ def test_what_is_on_top_is_what_both_did_or_a_conflict_of_the_right_keys(base, t
         assert again.message_count == one.message_count == len(again.messages)
         assert [event.hash for event in again.events] == [event.hash for event in one.events]
 
-    done(work())
+    run_async(work())

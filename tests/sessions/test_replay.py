@@ -18,16 +18,16 @@ from holdfast import (
     replay,
 )
 from holdfast.log import timeline
-from holdfast.log.changes import fold
+from holdfast.log.changes import fold_changes
 from holdfast.stores.memory import MemoryStateStore
-from support.async_tests import done, in_loop
+from support.async_tests import async_test, run_async
 from support.conversations import Counted, opened, said, types
 
 
 @pytest.fixture
 def often(monkeypatch):
     """A keyframe after few segments."""
-    monkeypatch.setattr(timeline, "MOST_SEGMENTS", 3)
+    monkeypatch.setattr(timeline, "MAX_SEGMENTS", 3)
 
 
 async def story(state_store, turns=5):
@@ -51,7 +51,7 @@ async def states(session):
     store = Store()
     found = [store.snapshot().digest]
     async for event in session.log.read():
-        fold(store, [event.changes])
+        fold_changes(store, [event.changes])
         found.append(store.snapshot().digest)
     return found
 
@@ -86,7 +86,7 @@ def test_each_step_has_its_event_and_the_states_around_it(often, url, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["session", "document"])
-@in_loop
+@async_test
 async def test_a_range_of_events_is_replayed_with_the_right_state_before_it(often, kind):
     session = await story(MemoryStateStore())
     source = session if kind == "session" else await session.export()
@@ -102,7 +102,7 @@ async def test_a_range_of_events_is_replayed_with_the_right_state_before_it(ofte
 
 
 @pytest.mark.parametrize("kind", ["session", "document"])
-@in_loop
+@async_test
 async def test_beyond_the_last_event_there_is_nothing_to_replay(kind):
     session = await said(await opened(MemoryStateStore()), "a")
     source = session if kind == "session" else await session.export()
@@ -111,7 +111,7 @@ async def test_beyond_the_last_event_there_is_nothing_to_replay(kind):
     assert list(replay(source, first=1000)) == []
 
 
-@in_loop
+@async_test
 async def test_only_what_is_committed_is_replayed():
     session = await said(await opened(MemoryStateStore()), "a")
     session.add_message("user", "waiting")
@@ -122,7 +122,7 @@ async def test_only_what_is_committed_is_replayed():
     assert await steps_of(await opened(MemoryStateStore())) == []
 
 
-@in_loop
+@async_test
 async def test_states_of_steps_can_be_compared_and_kept():
     session = await story(MemoryStateStore())
     steps = await steps_of(session)
@@ -137,7 +137,7 @@ async def test_states_of_steps_can_be_compared_and_kept():
         steps[0].event = None
 
 
-@in_loop
+@async_test
 async def test_replaying_the_end_of_a_long_session_does_not_read_its_beginning(often):
     store = Counted()
     session = await said(await opened(store), *map(str, range(40)))
@@ -153,7 +153,7 @@ async def test_replaying_the_end_of_a_long_session_does_not_read_its_beginning(o
     assert 0 < len(set(read)) < 10
 
 
-@in_loop
+@async_test
 async def test_after_pruning_replaying_begins_with_what_is_left(often):
     session = await opened(MemoryStateStore())
     for number in range(6):
@@ -176,7 +176,7 @@ async def test_after_pruning_replaying_begins_with_what_is_left(often):
 
 
 @pytest.mark.parametrize("kind", ["session", "document"])
-@in_loop
+@async_test
 async def test_events_that_were_pruned_cannot_be_replayed(kind):
     session = await opened(MemoryStateStore())
     for number in range(3):
@@ -201,7 +201,7 @@ async def test_events_that_were_pruned_cannot_be_replayed(kind):
 
 
 @pytest.mark.parametrize("kind", ["session", "document"])
-@in_loop
+@async_test
 async def test_where_every_event_was_pruned_there_is_nothing_to_replay(kind):
     session = await said(await opened(MemoryStateStore()), "a")
     for _ in range(2):
@@ -213,7 +213,7 @@ async def test_where_every_event_was_pruned_there_is_nothing_to_replay(kind):
         await steps_of(source, first=1)
 
 
-@in_loop
+@async_test
 async def test_a_snapshot_without_its_events_cannot_be_replayed():
     session = await said(await opened(MemoryStateStore()), "a")
     saved = await session.save()
@@ -250,7 +250,7 @@ def test_a_plain_loop_needs_no_event_loop_and_may_be_left_early(tmp_path):
 
 
 def test_a_session_that_is_replayed_twice_gives_the_same_twice(session):
-    done(said(session, "a", "b"))
+    run_async(said(session, "a", "b"))
     again = replay(session)
     assert [step.event for step in again] == [step.event for step in again]
     assert len(list(again)) == 3
@@ -269,8 +269,8 @@ def test_a_session_that_is_replayed_twice_gives_the_same_twice(session):
     st.none() | st.integers(0, 20),
 )
 def test_any_session_replays_to_what_folding_gives(commits, first, last):
-    before = timeline.MOST_SEGMENTS
-    timeline.MOST_SEGMENTS = 2
+    before = timeline.MAX_SEGMENTS
+    timeline.MAX_SEGMENTS = 2
 
     async def work():
         session = await opened(MemoryStateStore())
@@ -294,6 +294,6 @@ def test_any_session_replays_to_what_folding_gives(commits, first, last):
         )
 
     try:
-        done(work())
+        run_async(work())
     finally:
-        timeline.MOST_SEGMENTS = before
+        timeline.MAX_SEGMENTS = before

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import IntegrityError, InvalidDocumentError
-from holdfast.snapshots import envelope as sealed
+from holdfast.snapshots.envelope import decode_envelope, encode_envelope
 from support.observed_store import flipped, tried
 from support.sample_values import text
 
@@ -22,16 +22,16 @@ JSON = st.recursive(
 
 
 def read(data):
-    return sealed.decoded("some/key.json", data, "record")
+    return decode_envelope("some/key.json", data, "record")
 
 
 @given(st.dictionaries(text, JSON, max_size=5))
 def test_an_object_comes_back(content):
-    assert read(sealed.encoded(content)) == content
+    assert read(encode_envelope(content)) == content
 
 
 def test_it_is_json_that_a_stranger_can_check():
-    data = sealed.encoded(CONTENT)
+    data = encode_envelope(CONTENT)
     tree = json.loads(data)
     assert tree["format"] == 1
     assert tree["content"] == CONTENT
@@ -40,14 +40,14 @@ def test_it_is_json_that_a_stranger_can_check():
 
 
 def test_any_flipped_bit_is_noticed_or_changes_nothing():
-    data = sealed.encoded(CONTENT)
+    data = encode_envelope(CONTENT)
     for bit in range(len(data) * 8):
         found, refusal = tried(read, flipped(data, bit))
         assert found == CONTENT or "some/key.json" in refusal
 
 
 def test_any_cut_is_noticed():
-    data = sealed.encoded(CONTENT)
+    data = encode_envelope(CONTENT)
     for length in range(len(data)):
         with pytest.raises(IntegrityError, match=r"record some/key\.json is damaged.*backup"):
             read(data[:length])
@@ -82,11 +82,11 @@ def test_content_that_is_no_object_is_damage():
 
 
 def test_a_newer_format_is_refused():
-    data = sealed.encoded(CONTENT).replace(b'"format":1', b'"format":2', 1)
+    data = encode_envelope(CONTENT).replace(b'"format":1', b'"format":2', 1)
     with pytest.raises(InvalidDocumentError, match="newer Holdfast.*format 2, known is 1.*upgrade"):
         read(data)
 
 
 def test_a_field_that_a_later_version_adds_beside_the_content_does_not_disturb():
-    data = sealed.encoded(CONTENT)
+    data = encode_envelope(CONTENT)
     assert read(b'{"more":[1],' + data[1:]) == CONTENT

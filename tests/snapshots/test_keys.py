@@ -9,23 +9,23 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from holdfast.snapshots.keys import (
-    LONGEST_ID,
+    MAX_ID_LENGTH,
     SCOPES,
     SnapshotLocation,
-    agent_place,
-    checked_count,
-    checked_snapshot_id,
-    deleted_key,
+    agent_index_prefix,
+    deletion_mark_key,
     index_key,
-    indexed,
-    located,
-    quoted,
-    session_place,
-    unquoted,
+    parse_index_key,
+    parse_location,
+    quote_id,
+    session_prefix,
+    unquote_id,
+    validate_limit,
+    validate_snapshot_id,
 )
-from holdfast.stores.validation import checked_key
+from holdfast.stores.validation import validate_key
 
-IDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=LONGEST_ID)
+IDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=MAX_ID_LENGTH)
 LOCATIONS = st.builds(SnapshotLocation, IDS, st.sampled_from(SCOPES), IDS)
 HOSTILE = [".", "..", "...", "/", "../..", "a/b", "a\\b", "%2F", "%", "\x00", "\n", " ", "é", "🦀"]
 
@@ -33,56 +33,56 @@ HOSTILE = [".", "..", "...", "/", "../..", "a/b", "a\\b", "%2F", "%", "\x00", "\
 def test_the_keys_are_as_the_design_has_them():
     location = SnapshotLocation("ses_abc123", scope_id="research-bot")
     place = "sessions/ses_abc123/scopes/agent/research-bot/"
-    assert location.place == place
-    assert location.manifest == f"{place}snapshots/manifest.json"
-    assert location.latest == f"{place}snapshots/snapshot_latest.json"
-    key = location.snapshot("019a8b5e-6f00-7000-8000-000000000000")
+    assert location.prefix == place
+    assert location.manifest_key == f"{place}snapshots/manifest.json"
+    assert location.latest_key == f"{place}snapshots/snapshot_latest.json"
+    key = location.snapshot_key("019a8b5e-6f00-7000-8000-000000000000")
     assert key == (
         f"{place}snapshots/immutable_history/snapshot_019a8b5e-6f00-7000-8000-000000000000.json"
     )
     assert location.is_history_key(key)
     assert not location.is_history_key(f"{key}~")
     together = SnapshotLocation("s", "multi_agent", "team")
-    assert together.place == "sessions/s/scopes/multi_agent/team/"
-    assert deleted_key("ses_abc123") == "sessions/ses_abc123/deleted.json"
+    assert together.prefix == "sessions/s/scopes/multi_agent/team/"
+    assert deletion_mark_key("ses_abc123") == "sessions/ses_abc123/deleted.json"
 
 
 @given(LOCATIONS)
 def test_no_id_leaves_its_place(location):
-    place = location.place
+    place = location.prefix
     assert place.count("/") == 5
     assert not {"", ".", ".."} & set(place.rstrip("/").split("/"))
     assert place.isascii()
-    checked_key(place + "snapshots/immutable_history/snapshot_" + "x" * 128 + ".json")
-    checked_key(index_key(location, 0))
+    validate_key(place + "snapshots/immutable_history/snapshot_" + "x" * 128 + ".json")
+    validate_key(index_key(location, 0))
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, "x" * 256, "\U0010ffff" * 256])
 def test_a_hostile_id_comes_back_from_its_key(name):
     location = SnapshotLocation(name, "agent", name)
-    assert located(location.manifest) == location
-    assert indexed(index_key(location, 12)) == (location, 12)
-    assert unquoted(quoted(name)) == name
-    assert deleted_key(name).count("/") == 2
-    assert agent_place(name).count("/") == 3
+    assert parse_location(location.manifest_key) == location
+    assert parse_index_key(index_key(location, 12)) == (location, 12)
+    assert unquote_id(quote_id(name)) == name
+    assert deletion_mark_key(name).count("/") == 2
+    assert agent_index_prefix(name).count("/") == 3
 
 
 @given(IDS, IDS)
 def test_different_ids_have_different_places(one, other):
-    assert (session_place(one) == session_place(other)) == (one == other)
+    assert (session_prefix(one) == session_prefix(other)) == (one == other)
 
 
 @given(LOCATIONS, LOCATIONS)
 def test_no_place_is_inside_another(one, other):
     assume(one != other)
-    assert not one.place.startswith(other.place)
+    assert not one.prefix.startswith(other.prefix)
 
 
 @given(LOCATIONS, st.integers(0, 10**17))
 def test_an_entry_of_the_index_tells_what_it_is_of(location, started):
     key = index_key(location, started)
-    assert key.startswith(agent_place(location.scope_id))
-    assert indexed(key) == (location, started)
+    assert key.startswith(agent_index_prefix(location.scope_id))
+    assert parse_index_key(key) == (location, started)
 
 
 def test_the_newest_session_comes_first_in_the_index():
@@ -94,14 +94,14 @@ def test_the_newest_session_comes_first_in_the_index():
 def test_a_session_of_one_agent_and_one_of_several_have_entries_of_their_own():
     keys = {index_key(SnapshotLocation("s", scope, "a"), 7) for scope in SCOPES}
     assert len(keys) == 2
-    assert {indexed(key)[0].scope for key in keys} == set(SCOPES)
+    assert {parse_index_key(key)[0].scope for key in keys} == set(SCOPES)
 
 
 @given(LOCATIONS)
 def test_every_key_of_a_session_tells_where_it_belongs(location):
-    log = f"{location.place}log/00000000/000000000001.json"
-    for key in (location.manifest, location.latest, location.snapshot("x"), log):
-        assert located(key) == location
+    log = f"{location.prefix}log/00000000/000000000001.json"
+    for key in (location.manifest_key, location.latest_key, location.snapshot_key("x"), log):
+        assert parse_location(key) == location
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_every_key_of_a_session_tells_where_it_belongs(location):
     ],
 )
 def test_what_is_no_entry_of_the_index_is_none(key):
-    assert indexed(key) is None
+    assert parse_index_key(key) is None
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_what_is_no_entry_of_the_index_is_none(key):
     ],
 )
 def test_what_is_no_key_of_a_session_is_located_nowhere(key):
-    assert located(key) is None
+    assert parse_location(key) is None
 
 
 class Name(str, enum.Enum):
@@ -150,9 +150,9 @@ class Name(str, enum.Enum):
 def test_an_enum_of_text_is_its_text():
     location = SnapshotLocation(Name.BOT, Name.AGENT, Name.BOT)
     assert location == SnapshotLocation("research-bot", "agent", "research-bot")
-    assert location.place == "sessions/research-bot/scopes/agent/research-bot/"
+    assert location.prefix == "sessions/research-bot/scopes/agent/research-bot/"
     assert type(location.scope_id) is str
-    assert type(checked_snapshot_id(Name.BOT)) is str
+    assert type(validate_snapshot_id(Name.BOT)) is str
 
 
 @pytest.mark.parametrize("bad", ["", "x" * 257, "\ud800", 7, None])
@@ -174,14 +174,14 @@ def test_a_snapshot_id_that_is_no_part_of_a_key_is_refused(bad):
 
 
 def test_a_snapshot_id_may_be_ones_own():
-    assert checked_snapshot_id("before-Upgrade_7") == "before-Upgrade_7"
+    assert validate_snapshot_id("before-Upgrade_7") == "before-Upgrade_7"
 
 
 @pytest.mark.parametrize("bad", [0, -1, True, 1.0, "1", None])
 def test_a_limit_that_is_no_number_from_1_is_refused(bad):
     with pytest.raises(ValueError, match="limit is a number from 1"):
-        checked_count(bad)
+        validate_limit(bad)
 
 
 def test_a_limit_is_a_number_from_1():
-    assert checked_count(1) == 1
+    assert validate_limit(1) == 1

@@ -8,10 +8,15 @@ from contextlib import suppress
 import pytest
 
 from holdfast import ConflictError, Session
-from holdfast.snapshots import Catalog, SnapshotArchive, SnapshotLocation, SnapshotManifest
-from holdfast.snapshots import lifecycle as founding
-from holdfast.snapshots.keys import deleted_key, session_place
-from support.async_tests import done, in_loop
+from holdfast.snapshots import (
+    Catalog,
+    SnapshotArchive,
+    SnapshotLocation,
+    SnapshotManifest,
+    lifecycle,
+)
+from holdfast.snapshots.keys import deletion_mark_key, session_prefix
+from support.async_tests import async_test, run_async
 from support.faults import Crash, Fault, FaultyStateStore
 from support.observed_store import (
     HERE,
@@ -46,7 +51,7 @@ async def filled(store, *, count=3):
 
 
 def of_session(store):
-    return [key for key in store.keys_with() if key.startswith(session_place(HERE.session_id))]
+    return [key for key in store.keys_with() if key.startswith(session_prefix(HERE.session_id))]
 
 
 def of_index(store):
@@ -54,15 +59,15 @@ def of_index(store):
 
 
 def test_microseconds_are_counted_from_the_epoch():
-    assert founding.microseconds(dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) == 0
-    assert founding.microseconds(START) == int(START.timestamp()) * 1_000_000 + 123_456
-    assert founding.moment_of(founding.microseconds(START)) == START
+    assert lifecycle.to_microseconds(dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) == 0
+    assert lifecycle.to_microseconds(START) == int(START.timestamp()) * 1_000_000 + 123_456
+    assert lifecycle.from_microseconds(lifecycle.to_microseconds(START)) == START
 
 
 # ------------------------------------------------------------------------------------ deleting
 
 
-@in_loop
+@async_test
 async def test_deleting_leaves_nothing_of_a_session_and_all_of_the_others():
     store = Watched()
     await filled(store)
@@ -78,16 +83,16 @@ async def test_deleting_leaves_nothing_of_a_session_and_all_of_the_others():
     assert store.content == expected
 
 
-@in_loop
+@async_test
 async def test_a_session_of_many_entries_is_deleted_to_the_last(monkeypatch):
-    monkeypatch.setattr(founding, "AT_ONCE", 4)
+    monkeypatch.setattr(lifecycle, "AT_ONCE", 4)
     store = Watched()
     await saved(store, 15)
     await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
     assert store.content == {}
 
 
-@in_loop
+@async_test
 async def test_deleting_what_is_not_there_writes_nothing():
     store = Watched()
     await SnapshotArchive(store).delete_session(session_id="nobody")
@@ -102,7 +107,7 @@ async def writes_of_deletion():
     return counting.writes
 
 
-WRITES = done(writes_of_deletion())
+WRITES = run_async(writes_of_deletion())
 
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
@@ -120,14 +125,14 @@ def test_a_deletion_that_was_interrupted_is_finished_by_whoever_opens_next(is_do
         assert WRITES > 20
         for at in range(1 if is_done else 2, WRITES + 1):
             inner = await interrupted(at)
-            assert await SnapshotArchive(inner).settle(HERE) == SnapshotManifest()
+            assert await SnapshotArchive(inner).recover(HERE) == SnapshotManifest()
             assert of_session(inner) == [], f"broken off at write {at}"
             assert of_index(inner) == [], f"broken off at write {at}"
             for location in NEIGHBOURS:
                 loaded = await SnapshotArchive(inner).load_snapshot(location=location)
                 assert loaded.location == location
 
-    done(work())
+    run_async(work())
 
 
 def test_a_new_session_in_the_place_of_one_that_was_half_deleted_has_nothing_of_it():
@@ -147,7 +152,7 @@ def test_a_new_session_in_the_place_of_one_that_was_half_deleted_has_nothing_of_
             assert await Catalog(inner).locations(HERE.session_id) == [HERE]
             assert len(of_index(inner)) == 1
 
-    done(work())
+    run_async(work())
 
 
 def test_what_is_half_deleted_is_not_listed_any_more():
@@ -164,7 +169,7 @@ def test_what_is_half_deleted_is_not_listed_any_more():
                 loaded = await SnapshotArchive(inner).load_snapshot(location=entry.location)
                 assert loaded is not None
 
-    done(work())
+    run_async(work())
 
 
 async def calls_of_deletion():
@@ -198,7 +203,7 @@ def test_what_a_writer_adds_meanwhile_goes_with_the_session():
         for at in range(3, calls - 2):
             assert (await left(at))[0] == [], at
 
-    done(work())
+    run_async(work())
 
 
 def test_what_a_new_session_writes_meanwhile_is_not_deleted():
@@ -213,7 +218,7 @@ def test_what_a_new_session_writes_meanwhile_is_not_deleted():
 
         async def meanwhile():
             nonlocal is_marked
-            is_marked = deleted_key(HERE.session_id) in inner.content
+            is_marked = deletion_mark_key(HERE.session_id) in inner.content
             await save(SnapshotArchive(inner), new)
 
         slow = Interrupted(inner, at, meanwhile)
@@ -233,15 +238,15 @@ def test_what_a_new_session_writes_meanwhile_is_not_deleted():
         lost = [at for at in range(1, calls + 1) if not await overtaken(at)]
         assert lost == [], f"lost where the deleter was overtaken at these of its {calls} calls"
 
-    done(work())
+    run_async(work())
 
 
 @pytest.mark.parametrize(
-    "key", [HERE.manifest, HERE.latest, f"{HERE.place}log/00000000/000000000001.json"]
+    "key", [HERE.manifest_key, HERE.latest_key, f"{HERE.prefix}log/00000000/000000000001.json"]
 )
 @pytest.mark.usefixtures("one_incarnation")
 def test_a_session_that_is_damaged_can_be_deleted(key):
-    @in_loop
+    @async_test
     async def work():
         store = Watched()
         await filled(store)
@@ -253,33 +258,33 @@ def test_a_session_that_is_damaged_can_be_deleted(key):
     work()
 
 
-@in_loop
+@async_test
 async def test_an_entry_of_the_index_is_found_where_the_manifest_is_gone_or_says_another_time():
     for change in (
         lambda data: None,
-        lambda data: SnapshotManifest(started_at=START).encoded(),
-        lambda data: SnapshotManifest().encoded(),
+        lambda data: SnapshotManifest(started_at=START).encode(),
+        lambda data: SnapshotManifest().encode(),
     ):
         store = Watched()
         await filled(store)
-        await store.damage(HERE.manifest, change)
+        await store.damage(HERE.manifest_key, change)
         await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
         assert of_index(store) == []
         assert len(store.keys_with("agents/")) == len(NEIGHBOURS)
 
 
-@in_loop
+@async_test
 async def test_keys_of_somebody_else_inside_a_session_go_with_it():
     store = Watched()
     await filled(store)
-    odd = f"{session_place(HERE.session_id)}scopes/agent/odd"
-    for key in (odd, f"{session_place(HERE.session_id)}notes.txt"):
+    odd = f"{session_prefix(HERE.session_id)}scopes/agent/odd"
+    for key in (odd, f"{session_prefix(HERE.session_id)}notes.txt"):
         await store.put(key, b"notes")
     await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
     assert of_session(store) == []
 
 
-@in_loop
+@async_test
 async def test_an_id_that_is_none_is_refused():
     with pytest.raises(ValueError, match="session_id"):
         await SnapshotArchive(Watched()).delete_session(session_id="")

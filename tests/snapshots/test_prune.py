@@ -8,10 +8,10 @@ import pytest
 
 from holdfast import ConflictError, NotFoundError
 from holdfast.log import EventLog
-from holdfast.log.event import draft
+from holdfast.log.event import draft_event
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots import RetentionPolicy, SnapshotArchive
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.observed_store import (
     HERE,
     NOW,
@@ -35,7 +35,7 @@ HOUR = dt.timedelta(hours=1)
 # ------------------------------------------------------------------------- what stays, what goes
 
 
-@in_loop
+@async_test
 async def test_what_is_kept_loads_and_the_rest_gives_its_space_back(often):
     store = Watched()
     snapshots = await saved(store, 60)
@@ -56,7 +56,7 @@ async def test_what_is_kept_loads_and_the_rest_gives_its_space_back(often):
     await check_whole(store, kept)
 
 
-@in_loop
+@async_test
 async def test_what_is_kept_costs_the_same_however_much_was_removed(often):
     sizes = []
     for count in (40, 200):
@@ -70,7 +70,7 @@ async def test_what_is_kept_costs_the_same_however_much_was_removed(often):
     assert sizes[1] < 1.5 * sizes[0]
 
 
-@in_loop
+@async_test
 async def test_a_session_goes_on_after_it_was_pruned(often):
     store = Watched()
     archive = SnapshotArchive(store)
@@ -85,7 +85,7 @@ async def test_a_session_goes_on_after_it_was_pruned(often):
     await check_whole(store, last_of(kept, 10))
 
 
-@in_loop
+@async_test
 async def test_pruning_twice_is_pruning_once(often):
     store = Watched()
     snapshots = await saved(store, 30)
@@ -101,7 +101,7 @@ async def test_pruning_twice_is_pruning_once(often):
     await check_whole(store, last_of(snapshots, 10))
 
 
-@in_loop
+@async_test
 async def test_where_all_is_kept_nothing_is_done():
     store = Watched()
     snapshots = await saved(store, 9)
@@ -112,7 +112,7 @@ async def test_where_all_is_kept_nothing_is_done():
     assert store.written == []
 
 
-@in_loop
+@async_test
 async def test_where_there_is_nothing_nothing_is_done():
     store = Watched()
     result = await prune(store)
@@ -120,7 +120,7 @@ async def test_where_there_is_nothing_nothing_is_done():
     assert store.content == {}
 
 
-@in_loop
+@async_test
 async def test_a_dry_run_tells_what_would_be_done_and_writes_nothing(often):
     store = Watched()
     snapshots = await saved(store, 30)
@@ -139,17 +139,17 @@ async def test_a_dry_run_tells_what_would_be_done_and_writes_nothing(often):
     await check_whole(store, last_of(snapshots, 10))
 
 
-@in_loop
+@async_test
 async def test_a_dry_run_leaves_what_a_crash_left_undone():
     store = Watched()
     await saved(store, 3)
-    await store.delete(HERE.manifest)
+    await store.delete(HERE.manifest_key)
     store.forget()
     await prune(store, dry_run=True)
     assert store.written == []
 
 
-@in_loop
+@async_test
 async def test_a_protected_snapshot_of_long_ago_stays_with_the_last_ten(often):
     store = Watched()
     tags = {3: {"reason": "incident"}, 17: {"reason": "incident"}, 18: {"other": "x"}}
@@ -164,7 +164,7 @@ async def test_a_protected_snapshot_of_long_ago_stays_with_the_last_ten(often):
     assert len(store.keys_with("/log/")) == 9
 
 
-@in_loop
+@async_test
 async def test_hours_and_days_are_kept(often):
     store = Watched()
     snapshots = await saved(
@@ -175,7 +175,7 @@ async def test_hours_and_days_are_kept(often):
     await check_whole(store, {each: snapshots[each] for each in result.kept})
 
 
-@in_loop
+@async_test
 async def test_an_age_is_counted_from_the_moment_that_is_given(often):
     store = Watched()
     snapshots = await saved(store, 20, since=NOW - 19 * HOUR)
@@ -188,7 +188,7 @@ async def test_an_age_is_counted_from_the_moment_that_is_given(often):
 
 @pytest.mark.parametrize("latest_at", [0, 5, 29])
 def test_the_latest_loads_wherever_it_is(often, latest_at):
-    @in_loop
+    @async_test
     async def work():
         store = Watched()
         archive = SnapshotArchive(store)
@@ -213,7 +213,7 @@ def test_the_latest_loads_wherever_it_is(often, latest_at):
     work()
 
 
-@in_loop
+@async_test
 async def test_snapshots_of_one_event_are_kept_and_removed_one_by_one(often):
     store = Watched()
     archive = SnapshotArchive(store)
@@ -227,7 +227,7 @@ async def test_snapshots_of_one_event_are_kept_and_removed_one_by_one(often):
     await check_whole(store, {each.snapshot_id: each for each in made[-2:]})
 
 
-@in_loop
+@async_test
 async def test_the_newest_may_be_at_an_older_event_than_what_is_removed(often):
     store = Watched()
     archive = SnapshotArchive(store)
@@ -245,22 +245,22 @@ async def test_the_newest_may_be_at_an_older_event_than_what_is_removed(often):
     await check_whole(store, {each.snapshot_id: each for each in (again, following)})
 
 
-@in_loop
+@async_test
 async def test_other_sessions_are_left_alone(often):
     store = Watched()
     other = HERE.__class__("ses_abc123", scope_id="research-bot2")
     await saved(store, 20)
     theirs = await saved(store, 20, other)
-    before = {key: value for key, value in store.content.items() if other.place in key}
+    before = {key: value for key, value in store.content.items() if other.prefix in key}
     await prune(store)
-    assert {key: value for key, value in store.content.items() if other.place in key} == before
+    assert {key: value for key, value in store.content.items() if other.prefix in key} == before
     await check_loads(store, theirs, other)
 
 
 # --------------------------------------------------------------------------------------- stubs
 
 
-@in_loop
+@async_test
 async def test_stubs_stay_for_a_day_and_then_go(often):
     store = Watched()
     snapshots = await saved(store, 30)
@@ -277,21 +277,21 @@ async def test_stubs_stay_for_a_day_and_then_go(often):
     await check_whole(store, last_of(snapshots, 10))
 
 
-@in_loop
+@async_test
 async def test_a_writer_who_did_not_hear_of_it_meets_a_stub(often):
     store = Watched()
     await saved(store, 5)
-    stale = Timeline(store, HERE.place, "00000000")
+    stale = Timeline(store, HERE.prefix, "00000000")
     await stale.open()
     await saved(store, 20)
     await prune(store)
     with pytest.raises(ConflictError):
-        await stale.log.append([draft("late")])
+        await stale.log.append([draft_event("late")])
     with pytest.raises(NotFoundError, match="were pruned"):
-        await gathered(EventLog(store, HERE.place, "00000000").read())
+        await gathered(EventLog(store, HERE.prefix, "00000000").read())
 
 
-@in_loop
+@async_test
 async def test_an_archive_that_did_not_hear_of_it_goes_on_from_what_is_there(often):
     store = Watched()
     stale = SnapshotArchive(store)
@@ -303,7 +303,7 @@ async def test_an_archive_that_did_not_hear_of_it_goes_on_from_what_is_there(oft
     await check_whole(store, {**kept, late.snapshot_id: late})
 
 
-@in_loop
+@async_test
 async def test_an_archive_that_saves_again_what_was_pruned_meanwhile_saves_it(often):
     store = Watched()
     stale = SnapshotArchive(store)
@@ -315,7 +315,7 @@ async def test_an_archive_that_saves_again_what_was_pruned_meanwhile_saves_it(of
     await check_whole(store, {**kept, again.snapshot_id: again})
 
 
-@in_loop
+@async_test
 async def test_an_archive_that_was_idle_until_the_stubs_were_gone_loses_nothing(often):
     store = Watched()
     stale = SnapshotArchive(store)
@@ -328,7 +328,7 @@ async def test_an_archive_that_was_idle_until_the_stubs_were_gone_loses_nothing(
     await check_whole(store, {**kept, late.snapshot_id: late})
 
 
-@in_loop
+@async_test
 async def test_events_that_were_pruned_are_not_found_also_when_their_stubs_are_gone(often):
     store = Watched()
     await saved(store, 30, tags={4: {"pin": ""}})
@@ -337,4 +337,4 @@ async def test_events_that_were_pruned_are_not_found_also_when_their_stubs_are_g
         await prune(store, policy, moment)
         for seq in (1, 3, 8, 20):
             with pytest.raises(NotFoundError, match="pruned"):
-                await Timeline(store, HERE.place, "00000000").load(seq)
+                await Timeline(store, HERE.prefix, "00000000").load(seq)

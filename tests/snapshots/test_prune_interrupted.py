@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from holdfast import IntegrityError
 from holdfast.log import EventLog, timeline
-from holdfast.log.event import draft
+from holdfast.log.event import draft_event
 from holdfast.log.event_log import Position
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots import RetentionPolicy, SnapshotArchive
-from holdfast.snapshots import prune as pruning
-from support.async_tests import done, in_loop
+from holdfast.snapshots import prune as prune_module
+from support.async_tests import async_test, run_async
 from support.faults import Crash, Fault, FaultyStateStore
 from support.observed_store import (
     HERE,
@@ -71,7 +71,7 @@ def test_pruning_that_was_broken_off_anywhere_loses_nothing_that_is_kept(often, 
                 await prune(inner, RetentionPolicy(last=6, protected=["pin"]), moment)
                 await check_whole(inner, kept)
 
-    done(work())
+    run_async(work())
 
 
 def interrupted_everywhere(meanwhile):
@@ -97,7 +97,7 @@ def interrupted_everywhere(meanwhile):
             assert (await SnapshotArchive(inner).verify(location=HERE)).damage == [], at
             await check_loads(inner, {**kept, **more})
 
-    done(work())
+    run_async(work())
 
 
 def test_what_is_saved_meanwhile_is_kept(often):
@@ -127,7 +127,7 @@ def test_what_is_known_of_them_together_may_be_saved_meanwhile(often):
     interrupted_everywhere(meanwhile)
 
 
-@in_loop
+@async_test
 async def test_where_what_is_kept_cannot_be_read_nothing_is_removed(often):
     store = Watched()
     snapshots = await saved(store, 20)
@@ -140,27 +140,29 @@ async def test_where_what_is_kept_cannot_be_read_nothing_is_removed(often):
     await check_loads(store, dict(list(snapshots.items())[:15]))
 
 
-@in_loop
+@async_test
 async def test_a_segment_that_reaches_over_the_floor_stays(often):
     store = Watched()
-    log = EventLog(store, HERE.place, "00000000")
+    log = EventLog(store, HERE.prefix, "00000000")
     for _ in range(4):
-        await log.append([draft("a", set_=[("state", "n", n)]) for n in range(3)])
+        await log.append([draft_event("a", set_=[("state", "n", n)]) for n in range(3)])
     entry = await store.get(log.key(4))
     middle = Position(5, (await gathered(log.read(5, 5)))[0].hash)
-    await pruning.stub_segments(store, Timeline(store, HERE.place, "00000000"), middle, NOW)
+    await prune_module.replace_by_tombstones(
+        store, Timeline(store, HERE.prefix, "00000000"), middle, NOW
+    )
     assert (await store.get(log.key(4))) == entry
     assert b"pruned_at" in store.content[log.key(1)]
 
 
-@in_loop
+@async_test
 async def test_a_keyframe_to_spare_that_is_gone_is_not_looked_for(often):
     store = Watched()
     snapshots = await saved(store, 12)
-    asked = Timeline(store, HERE.place, "00000000")
-    floor = (await asked.load(9)).end
-    await pruning.drop_keyframes(store, asked, floor, [], [7])
-    assert await asked.keyframe_seqs() == [5, 9, 13]
+    asked = Timeline(store, HERE.prefix, "00000000")
+    log_start = (await asked.load(9)).end
+    await prune_module.delete_keyframes(store, asked, log_start, [], [7])
+    assert await asked.list_keyframe_seqs() == [5, 9, 13]
     await check_whole(store, snapshots)
 
 
@@ -210,6 +212,6 @@ def test_whatever_is_saved_deleted_and_pruned_what_is_kept_is_whole(steps):
             await check_loads(store, latest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timeline, "MOST_SEGMENTS", 3)
-        patch.setattr(timeline, "LONGEST_CHAIN", 2)
+        patch.setattr(timeline, "MAX_SEGMENTS", 3)
+        patch.setattr(timeline, "MAX_CHAIN", 2)
         asyncio.run(work())

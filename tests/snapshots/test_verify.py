@@ -10,7 +10,7 @@ import pytest
 from holdfast import HoldfastError, IntegrityError, Put
 from holdfast.snapshots import RetentionPolicy, SnapshotArchive, Verification
 from holdfast.stores.wrappers.encryption import EncryptedStateStore, EncryptionKeys
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.observed_store import (
     HERE,
     Watched,
@@ -44,7 +44,7 @@ async def check_rest(store, snapshots, keys, unloadable):
 # -------------------------------------------------------------------------------- what is whole
 
 
-@in_loop
+@async_test
 async def test_what_is_whole_is_clean(often):
     store, snapshots = await world()
     before = store.content
@@ -57,14 +57,14 @@ async def test_what_is_whole_is_clean(often):
     await check_loads(store, snapshots)
 
 
-@in_loop
+@async_test
 async def test_where_there_is_nothing_nothing_is_wrong():
     found = await verify(Watched())
     assert found.ok
     assert found == Verification()
 
 
-@in_loop
+@async_test
 async def test_many_records_are_all_checked(often):
     store, snapshots = await world(230)
     found = await verify(store)
@@ -97,15 +97,15 @@ ENTRIES = {
     "the last keyframe": (lambda snapshots: frame(13), set()),
     "a record": (lambda snapshots: record(snapshots, 6), {6}),
     "the newest record": (lambda snapshots: record(snapshots, 11), {11}),
-    "the latest": (lambda snapshots: HERE.latest, set()),
-    "the manifest": (lambda snapshots: HERE.manifest, set()),
+    "the latest": (lambda snapshots: HERE.latest_key, set()),
+    "the manifest": (lambda snapshots: HERE.manifest_key, set()),
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_damage_is_listed_with_its_key_and_the_rest_loads(often, entry, way):
-    @in_loop
+    @async_test
     async def work():
         store, snapshots = await world()
         place, unloadable = ENTRIES[entry]
@@ -121,7 +121,7 @@ def test_damage_is_listed_with_its_key_and_the_rest_loads(often, entry, way):
     work()
 
 
-@in_loop
+@async_test
 async def test_a_missing_segment_is_listed(often):
     for seq, unloadable in ((1, {0, 1, 2}), (7, {5, 6}), (9, set())):
         store, snapshots = await world()
@@ -130,27 +130,27 @@ async def test_a_missing_segment_is_listed(often):
         await check_rest(store, snapshots, {log(seq)}, unloadable)
 
 
-@in_loop
+@async_test
 async def test_the_last_segments_that_are_missing_are_missed_by_a_keyframe_after_them(often):
     store, snapshots = await world()
     await store.delete(record(snapshots, 11))
-    await store.delete(HERE.latest)
+    await store.delete(HERE.latest_key)
     await store.delete(log(13))
     assert not (await verify(store)).ok
 
 
-@in_loop
+@async_test
 async def test_records_after_the_end_of_the_log_are_listed(often):
     store, snapshots = await world(11)
     await store.delete(log(12))
-    assert await damage_of(store) >= {record(snapshots, 10), HERE.latest}
+    assert await damage_of(store) >= {record(snapshots, 10), HERE.latest_key}
     (found,) = [
         each.problem for each in (await verify(store)).damage if each.key == record(snapshots, 10)
     ]
     assert "at the event 12, and the log ends at 11" in found
 
 
-@in_loop
+@async_test
 async def test_a_keyframe_that_others_build_on_is_missed_by_them(often):
     store, snapshots = await world()
     await store.delete(frame(5))
@@ -160,7 +160,7 @@ async def test_a_keyframe_that_others_build_on_is_missed_by_them(often):
     await check_loads(store, snapshots)
 
 
-@in_loop
+@async_test
 async def test_a_keyframe_that_nothing_builds_on_is_not_missed(often):
     store, snapshots = await world()
     await store.delete(frame(13))
@@ -168,23 +168,23 @@ async def test_a_keyframe_that_nothing_builds_on_is_not_missed(often):
     await check_loads(store, snapshots)
 
 
-@in_loop
+@async_test
 async def test_a_record_that_is_gone_leaves_the_rest_whole(often):
     store, snapshots = await world()
-    for key in (record(snapshots, 3), HERE.latest):
+    for key in (record(snapshots, 3), HERE.latest_key):
         await store.delete(key)
         assert (await verify(store)).ok
     del snapshots[list(snapshots)[3]]
     await check_loads(store, snapshots)
 
 
-@in_loop
+@async_test
 async def test_a_manifest_that_is_gone_is_missed_and_the_rest_is_verified(often):
     store, _ = await world()
     before = await verify(store)
-    await store.delete(HERE.manifest)
+    await store.delete(HERE.manifest_key)
     found = await verify(store)
-    assert [each.key for each in found.damage] == [HERE.manifest]
+    assert [each.key for each in found.damage] == [HERE.manifest_key]
     assert (found.events, found.segments, found.keyframes) == (
         before.events,
         before.segments,
@@ -192,7 +192,7 @@ async def test_a_manifest_that_is_gone_is_missed_and_the_rest_is_verified(often)
     )
 
 
-@in_loop
+@async_test
 async def test_two_entries_that_were_swapped_are_both_listed(often):
     pairs = [
         lambda snapshots: (log(4), log(6)),
@@ -200,7 +200,7 @@ async def test_two_entries_that_were_swapped_are_both_listed(often):
         lambda snapshots: (frame(5), frame(9)),
         lambda snapshots: (frame(9), frame(13)),
         lambda snapshots: (record(snapshots, 3), record(snapshots, 8)),
-        lambda snapshots: (HERE.manifest, HERE.latest),
+        lambda snapshots: (HERE.manifest_key, HERE.latest_key),
     ]
     for pair in pairs:
         store, snapshots = await world()
@@ -212,20 +212,20 @@ async def test_two_entries_that_were_swapped_are_both_listed(often):
             try:
                 await check_loads(store, {snapshot_id: snapshot})
             except HoldfastError as error:
-                assert HERE.place in str(error)  # noqa: PT017 - it may load, or say why not
+                assert HERE.prefix in str(error)  # noqa: PT017 - it may load, or say why not
 
 
-@in_loop
+@async_test
 async def test_a_latest_in_the_place_of_a_kept_one_is_listed(often):
     store, snapshots = await world()
-    await store.put(record(snapshots, 4), store.content[HERE.latest])
+    await store.put(record(snapshots, 4), store.content[HERE.latest_key])
     assert await damage_of(store) == {record(snapshots, 4)}
 
 
-@in_loop
+@async_test
 async def test_damages_are_all_listed(often):
     store, snapshots = await world()
-    keys = {log(3), log(11), frame(9), record(snapshots, 5), HERE.latest, HERE.manifest}
+    keys = {log(3), log(11), frame(9), record(snapshots, 5), HERE.latest_key, HERE.manifest_key}
     for key in keys:
         await store.damage(key, WAYS["a flipped bit"])
     await store.delete(log(7))
@@ -236,7 +236,7 @@ def test_any_flipped_bit_is_listed_or_changes_nothing(often):
     async def work():
         store, snapshots = await world(4)
         for key, data in list(store.content.items()):
-            if not key.startswith(HERE.place):
+            if not key.startswith(HERE.prefix):
                 continue
             for bit in range(0, len(data) * 8, 37):
                 await store.put(key, flipped(data, bit))
@@ -252,7 +252,7 @@ def test_any_flipped_bit_is_listed_or_changes_nothing(often):
 # ------------------------------------------------------------- what cannot be decrypted any more
 
 
-@in_loop
+@async_test
 async def test_all_that_cannot_be_decrypted_is_listed(often):
     disk = Watched()
     store = EncryptedStateStore(disk, EncryptionKeys({"one": os.urandom(32)}))
@@ -261,7 +261,14 @@ async def test_all_that_cannot_be_decrypted_is_listed(often):
     disk.forget()
     await verify(store)
     assert len(disk.read) == len(set(disk.read))
-    keys = {log(3), log(11), frame(9), record(snapshots, 5), record(snapshots, 7), HERE.manifest}
+    keys = {
+        log(3),
+        log(11),
+        frame(9),
+        record(snapshots, 5),
+        record(snapshots, 7),
+        HERE.manifest_key,
+    }
     for key in keys:
         await disk.damage(key, WAYS["a flipped bit"])
     found = await verify(store)
@@ -270,13 +277,13 @@ async def test_all_that_cannot_be_decrypted_is_listed(often):
     assert all("cannot be decrypted" in e.problem for e in found.damage if e.key in keys)
 
 
-@in_loop
+@async_test
 async def test_keys_that_are_not_ours_are_named_and_ignored():
     store, snapshots = await world()
     strays = [
-        f"{HERE.history}x.json.bak",
-        f"{HERE.place}snapshots/immutable_history/.snapshot_x.json.swp",
-        f"{HERE.place}keyframes/notes.txt",
+        f"{HERE.history_prefix}x.json.bak",
+        f"{HERE.prefix}snapshots/immutable_history/.snapshot_x.json.swp",
+        f"{HERE.prefix}keyframes/notes.txt",
         f"{log(1)}.orig",
     ]
     for key in strays:

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from holdfast import IntegrityError
-from holdfast.log import keyframe as keyframes
-from holdfast.log import segment as segments
-from holdfast.snapshots import RetentionPolicy, SnapshotArchive, SnapshotManifest, records
-from holdfast.snapshots import verify as verifying
-from support.async_tests import in_loop
+from holdfast.log.keyframe import decode_keyframe, encode_keyframe
+from holdfast.log.segment import decode_segment, encode_tombstone
+from holdfast.snapshots import RetentionPolicy, SnapshotArchive, SnapshotManifest
+from holdfast.snapshots import verify as verify_module
+from holdfast.snapshots.records import decode_record
+from support.async_tests import async_test
 from support.observed_store import (
     HERE,
     NOW,
@@ -33,14 +34,14 @@ pytestmark = pytest.mark.usefixtures("one_incarnation")
 
 def forged(store, seq, content):
     """A keyframe that is whole, and has another state."""
-    real = keyframes.decoded(frame(seq), store.content[frame(seq)])
-    return keyframes.encoded(seq, real.hash, (), content.changes(state()))[0]
+    real = decode_keyframe(frame(seq), store.content[frame(seq)])
+    return encode_keyframe(seq, real.hash, (), content.changes(state()))[0]
 
 
 async def rewrite(store, key, **fields):
     """A record that is whole, and says something else."""
-    info = replace(records.decoded(key, store.content[key], HERE), **fields)
-    await store.put(key, info.encoded(HERE))
+    info = replace(decode_record(key, store.content[key], HERE), **fields)
+    await store.put(key, info.encode(HERE))
 
 
 async def problem_of(store, key):
@@ -48,7 +49,7 @@ async def problem_of(store, key):
     return found
 
 
-@in_loop
+@async_test
 async def test_a_keyframe_with_another_state_than_the_log_leads_to_is_listed(often):
     store, _ = await world()
     await store.put(frame(9), forged(store, 9, state(3)))
@@ -56,7 +57,7 @@ async def test_a_keyframe_with_another_state_than_the_log_leads_to_is_listed(oft
     assert frame(5) not in await damage_of(store)
 
 
-@in_loop
+@async_test
 async def test_a_keyframe_of_another_log_is_listed(often):
     store, _ = await world()
     other, _ = await world()
@@ -64,23 +65,23 @@ async def test_a_keyframe_of_another_log_is_listed(often):
     assert "it was made at another event 5" in await problem_of(store, frame(5))
 
 
-@in_loop
+@async_test
 async def test_a_keyframe_of_another_event_is_listed(often):
     store, _ = await world()
     await store.put(frame(13), store.content[frame(9)])
     assert "it is that of the event 9" in await problem_of(store, frame(13))
 
 
-@in_loop
+@async_test
 async def test_a_keyframe_that_says_another_way_to_what_it_builds_on_is_listed(often):
     store, _ = await world()
-    real = keyframes.decoded(frame(13), store.content[frame(13)])
-    data, _ = keyframes.encoded(13, real.hash, (9,), real.changes)
+    real = decode_keyframe(frame(13), store.content[frame(13)])
+    data, _ = encode_keyframe(13, real.hash, (9,), real.changes)
     await store.put(frame(13), data)
     assert "the keyframe 9 that it builds on is not there" in await problem_of(store, frame(13))
 
 
-@in_loop
+@async_test
 async def test_a_record_of_another_log_is_listed(often):
     store, snapshots = await world()
     key = record(snapshots, 6)
@@ -90,17 +91,17 @@ async def test_a_record_of_another_log_is_listed(often):
         await SnapshotArchive(store).load_snapshot(location=HERE, snapshot_id=list(snapshots)[6])
 
 
-@in_loop
+@async_test
 async def test_a_stub_where_nothing_was_pruned_is_listed(often):
     store, snapshots = await world()
-    segment = segments.decoded(log(7), store.content[log(7)])
-    await store.put(log(7), segments.stub(segment, NOW))
+    segment = decode_segment(log(7), store.content[log(7)])
+    await store.put(log(7), encode_tombstone(segment, NOW))
     assert "a stub, but its events were not pruned" in await problem_of(store, log(7))
     # Its record cannot be checked; the keyframes behind it are whole.
     assert await damage_of(store) == {log(7), record(snapshots, 5)}
 
 
-@in_loop
+@async_test
 async def test_behind_a_damaged_segment_the_next_keyframe_is_where_the_state_is_known_again(often):
     store, snapshots = await world()
     await store.damage(log(3), lambda data: data[:-9])
@@ -121,7 +122,7 @@ async def pruned_world():
     return store, {each: snapshots[each] for each in result.kept}
 
 
-@in_loop
+@async_test
 async def test_a_pruned_session_is_clean(often):
     store, _ = await pruned_world()
     found = await verify(store)
@@ -130,7 +131,7 @@ async def test_a_pruned_session_is_clean(often):
     assert found.snapshots == 11
 
 
-@in_loop
+@async_test
 async def test_the_keyframe_where_the_log_begins_is_missed(often):
     store, snapshots = await pruned_world()
     await store.delete(frame(12))
@@ -139,7 +140,7 @@ async def test_the_keyframe_where_the_log_begins_is_missed(often):
     await check_loads(store, dict(list(snapshots.items())[-5:]))
 
 
-@in_loop
+@async_test
 async def test_the_keyframe_of_a_kept_snapshot_before_the_beginning_is_missed(often):
     store, snapshots = await pruned_world()
     assert (await verify(store)).ok
@@ -150,7 +151,7 @@ async def test_the_keyframe_of_a_kept_snapshot_before_the_beginning_is_missed(of
     )
 
 
-@in_loop
+@async_test
 async def test_a_record_before_the_beginning_of_another_log_is_listed(often):
     store, snapshots = await pruned_world()
     key = record(snapshots, 0)
@@ -158,33 +159,33 @@ async def test_a_record_before_the_beginning_of_another_log_is_listed(often):
     assert "another event 5 than its keyframe" in await problem_of(store, key)
 
 
-@in_loop
+@async_test
 async def test_a_record_at_the_beginning_of_another_log_is_listed(often):
     store, snapshots = await pruned_world()
     key = record(snapshots, 1)
-    assert records.decoded(key, store.content[key], HERE).seq == 12
+    assert decode_record(key, store.content[key], HERE).seq == 12
     await rewrite(store, key, hash="0" * 64)
     assert "another event 12 than the log had" in await problem_of(store, key)
 
 
-@in_loop
+@async_test
 async def test_a_beginning_that_is_not_the_logs_is_listed(often):
     store, _ = await pruned_world()
     found = await SnapshotArchive(store).load_manifest(location=HERE)
-    wrong = replace(found, floor=replace(found.floor, hash="0" * 64))
-    await store.put(HERE.manifest, wrong.encoded())
+    wrong = replace(found, log_start=replace(found.log_start, hash="0" * 64))
+    await store.put(HERE.manifest_key, wrong.encode())
     assert log(13) in await damage_of(store)
 
 
-@in_loop
+@async_test
 async def test_a_lost_manifest_of_a_pruned_session_is_noticed(often):
-    for change in (lambda data: None, lambda data: SnapshotManifest().encoded(), lambda data: b""):
+    for change in (lambda data: None, lambda data: SnapshotManifest().encode(), lambda data: b""):
         store, _ = await pruned_world()
-        await store.damage(HERE.manifest, change)
+        await store.damage(HERE.manifest_key, change)
         assert not (await verify(store)).ok
 
 
-@in_loop
+@async_test
 async def test_it_can_be_asked_of_a_place_without_an_archive(often):
     store, _ = await world()
-    assert (await verifying.verify(store, HERE)).ok
+    assert (await verify_module.verify_session(store, HERE)).ok

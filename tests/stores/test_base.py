@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast import ConflictError, Entry, StateStore, StateStoreError
-from holdfast.stores.validation import after_all_with
+from holdfast.stores.validation import prefix_successor
 from holdfast.testing import StateStoreSuite
 
 
@@ -23,22 +23,22 @@ class FourMethods(StateStore):
         self.closed = False
 
     def check(self, *keys):
-        from holdfast.stores.validation import checked_key
+        from holdfast.stores.validation import validate_key
 
         if self.closed:
             raise StateStoreError("closed")
         for key in keys:
-            checked_key(key)
+            validate_key(key)
 
     async def get(self, key):
         self.check(key)
         return self.entries.get(key)
 
     async def put(self, key, value, *, if_match=None, if_absent=False):
-        from holdfast.stores.validation import checked_put
+        from holdfast.stores.validation import validate_put
 
         self.check(key)
-        checked_put(key, value, if_match, if_absent)
+        validate_put(key, value, if_match, if_absent)
         self.match(key, if_match)
         if if_absent and key in self.entries:
             raise ConflictError(f"{key!r} exists", key=key)
@@ -52,11 +52,11 @@ class FourMethods(StateStore):
         return self.entries.pop(key, None) is not None
 
     async def list(self, prefix="", *, start_after="", limit=None):
-        from holdfast.stores.validation import checked_limit, checked_span
+        from holdfast.stores.validation import validate_limit, validate_range
 
         self.check()
-        span = checked_span(prefix, start_after)
-        for key in sorted(filter(span.holds, list(self.entries)))[: checked_limit(limit)]:
+        span = validate_range(prefix, start_after)
+        for key in sorted(filter(span.holds, list(self.entries)))[: validate_limit(limit)]:
             yield key
 
     def match(self, key, etag):
@@ -92,8 +92,8 @@ def test_a_store_that_has_nothing_to_close_is_a_context_manager_all_the_same():
 
 
 def test_what_comes_after_all_with_a_prefix():
-    assert after_all_with("a") == "b"
-    assert after_all_with("a\U0010ffff") == "b"
-    assert after_all_with("a\ud7ff") == "a\ue000"
-    assert after_all_with("") is None
-    assert after_all_with("\U0010ffff") is None
+    assert prefix_successor("a") == "b"
+    assert prefix_successor("a\U0010ffff") == "b"
+    assert prefix_successor("a\ud7ff") == "a\ue000"
+    assert prefix_successor("") is None
+    assert prefix_successor("\U0010ffff") is None

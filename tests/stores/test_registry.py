@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import StateStore, StateStoreError, open_state_store
-from holdfast.stores import registry as opening
+from holdfast.stores import registry
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.urls import StoreURL
 from holdfast.stores.wrappers.compression import CompressedStateStore
@@ -21,7 +21,7 @@ from holdfast.stores.wrappers.encryption import EncryptedStateStore, new_key
 from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from holdfast.stores.wrappers.retry import RetryingStateStore
-from support.async_tests import done
+from support.async_tests import run_async
 
 NAME = "HOLDFAST_TEST_KEYS"
 
@@ -84,16 +84,16 @@ def test_every_url_of_the_design_opens_without_connecting(url, name, elsewhere, 
     assert type(store).__name__ == name
     assert "hunter2" not in repr(store)
     assert list(elsewhere.iterdir()) == []
-    done(store.close())
+    run_async(store.close())
 
 
 def test_every_scheme_is_opened_above():
-    assert {url.partition(":")[0] for url in BACKENDS} == set(opening.SCHEMES)
+    assert {url.partition(":")[0] for url in BACKENDS} == set(registry.SCHEMES)
 
 
 def test_an_absolute_path_has_four_slashes_with_sqlite_and_three_with_files(elsewhere):
     for url in (f"sqlite:///{elsewhere}/a.db", f"file://{elsewhere}/b", "sqlite:///c.db", "file:d"):
-        done(use(url))
+        run_async(use(url))
     names = {path.name for path in elsewhere.iterdir()}
     assert names == {"a.db", "b", "c.db", "d"}
 
@@ -113,10 +113,10 @@ async def look(url, key="a"):
 def test_the_default_is_sqlite_in_a_folder_of_its_own(elsewhere):
     store = open_state_store()
     assert type(store).__name__ == "SqliteStateStore"
-    done(store.close())
-    done(use(None))
+    run_async(store.close())
+    run_async(use(None))
     assert (elsewhere / ".holdfast" / "state.db").is_file()
-    assert done(look("sqlite:///.holdfast/state.db")) == b"1"
+    assert run_async(look("sqlite:///.holdfast/state.db")) == b"1"
 
 
 def test_the_environment_names_the_store_and_an_argument_goes_before_it(monkeypatch):
@@ -126,7 +126,7 @@ def test_the_environment_names_the_store_and_an_argument_goes_before_it(monkeypa
     monkeypatch.setenv("HOLDFAST_STORE", "")
     store = open_state_store()
     assert chain(store) == ["SqliteStateStore"]
-    done(store.close())
+    run_async(store.close())
 
 
 def test_it_is_a_public_name():
@@ -153,8 +153,8 @@ def test_any_choice_of_wrappers_in_any_order_of_writing_stacks_alike(choice):
         expected = [OPTIONS[name][1] for name in OPTIONS if name in choice]
         assert chain(store) == [*expected[::-1], "MemoryStateStore"]
         if "read_only" not in choice:
-            done(store.put("a", b"1" * 100))
-            assert done(store.get("a")).value == b"1" * 100
+            run_async(store.put("a", b"1" * 100))
+            assert run_async(store.get("a")).value == b"1" * 100
 
 
 def test_wrappers_are_set_as_their_options_say(monkeypatch):
@@ -174,32 +174,32 @@ def test_what_is_off_wraps_nothing():
 
 def test_what_was_written_under_a_prefix_is_read_without_it():
     base = f"sqlite:///s.db?compress=zstd&encrypt={NAME}"
-    done(use(f"{base}&prefix=team/", "a", b"1" * 1000))
-    assert done(look(base, "team/a")) == b"1" * 1000
+    run_async(use(f"{base}&prefix=team/", "a", b"1" * 1000))
+    assert run_async(look(base, "team/a")) == b"1" * 1000
 
 
 def test_a_value_cannot_be_moved_from_one_prefix_to_another():
-    done(use(f"sqlite:///s.db?encrypt={NAME}&prefix=red/", "a", b"red"))
-    done(use(f"sqlite:///s.db?encrypt={NAME}&prefix=blue/", "a", b"blue"))
+    run_async(use(f"sqlite:///s.db?encrypt={NAME}&prefix=red/", "a", b"red"))
+    run_async(use(f"sqlite:///s.db?encrypt={NAME}&prefix=blue/", "a", b"blue"))
 
     async def move():
         async with open_state_store("sqlite:///s.db") as store:
             entry = await store.get("red/a")
             await store.put("blue/a", entry.value)
 
-    done(move())
+    run_async(move())
     with pytest.raises(holdfast.IntegrityError, match="moved"):
-        done(look(f"sqlite:///s.db?encrypt={NAME}&prefix=blue/"))
+        run_async(look(f"sqlite:///s.db?encrypt={NAME}&prefix=blue/"))
 
 
 def test_keys_are_turned_by_changing_the_variable(monkeypatch):
     url = f"sqlite:///s.db?encrypt={NAME}"
-    done(use(url))
+    run_async(use(url))
     monkeypatch.setenv(NAME, f"{new_key()},{os.environ[NAME]}")
-    assert done(look(url)) == b"1"
+    assert run_async(look(url)) == b"1"
     monkeypatch.setenv(NAME, new_key())
     with pytest.raises(holdfast.IntegrityError, match="not at hand"):
-        done(look(url))
+        run_async(look(url))
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_every_extra_that_is_named_exists():
 
     project = Path(__file__).parents[2] / "pyproject.toml"
     extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
-    assert {extra for _, extra in opening.SCHEMES.values()} - {""} <= set(extras)
+    assert {extra for _, extra in registry.SCHEMES.values()} - {""} <= set(extras)
     assert {extra for _, _, extra in MISSING} <= set(extras)
 
 
@@ -343,13 +343,13 @@ def write_module(folder, monkeypatch, name, text):
 
 def test_a_package_that_is_there_but_broken_says_why(tmp_path, monkeypatch):
     write_module(tmp_path, monkeypatch, "broken_store", "raise ImportError('no libpq found')")
-    monkeypatch.setitem(opening.SCHEMES, "broken", ("broken_store", "postgresql"))
+    monkeypatch.setitem(registry.SCHEMES, "broken", ("broken_store", "postgresql"))
     with pytest.raises(StateStoreError, match="cannot be loaded: no libpq found. pip install"):
         open_state_store("broken://x")
 
 
 def test_a_fault_of_our_own_is_not_taken_for_a_missing_package(monkeypatch):
-    monkeypatch.setitem(opening.SCHEMES, "gone", ("holdfast.stores.no_such_module", "redis"))
+    monkeypatch.setitem(registry.SCHEMES, "gone", ("holdfast.stores.no_such_module", "redis"))
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         open_state_store("gone://x")
 
@@ -366,7 +366,7 @@ class EtcdStateStore(MemoryStateStore):
 
 def open_etcd(url):
     url.take_number("lease", 5)
-    url.refuse_rest(("lease",))
+    url.reject_unknown_options(("lease",))
     return EtcdStateStore(str(url))
 
 def open_nothing(url):
@@ -398,7 +398,7 @@ def test_another_package_adds_a_scheme(other_package):
     store = open_state_store("etcd://user:hunter2@host/x?lease=3&prefix=a/&compress=zstd")
     assert chain(store) == ["PrefixedStateStore", "CompressedStateStore", "EtcdStateStore"]
     assert "etcd://user:***@host/x?lease=3" in repr(store)
-    done(store.put("a", b"1"))
+    run_async(store.put("a", b"1"))
     with pytest.raises(StateStoreError, match="own are lease"):
         open_state_store("etcd://host?leese=3")
 

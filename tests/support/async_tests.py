@@ -6,7 +6,7 @@ import asyncio
 import functools
 
 
-def in_loop(test):
+def async_test(test):
     """A coroutine function, which takes fixtures by name, as an ordinary test."""
 
     @functools.wraps(test)
@@ -16,6 +16,6 @@ def in_loop(test):
     return run
 
 
-def done(work):
+def run_async(work):
     """What a coroutine gives."""
     return asyncio.run(work)

@@ -13,7 +13,7 @@ from holdfast import (
 )
 from holdfast.snapshots.lifecycle import Deletion
 from holdfast.stores.memory import MemoryStateStore
-from support.async_tests import done
+from support.async_tests import run_async
 from support.conversations import opened, said
 from support.faults import RAISED, Fault, FaultyStateStore
 
@@ -44,8 +44,8 @@ async def pruned_document(last="f"):
     return document
 
 
-WHOLE = done(whole_document())
-PRUNED = done(pruned_document())
+WHOLE = run_async(whole_document())
+PRUNED = run_async(pruned_document())
 DOCUMENTS = pytest.mark.parametrize("document", [WHOLE, PRUNED], ids=["whole", "pruned"])
 STORES = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by one"])
 

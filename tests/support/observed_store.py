@@ -9,9 +9,9 @@ from dataclasses import replace
 from holdfast import HoldfastError, Store
 from holdfast.documents.encode import compute_digest
 from holdfast.ids import new_id
-from holdfast.log.changes import fold
-from holdfast.log.event import draft
-from holdfast.log.hash_chain import GENESIS, linked
+from holdfast.log.changes import fold_changes
+from holdfast.log.event import draft_event
+from holdfast.log.hash_chain import GENESIS, link_events
 from holdfast.snapshots import RetentionPolicy, SessionSnapshot, SnapshotArchive, SnapshotLocation
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.base import WrappedStateStore
@@ -151,8 +151,8 @@ def with_events(*drafts, after=0, prev=GENESIS):
     if after:
         store.set("state", "before", 1)
         base = store.snapshot()
-    events = linked(drafts, after, prev)
-    fold(store, [event.changes for event in events])
+    events = link_events(drafts, after, prev)
+    fold_changes(store, [event.changes for event in events])
     return session_snapshot(
         store.snapshot(), events=tuple(events), event_log_count=len(events), base=base
     )
@@ -166,10 +166,10 @@ def with_digest(tree):
 def full_snapshot():
     """A snapshot that has all that a document can say."""
     made = with_events(
-        draft("session.started", {"by": "us"}, set_=[("session", "status", "running")]),
-        draft("message.appended", set_=[("messages", "000000000000", {"role": "user"})]),
-        draft("state.set", set_=[("state", "plan", (1, b"x")), ("once", "mail", True)]),
-        draft("state.deleted", delete=[("state", "old")]),
+        draft_event("session.started", {"by": "us"}, set_=[("session", "status", "running")]),
+        draft_event("message.appended", set_=[("messages", "000000000000", {"role": "user"})]),
+        draft_event("state.set", set_=[("state", "plan", (1, b"x")), ("once", "mail", True)]),
+        draft_event("state.deleted", delete=[("state", "old")]),
         after=4,
         prev="ab" * 32,
     )
@@ -248,7 +248,7 @@ async def prune(store, policy=None, moment=NOW, **options):
     """Keep the last ten, or what a policy says."""
     policy = policy or RetentionPolicy(last=10)
     archive = SnapshotArchive(store)
-    return await archive.prune(location=HERE, policy=policy, moment=moment, **options)
+    return await archive.prune(location=HERE, policy=policy, now=moment, **options)
 
 
 async def check_whole(store, snapshots):
@@ -283,17 +283,17 @@ async def damage_of(store):
 
 def log(seq):
     """The key of a segment."""
-    return f"{HERE.place}log/00000000/{seq:012}.json"
+    return f"{HERE.prefix}log/00000000/{seq:012}.json"
 
 
 def frame(seq):
     """The key of a keyframe."""
-    return f"{HERE.place}keyframes/00000000/{seq:012}.json.gz"
+    return f"{HERE.prefix}keyframes/00000000/{seq:012}.json.gz"
 
 
 def record(snapshots, at):
     """The key of the record of one of them."""
-    return HERE.snapshot(list(snapshots)[at])
+    return HERE.snapshot_key(list(snapshots)[at])
 
 
 def last_of(snapshots, count):

@@ -7,11 +7,11 @@ import json
 import re
 
 from holdfast import SessionSnapshot, Store
-from holdfast.log.changes import fold
+from holdfast.log.changes import fold_changes
 from holdfast.redaction.redactor import Redactor
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.transfer.manager import SnapshotManager
-from support.async_tests import done
+from support.async_tests import run_async
 from support.conversations import opened
 
 REDACTOR = Redactor()
@@ -30,7 +30,7 @@ def exported(work, **options):
         await session.commit()
         return await session.export()
 
-    return done(whole())
+    return run_async(whole())
 
 
 def redacted(work, redactor=REDACTOR, **options):
@@ -47,7 +47,7 @@ def check(new, old):
     store = Store()
     if new.base is not None:
         store.restore(new.base)
-    fold(store, [event.changes for event in new.events])
+    fold_changes(store, [event.changes for event in new.events])
     assert store.snapshot().digest == new.digest
     assert len(new.state.messages) == len(old.state.messages)
     assert len(new.snapshot) == len(old.snapshot)
@@ -65,7 +65,7 @@ def check(new, old):
         assert report.ok
         assert report.events == len(new.events) + 1
 
-    done(imported())
+    run_async(imported())
 
 
 def everything(document):

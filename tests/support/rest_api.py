@@ -162,9 +162,9 @@ async def pruned(store):
         session.add_message("user", text)
         await session.save()
     await session.archive.prune(location=session.location, policy=RetentionPolicy(last=2))
-    floor = (await session.archive.load_manifest(location=session.location)).floor.seq
-    assert floor > 1
-    return floor + 1
+    log_start = (await session.archive.load_manifest(location=session.location)).log_start.seq
+    assert log_start > 1
+    return log_start + 1
 
 
 async def opened(store, agent_id="research-bot", session_id="ses_1", **options):

@@ -124,7 +124,7 @@ class Place:
     """The state at the end of every commit, by seq."""
     kept: dict[str, Kept] = field(default_factory=dict)
     latest: Kept | None = None
-    floor: int = 0
+    log_start: int = 0
     gone: set[int] = field(default_factory=set)
     """The seqs of commits whose first event is pruned and cannot be read any more."""
     acknowledged: bool = False

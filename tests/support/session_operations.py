@@ -101,7 +101,7 @@ class CommitOnTopOfAnother(Commit):
 
 
 class CommitWithKeyframe(Commit):
-    limits: ClassVar = {"MOST_SEGMENTS": 1}
+    limits: ClassVar = {"MAX_SEGMENTS": 1}
 
     async def prepare(self, process):
         await Operation.prepare(self, process)
@@ -157,7 +157,7 @@ class Once(Commit):
 
 
 class Prune(Operation):
-    limits: ClassVar = {"LONGEST_CHAIN": 2}
+    limits: ClassVar = {"MAX_CHAIN": 2}
     days = 0
 
     async def prepare(self, process):
@@ -238,7 +238,7 @@ class SaveWhole(Operation):
 
 
 class SaveWholeWithKeyframe(SaveWhole):
-    limits: ClassVar = {"MOST_SEGMENTS": 1}
+    limits: ClassVar = {"MAX_SEGMENTS": 1}
     prepare = CommitWithKeyframe.prepare
 
 
@@ -299,18 +299,18 @@ async def pruned(process, *, days=0):
     await process.archive.prune(
         location=MAIN,
         policy=RetentionPolicy(last=1, protected={"number": "1"}),
-        moment=dt.datetime.now(dt.UTC) + dt.timedelta(days=days),
+        now=dt.datetime.now(dt.UTC) + dt.timedelta(days=days),
     )
 
 
 async def written_keyframe(process):
     """Commit so that a keyframe is written."""
     process.session.set("keyframe", process.session.get("keyframe", 0) + 1)
-    most, timeline.MOST_SEGMENTS = timeline.MOST_SEGMENTS, 1
+    most, timeline.MAX_SEGMENTS = timeline.MAX_SEGMENTS, 1
     try:
         await process.session.commit()
     finally:
-        timeline.MOST_SEGMENTS = most
+        timeline.MAX_SEGMENTS = most
 
 
 def with_snapshots(state, snapshots):

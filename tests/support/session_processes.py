@@ -25,7 +25,7 @@ from holdfast import (
     StateStore,
 )
 from holdfast.log import timeline
-from holdfast.log.segment import decoded
+from holdfast.log.segment import decode_segment
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from support.faults import RAISED, Fault, FaultyStateStore
@@ -173,7 +173,7 @@ class World(RuleBasedStateMachine):
     ) -> Any:
         """Do what commits; whatever comes of it, the model follows or this fails."""
         dirty = bool(writer.draft.pending)
-        doomed = self.last_gone(writer.place)
+        doomed = self.pruned_through(writer.place)
         drafts = list(course(writer.place, writer.draft, on_conflict, fully=False, doomed=doomed))
         try:
             result = self.attempt(writer.process, fault, work)
@@ -188,14 +188,14 @@ class World(RuleBasedStateMachine):
             writer.place.acknowledged |= dirty
         return result
 
-    def last_gone(self, place: Place) -> int:
+    def pruned_through(self, place: Place) -> int:
         """Up to which event the log is pruned, or about to be."""
-        return self.run(self.archive.load_manifest(location=place.location)).last_gone
+        return self.run(self.archive.load_manifest(location=place.location)).pruned_through
 
     def follow(self, writer: Writer, drafts: list[Draft | None]) -> None:
         """Take what is found: where the log ends, and how far the writer came."""
         place, last = writer.place, drafts[-1]
-        known = writer.session.log.end.seq
+        known = writer.session.log.head.seq
         if self.grown(place):
             assert last is not None
             assert self.grown(place) == len(last.pending)
@@ -209,7 +209,7 @@ class World(RuleBasedStateMachine):
 
     def grown(self, place: Place) -> int:
         """By how many events the log is longer than the model's."""
-        return self.reader(place).log.end.seq - self.current(place).seq
+        return self.reader(place).log.head.seq - self.current(place).seq
 
     def keys(self, prefix: str) -> list[str]:
         async def listed() -> list[str]:
@@ -222,7 +222,9 @@ class World(RuleBasedStateMachine):
         log = self.run(self.archive.timeline(location=place.location)).log
         firsts = [end + 1 for end in place.states if end < place.seq]
         found = self.run(self.disk.get_many([log.key(seq) for seq in firsts]))
-        whole = {key for key, entry in found.items() if not decoded(key, entry.value).is_pruned}
+        whole = {
+            key for key, entry in found.items() if not decode_segment(key, entry.value).is_pruned
+        }
         return {seq for seq in firsts if log.key(seq) not in whole}
 
     def loaded(self, place: Place, snapshot_id: str | None) -> SessionSnapshot:
@@ -239,7 +241,7 @@ class World(RuleBasedStateMachine):
             session, entries = writer.session, writer.entries
             values = {key: value for (space, key), value in entries.items() if space == "state"}
             assert same(entries_of(session.snapshot()), entries)
-            assert session.log.end.seq == writer.draft.known
+            assert session.log.head.seq == writer.draft.known
             assert session.is_dirty == bool(writer.draft.pending)
             assert session.messages == messages_of(entries)
             assert session.message_count == len(messages_of(entries))
@@ -265,8 +267,10 @@ class World(RuleBasedStateMachine):
 
     def events_add_up(self, place: Place, reader: Session) -> None:
         events = self.run(events_of(reader))
-        assert [event.seq for event in events] == list(range(place.floor + 1, place.seq + 1))
-        assert [event.type for event in events] == [step.type for step in place.log[place.floor :]]
+        assert [event.seq for event in events] == list(range(place.log_start + 1, place.seq + 1))
+        assert [event.type for event in events] == [
+            step.type for step in place.log[place.log_start :]
+        ]
         assert len({event.id for event in events}) == len(events)
         steps = [
             Step(
@@ -276,7 +280,7 @@ class World(RuleBasedStateMachine):
             )
             for event in events
         ]
-        assert same(folded(place.states[place.floor], steps), place.entries)
+        assert same(folded(place.states[place.log_start], steps), place.entries)
         contents = [message["content"] for message in messages_of(place.entries)]
         assert len(set(contents)) == len(contents)
 

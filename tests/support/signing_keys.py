@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.documents.signing import SignatureError, SigningKey, check_signature
+from holdfast.documents.signing import SignatureError, SigningKey, verify_signature
 
 # The example of RFC 8410, section 10: everybody knows this private key.
 PRIVATE = b"""-----BEGIN PRIVATE KEY-----
@@ -23,6 +23,6 @@ TRUSTED = [KEY.public]
 def refuses(document, *words, trusted=TRUSTED):
     """Check that a document is not believed, and that it is said why."""
     with pytest.raises(SignatureError) as refused:
-        check_signature(document, trusted)
+        verify_signature(document, trusted)
     for word in words:
         assert word in str(refused.value), refused.value

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from holdfast.log import timeline
-from holdfast.transfer import copy as copying
-from holdfast.transfer import repair as mending
+from holdfast.transfer import copy, repair
 
 
 @pytest.fixture
 def often(monkeypatch):
     """A keyframe after few segments, and few entries at once."""
-    monkeypatch.setattr(timeline, "MOST_SEGMENTS", 3)
-    monkeypatch.setattr(copying, "AT_ONCE", 4)
-    monkeypatch.setattr(mending, "AT_ONCE", 4)
+    monkeypatch.setattr(timeline, "MAX_SEGMENTS", 3)
+    monkeypatch.setattr(copy, "AT_ONCE", 4)
+    monkeypatch.setattr(repair, "AT_ONCE", 4)

@@ -13,7 +13,7 @@ from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.compression import CompressedStateStore
 from holdfast.stores.wrappers.encryption import EncryptedStateStore, EncryptionKeys
 from holdfast.transfer.copy import compare_stores, copy_sessions
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.copied_sessions import HERE, everything, plain, pruned, talked
 from support.observed_store import Watched, flipped, save, session_snapshot, state
 
@@ -29,16 +29,16 @@ async def copied_world():
     return source, target
 
 
-@in_loop
+@async_test
 async def test_each_kind_of_loss_and_damage_is_found(often):
     source, target = await copied_world()
-    floor = (await SnapshotArchive(source).load_manifest(location=HERE)).floor.seq
-    floor = timeline.Timeline(source, HERE.place, "00000000").key(floor)
-    assert floor in target.content
+    log_start = (await SnapshotArchive(source).load_manifest(location=HERE)).log_start.seq
+    log_start = timeline.Timeline(source, HERE.prefix, "00000000").key(log_start)
+    assert log_start in target.content
     for key, value in target.content.items():
         await target.delete(key)
         lost = await compare_stores(source, target)
-        if "/keyframes/" not in key or key == floor:
+        if "/keyframes/" not in key or key == log_start:
             assert any(key in problem for problem in lost), key
         # An entry of an index says all by its key, and a stub nothing that is not said elsewhere.
         if value != b"{}" and b"pruned_at" not in value:
@@ -49,7 +49,7 @@ async def test_each_kind_of_loss_and_damage_is_found(often):
     assert await compare_stores(source, target) == []
 
 
-@in_loop
+@async_test
 async def test_what_is_sound_and_another_one_is_found():
     source, target = MemoryStateStore(), MemoryStateStore()
     await talked(source)
@@ -58,18 +58,18 @@ async def test_what_is_sound_and_another_one_is_found():
     await copy_sessions(source, target)
     await save(SnapshotArchive(source), session_snapshot(state(2), HERE), HERE, is_latest=True)
     assert await compare_stores(source, target) == [
-        f"bot/ses: {HERE.latest} is another one in the copy"
+        f"bot/ses: {HERE.latest_key} is another one in the copy"
     ]
     await SnapshotArchive(target).delete_session(session_id="ses")
     await talked(target)
     problems = await compare_stores(source, target)
     assert (
-        f"bot/ses: {HERE.place}log/00000000/000000000003.json is another one in the copy"
+        f"bot/ses: {HERE.prefix}log/00000000/000000000003.json is another one in the copy"
         in problems
     )
 
 
-@in_loop
+@async_test
 async def test_a_session_that_is_not_in_the_copy_at_all_is_found():
     source = MemoryStateStore()
     await talked(source, "ab")
@@ -84,7 +84,7 @@ def encrypted(disk):
 
 
 @pytest.mark.parametrize("packed", [encrypted, CompressedStateStore])
-@in_loop
+@async_test
 async def test_all_that_cannot_be_decrypted_or_unpacked_is_listed_of_every_session(packed):
     source, disk = MemoryStateStore(), Watched()
     await plain(source)
@@ -106,7 +106,7 @@ async def test_all_that_cannot_be_decrypted_or_unpacked_is_listed_of_every_sessi
         assert any(key in problem for problem in problems), key
 
 
-@in_loop
+@async_test
 async def test_what_a_newer_version_wrote_is_listed_and_so_is_all_else():
     source, target = MemoryStateStore(), Watched()
     await plain(source)
@@ -114,7 +114,7 @@ async def test_what_a_newer_version_wrote_is_listed_and_so_is_all_else():
     await copy_sessions(source, target)
     for one, other in ((source, target), (target, source)):
         content = await everything(one)
-        newer = [HERE.manifest, f"{HERE.place}log/00000000/000000000003.json"]
+        newer = [HERE.manifest_key, f"{HERE.prefix}log/00000000/000000000003.json"]
         for key in newer:
             assert b'"format":1' in content[key]
             await one.put(key, content[key].replace(b'"format":1', b'"format":2'))
@@ -132,7 +132,7 @@ async def test_what_a_newer_version_wrote_is_listed_and_so_is_all_else():
                 await store.put(key, value)
 
 
-@in_loop
+@async_test
 async def test_a_session_that_is_being_deleted_is_not_compared_whatever_the_mark_holds():
     disk = MemoryStateStore()
     source = encrypted(disk)

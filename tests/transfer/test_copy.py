@@ -11,10 +11,10 @@ from holdfast import (
     SnapshotManifest,
     open_state_store,
 )
-from holdfast.snapshots.keys import deleted_key
+from holdfast.snapshots.keys import deletion_mark_key
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.transfer.copy import compare_stores, copy_session, copy_sessions
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.conversations import contents, opened, said
 from support.copied_sessions import HERE, WORLDS, check_sound, everything, prune, pruned, talked
 from support.observed_store import Watched, save, session_snapshot, state
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("one_incarnation")
 
 @pytest.mark.parametrize("source", ["memory:", "sqlite:///{}/a.db", "file://{}/a"])
 @pytest.mark.parametrize("target", ["memory:", "sqlite:///{}/b.db", "file://{}/b"])
-@in_loop
+@async_test
 async def test_everything_is_copied_byte_for_byte(source, target, tmp_path, often):
     async with (
         open_state_store(source.format(tmp_path)) as first,
@@ -55,7 +55,7 @@ async def test_everything_is_copied_byte_for_byte(source, target, tmp_path, ofte
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@in_loop
+@async_test
 async def test_only_what_is_new_is_copied(world, often):
     source, target = MemoryStateStore(), Watched()
     await world(source)
@@ -76,7 +76,7 @@ async def test_only_what_is_new_is_copied(world, often):
     assert done.entries == len(target.written)
 
 
-@in_loop
+@async_test
 async def test_many_sessions_are_copied_page_by_page(often):
     source, target = MemoryStateStore(), MemoryStateStore()
     for number in range(9):
@@ -85,7 +85,7 @@ async def test_many_sessions_are_copied_page_by_page(often):
     assert await everything(target) == await everything(source)
 
 
-@in_loop
+@async_test
 async def test_only_one_agent_or_one_session_is_copied():
     source = MemoryStateStore()
     for agent_id, session_id in (("bot", "a"), ("bot", "b"), ("other", "a"), ("other", "c")):
@@ -111,26 +111,26 @@ async def test_only_one_agent_or_one_session_is_copied():
         await copied(session_id="")
 
 
-@in_loop
+@async_test
 async def test_a_session_that_was_never_created_is_not_copied():
     source, target = MemoryStateStore(), MemoryStateStore()
     await talked(source)
-    await source.delete(HERE.manifest)
+    await source.delete(HERE.manifest_key)
     await copy_sessions(source, target)
     assert await everything(target) == {}
 
 
-@in_loop
+@async_test
 async def test_a_session_that_is_being_deleted_is_not_copied():
     source, target = MemoryStateStore(), MemoryStateStore()
     await talked(source)
-    await source.put(deleted_key("ses"), b"{}")
+    await source.put(deletion_mark_key("ses"), b"{}")
     assert (await copy_sessions(source, target)).entries == 0
     assert await everything(target) == {}
     assert await compare_stores(source, target) == []
 
 
-@in_loop
+@async_test
 async def test_a_manifest_without_a_session_is_copied():
     source, target = MemoryStateStore(), MemoryStateStore()
     given = SnapshotManifest(extra={"owner": "Ada"})
@@ -142,7 +142,7 @@ async def test_a_manifest_without_a_session_is_copied():
 # ------------------------------------------------------------------------------------ other ways
 
 
-@in_loop
+@async_test
 async def test_a_target_that_went_another_way_is_refused_and_does_not_keep_the_others():
     source, target = MemoryStateStore(), MemoryStateStore()
     await talked(source)
@@ -161,7 +161,7 @@ async def test_a_target_that_went_another_way_is_refused_and_does_not_keep_the_o
     assert [each for each in await compare_stores(source, target) if "is another one" in each]
 
 
-@in_loop
+@async_test
 async def test_another_session_of_the_same_name_is_refused():
     source, target = MemoryStateStore(), MemoryStateStore()
     await talked(source)
@@ -170,7 +170,7 @@ async def test_another_session_of_the_same_name_is_refused():
         await copy_session(source, target, HERE)
 
 
-@in_loop
+@async_test
 async def test_a_source_that_was_pruned_leaves_the_copy_as_it_was_and_it_goes_on(often):
     source, target = MemoryStateStore(), MemoryStateStore()
     session = await talked(source)
@@ -187,7 +187,7 @@ async def test_a_source_that_was_pruned_leaves_the_copy_as_it_was_and_it_goes_on
     assert await compare_stores(source, target) == []
 
 
-@in_loop
+@async_test
 async def test_a_source_that_was_pruned_beyond_the_copy_is_refused():
     source, target = MemoryStateStore(), MemoryStateStore()
     session = await talked(source, "abc")
@@ -203,7 +203,7 @@ async def test_a_source_that_was_pruned_beyond_the_copy_is_refused():
     await check_sound(target)
 
 
-@in_loop
+@async_test
 async def test_a_target_that_was_pruned_beyond_the_source_is_refused_until_that_is_as_well():
     source, target = MemoryStateStore(), MemoryStateStore()
     await talked(source)
@@ -219,22 +219,22 @@ async def test_a_target_that_was_pruned_beyond_the_source_is_refused_until_that_
     assert await compare_stores(source, target) == []
 
 
-@in_loop
+@async_test
 async def test_a_damaged_session_does_not_keep_the_others():
     source, target = MemoryStateStore(), MemoryStateStore()
     await talked(source)
     await talked(source, "x", "zes")
-    await source.put(HERE.manifest, b"no longer JSON")
+    await source.put(HERE.manifest_key, b"no longer JSON")
     done = await copy_sessions(source, target)
     assert (done.sessions, list(done.failed)) == (1, [HERE])
-    assert HERE.manifest in done.failed[HERE]
+    assert HERE.manifest_key in done.failed[HERE]
     assert [each for each in await compare_stores(source, target) if "cannot be compared" in each]
 
 
-@in_loop
+@async_test
 async def test_what_is_damaged_in_the_log_is_copied_as_it_is():
     source, target = MemoryStateStore(), MemoryStateStore()
     await talked(source)
-    await source.put(f"{HERE.place}log/00000000/000000000004.json", b"no longer JSON")
+    await source.put(f"{HERE.prefix}log/00000000/000000000004.json", b"no longer JSON")
     assert (await copy_sessions(source, target)).failed == {}
     assert await everything(target) == await everything(source)

@@ -11,7 +11,7 @@ from holdfast import ConflictError, RetentionPolicy, SnapshotArchive
 from holdfast.log import timeline
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.transfer.copy import compare_stores, copy_sessions
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.conversations import opened
 from support.copied_sessions import HERE, WORLDS, check_sound, everything, prune, talked
 from support.faults import RAISED, WAYS, Fault, FaultyStateStore
@@ -33,7 +33,7 @@ async def attempt(world, target, fault, *, atomic):
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by one"])
 @pytest.mark.parametrize("is_begun", [False, True], ids=["new", "begun"])
-@in_loop
+@async_test
 async def test_a_copy_that_fails_at_any_write_can_be_begun_again(world, atomic, is_begun, often):
     source = MemoryStateStore()
     await world(source)
@@ -62,8 +62,8 @@ async def test_a_copy_that_fails_at_any_write_can_be_begun_again(world, atomic, 
             session = await opened(target)
             assert (await session.verify()).damage == [], str(fault)
             if not session.is_dirty:
-                there = await timeline.Timeline(source, HERE.place, "00000000").load(
-                    session.log.end.seq
+                there = await timeline.Timeline(source, HERE.prefix, "00000000").load(
+                    session.log.head.seq
                 )
                 assert there.store.snapshot().digest == session.snapshot().digest, str(fault)
             assert (await copy_sessions(source, target)).failed == {}
@@ -71,7 +71,7 @@ async def test_a_copy_that_fails_at_any_write_can_be_begun_again(world, atomic, 
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@in_loop
+@async_test
 async def test_who_writes_or_prunes_meanwhile_does_no_harm_to_the_copy(world, often):
     async def write(source):
         await talked(source, "new")
@@ -103,7 +103,7 @@ async def test_who_writes_or_prunes_meanwhile_does_no_harm_to_the_copy(world, of
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("mend", [False, True], ids=["plain", "mend"])
-@in_loop
+@async_test
 async def test_two_who_copy_the_same_at_once_do_not_meet(world, mend, often):
     source = MemoryStateStore()
     await world(source)
@@ -118,13 +118,13 @@ async def test_two_who_copy_the_same_at_once_do_not_meet(world, mend, often):
 
 
 @pytest.mark.parametrize("stubs", [True, False], ids=["with stubs", "long after"])
-@in_loop
+@async_test
 async def test_who_begins_the_same_session_in_the_target_meanwhile_keeps_theirs_whole(stubs):
     source = MemoryStateStore()
     await talked(source, "abcdef")
     await prune(source, RetentionPolicy(last=1))
     if not stubs:
-        for key in [key async for key in source.list(f"{HERE.place}log/")]:
+        for key in [key async for key in source.list(f"{HERE.prefix}log/")]:
             await source.delete(key)
     await talked(source, "g")
     counting = Interrupted(MemoryStateStore(), 0, None)

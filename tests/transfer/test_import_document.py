@@ -16,8 +16,8 @@ from holdfast import (
     replay,
 )
 from holdfast.stores.memory import MemoryStateStore
-from holdfast.transfer import import_document as importing
-from support.async_tests import in_loop
+from holdfast.transfer import import_document
+from support.async_tests import async_test
 from support.conversations import contents, opened, said, types
 from support.faults import FaultyStateStore
 from support.importable_documents import (
@@ -36,7 +36,7 @@ from support.observed_store import Interrupted, Watched, changed, session_snapsh
 
 @DOCUMENTS
 @STORES
-@in_loop
+@async_test
 async def test_the_events_of_a_document_become_the_log_of_a_new_session(document, atomic):
     store = FaultyStateStore(MemoryStateStore(), atomic=atomic)
     result = await imported(store, document)
@@ -54,13 +54,13 @@ async def test_the_events_of_a_document_become_the_log_of_a_new_session(document
     await session.save()
     again = await check_sound(store)
     assert contents(again)[-1] == "and on"
-    assert again.log.end.seq == document.events[-1].seq + 2
+    assert again.log.head.seq == document.events[-1].seq + 2
     exported = await again.export()
     assert exported.events[:-2] == document.events
 
 
 @DOCUMENTS
-@in_loop
+@async_test
 async def test_a_document_becomes_a_session_under_other_ids(document):
     store = MemoryStateStore()
     await imported(store, document)
@@ -71,7 +71,7 @@ async def test_a_document_becomes_a_session_under_other_ids(document):
     await check_sound(store, HERE, document)
 
 
-@in_loop
+@async_test
 async def test_a_session_of_several_agents_is_imported_as_one():
     crew = await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
     crew.agent("writer").add_message("assistant", "draft")
@@ -85,7 +85,7 @@ async def test_a_session_of_several_agents_is_imported_as_one():
 
 
 @STORES
-@in_loop
+@async_test
 async def test_a_document_without_events_becomes_one_event(atomic):
     store = FaultyStateStore(MemoryStateStore(), atomic=atomic)
     document = session_snapshot(state(3, plan=1), HERE, base=state(1))
@@ -98,9 +98,9 @@ async def test_a_document_without_events_becomes_one_event(atomic):
     assert session.snapshot().digest == document.digest
 
 
-@in_loop
+@async_test
 async def test_a_large_document_is_many_segments_and_loads_from_a_keyframe(monkeypatch):
-    monkeypatch.setattr(importing, "EVENTS_A_SEGMENT", 4)
+    monkeypatch.setattr(import_document, "EVENTS_A_SEGMENT", 4)
     source = await opened(MemoryStateStore())
     for number in range(30):
         source.add_message("user", "long " * 500 + str(number))
@@ -113,7 +113,7 @@ async def test_a_large_document_is_many_segments_and_loads_from_a_keyframe(monke
     await check_sound(store, document=document)
 
 
-@in_loop
+@async_test
 async def test_what_was_put_into_the_manifest_before_stays():
     store = MemoryStateStore()
     archive = SnapshotArchive(store)
@@ -123,7 +123,7 @@ async def test_what_was_put_into_the_manifest_before_stays():
     await check_sound(store, document=WHOLE)
 
 
-@in_loop
+@async_test
 async def test_what_was_edited_on_purpose_is_in_the_last_event():
     tree = changed(WHOLE.to_dict(), "state", "values", "plan", to="another")
     manager = SnapshotManager(MemoryStateStore())
@@ -140,14 +140,14 @@ async def test_what_was_edited_on_purpose_is_in_the_last_event():
     assert last.changes == {"set": [("state", "plan", "another")], "delete": []}
 
 
-@in_loop
+@async_test
 async def test_events_that_were_edited_on_purpose_are_a_chain_of_their_own():
     tree = changed(WHOLE.to_dict(), "events", 1, "data", to={"redacted": True})
     document = SessionSnapshot.from_dict(tree, allow_modified=True)
     store = MemoryStateStore()
     await imported(store, document)
     session = await check_sound(store, document=document)
-    assert session.log.end.hash != WHOLE.position.hash
+    assert session.log.head.hash != WHOLE.position.hash
 
 
 # --------------------------------------------------------------------- over one that is there
@@ -155,13 +155,13 @@ async def test_events_that_were_edited_on_purpose_are_a_chain_of_their_own():
 
 @DOCUMENTS
 @STORES
-@in_loop
+@async_test
 async def test_over_a_session_its_log_goes_on_and_the_import_can_be_undone(document, atomic):
     store = FaultyStateStore(MemoryStateStore(), atomic=atomic)
     session = await said(await opened(store), "mine", "also mine")
     session.set("own", 1)
     await session.commit()
-    before, seq = session.snapshot(), session.log.end.seq
+    before, seq = session.snapshot(), session.log.head.seq
     result = await imported(store, document)
     assert (result.created, result.events_restored) == (False, 0)
     assert result.diff == document.snapshot.diff(before)
@@ -185,7 +185,7 @@ async def test_over_a_session_its_log_goes_on_and_the_import_can_be_undone(docum
     assert again.state == {"own": 1}
 
 
-@in_loop
+@async_test
 async def test_the_same_document_again_changes_nothing_and_says_so():
     store = MemoryStateStore()
     await imported(store, WHOLE)
@@ -196,7 +196,7 @@ async def test_the_same_document_again_changes_nothing_and_says_so():
     assert types([event async for event in session.events])[-1] == "session.imported"
 
 
-@in_loop
+@async_test
 async def test_an_agent_that_writes_meanwhile_is_imported_over_and_kept_for_the_undo():
     disk = MemoryStateStore()
     await said(await opened(disk), "before")
@@ -220,7 +220,7 @@ async def test_an_agent_that_writes_meanwhile_is_imported_over_and_kept_for_the_
         assert result.diff == WHOLE.snapshot.diff(undo.snapshot)
 
 
-@in_loop
+@async_test
 async def test_an_agent_that_never_rests_cannot_be_imported_over():
     class Busy(MemoryStateStore):
         agent = None

@@ -10,9 +10,9 @@ from holdfast import (
     Catalog,
     ConflictError,
 )
-from holdfast.log.event import draft
+from holdfast.log.event import draft_event
 from holdfast.stores.memory import MemoryStateStore
-from support.async_tests import done, in_loop
+from support.async_tests import async_test, run_async
 from support.conversations import contents, opened, said
 from support.faults import RAISED, WAYS, Fault, FaultyStateStore
 from support.importable_documents import (
@@ -63,7 +63,7 @@ LARGE = session_snapshot(state(2, large="x" * 40_000), HERE)
 @pytest.mark.parametrize("before", [empty, session_there, half_deleted, half_imported])
 @pytest.mark.parametrize("document", [WHOLE, PRUNED, LARGE], ids=["whole", "pruned", "large"])
 @STORES
-@in_loop
+@async_test
 async def test_an_import_that_fails_at_any_write_is_wholly_there_or_not_at_all(
     document, before, atomic
 ):
@@ -100,9 +100,9 @@ def contents_of(document):
     return [message["content"] for message in document.state.messages]
 
 
-OTHER = done(pruned_document(last="other"))
+OTHER = run_async(pruned_document(last="other"))
 LONGER = with_events(
-    draft("one", set_=[("messages", "000000000000", {"role": "user", "content": "x"})]),
+    draft_event("one", set_=[("messages", "000000000000", {"role": "user", "content": "x"})]),
     after=12,
     prev="cd" * 32,
 )
@@ -111,7 +111,7 @@ LONGER = with_events(
 @pytest.mark.parametrize("other", [WHOLE, PRUNED, OTHER, LONGER, None])
 @DOCUMENTS
 @STORES
-@in_loop
+@async_test
 async def test_of_two_who_begin_one_session_in_one_moment_one_wins(document, other, atomic):
     async def begin(disk):
         there = FaultyStateStore(disk, atomic=atomic)
@@ -135,7 +135,7 @@ async def test_of_two_who_begin_one_session_in_one_moment_one_wins(document, oth
         assert (await check_sound(disk)).snapshot().digest == document.digest
 
 
-@in_loop
+@async_test
 async def test_who_takes_a_half_written_import_for_what_a_crash_left_does_no_harm():
     _, calls = await meanwhile(MemoryStateStore(), False, PRUNED, None, 0)
     for at in range(1, calls + 1):
@@ -144,7 +144,7 @@ async def test_who_takes_a_half_written_import_for_what_a_crash_left_does_no_har
         await check_sound(disk, document=PRUNED)
 
 
-@in_loop
+@async_test
 async def test_many_who_import_one_document_at_once_leave_one_session():
     store = MemoryStateStore()
     results = await asyncio.gather(

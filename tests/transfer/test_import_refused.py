@@ -11,12 +11,12 @@ from holdfast import (
     StateStoreError,
     Store,
 )
-from holdfast.log.event import draft
-from holdfast.log.hash_chain import linked
+from holdfast.log.event import draft_event
+from holdfast.log.hash_chain import link_events
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
-from holdfast.transfer import import_document as importing
-from support.async_tests import in_loop
+from holdfast.transfer import import_document
+from support.async_tests import async_test
 from support.importable_documents import (
     DOCUMENTS,
     PRUNED,
@@ -35,7 +35,7 @@ from support.observed_store import Watched, state, with_events
 
 @DOCUMENTS
 @pytest.mark.parametrize("before", [empty, session_there, half_deleted, half_imported])
-@in_loop
+@async_test
 async def test_a_dry_run_writes_nothing_and_says_what_the_import_then_does(document, before):
     store = Watched()
     await before(store)
@@ -53,7 +53,7 @@ async def test_a_dry_run_writes_nothing_and_says_what_the_import_then_does(docum
     assert session.snapshot().digest == document.digest
 
 
-@in_loop
+@async_test
 async def test_a_store_that_takes_no_writes_is_not_imported_into():
     with pytest.raises(StateStoreError, match="takes no writes"):
         await imported(ReadOnlyStateStore(MemoryStateStore()), WHOLE)
@@ -72,8 +72,8 @@ def forged(document):
     return replace(document, events=(replace(first, type="another"), *others))
 
 
-FAR = linked([draft("far")], 10**12 - 2, "ab" * 32)
-LATER = linked([draft("later")], 0, "ab" * 32)
+FAR = link_events([draft_event("far")], 10**12 - 2, "ab" * 32)
+LATER = link_events([draft_event("later")], 0, "ab" * 32)
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ LATER = linked([draft("later")], 0, "ab" * 32)
         (replace(WHOLE, events=tuple(LATER)), "begin at 1, and yet it says that something"),
         (replace(PRUNED, events=tuple(FAR)), "are numbered from 999999999999 to 999999999999"),
         (
-            replace(WHOLE, events=tuple(linked([draft("x")], -1, ""))),
+            replace(WHOLE, events=tuple(link_events([draft_event("x")], -1, ""))),
             "are numbered from 0|no state",
         ),
     ],
 )
 @pytest.mark.parametrize("before", [empty, session_there])
-@in_loop
+@async_test
 async def test_what_is_no_whole_document_is_refused_before_the_first_write(
     document, problem, before
 ):
@@ -111,7 +111,7 @@ async def test_what_is_no_whole_document_is_refused_before_the_first_write(
     "options",
     [{"agent_id": ""}, {"session_id": "x" * 300}, {"agent_id": 7}, {"session_id": "\ud800"}],
 )
-@in_loop
+@async_test
 async def test_ids_that_are_none_are_refused_before_the_first_write(options):
     store = Watched()
     with pytest.raises((TypeError, ValueError), match="agent_id|session_id|scope_id"):
@@ -120,7 +120,7 @@ async def test_ids_that_are_none_are_refused_before_the_first_write(options):
 
 
 def test_an_empty_state_from_before_the_first_event_is_no_harm():
-    events = importing.checked_events(replace(WHOLE, base=Store().snapshot()))
+    events = import_document.prepare_events(replace(WHOLE, base=Store().snapshot()))
     assert events[:-1] == list(WHOLE.events)
-    later = with_events(draft("one", set_=[("state", "k", 1)]), after=3, prev="ab" * 32)
-    assert importing.checked_events(later)[:-1] == list(later.events)
+    later = with_events(draft_event("one", set_=[("state", "k", 1)]), after=3, prev="ab" * 32)
+    assert import_document.prepare_events(later)[:-1] == list(later.events)

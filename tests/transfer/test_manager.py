@@ -18,11 +18,10 @@ from holdfast import (
     StateStoreError,
     ValueMigrations,
 )
-from holdfast.documents import encode as documents
-from holdfast.documents import export as exporting
+from holdfast.documents import encode, export
 from holdfast.stores.memory import MemoryStateStore
-from holdfast.transfer import manager as managing
-from support.async_tests import done, in_loop
+from holdfast.transfer import manager as manager_module
+from support.async_tests import async_test, run_async
 from support.conversations import opened, said
 from support.faults import Crash
 from support.observed_store import Interrupted, session_snapshot, state, with_digest
@@ -43,7 +42,7 @@ async def managed(*sessions, store=None):
 # ----------------------------------------------------------------------------------- as designed
 
 
-@in_loop
+@async_test
 async def test_the_manager_as_the_design_has_it(tmp_path, monkeypatch, new_state_store):
     monkeypatch.chdir(tmp_path)
     async with new_state_store() as state_store:
@@ -76,7 +75,7 @@ async def test_the_manager_as_the_design_has_it(tmp_path, monkeypatch, new_state
 # --------------------------------------------------------------------------------------- exporting
 
 
-@in_loop
+@async_test
 async def test_without_a_session_id_the_one_that_was_started_last_is_exported():
     manager = await managed(("bot", "z", "first"), ("bot", "a", "last"), ("other", "b", "x"))
     document = await manager.export_session("bot")
@@ -85,7 +84,7 @@ async def test_without_a_session_id_the_one_that_was_started_last_is_exported():
     assert (await manager.export_session("bot", "z")).state.messages[0]["content"] == "first"
 
 
-@in_loop
+@async_test
 async def test_a_kept_snapshot_is_exported_with_the_tags_that_are_given():
     store = MemoryStateStore()
     session = await opened(store)
@@ -105,7 +104,7 @@ async def test_a_kept_snapshot_is_exported_with_the_tags_that_are_given():
         await SnapshotManager(store).export_session("bot", tags="env")
 
 
-@in_loop
+@async_test
 async def test_the_environment_is_in_the_document(monkeypatch):
     manager = await managed(("bot", "ses", "a"))
     monkeypatch.delenv("HOLDFAST_ENVIRONMENT", raising=False)
@@ -114,9 +113,9 @@ async def test_the_environment_is_in_the_document(monkeypatch):
     assert (await manager.export_session("bot")).source_environment == "production"
 
 
-@in_loop
+@async_test
 async def test_a_scope_tells_apart_what_has_one_name(monkeypatch):
-    monkeypatch.setattr(managing, "MOST_AGENTS", 1)
+    monkeypatch.setattr(manager_module, "MOST_AGENTS", 1)
     manager = await managed(("crew", "ses", "one agent's"))
     crew = await opened(manager.state_store, scope="multi_agent", agent_id="crew")
     crew.agent("writer").add_message("assistant", "draft")
@@ -134,7 +133,7 @@ async def test_a_scope_tells_apart_what_has_one_name(monkeypatch):
         await (await managed(("bot", "ses", "a"))).export_session("bot", scope="multi_agent")
 
 
-@in_loop
+@async_test
 async def test_what_must_not_leave_is_taken_out():
     manager = await managed(("bot", "ses", "a"))
     document = await manager.export_session(
@@ -143,7 +142,7 @@ async def test_what_must_not_leave_is_taken_out():
     assert document.tags == {"r": ""}
 
 
-@in_loop
+@async_test
 async def test_a_name_that_is_not_there_is_answered_with_the_nearest():
     manager = await managed(("research-bot", "ses_abc", "x"), ("writer", "ses_xyz", "x"))
     with pytest.raises(
@@ -165,15 +164,15 @@ async def test_a_name_that_is_not_there_is_answered_with_the_nearest():
             await manager.export_session(wrong)
 
 
-@in_loop
+@async_test
 async def test_a_session_of_which_nothing_is_committed_is_not_there():
     store = MemoryStateStore()
     archive = SnapshotArchive(store)
     with pytest.raises(NotFoundError, match="the agent bot has no session ses in this store"):
-        await exporting.exported(archive, (await opened(store)).location)
+        await export.export_document(archive, (await opened(store)).location)
 
 
-@in_loop
+@async_test
 async def test_what_is_pruned_while_it_is_exported_is_exported_as_it_is_afterwards():
     async def world():
         disk = MemoryStateStore()
@@ -202,15 +201,15 @@ async def test_what_is_pruned_while_it_is_exported_is_exported_as_it_is_afterwar
     assert lengths == {1}
 
 
-@in_loop
+@async_test
 async def test_damage_is_said_when_it_is_exported():
     for seq in (1, 3, 4):
         manager = await managed(("bot", "ses", "a", "b", "c"))
         location = await manager.locate("bot")
         saved = await (await opened(manager.state_store)).save()
-        assert await manager.state_store.delete(f"{location.place}log/00000000/{seq:012}.json")
+        assert await manager.state_store.delete(f"{location.prefix}log/00000000/{seq:012}.json")
         with pytest.raises(holdfast.IntegrityError, match=f"{seq:012}.json is missing"):
-            await exporting.led_there(manager.archive, location, saved.position)
+            await export.read_events_up_to(manager.archive, location, saved.position)
 
 
 # ------------------------------------------------------------------------------------------- files
@@ -229,7 +228,7 @@ def large():
         await session.commit()
         return await session.export()
 
-    return done(made())
+    return run_async(made())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -248,7 +247,7 @@ def test_three_thousand_messages_come_back_from_a_file_and_become_a_session(tmp_
         assert (await session.verify()).damage == []
         assert session.snapshot().digest == large.digest
 
-    done(work())
+    run_async(work())
 
 
 @pytest.mark.parametrize("failure", [Crash, KeyboardInterrupt, OSError, RuntimeError])
@@ -265,7 +264,7 @@ def test_a_file_that_cannot_be_finished_leaves_what_was_there(
         yield b"{" * 100_000
         raise failure("in the middle")
 
-    monkeypatch.setattr(documents, "chunks", failing)
+    monkeypatch.setattr(encode, "chunks", failing)
     with pytest.raises(StateStoreError if failure is OSError else failure, match="in the middle"):
         manager.to_file(large, tmp_path / name)
     assert [each.name for each in tmp_path.iterdir()] == [name]
@@ -284,7 +283,7 @@ def test_a_file_that_was_edited_is_read_where_that_is_meant(tmp_path):
         manager.from_file(path, max_bytes=10)
 
 
-@in_loop
+@async_test
 async def test_what_is_no_snapshot_is_not_imported():
     manager = await managed()
     for wrong in ({}, "snapshot.json", None, state(1)):
@@ -299,7 +298,7 @@ def renamed(values):
     return {("plan" if key == "goal" else key): value for key, value in values.items()}
 
 
-@in_loop
+@async_test
 async def test_values_of_an_older_release_are_brought_up_to_date_on_reading():
     store = MemoryStateStore()
     session = await said(await opened(store), "a")

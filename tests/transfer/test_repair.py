@@ -8,11 +8,11 @@ import os
 import pytest
 
 from holdfast import RetentionPolicy
-from holdfast.log import segment as segments
+from holdfast.log.segment import decode_segment, encode_tombstone
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.encryption import EncryptedStateStore, EncryptionKeys
 from holdfast.transfer.copy import compare_stores, copy_sessions
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.conversations import opened, said
 from support.copied_sessions import HERE, WORLDS, everything, plain, prune, pruned, talked
 from support.faults import RAISED, WAYS, Fault, FaultyStateStore
@@ -68,7 +68,7 @@ async def copied(world):
 
 @pytest.mark.parametrize("mend", [False, True], ids=["plain", "mend"])
 @pytest.mark.parametrize("world", WORLDS)
-@in_loop
+@async_test
 async def test_any_entry_that_was_lost_is_there_again(world, mend, often):
     source, target = await copied(world)
     content = target.content
@@ -80,7 +80,7 @@ async def test_any_entry_that_was_lost_is_there_again(world, mend, often):
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@in_loop
+@async_test
 async def test_all_that_was_lost_together_is_there_again(world, often):
     source, target = await copied(world)
     content = target.content
@@ -102,7 +102,7 @@ async def test_all_that_was_lost_together_is_there_again(world, often):
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("world", WORLDS)
-@in_loop
+@async_test
 async def test_any_entry_that_was_damaged_is_whole_again(world, damage, often):
     source, target = await copied(world)
     content = target.content
@@ -118,7 +118,7 @@ async def test_any_entry_that_was_damaged_is_whole_again(world, damage, often):
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@in_loop
+@async_test
 async def test_where_all_is_damaged_all_is_whole_again(world, often):
     source, target = await copied(world)
     content = target.content
@@ -130,7 +130,7 @@ async def test_where_all_is_damaged_all_is_whole_again(world, often):
     assert done.mended == len([key for key in content if not key.startswith("agents/")])
 
 
-@in_loop
+@async_test
 async def test_new_events_come_with_it_and_what_is_whole_is_not_written(often):
     source, target = await copied(pruned)
     first, *_, last = target.keys_with("/log/")
@@ -149,7 +149,7 @@ async def test_new_events_come_with_it_and_what_is_whole_is_not_written(often):
     assert (again.entries, again.size, again.mended) == (0, 0, 0)
 
 
-@in_loop
+@async_test
 async def test_without_being_told_damage_is_not_looked_for_and_what_is_met_is_named(often):
     source, target = await copied(plain)
     first, *_, last = target.keys_with("/log/")
@@ -164,7 +164,7 @@ async def test_without_being_told_damage_is_not_looked_for_and_what_is_met_is_na
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@in_loop
+@async_test
 async def test_mending_that_fails_at_any_write_can_be_begun_again(world, often):
     source, target = await copied(world)
     content = target.content
@@ -197,7 +197,7 @@ async def test_mending_that_fails_at_any_write_can_be_begun_again(world, often):
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("mend", [False, True], ids=["plain", "mend"])
-@in_loop
+@async_test
 async def test_what_is_whole_is_not_replaced_by_what_is_damaged(mend, damage, often):
     source, target = await copied(pruned)
     content = target.content
@@ -212,7 +212,7 @@ async def test_what_is_whole_is_not_replaced_by_what_is_damaged(mend, damage, of
         await source.put(key, value)
 
 
-@in_loop
+@async_test
 async def test_what_is_damaged_in_both_is_named_and_all_else_is_copied(often):
     source, target = await copied(plain)
     key = target.keys_with("/log/")[1]
@@ -225,19 +225,19 @@ async def test_what_is_damaged_in_both_is_named_and_all_else_is_copied(often):
     assert target.content == {**source.content, key: before[key]}
 
 
-@in_loop
+@async_test
 async def test_a_latest_snapshot_that_is_damaged_in_the_source_is_named(often):
     source, target = await copied(plain)
-    await source.put(HERE.latest, NOTHING)
+    await source.put(HERE.latest_key, NOTHING)
     await talked(source, "new")
     done = await copy_sessions(source, target)
-    assert f"{HERE.latest} is damaged in the source" in done.failed[HERE]
-    assert {**target.content, HERE.latest: NOTHING} == source.content
+    assert f"{HERE.latest_key} is damaged in the source" in done.failed[HERE]
+    assert {**target.content, HERE.latest_key: NOTHING} == source.content
 
 
 @pytest.mark.parametrize("texts", ["x", "xyz"])
 @pytest.mark.parametrize("is_source_longer", [False, True], ids=["ahead", "apart"])
-@in_loop
+@async_test
 async def test_a_copy_that_went_on_by_itself_is_refused_and_left_as_it_is(
     texts, is_source_longer, often
 ):
@@ -247,7 +247,7 @@ async def test_a_copy_that_went_on_by_itself_is_refused_and_left_as_it_is(
         await talked(source, "of the source")
     content = target.content
     first, *_, last = target.keys_with("/log/")
-    for key in (first, HERE.manifest, last):
+    for key in (first, HERE.manifest_key, last):
         harmed = {**content, key: flipped(0.9)(content[key])}
         await target.put(key, harmed[key])
         done = await copy_sessions(source, target, mend=True)
@@ -256,7 +256,7 @@ async def test_a_copy_that_went_on_by_itself_is_refused_and_left_as_it_is(
         await target.put(key, content[key])
 
 
-@in_loop
+@async_test
 async def test_a_copy_that_was_pruned_beyond_the_source_is_refused_and_left_as_it_is():
     source, target = await copied(plain)
     await prune(target)
@@ -267,7 +267,7 @@ async def test_a_copy_that_was_pruned_beyond_the_source_is_refused_and_left_as_i
     assert target.content == content
 
 
-@in_loop
+@async_test
 async def test_the_copy_of_a_session_that_was_pruned_since_keeps_what_it_has(often):
     source, target = await copied(plain)
     await prune(source, RetentionPolicy(last=1))
@@ -291,21 +291,21 @@ async def test_the_copy_of_a_session_that_was_pruned_since_keeps_what_it_has(oft
     assert target.content == kept
 
 
-@in_loop
+@async_test
 async def test_a_stub_where_the_source_has_the_events_is_replaced(often):
     source, target = await copied(plain)
     key = target.keys_with("/log/")[1]
-    segment = segments.decoded(key, target.content[key])
-    await target.put(key, segments.stub(segment, dt.datetime.now(dt.UTC)))
+    segment = decode_segment(key, target.content[key])
+    await target.put(key, encode_tombstone(segment, dt.datetime.now(dt.UTC)))
     assert (await copy_sessions(source, target, mend=True)).mended == 1
     assert target.content == source.content
 
 
-@in_loop
+@async_test
 async def test_a_copy_that_is_being_deleted_is_copied_anew():
     source, target = await copied(plain)
     await target.put("sessions/ses/deleted.json", b"{}")
-    await target.put(HERE.manifest, NOTHING)
+    await target.put(HERE.manifest_key, NOTHING)
     assert (await copy_sessions(source, target, mend=True)).failed == {}
     assert target.content == source.content
 
@@ -313,7 +313,7 @@ async def test_a_copy_that_is_being_deleted_is_copied_anew():
 # -------------------------------------------------------------------------------- encrypted copies
 
 
-@in_loop
+@async_test
 async def test_what_cannot_be_decrypted_any_more_is_written_anew(often):
     source, disk = MemoryStateStore(), MemoryStateStore()
     await pruned(source)
@@ -328,7 +328,7 @@ async def test_what_cannot_be_decrypted_any_more_is_written_anew(often):
         await disk.put(key, entry.value)
 
 
-@in_loop
+@async_test
 async def test_a_copy_that_is_opened_with_another_key_is_left_as_it_is(often):
     source, disk = MemoryStateStore(), MemoryStateStore()
     await pruned(source)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from holdfast import Redactor, Session, SnapshotManager, ValueMigrations
-from holdfast.documents.signing import SignatureError, check_signature, sign_document
+from holdfast.documents.signing import SignatureError, sign_document, verify_signature
 from holdfast.stores.memory import MemoryStateStore
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.observed_store import NOW, Watched, session_snapshot, state
 from support.signing_keys import KEY, OTHER, TRUSTED, refuses
 
@@ -25,7 +25,7 @@ async def exported(store, **options):
     return await manager(store).export_session("bot", tags={"why": "test"}, **options)
 
 
-@in_loop
+@async_test
 async def test_an_export_is_signed_and_its_import_says_by_whom(tmp_path):
     document = await exported(MemoryStateStore(), sign=KEY)
     here = manager()
@@ -45,7 +45,7 @@ async def test_an_export_is_signed_and_its_import_says_by_whom(tmp_path):
     assert unchecked.signed_by == ()
 
 
-@in_loop
+@async_test
 async def test_what_is_not_signed_as_required_writes_nothing():
     store = Watched()
     here = manager(store)
@@ -62,20 +62,20 @@ async def test_what_is_not_signed_as_required_writes_nothing():
     assert store.content == {}
 
 
-@in_loop
+@async_test
 async def test_redaction_comes_before_the_signature_and_takes_an_older_one_off():
     store = MemoryStateStore()
     redactor = Redactor(patterns=False, paths=["values.plan"])
     document = await exported(store, redact=redactor.redacted, sign=KEY)
     assert document.extra["redactions"]
-    assert check_signature(document, TRUSTED)
+    assert verify_signature(document, TRUSTED)
     signed = await exported(store, sign=KEY)
     redacted = redactor.redacted(signed)
     refuses(redacted, "is not signed")
-    assert check_signature(sign_document(redacted, KEY), TRUSTED)
+    assert verify_signature(sign_document(redacted, KEY), TRUSTED)
 
 
-@in_loop
+@async_test
 async def test_values_are_migrated_after_the_signature_was_checked():
     document = await exported(MemoryStateStore(), sign=KEY)
     steps = {1: lambda values: {"goal": values["plan"]}}
@@ -86,7 +86,7 @@ async def test_values_are_migrated_after_the_signature_was_checked():
     assert (await here.import_session(read, trusted=TRUSTED)).signed_by == (KEY.key_id,)
 
 
-@in_loop
+@async_test
 async def test_a_kept_snapshot_of_a_signed_document_is_exported_without_its_signature():
     here = manager()
     signed = sign_document(session_snapshot(state(1), created_at=NOW), KEY)

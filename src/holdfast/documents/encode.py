@@ -14,14 +14,14 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.errors import shown
-from holdfast.log.changes import changes_json
-from holdfast.log.event import Event, content, time_text
+from holdfast.errors import short_repr
+from holdfast.log.changes import changes_to_json
+from holdfast.log.event import Event, event_to_json, format_time
 from holdfast.snapshots.session_state import (
     MESSAGES,
-    OWN,
     PENDING,
     SESSION,
+    SESSION_NAMESPACES,
     STATE,
     STATUS,
     message_key,
@@ -29,7 +29,7 @@ from holdfast.snapshots.session_state import (
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.values import to_json
-from holdfast.values.json_encoding import is_without_floats
+from holdfast.values.json_encoding import is_json_without_floats
 
 Listing: TypeAlias = Callable[[Iterator[Any]], Any]
 
@@ -37,7 +37,7 @@ BASE = "base"
 DIGEST = "digest"
 SIGNATURES = "signatures"
 
-CHUNK = 1 << 16
+CHUNK_BYTES = 1 << 16
 
 encode_into = msgspec.json.Encoder().encode_into
 
@@ -49,12 +49,12 @@ encode_floats = json.JSONEncoder(
 ).encode
 
 
-def canonical_text(value: Any) -> bytes:
+def encode_canonical_value(value: Any) -> bytes:
     """Return the canonical JSON of data: sorted names, no spaces, floats as Python's repr."""
-    return encode_sorted(value) if is_without_floats(value) else encode_floats(value).encode()
+    return encode_sorted(value) if is_json_without_floats(value) else encode_floats(value).encode()
 
 
-def written(
+def encode_fields(
     fields: Mapping[str, Any],
     base: Snapshot | None,
     extra: Mapping[str, Any],
@@ -67,13 +67,13 @@ def written(
     """
     tree = {
         **fields,
-        "created_at": time_text(fields["created_at"]),
-        "exported_at": fields["exported_at"] and time_text(fields["exported_at"]),
+        "created_at": format_time(fields["created_at"]),
+        "exported_at": fields["exported_at"] and format_time(fields["exported_at"]),
         "state": {**state_json(fields["state"], listed=listed), **plain_json(state_extra)},
         "events": listed(map(event_json, fields["events"])),
     }
     if base is not None:
-        tree[BASE] = changes_json(base.changes(Store().snapshot()))
+        tree[BASE] = changes_to_json(base.changes(Store().snapshot()))
     return {**tree, **plain_json(extra)}
 
 
@@ -86,7 +86,7 @@ def plain_json(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def event_json(event: Event) -> dict[str, Any]:
     """An event at its place in the log, as JSON data."""
-    tree = {"seq": event.seq, **content(event), "prev": event.prev, "hash": event.hash}
+    tree = {"seq": event.seq, **event_to_json(event), "prev": event.prev, "hash": event.hash}
     return {**tree, **plain_json(event.extra)} if event.extra else tree
 
 
@@ -114,7 +114,7 @@ def state_json(
         tree["message_keys"] = names
     if own:
         tree["session"] = own
-    others = [space for space in state.namespaces() if space not in OWN]
+    others = [space for space in state.namespaces() if space not in SESSION_NAMESPACES]
     if others:
         tree["namespaces"] = {
             space: {key: to_json(value) for _, key, value in state.items(space)} for space in others
@@ -122,44 +122,44 @@ def state_json(
     return tree
 
 
-def chunks(tree: Mapping[str, Any]) -> Iterator[bytes]:
+def encode_chunks(tree: Mapping[str, Any]) -> Iterator[bytes]:
     """The text of a document in pieces, a line for each message, value and event.
 
     What would be a list may be an iterator, so that it never is there as a whole.
     """
-    check_environment(tree)
+    validate_environment(tree)
     text = bytearray()
-    for _ in lines(tree, text):
-        if len(text) >= CHUNK:
+    for _ in write_lines(tree, text):
+        if len(text) >= CHUNK_BYTES:
             yield bytes(text)
             text.clear()
     yield bytes(text)
 
 
-def check_environment(tree: Mapping[str, Any]) -> None:
+def validate_environment(tree: Mapping[str, Any]) -> None:
     """Refuse the name of an environment that is no text: the system gives bytes of any kind."""
     name = tree.get("source_environment")
     try:
         str(name).encode()
     except UnicodeEncodeError:
         raise ValueError(
-            f"the source_environment {shown(name)} is not UTF-8, and a document cannot have it: "
+            f"the source_environment {short_repr(name)} is not UTF-8, and a document cannot have it: "
             "set HOLDFAST_ENVIRONMENT, which it comes from, to a text or to nothing"
         ) from None
 
 
-def lines(tree: Mapping[str, Any], text: bytearray) -> Iterator[None]:
+def write_lines(tree: Mapping[str, Any], text: bytearray) -> Iterator[None]:
     """Write the text of a document to the end of another, with a stop after each line."""
     text += b"{"
     for number, (name, value) in enumerate(tree.items()):
         text += b",\n " if number else b"\n "
         encode_into(name, text, -1)
         text += b": "
-        yield from items(value, text, 2 if name == "state" else 1)
+        yield from write_items(value, text, 2 if name == "state" else 1)
     text += b"\n}\n"
 
 
-def items(value: Any, text: bytearray, levels: int) -> Iterator[None]:
+def write_items(value: Any, text: bytearray, levels: int) -> Iterator[None]:
     """Write the text of a value, with a line for each of its items on so many levels."""
     if levels == 0 or not isinstance(value, dict | list | Iterator):
         encode_into(value, text, -1)
@@ -172,7 +172,7 @@ def items(value: Any, text: bytearray, levels: int) -> Iterator[None]:
         if names is not None:
             encode_into(next(names), text, -1)
             text += b": "
-        yield from items(item, text, levels - 1)
+        yield from write_items(item, text, levels - 1)
     text += b"]" if names is None else b"}"
 
 
@@ -186,37 +186,39 @@ def compute_digest(tree: Mapping[str, Any]) -> str:
 
     """
     found = hashlib.sha256()
-    for piece in canonical(tree, (DIGEST, SIGNATURES)):
+    for piece in encode_canonical(tree, (DIGEST, SIGNATURES)):
         found.update(piece)
     return f"sha256:{found.hexdigest()}"
 
 
-def canonical(tree: Mapping[str, Any], without: Sequence[str] = (SIGNATURES,)) -> Iterator[bytes]:
+def encode_canonical(
+    tree: Mapping[str, Any], without: Sequence[str] = (SIGNATURES,)
+) -> Iterator[bytes]:
     """Return the canonical bytes of a document in pieces, without some of its fields.
 
     They are the same however the document is laid out, packed, and its names ordered. What would be
     a list may be an iterator.
     """
-    check_environment(tree)
+    validate_environment(tree)
     covered = {name: value for name, value in tree.items() if name not in without}
     for number, name in enumerate(sorted(covered)):
-        yield (b"," if number else b"{") + canonical_text(name) + b":"
-        yield from canonical_pieces(covered[name], 2 if name == "state" else 1)
+        yield (b"," if number else b"{") + encode_canonical_value(name) + b":"
+        yield from encode_canonical_items(covered[name], 2 if name == "state" else 1)
     yield b"}" if covered else b"{}"
 
 
-def canonical_pieces(value: Any, levels: int) -> Iterator[bytes]:
+def encode_canonical_items(value: Any, levels: int) -> Iterator[bytes]:
     """Return the canonical bytes of a value, with a piece for each item on so many levels."""
     if levels == 0 or not value or not isinstance(value, dict | list | Iterator):
-        yield canonical_text(value)
+        yield encode_canonical_value(value)
     elif isinstance(value, dict):
         for number, name in enumerate(sorted(value)):
-            yield (b"," if number else b"{") + canonical_text(name) + b":"
-            yield from canonical_pieces(value[name], levels - 1)
+            yield (b"," if number else b"{") + encode_canonical_value(name) + b":"
+            yield from encode_canonical_items(value[name], levels - 1)
         yield b"}"
     else:
         yield b"["
         for number, item in enumerate(value):
             yield b"," if number else b""
-            yield from canonical_pieces(item, levels - 1)
+            yield from encode_canonical_items(item, levels - 1)
         yield b"]"

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from uuid import NAMESPACE_OID, uuid5
 
-from holdfast.documents import json_file as document_files
 from holdfast.documents.encode import SIGNATURES
+from holdfast.documents.json_file import read_json_file, write_json_file
 from holdfast.documents.limits import DEFAULT_LIMITS, DocumentLimits
 from holdfast.documents.migrations import ValueMigrations
-from holdfast.documents.signing import PublicKey, check_signature, vouched
-from holdfast.errors import InvalidDocumentError, shown
-from holdfast.log.event import Draft, Event
-from holdfast.log.hash_chain import linked
+from holdfast.documents.signing import PublicKey, record_signers, verify_signature
+from holdfast.errors import InvalidDocumentError, short_repr
+from holdfast.log.event import Event, EventDraft
+from holdfast.log.hash_chain import link_events
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import STATE
 from holdfast.state.diff import Changes
@@ -42,7 +42,7 @@ def read_document(
         SignatureError: No trusted key signed it.
 
     """
-    tree = document_files.read(path, limits=limits)
+    tree = read_json_file(path, limits=limits)
     return decode_document(
         tree, allow_modified=allow_modified, trusted=trusted, migrations=migrations
     )
@@ -56,8 +56,8 @@ def write_document(snapshot: SessionSnapshot, path: str | os.PathLike[str]) -> N
 
     """
     if not isinstance(snapshot, SessionSnapshot):
-        raise TypeError(f"expected a SessionSnapshot, got {shown(snapshot)}")
-    document_files.write(path, snapshot.chunks())
+        raise TypeError(f"expected a SessionSnapshot, got {short_repr(snapshot)}")
+    write_json_file(path, snapshot.chunks())
 
 
 def decode_document(
@@ -69,11 +69,11 @@ def decode_document(
 ) -> SessionSnapshot:
     """Read a document from JSON data, as `read_document` reads it from a file."""
     # Before anything else of it is looked at.
-    signers = () if trusted is None else check_signature(tree, trusted)
+    signers = () if trusted is None else verify_signature(tree, trusted)
     found = SessionSnapshot.from_dict(tree, allow_modified=allow_modified)
     if migrations is not None:
         found = migrate_values(found, migrations)
-    return vouched(found, signers) if signers else found
+    return record_signers(found, signers) if signers else found
 
 
 def migrate_values(found: SessionSnapshot, migrations: ValueMigrations) -> SessionSnapshot:
@@ -84,7 +84,7 @@ def migrate_values(found: SessionSnapshot, migrations: ValueMigrations) -> Sessi
     version = found.extra.get(VALUES_VERSION, migrations.first)
     if type(version) is not int:
         raise InvalidDocumentError(
-            f"the document's {VALUES_VERSION} is a number, not {shown(version)}"
+            f"the document's {VALUES_VERSION} is a number, not {short_repr(version)}"
         )
     if version == migrations.version:
         return found
@@ -99,13 +99,13 @@ def migrate_values(found: SessionSnapshot, migrations: ValueMigrations) -> Sessi
     events = found.events
     if events:
         changes = state.changes(found.snapshot)
-        events = (*events, migration_event(events[-1], version, migrations.version, changes))
+        events = (*events, make_migration_event(events[-1], version, migrations.version, changes))
     count = len(events) or found.event_log_count
     return replace(found, snapshot=state, extra=extra, events=events, event_log_count=count)
 
 
-def migration_event(last: Event, version: int, newer: int, changes: Changes) -> Event:
+def make_migration_event(last: Event, version: int, newer: int, changes: Changes) -> Event:
     """Return the event of a migration, which is the same whenever a document is read."""
     id_ = uuid5(NAMESPACE_OID, f"{MIGRATED} {last.hash} {newer}")
-    draft = Draft(str(id_), MIGRATED, last.at, {"from": version, "to": newer}, changes)
-    return linked([draft], last.seq, last.hash)[0]
+    draft = EventDraft(str(id_), MIGRATED, last.at, {"from": version, "to": newer}, changes)
+    return link_events([draft], last.seq, last.hash)[0]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.documents.encode import state_json
-from holdfast.documents.json_path import Path, Places, Steps, fits
+from holdfast.documents.json_path import EntryPaths, JsonPath, Steps, step_matches
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.snapshot import Snapshot
 from holdfast.values import to_json
@@ -37,17 +37,17 @@ class Difference:
             return [{"op": "add", "path": "", "value": to_json(self.after)}]
         if self.kind == "removed":
             return [{"op": "remove", "path": ""}]
-        found = patch(to_json(self.before), to_json(self.after))
+        found = make_patch(to_json(self.before), to_json(self.after))
         if not self.only:
             return list(found)
         return [
             each
             for each in found
-            if any(is_on_path(parts_of(each["path"]), steps) for steps in self.only)
+            if any(is_on_path(split_pointer(each["path"]), steps) for steps in self.only)
         ]
 
 
-def differences(later: Snapshot, base: Snapshot) -> list[Difference]:
+def diff_states(later: Snapshot, base: Snapshot) -> list[Difference]:
     """Every entry that differs, sorted by namespace and key."""
     found = []
     diff = later.diff(base)
@@ -63,26 +63,26 @@ def differences(later: Snapshot, base: Snapshot) -> list[Difference]:
     return sorted(found, key=lambda each: (each.namespace, each.key))
 
 
-def state_patch(later: Snapshot, base: Snapshot) -> list[dict[str, Any]]:
+def make_state_patch(later: Snapshot, base: Snapshot) -> list[dict[str, Any]]:
     """JSON Patch that leads from the document of ``base`` to the state of ``later``."""
-    return list(patch(state_json(base), state_json(later), "/state"))
+    return list(make_patch(state_json(base), state_json(later), "/state"))
 
 
-def patch(before: Any, after: Any, path: str = "") -> Iterator[dict[str, Any]]:
+def make_patch(before: Any, after: Any, path: str = "") -> Iterator[dict[str, Any]]:
     """The operations that make ``after`` of ``before``, both JSON data."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name in before:
             if name not in after:
-                yield {"op": "remove", "path": f"{path}/{escaped(name)}"}
+                yield {"op": "remove", "path": f"{path}/{escape_pointer(name)}"}
         for name, value in after.items():
             if name in before:
-                yield from patch(before[name], value, f"{path}/{escaped(name)}")
+                yield from make_patch(before[name], value, f"{path}/{escape_pointer(name)}")
             else:
-                yield {"op": "add", "path": f"{path}/{escaped(name)}", "value": value}
+                yield {"op": "add", "path": f"{path}/{escape_pointer(name)}", "value": value}
     elif isinstance(before, list) and isinstance(after, list):
         shared = min(len(before), len(after))
         for number in range(shared):
-            yield from patch(before[number], after[number], f"{path}/{number}")
+            yield from make_patch(before[number], after[number], f"{path}/{number}")
         for number in range(len(before) - 1, shared - 1, -1):
             yield {"op": "remove", "path": f"{path}/{number}"}
         for value in after[shared:]:
@@ -92,12 +92,12 @@ def patch(before: Any, after: Any, path: str = "") -> Iterator[dict[str, Any]]:
         yield {"op": "replace", "path": path, "value": after}
 
 
-def escaped(name: str) -> str:
+def escape_pointer(name: str) -> str:
     """A name as a part of a JSON Pointer."""
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def parts_of(pointer: str) -> list[str]:
+def split_pointer(pointer: str) -> list[str]:
     """Return the parts of a JSON Pointer."""
     return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
 
@@ -106,7 +106,7 @@ def parts_of(pointer: str) -> list[str]:
 
 
 def select_differences(
-    found: list[Difference], paths: Sequence[Path], later: Snapshot, base: Snapshot
+    found: list[Difference], paths: Sequence[JsonPath], later: Snapshot, base: Snapshot
 ) -> list[Difference]:
     """Return the differences that some paths lead to, of their entries no more than that.
 
@@ -114,7 +114,7 @@ def select_differences(
     """
     if not paths:
         return found
-    now, then = Places(later), Places(base)
+    now, then = EntryPaths(later), EntryPaths(base)
     kept = []
     for each in found:
         places = then if each.kind == "removed" else now
@@ -127,31 +127,31 @@ def select_differences(
                 kept.append(narrowed)
         else:
             value = to_json(each.after if each.kind == "added" else each.before)
-            if any(leads_into(value, rest) for rest in inside):
+            if any(path_exists(value, rest) for rest in inside):
                 kept.append(each)
     return kept
 
 
 def select_operations(
-    operations: Iterable[dict[str, Any]], paths: Sequence[Path], later: Snapshot
+    operations: Iterable[dict[str, Any]], paths: Sequence[JsonPath], later: Snapshot
 ) -> list[dict[str, Any]]:
     """Return the operations of a patch, as `state_patch` gives it, that some paths lead to."""
     if not paths:
         return list(operations)
     count = later.count(MESSAGES)
-    wanted = [counted_from_start(path.steps, count) for path in paths]
-    return [each for each in operations if any(is_operation_on(each, steps) for steps in wanted)]
+    wanted = [resolve_message_index(path.steps, count) for path in paths]
+    return [each for each in operations if any(is_operation_at(each, steps) for steps in wanted)]
 
 
-def is_operation_on(operation: dict[str, Any], steps: Steps) -> bool:
+def is_operation_at(operation: dict[str, Any], steps: Steps) -> bool:
     """Return whether an operation on a document's state changes what a path leads to."""
-    parts = parts_of(operation["path"])[1:]  # without "state"
+    parts = split_pointer(operation["path"])[1:]  # without "state"
     if not is_on_path(parts, steps):
         return False
-    return operation["op"] != "add" or leads_into(operation["value"], steps[len(parts) :])
+    return operation["op"] != "add" or path_exists(operation["value"], steps[len(parts) :])
 
 
-def counted_from_start(steps: Steps, count: int) -> Steps:
+def resolve_message_index(steps: Steps, count: int) -> Steps:
     """Return the steps to a message with its number counted from the first one."""
     if steps[0] == MESSAGES and len(steps) > 1 and isinstance(steps[1], int) and steps[1] < 0:
         return (MESSAGES, count + steps[1], *steps[2:])
@@ -161,24 +161,25 @@ def counted_from_start(steps: Steps, count: int) -> Steps:
 def is_on_path(parts: Sequence[str], steps: Steps) -> bool:
     """Return whether a pointer leads to what a path leads to, or above it, or into it."""
     return all(
-        fits(step, part)
-        or (part.isdecimal() and fits(step, int(part)))
+        step_matches(step, part)
+        or (part.isdecimal() and step_matches(step, int(part)))
         or (part == "-" and not isinstance(step, str))
         for part, step in zip(parts, steps, strict=False)
     )
 
 
-def leads_into(tree: Any, steps: Steps) -> bool:
+def path_exists(tree: Any, steps: Steps) -> bool:
     """Return whether a path leads to something in JSON data."""
     if not steps:
         return True
     if isinstance(tree, dict):
         return any(
-            fits(steps[0], name) and leads_into(inner, steps[1:]) for name, inner in tree.items()
+            step_matches(steps[0], name) and path_exists(inner, steps[1:])
+            for name, inner in tree.items()
         )
     if isinstance(tree, list):
         return any(
-            fits(steps[0], number, len(tree)) and leads_into(inner, steps[1:])
+            step_matches(steps[0], number, len(tree)) and path_exists(inner, steps[1:])
             for number, inner in enumerate(tree)
         )
     return False

@@ -27,17 +27,17 @@ import msgspec
 from holdfast.documents.limits import (
     DEFAULT_LIMITS,
     DocumentLimits,
-    Meter,
-    is_bomb,
-    max_objects_of,
+    DocumentMeter,
+    is_decompression_bomb,
+    max_compressed_objects,
 )
-from holdfast.documents.signing import SignatureError, signatures_of
-from holdfast.errors import HoldfastError, InvalidDocumentError, StateStoreError, shown
-from holdfast.stores.local import sync, sync_folder
+from holdfast.documents.signing import SignatureError, read_signatures
+from holdfast.errors import HoldfastError, InvalidDocumentError, StateStoreError, short_repr
+from holdfast.stores.local import sync_descriptor, sync_folder
 from holdfast.stores.urls import mask_secrets
 
-CHUNK = 1 << 20
-SPACE = b" \t\r\n"
+READ_BYTES = 1 << 20
+JSON_WHITESPACE = b" \t\r\n"
 BOM = b"\xef\xbb\xbf"
 ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
 """How a frame begins, or one that is to be skipped, as tools put before the others."""
@@ -49,7 +49,10 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
     try:
         is_folder = target.is_dir()
     except OSError as error:  # a name that is too long
-        name, problem = shown(mask_secrets(str(target))), error.strerror or "the system refuses it"
+        name, problem = (
+            short_repr(mask_secrets(str(target))),
+            error.strerror or "the system refuses it",
+        )
         raise StateStoreError(
             f"{name} cannot be written: {problem}; choose another path"
         ) from error
@@ -68,11 +71,11 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
             "choose another path"
         )
     if target.name.endswith(".zst"):
-        zstd_of(target)
+        import_zstandard(target)
     return target
 
 
-def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Path:
+def write_json_file(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Path:
     """Write a document, all of it or nothing; packed as its name says."""
     target = check_writable(path)
     # Not longer than the name itself, which may be as long as a name can be.
@@ -82,22 +85,24 @@ def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Path:
             if target.exists():  # while there is nothing in it to be read
                 temporary.chmod(stat.S_IMODE(target.stat().st_mode))
             is_packed = target.name.endswith((".gz", ".zst"))
-            meter = Meter(str(target))
-            with packing(target, file) as out:
+            meter = DocumentMeter(str(target))
+            with open_compressor(target, file) as out:
                 for chunk in chunks:
                     out.write(chunk)
                     meter.bytes += len(chunk)
                     if is_packed:
                         meter.count(chunk)
             packed = file.tell()
-            if is_bomb(meter.bytes, packed) or meter.objects > max_objects_of(packed):
+            if is_decompression_bomb(meter.bytes, packed) or meter.objects > max_compressed_objects(
+                packed
+            ):
                 raise StateStoreError(
                     f"{target} would be refused by a reader: {meter.bytes:,} bytes with "
                     f"{meter.objects:,} values and names are compressed to {packed:,} bytes, which "
                     "looks like a decompression bomb; write it as .json"
                 )
             file.flush()
-            sync(file.fileno())
+            sync_descriptor(file.fileno())
         # A link is replaced, and what it points to stays: somebody else may have put it there.
         temporary.replace(target)
         sync_folder(target.parent)
@@ -111,7 +116,7 @@ def write(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Path:
 
 
 @contextmanager
-def packing(target: Path, file: IO[bytes]) -> Iterator[Any]:
+def open_compressor(target: Path, file: IO[bytes]) -> Iterator[Any]:
     """What to write to, so that the file is packed as its name says."""
     with ExitStack() as stack:
         if target.name.endswith(".gz"):
@@ -120,23 +125,23 @@ def packing(target: Path, file: IO[bytes]) -> Iterator[Any]:
                 gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0)
             )
         elif target.name.endswith(".zst"):
-            compressor = zstd_of(target).ZstdCompressor(level=3, write_checksum=True)
+            compressor = import_zstandard(target).ZstdCompressor(level=3, write_checksum=True)
             yield stack.enter_context(compressor.stream_writer(file, closefd=False))
         else:
             yield file
 
 
-def read(path: str | os.PathLike[str], *, limits: DocumentLimits = DEFAULT_LIMITS) -> Any:
+def read_json_file(path: str | os.PathLike[str], *, limits: DocumentLimits = DEFAULT_LIMITS) -> Any:
     """The JSON data of a document's file."""
     source = Path(path)
     try:
         with source.open("rb") as file:
             if file.seekable():
-                return read_from(file, str(source), limits=limits)
+                return read_json_stream(file, str(source), limits=limits)
             # A pipe is read once, and its first bytes are looked at twice.
             with tempfile.TemporaryFile() as kept:
-                shutil.copyfileobj(Bounded(file, limits.max_bytes), kept)
-                return read_from(kept, str(source), limits=limits)
+                shutil.copyfileobj(BoundedStream(file, limits.max_bytes), kept)
+                return read_json_stream(kept, str(source), limits=limits)
     except FileNotFoundError:
         raise InvalidDocumentError(f"there is no file {mask_secrets(str(source))}") from None
     except IsADirectoryError:
@@ -148,27 +153,27 @@ def read(path: str | os.PathLike[str], *, limits: DocumentLimits = DEFAULT_LIMIT
         raise InvalidDocumentError(f"{name} cannot be read: {problem}") from error
 
 
-class Bounded:
+class BoundedStream:
     """A stream that ends a little after so many bytes, whatever it has."""
 
     def __init__(self, stream: IO[bytes], most: int) -> None:
         self._stream = stream
         self._left = most + 1
 
-    def read(self, size: int = CHUNK, /) -> bytes:
+    def read(self, size: int = READ_BYTES, /) -> bytes:
         """The next bytes."""
         data = self._stream.read(min(size, self._left))
         self._left -= len(data)
         return data
 
 
-def read_from(file: IO[bytes], name: str, *, limits: DocumentLimits = DEFAULT_LIMITS) -> Any:
+def read_json_stream(file: IO[bytes], name: str, *, limits: DocumentLimits = DEFAULT_LIMITS) -> Any:
     """The JSON data of an open file, which errors call by this name."""
     packed = file.seek(0, os.SEEK_END)
     file.seek(0)
     try:
-        with unpacking(name, file) as reading:
-            return parsed(bounded(reading, name, packed, limits), name)
+        with open_decompressor(name, file) as reading:
+            return parse_json(read_within_limits(reading, name, packed, limits), name)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InvalidDocumentError(
             f"{name} is not packed as its first bytes say, or is cut short: {error}"
@@ -176,7 +181,7 @@ def read_from(file: IO[bytes], name: str, *, limits: DocumentLimits = DEFAULT_LI
 
 
 @contextmanager
-def unpacking(source: str, file: IO[bytes]) -> Iterator[Any]:
+def open_decompressor(source: str, file: IO[bytes]) -> Iterator[Any]:
     """What to read from, so that a packed file is unpacked. The first bytes tell, not the name."""
     start = file.read(4)
     file.seek(0)
@@ -184,7 +189,7 @@ def unpacking(source: str, file: IO[bytes]) -> Iterator[Any]:
         if start[:2] == b"\x1f\x8b":
             yield stack.enter_context(gzip.GzipFile(fileobj=file, mode="rb"))
         elif ZSTD.match(start):
-            zstd = zstd_of(source)
+            zstd = import_zstandard(source)
             try:
                 decompressor = zstd.ZstdDecompressor(max_window_size=1 << 27)
                 with decompressor.stream_reader(
@@ -197,25 +202,27 @@ def unpacking(source: str, file: IO[bytes]) -> Iterator[Any]:
             yield file
 
 
-def bounded(reading: Any, source: str, packed: int, limits: DocumentLimits) -> bytearray:
+def read_within_limits(reading: Any, source: str, packed: int, limits: DocumentLimits) -> bytearray:
     """All that is to be read, if it begins like a document and is within the limits."""
     data = bytearray()
-    meter = Meter(source, limits)
-    while chunk := reading.read(CHUNK):
+    meter = DocumentMeter(source, limits)
+    while chunk := reading.read(READ_BYTES):
         meter.read(chunk, packed)
-        if not data and not chunk.removeprefix(BOM).lstrip(SPACE).startswith((b"{", b"[")):
+        if not data and not chunk.removeprefix(BOM).lstrip(JSON_WHITESPACE).startswith(
+            (b"{", b"[")
+        ):
             raise InvalidDocumentError(f"{source} is not JSON: it does not begin with {{")
         data += chunk
     return data
 
 
-def parsed(data: bytes | bytearray, source: str) -> Any:
+def parse_json(data: bytes | bytearray, source: str) -> Any:
     """The JSON data of a text."""
     text = data.removeprefix(BOM) if data.startswith(BOM) else data
     try:
         tree = msgspec.json.decode(text)
-        if is_signed(tree):
-            check_names(text, source)
+        if has_signatures(tree):
+            reject_duplicate_names(text, source)
         return tree
     except RecursionError:
         raise InvalidDocumentError(f"{source} is nested too deep to be a document") from None
@@ -225,15 +232,15 @@ def parsed(data: bytes | bytearray, source: str) -> Any:
         ) from error
 
 
-def is_signed(tree: object) -> bool:
+def has_signatures(tree: object) -> bool:
     """Whether data has signatures in their form; others are refused by whoever requires one."""
     try:
-        return bool(signatures_of(tree))
+        return bool(read_signatures(tree))
     except SignatureError:
         return False
 
 
-def check_names(text: bytes | bytearray, source: str) -> None:
+def reject_duplicate_names(text: bytes | bytearray, source: str) -> None:
     """Refuse a signed document in which an object has a name twice.
 
     Parsers differ in which of the two they take: what one has checked, another would not read.
@@ -244,14 +251,14 @@ def check_names(text: bytes | bytearray, source: str) -> None:
         if len(set(names)) != len(names):
             twice = Counter(names).most_common(1)[0][0]
             raise InvalidDocumentError(
-                f"{source} is signed and has the name {shown(twice)} twice in one object: readers "
+                f"{source} is signed and has the name {short_repr(twice)} twice in one object: readers "
                 "differ in what that means, and it is refused. Get another copy"
             )
 
     json.loads(text, object_pairs_hook=named_once, parse_int=str, parse_float=str, strict=False)
 
 
-def zstd_of(path: Path | str) -> Any:
+def import_zstandard(path: Path | str) -> Any:
     """The module that packs with zstd, or an error that says how to get it."""
     try:
         import zstandard  # noqa: PLC0415 - an extra

@@ -15,39 +15,39 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from holdfast.errors import shown
+from holdfast.errors import short_repr
 from holdfast.snapshots.session_state import MESSAGES, SESSION, STATE, STATUS
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.values.lowering import registered_names, registered_types
 
 
-class Everything:
+class Wildcard:
     """The step ``*``."""
 
     def __repr__(self) -> str:
         return "*"
 
 
-ANY: Final = Everything()
-GONE: Final = object()
+WILDCARD: Final = Wildcard()
+REMOVED: Final = object()
 IGNORED: Final = "(ignored)"
 
-Step: TypeAlias = str | int | Everything
+Step: TypeAlias = str | int | Wildcard
 Steps: TypeAlias = tuple[Step, ...]
 
 ROOTS = ("values", "messages", "namespaces", "status", "session")
-WRITTEN = re.compile(
+STEP_PATTERN = re.compile(
     r"""(?: ^ | \. ) (?P<name> [^.\[\]]+ )
       | \[ (?P<index> -?\d+ | \* ) \]
       | \[ (?P<quoted> "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' ) \]""",
     re.VERBOSE,
 )
-PLAIN = re.compile(r"[^\W\d][\w/:@-]*")
+PLAIN_NAME = re.compile(r"[^\W\d][\w/:@-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class JsonPath:
     """A way to one or many places of a state."""
 
     text: str
@@ -57,53 +57,53 @@ class Path:
         return self.text
 
 
-def parse(text: str, roots: Sequence[str] = ROOTS) -> Path:
+def parse_path(text: str, roots: Sequence[str] = ROOTS) -> JsonPath:
     """What a path says; `ValueError` for a text that is none."""
     if not isinstance(text, str):
-        raise TypeError(f"a path is a str as in values.customer.name, not {shown(text)}")
-    steps = pointer_steps(text) if text.startswith("/") else written_steps(text)
+        raise TypeError(f"a path is a str as in values.customer.name, not {short_repr(text)}")
+    steps = parse_pointer(text) if text.startswith("/") else parse_dotted_path(text)
     if len(steps) > 1 and steps[0] == "state" and steps[1] in roots:
         steps = steps[1:]
     if steps[0] not in roots:
         meant = "" if text.startswith("/") else f" (did you mean values.{text}?)"
-        raise refusal(text, f"it begins with one of {', '.join(roots)}{meant}")
+        raise invalid_path_error(text, f"it begins with one of {', '.join(roots)}{meant}")
     if steps[0] == MESSAGES and len(steps) > 1:
         if isinstance(steps[1], str) and not steps[1].isdecimal():
-            raise refusal(text, f"it says which message, as in messages[*].{steps[1]}")
+            raise invalid_path_error(text, f"it says which message, as in messages[*].{steps[1]}")
         steps = (MESSAGES, int(steps[1]) if isinstance(steps[1], str) else steps[1], *steps[2:])
     if steps[0] == STATUS and len(steps) > 1:
-        raise refusal(text, "the status is a text, with nothing inside it")
-    return Path(text, steps)
+        raise invalid_path_error(text, "the status is a text, with nothing inside it")
+    return JsonPath(text, steps)
 
 
-def parsed(texts: Iterable[str], roots: Sequence[str] = ROOTS) -> tuple[Path, ...]:
+def parse_paths(texts: Iterable[str], roots: Sequence[str] = ROOTS) -> tuple[JsonPath, ...]:
     """Several paths."""
     if isinstance(texts, str):
         raise TypeError(f"paths are a list of texts, not one text: [{texts!r}]")
-    return tuple(parse(text, roots) for text in texts)
+    return tuple(parse_path(text, roots) for text in texts)
 
 
-def written_steps(text: str) -> Steps:
+def parse_dotted_path(text: str) -> Steps:
     """The steps of ``values.customer[0].name``."""
     rest = text.removeprefix("$.")
     steps: list[Step] = []
     at = 0
     while at < len(rest) or not steps:
-        found = WRITTEN.match(rest, at)
+        found = STEP_PATTERN.match(rest, at)
         if found is None:
-            raise refusal(text, f"it cannot be read from {shown(rest[at:])} on")
+            raise invalid_path_error(text, f"it cannot be read from {short_repr(rest[at:])} on")
         at = found.end()
         name, index, quoted = found["name"], found["index"], found["quoted"]
         if quoted:
-            steps.append(unquoted(text, quoted))
+            steps.append(unquote_name(text, quoted))
         elif "*" in (name, index):
-            steps.append(ANY)
+            steps.append(WILDCARD)
         else:
             steps.append(name if index is None else int(index))
     return tuple(steps)
 
 
-def unquoted(text: str, quoted: str) -> str:
+def unquote_name(text: str, quoted: str) -> str:
     """The name between quotes, of either kind."""
     inner = quoted[1:-1]
     if quoted[0] == "'":
@@ -111,32 +111,34 @@ def unquoted(text: str, quoted: str) -> str:
     try:
         return str(json.loads(f'"{inner}"'))
     except ValueError:
-        raise refusal(text, f"{quoted} is not a name in quotes as JSON writes it") from None
+        raise invalid_path_error(
+            text, f"{quoted} is not a name in quotes as JSON writes it"
+        ) from None
 
 
-def pointer_steps(text: str) -> Steps:
+def parse_pointer(text: str) -> Steps:
     """The steps of ``/values/customer/0/name``."""
     if re.search(r"~(?![01])", text):
-        raise refusal(text, "a ~ is written ~0 in a JSON Pointer, and a / in a name ~1")
+        raise invalid_path_error(text, "a ~ is written ~0 in a JSON Pointer, and a / in a name ~1")
     names = [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
-    return tuple(ANY if name == "*" else name for name in names)
+    return tuple(WILDCARD if name == "*" else name for name in names)
 
 
-def refusal(text: str, reason: str) -> ValueError:
+def invalid_path_error(text: str, reason: str) -> ValueError:
     """The error for a text that is no path."""
     return ValueError(
-        f"{shown(text)} is no path: {reason}. Paths are like values.customer.name, "
+        f"{short_repr(text)} is no path: {reason}. Paths are like values.customer.name, "
         "messages[*].content, namespaces.crm.phone or /values/customer/name"
     )
 
 
-def written(steps: Iterable[object]) -> str:
+def format_path(steps: Iterable[object]) -> str:
     """Steps as a path is written, whatever the keys are."""
     text = ""
     for step in steps:
-        if isinstance(step, str) and PLAIN.fullmatch(step):
+        if isinstance(step, str) and PLAIN_NAME.fullmatch(step):
             text += f".{step}" if text else step
-        elif type(step) is int or step is ANY:
+        elif type(step) is int or step is WILDCARD:
             text += f"[{step}]"
         else:
             text += f"[{json.dumps(step if isinstance(step, str) else str(step))}]"
@@ -146,7 +148,7 @@ def written(steps: Iterable[object]) -> str:
 # --------------------------------------------------------------------------- in a whole state
 
 
-class Places:
+class EntryPaths:
     """Where each entry of a state stands in a document, and which paths lead into it."""
 
     def __init__(self, state: Snapshot) -> None:
@@ -164,30 +166,32 @@ class Places:
             return (STATUS,) if key == STATUS else (SESSION, key)
         return ("namespaces", space, key)
 
-    def leading(self, paths: Iterable[Path], space: str, key: str) -> Iterator[tuple[Path, Steps]]:
+    def leading(
+        self, paths: Iterable[JsonPath], space: str, key: str
+    ) -> Iterator[tuple[JsonPath, Steps]]:
         """The paths that lead to an entry or into it, and what is left of each inside it."""
         place = self.of(space, key)
         for path in paths:
             steps = path.steps
             if space == MESSAGES and len(steps) > 1 and isinstance(steps[1], int) and steps[1] < 0:
                 steps = (MESSAGES, len(self._index) + steps[1], *steps[2:])
-            if all(fits(step, name) for step, name in zip(steps, place, strict=False)):
+            if all(step_matches(step, name) for step, name in zip(steps, place, strict=False)):
                 yield path, steps[len(place) :]
 
 
-def without(state: Snapshot, paths: Sequence[Path]) -> Snapshot:
+def remove_paths(state: Snapshot, paths: Sequence[JsonPath]) -> Snapshot:
     """A state without what the paths lead to."""
     if not paths:
         return state
-    places = Places(state)
+    places = EntryPaths(state)
     store = Store(max_history=0)
     for space, key, value in state.items():
         kept = value
         for _, rest in places.leading(paths, space, key):
-            kept = changed(kept, rest, lambda _: GONE)
-            if kept is GONE:
+            kept = transform_at(kept, rest, lambda _: REMOVED)
+            if kept is REMOVED:
                 break
-        if kept is not GONE:
+        if kept is not REMOVED:
             store.set(space, key, kept)
     return store.snapshot()
 
@@ -195,16 +199,16 @@ def without(state: Snapshot, paths: Sequence[Path]) -> Snapshot:
 # ------------------------------------------------------------------------------ in one value
 
 
-def fits(step: object, key: object, size: int | None = None) -> bool:
+def step_matches(step: object, key: object, size: int | None = None) -> bool:
     """Whether a step leads to a key, or to an index of a list of this size."""
-    if step is ANY:
+    if step is WILDCARD:
         return True
     if isinstance(step, str):
         return step == key or (type(key) is int and step == str(key))
     return type(key) is int and (step == key or (size is not None and step == key - size))
 
 
-def changed(value: Any, steps: Steps, change: Callable[[Any], Any]) -> Any:
+def transform_at(value: Any, steps: Steps, change: Callable[[Any], Any]) -> Any:
     """A value with ``change`` applied to everything that the steps lead to.
 
     What it makes ``GONE`` is left out. In a list something stands in its place where others follow,
@@ -215,28 +219,28 @@ def changed(value: Any, steps: Steps, change: Callable[[Any], Any]) -> Any:
     step, rest = steps[0], steps[1:]
     if isinstance(value, dict):
         items = {
-            key: changed(item, rest, change) if fits(step, key) else item
+            key: transform_at(item, rest, change) if step_matches(step, key) else item
             for key, item in value.items()
         }
-        return {key: item for key, item in items.items() if item is not GONE}
+        return {key: item for key, item in items.items() if item is not REMOVED}
     if isinstance(value, list | tuple):
         found = [
-            changed(item, rest, change) if fits(step, number, len(value)) else item
+            transform_at(item, rest, change) if step_matches(step, number, len(value)) else item
             for number, item in enumerate(value)
         ]
-        kept = [IGNORED if item is GONE else item for item in found]
-        while any(item is GONE for item in found) and kept and kept[-1] == IGNORED:
+        kept = [IGNORED if item is REMOVED else item for item in found]
+        while any(item is REMOVED for item in found) and kept and kept[-1] == IGNORED:
             kept.pop()
         return type(value)(kept)
-    if isinstance(value, set | frozenset) and step is ANY:
-        members = (changed(item, rest, change) for item in value)
-        return type(value)([item for item in members if item is not GONE])
+    if isinstance(value, set | frozenset) and step is WILDCARD:
+        members = (transform_at(item, rest, change) for item in value)
+        return type(value)([item for item in members if item is not REMOVED])
     if type(value) in registered_types:
-        return rebuilt(value, lambda content: changed(content, steps, change))
+        return rebuild_registered(value, lambda content: transform_at(content, steps, change))
     return value
 
 
-def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
+def rebuild_registered(value: Any, change: Callable[[Any], Any]) -> Any:
     """An object of a registered type, whose content was changed; the object itself if it was not.
 
     Where its type does not take the new content, that stands for it.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.errors import InvalidDocumentError, shown
+from holdfast.errors import InvalidDocumentError, short_repr
 
 SAFE_BYTES = 1 << 26
 """Decompressed bytes below which the compression ratio does not matter."""
@@ -43,13 +43,13 @@ class DocumentLimits:
         for name in ("max_bytes", "max_objects"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
-                raise ValueError(f"{name} must be an int from 1, got {shown(value)}")
+                raise ValueError(f"{name} must be an int from 1, got {short_repr(value)}")
 
 
 DEFAULT_LIMITS = DocumentLimits()
 
 
-class Meter:
+class DocumentMeter:
     """Measures the text of one document as it is read or written, in chunks.
 
     The objects are the commas, colons and opening brackets outside of strings: one for each value
@@ -79,7 +79,7 @@ class Meter:
                 f"{self._source} has more than {limits.max_bytes:,} bytes when it is decompressed; "
                 "it is not a document, or needs a larger max_bytes"
             )
-        if is_bomb(self.bytes, packed):
+        if is_decompression_bomb(self.bytes, packed):
             raise DocumentTooLargeError(
                 f"{self._source} has {packed:,} bytes and more than {self.bytes:,} when it is "
                 f"decompressed; the compression ratio exceeds {MAX_RATIO}:1, and it is not read"
@@ -90,9 +90,9 @@ class Meter:
                 f"{self._source} has more than {limits.max_objects:,} values and names; it is not "
                 "a document, or needs a larger max_objects"
             )
-        if self.objects > max_objects_of(packed) and self.bytes > packed:
+        if self.objects > max_compressed_objects(packed) and self.bytes > packed:
             raise DocumentTooLargeError(
-                f"{self._source} has {packed:,} bytes and more than {max_objects_of(packed):,} "
+                f"{self._source} has {packed:,} bytes and more than {max_compressed_objects(packed):,} "
                 "values and names when it is decompressed; no document compresses so well. If it "
                 "is one, decompress it first"
             )
@@ -111,11 +111,11 @@ class Meter:
         self.objects += len(outside)
 
 
-def max_objects_of(packed: int) -> int:
+def max_compressed_objects(packed: int) -> int:
     """Return how many objects a compressed document of so many bytes may have."""
     return SAFE_OBJECTS + OBJECTS_PER_PACKED_BYTE * packed
 
 
-def is_bomb(size: int, packed: int) -> bool:
+def is_decompression_bomb(size: int, packed: int) -> bool:
     """Whether so many decompressed bytes cannot be those of a document of so few."""
     return size > SAFE_BYTES and size > MAX_RATIO * packed

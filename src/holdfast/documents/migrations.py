@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from holdfast.errors import InvalidDocumentError, shown
+from holdfast.errors import InvalidDocumentError, short_repr
 
 SCHEMA_VERSION = 1
 
@@ -31,16 +31,16 @@ def schema_step(version: int) -> Callable[[Step], Step]:
     return register
 
 
-def up_to_date(tree: Mapping[str, Any], newest: int = SCHEMA_VERSION) -> Tree:
+def migrate_schema(tree: Mapping[str, Any], newest: int = SCHEMA_VERSION) -> Tree:
     """A document in the newest schema. A newer one than that is refused."""
     version = tree.get("schema_version")
     if type(version) is not int or version < 1:
         raise InvalidDocumentError(
-            f"the document's schema_version is a number from 1, not {shown(version)}"
+            f"the document's schema_version is a number from 1, not {short_repr(version)}"
         )
     if version > newest:
         raise InvalidDocumentError(
-            f"the document has schema version {shown(version)}, and this Holdfast knows up to "
+            f"the document has schema version {short_repr(version)}, and this Holdfast knows up to "
             f"{newest}: upgrade it"
         )
     found = dict(tree)
@@ -81,6 +81,6 @@ class ValueMigrations:
             if not isinstance(values, Mapping):
                 raise TypeError(
                     f"the migration of values from version {number} to {number + 1} returned "
-                    f"{shown(values)}: it returns the values as a dict"
+                    f"{short_repr(values)}: it returns the values as a dict"
                 )
         return values

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.documents.encode import DIGEST, compute_digest
-from holdfast.errors import InvalidDocumentError, shown
-from holdfast.log.changes import fold
+from holdfast.errors import InvalidDocumentError, short_repr
+from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
@@ -19,7 +19,7 @@ from holdfast.state.store import Store
 REMEDY = "get another copy; if it was changed on purpose, read it with allow_modified"
 
 
-def check_digest(tree: Mapping[str, Any]) -> None:
+def validate_digest(tree: Mapping[str, Any]) -> None:
     """Refuse a document that does not match its digest, or has events and no digest.
 
     One without events may lack it, as one that was written by hand does.
@@ -44,12 +44,12 @@ def check_digest(tree: Mapping[str, Any]) -> None:
         ) from error
     if digest != expected:
         raise InvalidDocumentError(
-            f"the document does not match its digest {shown(digest)}: it was changed or damaged "
+            f"the document does not match its digest {short_repr(digest)}: it was changed or damaged "
             f"after it was written; {REMEDY}"
         )
 
 
-def check_fold(events: Sequence[Event], base: Snapshot | None, state: Snapshot) -> None:
+def validate_fold(events: Sequence[Event], base: Snapshot | None, state: Snapshot) -> None:
     """Refuse events that do not lead from the state before them to the document's state.
 
     Raises:
@@ -66,7 +66,7 @@ def check_fold(events: Sequence[Event], base: Snapshot | None, state: Snapshot) 
     store = Store(max_history=0)
     if base is not None:
         store.restore(base)
-    fold(store, (event.changes for event in events))
+    fold_changes(store, (event.changes for event in events))
     found = state.diff(store.snapshot())
     problems = (
         *((pair, "is in the state, and no event set it") for pair in found["added"]),
@@ -77,6 +77,6 @@ def check_fold(events: Sequence[Event], base: Snapshot | None, state: Snapshot) 
         (space, key), problem = problems[0]
         raise InvalidDocumentError(
             "the document's events do not lead to its state: the entry "
-            f"({shown(space)}, {shown(key)}) {problem}, and {len(problems) - 1:,} more differ; "
+            f"({short_repr(space)}, {short_repr(key)}) {problem}, and {len(problems) - 1:,} more differ; "
             f"{REMEDY}"
         )

@@ -11,15 +11,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from holdfast.errors import InvalidDocumentError, shown
-from holdfast.importers.history import History, ids_of
+from holdfast.errors import InvalidDocumentError, short_repr
+from holdfast.importers.history import History, choose_ids
 from holdfast.importers.source import Source
-from holdfast.snapshots.keys import LONGEST_ID
-from holdfast.snapshots.session_snapshot import SessionSnapshot, now
+from holdfast.snapshots.keys import MAX_ID_LENGTH
+from holdfast.snapshots.session_snapshot import SessionSnapshot, utc_now
 from holdfast.snapshots.session_state import STATE
 
 NAME = "chat"
-ITEM = re.compile(
+ITEM_TYPES = re.compile(
     r"(\w+_)?call(_output)?|mcp_\w+|tool_search_\w+|reasoning|compaction|item_reference"
 )
 """Types of items of the Responses API that have no role."""
@@ -60,7 +60,7 @@ def is_message(item: Any) -> bool:
     if "role" in item:
         return isinstance(item["role"], str)
     kind = item.get("type")
-    return isinstance(kind, str) and ITEM.fullmatch(kind) is not None
+    return isinstance(kind, str) and ITEM_TYPES.fullmatch(kind) is not None
 
 
 def read(source: Source) -> SessionSnapshot | list[SessionSnapshot]:
@@ -69,35 +69,38 @@ def read(source: Source) -> SessionSnapshot | list[SessionSnapshot]:
         tree = source.json
         if isinstance(tree, dict):
             if MESSAGES not in tree and is_message(tree):
-                return conversation(source, [tree], {}, source.stem)
-            return whole(source, tree, source.stem)
-        return conversation(source, tree, {}, source.stem)
+                return build_document(source, [tree], {}, source.stem)
+            return read_conversation(source, tree, source.stem)
+        return build_document(source, tree, {}, source.stem)
     lines = list(source.lines())
     if not lines:
         raise InvalidDocumentError(f"{source.name} has no messages: it is empty")
     if not is_conversation(lines[0][1]):
-        return conversation(source, [item for _, item in lines], {}, source.stem, lines)
+        return build_document(source, [item for _, item in lines], {}, source.stem, lines)
     if source.session_id is not None and len(lines) > 1:
         raise InvalidDocumentError(
             f"{source.name} has {len(lines)} conversations, one a line, and one session cannot be "
             "all of them: leave --session out, or take one line"
         )
     digits = len(str(len(lines)))
-    stem = source.stem[: LONGEST_ID - digits - 1]
-    return [whole(source, tree, f"{stem}-{n:0{digits}}") for n, (_, tree) in enumerate(lines, 1)]
+    stem = source.stem[: MAX_ID_LENGTH - digits - 1]
+    return [
+        read_conversation(source, tree, f"{stem}-{n:0{digits}}")
+        for n, (_, tree) in enumerate(lines, 1)
+    ]
 
 
-def whole(source: Source, tree: Any, session_id: str) -> SessionSnapshot:
+def read_conversation(source: Source, tree: Any, session_id: str) -> SessionSnapshot:
     """An object with messages, and with what else stands in it."""
     if not isinstance(tree, dict) or not isinstance(tree.get(MESSAGES), list):
         raise InvalidDocumentError(
-            f"{source.name} has a conversation without messages: {shown(tree)}"
+            f"{source.name} has a conversation without messages: {short_repr(tree)}"
         )
     rest = {name: value for name, value in tree.items() if name != MESSAGES}
-    return conversation(source, tree[MESSAGES], rest, session_id)
+    return build_document(source, tree[MESSAGES], rest, session_id)
 
 
-def conversation(
+def build_document(
     source: Source,
     messages: list[Any],
     values: dict[str, Any],
@@ -105,15 +108,15 @@ def conversation(
     lines: list[tuple[int, Any]] | None = None,
 ) -> SessionSnapshot:
     """The session of some messages, an event each."""
-    history = History(*ids_of(source, None, session_id), now())
+    history = History(*choose_ids(source, None, session_id), utc_now())
     for number, message in enumerate(messages):
         where = f"line {lines[number][0]}" if lines else f"message {number}"
         if not is_message(message):
             raise InvalidDocumentError(
-                f"{where} of {source.name} is no message with a role: {shown(message)}"
+                f"{where} of {source.name} is no message with a role: {short_repr(message)}"
             )
-        history.append(message, now(), f"{where} of {source.name}")
+        history.append(message, utc_now(), f"{where} of {source.name}")
     if values:
         where = f"what stands beside the messages of {source.name}"
-        history.add("state.set", now(), None, {STATE: values}, where)
+        history.add("state.set", utc_now(), None, {STATE: values}, where)
     return history.document(NAME)

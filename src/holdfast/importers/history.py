@@ -13,10 +13,10 @@ from typing import Any
 
 from holdfast.errors import InvalidDocumentError, UnsupportedValueError
 from holdfast.ids import new_id
-from holdfast.importers.source import IMPORTED, Source
-from holdfast.log.event import Draft
-from holdfast.log.hash_chain import linked
-from holdfast.snapshots.keys import AGENT, checked_id
+from holdfast.importers.source import DEFAULT_AGENT_ID, Source
+from holdfast.log.event import EventDraft
+from holdfast.log.hash_chain import link_events
+from holdfast.snapshots.keys import AGENT, validate_id
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import (
     MESSAGES,
@@ -30,20 +30,20 @@ from holdfast.state.diff import Changes
 from holdfast.state.store import Store
 from holdfast.values import encode
 
-STARTED = "session.started"
-CHECKPOINT = "checkpoint.imported"
-SNAPSHOT = "snapshot.imported"
+SESSION_STARTED = "session.started"
+CHECKPOINT_IMPORTED = "checkpoint.imported"
+SNAPSHOT_IMPORTED = "snapshot.imported"
 
 
-def ids_of(source: Source, agent_id: str | None, session_id: str) -> tuple[str, str]:
+def choose_ids(source: Source, agent_id: str | None, session_id: str) -> tuple[str, str]:
     """The agent and the session of a document: what was asked for, or what the source says."""
     found = {
-        "agent": source.agent_id if source.agent_id is not None else agent_id or IMPORTED,
+        "agent": source.agent_id if source.agent_id is not None else agent_id or DEFAULT_AGENT_ID,
         "session": source.session_id if source.session_id is not None else session_id,
     }
     for what, text in found.items():
         try:
-            checked_id(text, f"the name of the {what}")
+            validate_id(text, f"the name of the {what}")
         except ValueError as error:
             raise InvalidDocumentError(f"{error}. Give another with --{what}") from error
     return found["agent"], found["session"]
@@ -70,13 +70,13 @@ class History:
         self._scope = scope
         self._appended = 0
         self._store = Store(max_history=0)
-        self._drafts: list[Draft] = []
+        self._drafts: list[EventDraft] = []
         self._shares = shares
         self._last: dict[str, Mapping[str, Any]] = {}
         self._ids: dict[str, dict[str, object]] = {}
         """The ids of the messages in a namespace, by key."""
         names = {"agent_id": agent_id, "session_id": session_id}
-        self.add(STARTED, began, names, {SESSION: {STATUS: PENDING}}, "the session")
+        self.add(SESSION_STARTED, began, names, {SESSION: {STATUS: PENDING}}, "the session")
 
     def add(
         self,
@@ -97,25 +97,25 @@ class History:
                     self._store.delete(space, key)
             last = self._last.get(space, {})
             new = [(space, key, v) for key, v in values.items() if last.get(key, self) is not v]
-            with keeping(where):
+            with name_unsupported(where):
                 self._store.set_many(new)
             if self._shares:
                 self._last[space] = values
-        with keeping(f"what is known of {where}"):
+        with name_unsupported(f"what is known of {where}"):
             encode(data)
         changes = self._store.snapshot().changes(before)
-        self._drafts.append(Draft(new_id(), type_, at, data, changes))
+        self._drafts.append(EventDraft(new_id(), type_, at, data, changes))
 
-    def keyed(self, messages: Sequence[Any], space: str = MESSAGES) -> dict[str, Any]:
+    def key_messages(self, messages: Sequence[Any], space: str = MESSAGES) -> dict[str, Any]:
         """Messages by the keys that they are kept under.
 
         Where each has an id, one that was there before keeps its key, so that it is seen which were
         removed. Without ids they are counted.
         """
         there = self._ids.get(space, {})
-        keys = matched(there, messages) or [message_key(n) for n in range(len(messages))]
+        keys = match_keys(there, messages) or [message_key(n) for n in range(len(messages))]
         self._ids[space] = {
-            key: identity(message) for key, message in zip(keys, messages, strict=True)
+            key: message_id(message) for key, message in zip(keys, messages, strict=True)
         }
         return dict(zip(keys, messages, strict=True))
 
@@ -123,14 +123,14 @@ class History:
         """One message after the others."""
         key = message_key(self._appended)
         self._appended += 1
-        with keeping(where):
+        with name_unsupported(where):
             self._store.set(MESSAGES, key, message)
         changes: Changes = {"set": [(MESSAGES, key, message)], "delete": []}
-        self._drafts.append(Draft(new_id(), "message.appended", at, None, changes))
+        self._drafts.append(EventDraft(new_id(), "message.appended", at, None, changes))
 
     def document(self, format_: str) -> SessionSnapshot:
         """All of it, as a document that can be imported."""
-        events = linked(self._drafts, 0, "")
+        events = link_events(self._drafts, 0, "")
         return SessionSnapshot(
             snapshot=self._store.snapshot(),
             agent_id=self._agent_id,
@@ -144,7 +144,7 @@ class History:
 
 
 @contextmanager
-def keeping(where: str) -> Iterator[None]:
+def name_unsupported(where: str) -> Iterator[None]:
     """Say of a value that no session can keep where it was."""
     try:
         yield
@@ -152,7 +152,7 @@ def keeping(where: str) -> Iterator[None]:
         raise InvalidDocumentError(f"{where} cannot be kept: {error!s:.400}") from error
 
 
-def identity(message: Any) -> object:
+def message_id(message: Any) -> object:
     """What tells a message from all others, where it says that itself."""
     if not isinstance(message, dict):
         return None
@@ -160,9 +160,9 @@ def identity(message: Any) -> object:
     return found if isinstance(found, str) else None
 
 
-def matched(there: Mapping[str, object], messages: Sequence[Any]) -> list[str] | None:
+def match_keys(there: Mapping[str, object], messages: Sequence[Any]) -> list[str] | None:
     """The keys of messages of which some were there before; None where they must be counted."""
-    ids = [identity(message) for message in messages]
+    ids = [message_id(message) for message in messages]
     if None in ids or len(set(ids)) != len(ids):
         return None
     keys = list(there)
@@ -176,7 +176,7 @@ def matched(there: Mapping[str, object], messages: Sequence[Any]) -> list[str] |
     return [keys[number] for number in known] + new
 
 
-def read_time(text: object, where: str) -> dt.datetime:
+def parse_time(text: object, where: str) -> dt.datetime:
     """A time that somebody else wrote; one without a zone is in UTC."""
     try:
         moment = dt.datetime.fromisoformat(text)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from holdfast.importers.source import Source
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 
 NAME = "holdfast"
-OWN_FIELDS = frozenset(("agent_id", "session_id", "state", "digest", "event_log_count"))
+DOCUMENT_FIELDS = frozenset(("agent_id", "session_id", "state", "digest", "event_log_count"))
 
 
 def recognises(source: Source) -> bool:
@@ -14,7 +14,7 @@ def recognises(source: Source) -> bool:
     if not source.is_json or not isinstance(source.json, dict):
         return False
     version = source.json.get("schema_version")
-    return isinstance(version, int) or len(OWN_FIELDS & source.json.keys()) >= 3
+    return isinstance(version, int) or len(DOCUMENT_FIELDS & source.json.keys()) >= 3
 
 
 def read(source: Source) -> SessionSnapshot:

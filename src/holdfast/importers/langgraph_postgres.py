@@ -63,14 +63,14 @@ def read(source: Source) -> Any:
         with psycopg.connect(source.url, connect_timeout=CONNECT_TIMEOUT) as connection:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = True
-            check_tables(source.name, connection)
+            validate_tables(source.name, connection)
             return langgraph_thread.read(source, PostgresDatabase(source.name, connection), NAME)
     except psycopg.Error as error:
         told = " ".join((error.diag.message_primary or str(error)).split())
-        raise StateStoreError(f"{source.name} cannot be read: {url.scrubbed(told)}") from error
+        raise StateStoreError(f"{source.name} cannot be read: {url.mask(told)}") from error
 
 
-def check_tables(name: str, connection: Connection[Any]) -> None:
+def validate_tables(name: str, connection: Connection[Any]) -> None:
     """Refuse a database of something else."""
     missing = [
         table
@@ -116,7 +116,7 @@ class PostgresDatabase(Database):
         return self._rows(SELECT + "ORDER BY checkpoint_id, checkpoint_ns", thread)
 
     def _rows(self, query: LiteralString, thread: str) -> Iterator[Checkpoint]:
-        blobs = Blobs(self._connection, self._serde, thread)
+        blobs = ChannelBlobs(self._connection, self._serde, thread)
         # Checkpoints have no values of size in them, which are in the blobs.
         for ns, id_, parent, text, metadata_text in self._connection.execute(query, (thread,)):
             row = Row(thread, ns, id_, parent, None, None)
@@ -129,7 +129,7 @@ class PostgresDatabase(Database):
             yield Row(thread, ns, id_, parent, tree, metadata, writes).read()
 
 
-class Blobs:
+class ChannelBlobs:
     """The values of a thread's channels, of which the versions that were seen last are kept."""
 
     def __init__(self, connection: Connection[Any], serde: Serde, thread: str) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
-from holdfast.errors import InvalidDocumentError, StateStoreError, shown
+from holdfast.errors import InvalidDocumentError, StateStoreError, short_repr
 from holdfast.importers.source import missing_extra
 
 KIND = "langchain"
@@ -117,9 +117,9 @@ class Serde:
             return self.json(data, where)
         if type_ not in PLAIN_TYPES:
             hint = "is encrypted" if "+" in str(type_) else "is of a kind that is not known"
-            raise InvalidDocumentError(f"{where} {hint}, {shown(type_)}: it cannot be read")
+            raise InvalidDocumentError(f"{where} {hint}, {short_repr(type_)}: it cannot be read")
         if not isinstance(data, bytes) and not (data is None and type_ == "null"):
-            raise InvalidDocumentError(f"{where} has no bytes: {shown(data)}")
+            raise InvalidDocumentError(f"{where} has no bytes: {short_repr(data)}")
         self._depth = 0
         try:
             return self._serializer.loads_typed((str(type_), data or b""))
@@ -177,7 +177,9 @@ class Serde:
 def plain(module: object, name: object, made_of: Any) -> Any:
     """What is kept in place of an object of a type that the data names."""
     if not isinstance(module, str) or not isinstance(name, str):
-        raise TypeError(f"a type is named by two texts, not by {shown(module)} and {shown(name)}")
+        raise TypeError(
+            f"a type is named by two texts, not by {short_repr(module)} and {short_repr(name)}"
+        )
     role = ROLES.get(name.removesuffix("Chunk"))
     if role is not None and module.startswith("langchain") and isinstance(made_of, dict):
         return message(name, role, made_of)

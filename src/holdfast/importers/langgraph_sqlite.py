@@ -20,7 +20,7 @@ from holdfast.importers.langgraph_thread import Checkpoint, Database, Row
 from holdfast.importers.source import Source
 
 NAME = "langgraph-sqlite"
-LARGEST = 1 << 28
+MAX_VALUE_BYTES = 1 << 28
 """Bytes of one value of a row."""
 MAGIC = b"SQLite format 3\x00"
 COLUMNS = {
@@ -63,7 +63,7 @@ def read(source: Source) -> Any:
     """One thread as a document, or all of them as a list."""
     if not source.start.startswith(MAGIC):
         raise InvalidDocumentError(f"{source.name} is no SQLite database")
-    with opened(source) as connection:
+    with open_database(source) as connection:
         if not has_tables(connection):
             raise InvalidDocumentError(
                 f"{source.name} is a SQLite database of something else: it has no tables of "
@@ -74,16 +74,18 @@ def read(source: Source) -> Any:
 
 
 @contextmanager
-def opened(source: Source) -> Iterator[sqlite3.Connection]:
+def open_database(source: Source) -> Iterator[sqlite3.Connection]:
     """The database, to be read."""
     path = Path(str(source.path)).absolute()
-    mode = "immutable=1" if is_at_rest(path, source.start) else "mode=ro"
+    mode = "immutable=1" if is_closed(path, source.start) else "mode=ro"
     try:
         with closing(
             sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True, isolation_level=None)
         ) as connection:
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(source.limits.max_bytes, LARGEST))
-            connection.text_factory = text_of
+            connection.setlimit(
+                sqlite3.SQLITE_LIMIT_LENGTH, min(source.limits.max_bytes, MAX_VALUE_BYTES)
+            )
+            connection.text_factory = decode_text
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA query_only = ON")
             yield connection
@@ -93,7 +95,7 @@ def opened(source: Source) -> Iterator[sqlite3.Connection]:
         ) from error
 
 
-def text_of(data: bytes) -> str | bytes:
+def decode_text(data: bytes) -> str | bytes:
     """A text; its bytes where it is none, which is then damage in a row that can be named."""
     try:
         return data.decode()
@@ -101,7 +103,7 @@ def text_of(data: bytes) -> str | bytes:
         return data
 
 
-def is_at_rest(path: Path, start: bytes) -> bool:
+def is_closed(path: Path, start: bytes) -> bool:
     """Whether nobody has the database open: its writer would have a journal beside it.
 
     A reader of one in WAL mode would otherwise leave files behind, or fail in a folder that it may
@@ -117,12 +119,12 @@ def has_tables(connection: sqlite3.Connection) -> bool:
         kinds = connection.execute("SELECT type FROM sqlite_master WHERE name = ?", (table,))
         if kinds.fetchone() != ("table",):
             return False
-        if not columns <= columns_of(connection, table):
+        if not columns <= list_columns(connection, table):
             return False
     return True
 
 
-def columns_of(connection: sqlite3.Connection, table: str) -> set[str]:
+def list_columns(connection: sqlite3.Connection, table: str) -> set[str]:
     """The names of a table's columns."""
     rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
     return {name for (name,) in rows}
@@ -136,7 +138,7 @@ class SqliteDatabase(Database):
         self._connection = connection
         self._serde = Serde(name)
         # Older versions have no path. It is the order in which LangGraph applies them.
-        has_path = "task_path" in columns_of(connection, "writes")
+        has_path = "task_path" in list_columns(connection, "writes")
         self._writes = WRITES + ("task_path, task_id, idx" if has_path else "task_id, idx")
 
     def threads(self) -> list[str]:

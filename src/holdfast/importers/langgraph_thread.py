@@ -18,14 +18,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.errors import InvalidDocumentError, NotFoundError, shown
-from holdfast.importers.history import CHECKPOINT, History, ids_of, read_time
+from holdfast.errors import InvalidDocumentError, NotFoundError, short_repr
+from holdfast.importers.history import CHECKPOINT_IMPORTED, History, choose_ids, parse_time
 from holdfast.importers.langgraph_serde import Message, Serde, Whole
 from holdfast.importers.source import Source
-from holdfast.sessions.run_status import COMPLETED, RUNNING, langgraph_has_next
+from holdfast.sessions.run_status import COMPLETED, RUNNING, langgraph_has_next_node
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import MESSAGES, SESSION, STATE, STATUS
-from holdfast.transfer.manager import near
+from holdfast.transfer.manager import suggest_names
 
 SPACE = "langgraph"
 SUBGRAPH = "langgraph/graph/"
@@ -93,7 +93,7 @@ def read(source: Source, database: Database, format_: str) -> Any:
     if source.thread is not None:
         if source.thread not in threads:
             raise NotFoundError(
-                f"{source.name} has no thread {shown(source.thread)}{near(source.thread, threads)}"
+                f"{source.name} has no thread {short_repr(source.thread)}{suggest_names(source.thread, threads)}"
             )
         return document(source, database, source.thread, format_)
     if not threads:
@@ -109,7 +109,7 @@ def read(source: Source, database: Database, format_: str) -> Any:
 
 def document(source: Source, database: Database, thread: str, format_: str) -> SessionSnapshot:
     """The session of one thread."""
-    ids = ids_of(source, None, thread)
+    ids = choose_ids(source, None, thread)
     reading = Reading(database, thread)
     history: History | None = None
     for checkpoint in database.checkpoints(thread):
@@ -142,7 +142,7 @@ class Reading:
             spaces[SESSION] = {STATUS: status(values, checkpoint.writes)}
         spaces[f"{WRITES}/{ns}" if ns else WRITES] = pending
         history.add(
-            CHECKPOINT,
+            CHECKPOINT_IMPORTED,
             checkpoint.at,
             {
                 "checkpoint_id": checkpoint.id,
@@ -166,7 +166,7 @@ class Reading:
         channel = messages_channel(values) if ns else self._messages
         for name, value in values.items():
             if name == channel and is_conversation(value):
-                spaces[chat] = history.keyed(value, chat)
+                spaces[chat] = history.key_messages(value, chat)
             else:
                 spaces[own if ns or is_internal(name) else STATE][name] = value
         return spaces
@@ -297,7 +297,7 @@ def status(values: Mapping[str, Any], writes: Sequence[Write]) -> str:
     for channel, found in ENDED.items():
         if channel in channels:
             return found
-    return RUNNING if langgraph_has_next(values) else COMPLETED
+    return RUNNING if langgraph_has_next_node(values) else COMPLETED
 
 
 # ----------------------------------------------------------------------------------------- rows
@@ -329,13 +329,13 @@ class Row:
         if not (isinstance(self.ns, str) and isinstance(self.id, str)):
             raise InvalidDocumentError(f"{where} is damaged: its id or namespace is no text")
         if not isinstance(tree, dict) or not isinstance(metadata or {}, dict):
-            raise InvalidDocumentError(f"{where} is damaged: it is no object, {shown(tree)}")
+            raise InvalidDocumentError(f"{where} is damaged: it is no object, {short_repr(tree)}")
         values = tree.get("channel_values")
         if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
             raise InvalidDocumentError(f"{where} is damaged: it has no values of channels")
         if self.parent is not None and not isinstance(self.parent, str):
             raise InvalidDocumentError(f"{where} is damaged: the id of its parent is no text")
-        at = read_time(tree.get("ts"), where)
+        at = parse_time(tree.get("ts"), where)
         writes = [self._write(each, where) for each in self.writes]
         parent = self.parent or None
         return Checkpoint(self.ns, self.id, parent, at, values, metadata or {}, writes, where)

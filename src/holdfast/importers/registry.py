@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 from holdfast.documents.limits import DEFAULT_LIMITS, DocumentLimits
-from holdfast.errors import HoldfastError, InvalidDocumentError, shown
+from holdfast.errors import HoldfastError, InvalidDocumentError, short_repr
 from holdfast.importers.source import Source, open_source
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 
 T = TypeVar("T")
 
-Recognises: TypeAlias = Callable[[Source], bool]
-Reads: TypeAlias = Callable[[Source], SessionSnapshot | Iterable[SessionSnapshot]]
+RecognisesFunction: TypeAlias = Callable[[Source], bool]
+ReadFunction: TypeAlias = Callable[[Source], SessionSnapshot | Iterable[SessionSnapshot]]
 
-GROUP = "holdfast.readers"
+ENTRY_POINT_GROUP = "holdfast.readers"
 HOLDFAST = "holdfast"
 BUILT_IN = {
     HOLDFAST: "holdfast.importers.holdfast_document",
@@ -41,14 +41,14 @@ class Reader:
     """How one format is recognised and read."""
 
     name: str
-    recognises: Recognises
+    recognises: RecognisesFunction
     """Whether a source is of this format. It is asked of every source, and must be quick."""
-    read: Reads
+    read: ReadFunction
     """The documents in a source: one, or any number of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ReadResult:
     """What a source had in it."""
 
     format: str
@@ -60,19 +60,19 @@ class Result:
 REGISTERED: dict[str, Reader] = {}
 
 
-def register_reader(name: str, recognises: Recognises, read: Reads) -> None:
+def register_reader(name: str, recognises: RecognisesFunction, read: ReadFunction) -> None:
     """Let documents of another format be imported in this process.
 
     What is registered last is asked first, and all before the readers that come with Holdfast,
     except that a document of Holdfast's own always is one.
     """
     if not isinstance(name, str) or not name:
-        raise TypeError(f"the name of a format is a text, not {shown(name)}")
+        raise TypeError(f"the name of a format is a text, not {short_repr(name)}")
     if name in BUILT_IN or name in REGISTERED:
         raise ValueError(f"there is a reader of the name {name} already: choose another name")
     for function in (recognises, read):
         if not callable(function):
-            raise TypeError(f"a reader has two functions, not {shown(function)}")
+            raise TypeError(f"a reader has two functions, not {short_repr(function)}")
     REGISTERED[name] = Reader(name, recognises, read)
 
 
@@ -106,45 +106,47 @@ def read(
         return read_source(source, format).documents
 
 
-def read_source(source: Source, format_: str | None = None) -> Result:
+def read_source(source: Source, format_: str | None = None) -> ReadResult:
     """What is in a source, which is of the format that was named or else recognised."""
-    reader = named(format_) if format_ is not None else recognised(source)
+    reader = find_reader(format_) if format_ is not None else detect_reader(source)
     if source.thread is not None and reader.name in ONE_CONVERSATION:
         raise InvalidDocumentError(
             f"{source.name} ({reader.name}) has no threads: leave --thread out"
         )
-    found = called(reader, lambda: listed(reader.read(source)), source)
+    found = call_reader(reader, lambda: to_list(reader.read(source)), source)
     documents, is_list = found
     for document in documents:
         if not isinstance(document, SessionSnapshot):
             raise InvalidDocumentError(
-                f"the reader {reader.name} gave no SessionSnapshot but {shown(document)}"
+                f"the reader {reader.name} gave no SessionSnapshot but {short_repr(document)}"
             )
-    return Result(reader.name, documents, is_list)
+    return ReadResult(reader.name, documents, is_list)
 
 
-def listed(found: Any) -> tuple[list[Any], bool]:
+def to_list(found: Any) -> tuple[list[Any], bool]:
     """What a reader gave as a list, and whether it was one."""
     if isinstance(found, SessionSnapshot) or not isinstance(found, Iterable):
         return [found], False
     return list(found), True
 
 
-def recognised(source: Source) -> Reader:
+def detect_reader(source: Source) -> Reader:
     """The first reader that takes a source for its own."""
-    own = built_in(HOLDFAST)
+    own = load_built_in(HOLDFAST)
     if own.recognises(source):
         return own
-    others, problems = offered()
+    others, problems = load_entry_points()
     candidates = [*reversed(REGISTERED.values()), *others]
-    candidates += [built_in(name) for name in BUILT_IN if name != HOLDFAST]
+    candidates += [load_built_in(name) for name in BUILT_IN if name != HOLDFAST]
     for reader in candidates:
-        if called(reader, lambda each=reader: each.recognises(source), source):  # type: ignore[misc]
+        if call_reader(reader, lambda each=reader: each.recognises(source), source):  # type: ignore[misc]
             return reader
-    raise unknown(source, [HOLDFAST, *(each.name for each in candidates)], problems)
+    raise unknown_format_error(source, [HOLDFAST, *(each.name for each in candidates)], problems)
 
 
-def unknown(source: Source, names: list[str], problems: dict[str, str]) -> InvalidDocumentError:
+def unknown_format_error(
+    source: Source, names: list[str], problems: dict[str, str]
+) -> InvalidDocumentError:
     """The error for a source that nobody knows, with what is known."""
     known = f"Known formats are {', '.join(names)}; --as says which it is"
     for name, problem in problems.items():
@@ -152,7 +154,7 @@ def unknown(source: Source, names: list[str], problems: dict[str, str]) -> Inval
     if source.is_json:
         told = (
             f"{source.name} is JSON, but no document of a session: neither a JSON object that "
-            f"holdfast state export wrote nor anything else that is known: {shown(source.json)}"
+            f"holdfast state export wrote nor anything else that is known: {short_repr(source.json)}"
         )
     elif source.is_text:
         try:
@@ -169,36 +171,38 @@ def unknown(source: Source, names: list[str], problems: dict[str, str]) -> Inval
     return InvalidDocumentError(f"{told}. {known}")
 
 
-def named(name: str) -> Reader:
+def find_reader(name: str) -> Reader:
     """The reader of a format, by its name."""
     if name in REGISTERED:
         return REGISTERED[name]
     if name in BUILT_IN:
-        return built_in(name)
-    others, problems = offered()
+        return load_built_in(name)
+    others, problems = load_entry_points()
     for reader in others:
         if reader.name == name:
             return reader
     if name in problems:
         raise InvalidDocumentError(f"the reader {name} cannot be loaded: {problems[name]}")
     known = [*BUILT_IN, *REGISTERED, *(each.name for each in others)]
-    raise InvalidDocumentError(f"there is no format {shown(name)}: known are {', '.join(known)}")
+    raise InvalidDocumentError(
+        f"there is no format {short_repr(name)}: known are {', '.join(known)}"
+    )
 
 
-def built_in(name: str) -> Reader:
+def load_built_in(name: str) -> Reader:
     """A reader that comes with Holdfast; its module is imported when it is needed."""
     module = importlib.import_module(BUILT_IN[name])
     return Reader(name, module.recognises, module.read)
 
 
-def offered() -> tuple[list[Reader], dict[str, str]]:
+def load_entry_points() -> tuple[list[Reader], dict[str, str]]:
     """The readers of installed packages, and what is wrong with those that cannot be loaded."""
     # It takes as long to import as all the rest, and most imports do not come this far.
     from importlib.metadata import entry_points  # noqa: PLC0415
 
     found: dict[str, Reader] = {}
     problems: dict[str, str] = {}
-    for entry in entry_points(group=GROUP):
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
         if entry.name in BUILT_IN or entry.name in REGISTERED or entry.name in found:
             continue  # what is nearer to the user goes first
         try:
@@ -209,7 +213,7 @@ def offered() -> tuple[list[Reader], dict[str, str]]:
     return list(found.values()), problems
 
 
-def called(reader: Reader, function: Callable[[], T], source: Source) -> T:
+def call_reader(reader: Reader, function: Callable[[], T], source: Source) -> T:
     """What a reader says; an error of its own becomes one that names it."""
     try:
         return function()

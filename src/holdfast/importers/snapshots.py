@@ -8,25 +8,25 @@ compared, restored and forked from.
 from __future__ import annotations
 
 from holdfast.ids import new_id
-from holdfast.importers.history import CHECKPOINT, SNAPSHOT
+from holdfast.importers.history import CHECKPOINT_IMPORTED, SNAPSHOT_IMPORTED
 from holdfast.log.event import Event
 from holdfast.log.event_log import Position
 from holdfast.sessions.replay import replay
 from holdfast.snapshots.incarnation import Incarnation
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.records import SnapshotInfo
-from holdfast.snapshots.session_snapshot import SessionSnapshot, now
+from holdfast.snapshots.session_snapshot import SessionSnapshot, utc_now
 from holdfast.snapshots.session_state import MESSAGES, PENDING, SESSION, STATUS
-from holdfast.snapshots.tool_calls import CallLedger
+from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.entries import Put
 from holdfast.transfer.import_document import ImportResult
 from holdfast.transfer.manager import SnapshotManager
 
-AT_ONCE = 100
+BATCH_SIZE = 100
 
 
-async def keep_snapshots(
+async def save_snapshots(
     manager: SnapshotManager, document: SessionSnapshot, result: ImportResult
 ) -> int:
     """Keep the snapshots of a document of others that was imported; how many there were.
@@ -42,12 +42,12 @@ async def keep_snapshots(
     location = SnapshotLocation(result.session_id, document.scope, result.agent_id)
     incarnation = await Incarnation.read(manager.state_store, location)
     end = Position()
-    ledger = CallLedger()
+    ledger = ToolCallIndex()
     parent: str | None = None
     puts: list[Put] = []
     for step in replay(document):
         end = Position(step.event.seq, step.event.hash)
-        tags = tags_of(step.event, step.after)
+        tags = snapshot_tags(step.event, step.after)
         if tags is None:
             continue
         info = SnapshotInfo(
@@ -58,33 +58,37 @@ async def keep_snapshots(
             scope=location.scope,
             created_at=step.event.at,
             tags=tags,
-            status=status_of(step.after),
+            status=session_status(step.after),
             message_count=step.after.count(MESSAGES),
             size_bytes=step.after.size_bytes,
             unfinished=bool(ledger.unfinished(step.after)),
-            saved_at=now(),
+            saved_at=utc_now(),
             seq=step.event.seq,
             hash=step.event.hash,
             incarnation=incarnation.id,
         )
         parent = info.snapshot_id
-        puts.append(Put(location.snapshot(parent), info.encoded(location), if_absent=True))
-    for first in range(0, len(puts), AT_ONCE):
-        await incarnation.write([], puts[first : first + AT_ONCE], end=end, seen=())
+        puts.append(Put(location.snapshot_key(parent), info.encode(location), if_absent=True))
+    for first in range(0, len(puts), BATCH_SIZE):
+        await incarnation.write([], puts[first : first + BATCH_SIZE], end=end, seen=())
     return len(puts)
 
 
-def tags_of(event: Event, state: Snapshot) -> dict[str, str] | None:
+def snapshot_tags(event: Event, state: Snapshot) -> dict[str, str] | None:
     """The tags of the snapshot after an event; None where there is to be none."""
     data = event.data
-    if event.type == SNAPSHOT:
+    if event.type == SNAPSHOT_IMPORTED:
         return {"file": data["file"]}
-    if event.type != CHECKPOINT or data["checkpoint_ns"] or status_of(state) == "running":
+    if (
+        event.type != CHECKPOINT_IMPORTED
+        or data["checkpoint_ns"]
+        or session_status(state) == "running"
+    ):
         return None
     step = data["metadata"].get("step")
     return {"checkpoint_id": data["checkpoint_id"], "step": str(step)}
 
 
-def status_of(state: Snapshot) -> str:
+def session_status(state: Snapshot) -> str:
     """What the session was doing."""
     return str(state.get(SESSION, STATUS, PENDING))

@@ -19,18 +19,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from holdfast.documents import json_file as document_files
+from holdfast.documents.json_file import (
+    BOM,
+    BoundedStream,
+    open_decompressor,
+    parse_json,
+    read_within_limits,
+)
 from holdfast.documents.limits import DEFAULT_LIMITS, DocumentLimits
 from holdfast.errors import HoldfastError, InvalidDocumentError, StateStoreError
-from holdfast.snapshots.keys import LONGEST_ID
+from holdfast.snapshots.keys import MAX_ID_LENGTH
 from holdfast.stores.registry import MissingStoreExtraError
 from holdfast.stores.urls import StoreURL
 
-IMPORTED = "imported"
+DEFAULT_AGENT_ID = "imported"
 """The agent of what names none."""
 
-URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-PACKED = re.compile(r"\.(?:gz|zst)\Z", re.IGNORECASE)
+URL_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+COMPRESSED_SUFFIX = re.compile(r"\.(?:gz|zst)\Z", re.IGNORECASE)
 FIRST_BYTES = 64
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 T = TypeVar("T")
@@ -66,12 +72,12 @@ class Source:
     @property
     def text(self) -> bytes:
         """All of a file that is JSON or JSON Lines, unpacked if it was packed."""
-        return given(self._text)
+        return value_or_raise(self._text)
 
     @property
     def json(self) -> Any:
         """What the text says as JSON. Readers share it, and must not change it."""
-        return given(self._json)
+        return value_or_raise(self._json)
 
     @property
     def is_text(self) -> bool:
@@ -91,21 +97,21 @@ class Source:
         packed = self.file.seek(0, 2)
         self.file.seek(0)
         try:
-            with document_files.unpacking(self.name, self.file) as reading:
-                data = document_files.bounded(reading, self.name, packed, self.limits)
+            with open_decompressor(self.name, self.file) as reading:
+                data = read_within_limits(reading, self.name, packed, self.limits)
         except InvalidDocumentError as error:
             return error
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             return InvalidDocumentError(
                 f"{self.name} is not packed as its first bytes say, or is cut short: {error}"
             )
-        return bytes(data.removeprefix(document_files.BOM))
+        return bytes(data.removeprefix(BOM))
 
     @cached_property
     def _json(self) -> Any:
         """The JSON data, or why there is none."""
         try:
-            return document_files.parsed(self.text, self.name)
+            return parse_json(self.text, self.name)
         except InvalidDocumentError as error:
             if self.is_text and has_lone_surrogate(self.text):
                 return InvalidDocumentError(
@@ -117,15 +123,15 @@ class Source:
         """The lines of JSON Lines that are not empty, with their numbers."""
         for number, line in enumerate(self.text.split(b"\n"), 1):
             if not line.isspace() and line:
-                yield number, document_files.parsed(line, f"line {number} of {self.name}")
+                yield number, parse_json(line, f"line {number} of {self.name}")
 
     @property
     def stem(self) -> str:
         """The name of the file without its folder, its suffix, and what says how it is packed."""
         name = self.path.name if self.path is not None else self.name
         # A name on disk may be no text at all.
-        readable = Path(PACKED.sub("", name)).stem.encode(errors="replace").decode()
-        return (readable or IMPORTED)[:LONGEST_ID]
+        readable = Path(COMPRESSED_SUFFIX.sub("", name)).stem.encode(errors="replace").decode()
+        return (readable or DEFAULT_AGENT_ID)[:MAX_ID_LENGTH]
 
 
 @contextmanager
@@ -146,7 +152,7 @@ def open_source(
         "allow_modified": allow_modified,
         "limits": limits,
     }
-    if URL.match(name):
+    if URL_PATTERN.match(name):
         yield Source(str(StoreURL(name)), url=name, **said)
         return
     with ExitStack() as stack:
@@ -155,22 +161,22 @@ def open_source(
             if not file.seekable():
                 # A pipe is read once, and its first bytes are looked at again.
                 pipe, file = file, stack.enter_context(tempfile.TemporaryFile())
-                shutil.copyfileobj(document_files.Bounded(pipe, limits.max_bytes), file)
+                shutil.copyfileobj(BoundedStream(pipe, limits.max_bytes), file)
         except FileNotFoundError:
             raise InvalidDocumentError(f"there is no file {name}") from None
         except IsADirectoryError:
             raise InvalidDocumentError(f"{name} is a folder, not a document") from None
         except OSError as error:
-            raise unreadable(name, error) from error
+            raise unreadable_error(name, error) from error
         try:
             yield Source(name, Path(name), file=file, **said)
         except HoldfastError:
             raise
         except OSError as error:
-            raise unreadable(name, error) from error
+            raise unreadable_error(name, error) from error
 
 
-def given(found: T | InvalidDocumentError) -> T:
+def value_or_raise(found: T | InvalidDocumentError) -> T:
     """What was found, or the error that was found instead."""
     if isinstance(found, InvalidDocumentError):
         raise found
@@ -188,7 +194,7 @@ def has_lone_surrogate(text: bytes) -> bool:
     return True
 
 
-def unreadable(name: str, error: OSError) -> InvalidDocumentError:
+def unreadable_error(name: str, error: OSError) -> InvalidDocumentError:
     """The error for a file that the system does not give."""
     return InvalidDocumentError(f"{name} cannot be read: {error.strerror or error}")
 

@@ -12,12 +12,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from holdfast.log.changes import array_of, canonical_changes
-from holdfast.log.event import Draft, Event, time_text
+from holdfast.log.changes import array_header, encode_canonical_changes
+from holdfast.log.event import Event, EventDraft, format_time
 from holdfast.values.binary_encoding import encode
-from holdfast.values.json_encoding import canonical_form
+from holdfast.values.json_encoding import encode_canonical
 
-__all__ = ["GENESIS", "array_of", "hashed", "link", "linked", "said"]
+__all__ = [
+    "GENESIS",
+    "array_header",
+    "encode_canonical_event",
+    "hash_event",
+    "link_event",
+    "link_events",
+]
 
 GENESIS = ""
 
@@ -26,20 +33,20 @@ AT, CHANGES, DATA, ID, SEQ, TYPE = map(encode, ("at", "changes", "data", "id", "
 AT = b"\x86" + AT
 
 
-def link(event: Draft, seq: int, prev: str) -> Event:
+def link_event(event: EventDraft, seq: int, prev: str) -> Event:
     """An event at its place in the log."""
-    found = hashed(event, seq, prev)
+    found = hash_event(event, seq, prev)
     return Event(
         seq, event.id, event.type, event.at, event.data, event.changes, prev, found, event.extra
     )
 
 
-def hashed(event: Draft | Event, seq: int, prev: str) -> str:
+def hash_event(event: EventDraft | Event, seq: int, prev: str) -> str:
     """The hash that an event has at a place in the log."""
-    return hashlib.sha256(prev.encode() + said(event, seq)).hexdigest()
+    return hashlib.sha256(prev.encode() + encode_canonical_event(event, seq)).hexdigest()
 
 
-def said(event: Draft | Event, seq: int) -> bytes:
+def encode_canonical_event(event: EventDraft | Event, seq: int) -> bytes:
     """The canonical bytes of an event: those of a dict of its fields, put together piece by piece.
 
     So each value has its own bound of nesting, and not what the event around it leaves of one.
@@ -47,11 +54,11 @@ def said(event: Draft | Event, seq: int) -> bytes:
     return b"".join(
         (
             AT,
-            encode(time_text(event.at)),
+            encode(format_time(event.at)),
             CHANGES,
-            canonical_changes(event.changes),
+            encode_canonical_changes(event.changes),
             DATA,
-            canonical_form(event.data),
+            encode_canonical(event.data),
             ID,
             encode(event.id),
             SEQ,
@@ -62,12 +69,12 @@ def said(event: Draft | Event, seq: int) -> bytes:
     )
 
 
-def linked(drafts: Iterable[Draft], seq: int, prev: str) -> list[Event]:
+def link_events(drafts: Iterable[EventDraft], seq: int, prev: str) -> list[Event]:
     """Events at the places that follow ``seq`` and its hash."""
     events = []
     for event in drafts:
         seq += 1
-        placed = link(event, seq, prev)
+        placed = link_event(event, seq, prev)
         events.append(placed)
         prev = placed.hash
     return events

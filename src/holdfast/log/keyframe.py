@@ -28,13 +28,13 @@ from holdfast.errors import (
     InvalidDocumentError,
     UnsupportedValueError,
 )
-from holdfast.log.changes import as_changes, changes_json
-from holdfast.log.event import ChangesForm
+from holdfast.log.changes import changes_from_rows, changes_to_json
+from holdfast.log.event import StoredChanges
 from holdfast.state.diff import Changes
 
-FORMAT = 1
-SURELY_FINE = 1 << 26
-HIGHEST_RATIO = 200
+KEYFRAME_FORMAT = 1
+ALWAYS_ALLOWED_SIZE = 1 << 26
+MAX_COMPRESSION_RATIO = 200
 """No more than so many times its own size is unpacked of a keyframe, beyond what is surely fine."""
 MALFORMED = (
     msgspec.DecodeError,
@@ -50,7 +50,7 @@ class KeyframeError(IntegrityError):
     """A keyframe is damaged or missing. Another one, or none, may do as well."""
 
 
-class KeyframeForm(msgspec.Struct):
+class StoredKeyframe(msgspec.Struct):
     """A keyframe as it is stored, unpacked."""
 
     format: int
@@ -73,48 +73,50 @@ class Keyframe:
     """Bytes of its changes, unpacked."""
 
 
-def encoded(seq: int, hash_: str, chain: Sequence[int], changes: Changes) -> tuple[bytes, int]:
+def encode_keyframe(
+    seq: int, hash_: str, chain: Sequence[int], changes: Changes
+) -> tuple[bytes, int]:
     """The bytes of a keyframe, and the size of its changes."""
-    raw = msgspec.json.encode(changes_json(changes))
+    raw = msgspec.json.encode(changes_to_json(changes))
     digest = hashlib.sha256(raw).hexdigest()
-    form = KeyframeForm(FORMAT, seq, hash_, list(chain), digest, msgspec.Raw(raw))
-    return packed(msgspec.json.encode(form)), len(raw)
+    form = StoredKeyframe(KEYFRAME_FORMAT, seq, hash_, list(chain), digest, msgspec.Raw(raw))
+    return compress(msgspec.json.encode(form)), len(raw)
 
 
-def decoded(key: str, data: bytes) -> Keyframe:
+def decode_keyframe(key: str, data: bytes) -> Keyframe:
     """A keyframe from its bytes. ``IntegrityError`` names the key of one that is damaged."""
     try:
-        form = msgspec.json.decode(unpacked(data), type=KeyframeForm)
+        form = msgspec.json.decode(decompress(data), type=StoredKeyframe)
     except (zlib.error, *MALFORMED) as error:
-        raise damaged(key, str(error)) from error
-    if form.format > FORMAT:
+        raise damaged_keyframe_error(key, str(error)) from error
+    if form.format > KEYFRAME_FORMAT:
         raise InvalidDocumentError(
-            f"{key} was written by a newer Holdfast (format {form.format}, known is {FORMAT}): "
+            f"{key} was written by a newer Holdfast (format {form.format}, known is {KEYFRAME_FORMAT}): "
             "upgrade this one"
         )
     try:
         if hashlib.sha256(form.changes).hexdigest() != form.digest:
-            raise damaged(key, "its content does not match its digest")
-        written = msgspec.json.decode(form.changes, type=ChangesForm)
-        changes = as_changes(written.set, written.delete)
+            raise damaged_keyframe_error(key, "its content does not match its digest")
+        written = msgspec.json.decode(form.changes, type=StoredChanges)
+        changes = changes_from_rows(written.set, written.delete)
     except (HoldfastError, *MALFORMED) as error:
         if isinstance(error, IntegrityError | UnsupportedValueError):
             raise
-        raise damaged(key, str(error)) from error
+        raise damaged_keyframe_error(key, str(error)) from error
     return Keyframe(form.seq, form.hash, tuple(form.chain), changes, len(form.changes))
 
 
-def packed(text: bytes) -> bytes:
+def compress(text: bytes) -> bytes:
     """A text packed by gzip, but not so well that whoever unpacks it would take it for a trap."""
     # The time is left out, so that the same state gives the same bytes.
     data = gzip.compress(text, 1, mtime=0)
-    return data if len(text) <= most_of(data) else gzip.compress(text, 0, mtime=0)
+    return data if len(text) <= max_decompressed_size(data) else gzip.compress(text, 0, mtime=0)
 
 
-def unpacked(data: bytes) -> bytes:
+def decompress(data: bytes) -> bytes:
     """What gzip packed. An end that is cut off, or more after it, is an error."""
     work = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    text = work.decompress(data, most_of(data))
+    text = work.decompress(data, max_decompressed_size(data))
     if work.unconsumed_tail:
         raise ValueError(f"it has {len(data):,} bytes and far too many when it is unpacked")
     if not work.eof or work.unused_data:
@@ -122,12 +124,12 @@ def unpacked(data: bytes) -> bytes:
     return text
 
 
-def most_of(data: bytes) -> int:
+def max_decompressed_size(data: bytes) -> int:
     """How many bytes are unpacked of these at most."""
-    return max(SURELY_FINE, HIGHEST_RATIO * len(data))
+    return max(ALWAYS_ALLOWED_SIZE, MAX_COMPRESSION_RATIO * len(data))
 
 
-def damaged(key: str, problem: str) -> KeyframeError:
+def damaged_keyframe_error(key: str, problem: str) -> KeyframeError:
     """The error for a keyframe that is not as it was written."""
     return KeyframeError(
         f"the keyframe {key} is damaged: {problem:.400}. The log gives the same state: delete the "

@@ -31,27 +31,27 @@ from holdfast.errors import (
     NotFoundError,
     UnsupportedValueError,
 )
-from holdfast.log.changes import as_changes
+from holdfast.log.changes import changes_from_rows
 from holdfast.log.event import (
-    ChangesForm,
     Event,
-    read_content,
-    read_time,
-    short_content,
-    time_text,
+    StoredChanges,
+    draft_from_json,
+    event_to_compact_json,
+    format_time,
+    parse_time,
 )
-from holdfast.log.hash_chain import linked
+from holdfast.log.hash_chain import link_events
 from holdfast.state.diff import Changes
 
 T = TypeVar("T")
 
-FORMAT = 1
+SEGMENT_FORMAT = 1
 MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 
-decode_changes = msgspec.json.Decoder(list[ChangesForm]).decode
+decode_segment_changes = msgspec.json.Decoder(list[StoredChanges]).decode
 
 
-class SegmentForm(msgspec.Struct, omit_defaults=True):
+class StoredSegment(msgspec.Struct, omit_defaults=True):
     """A segment as it is stored."""
 
     format: int
@@ -69,7 +69,7 @@ class Segment:
 
     __slots__ = ("_form", "key")
 
-    def __init__(self, key: str, form: SegmentForm) -> None:
+    def __init__(self, key: str, form: StoredSegment) -> None:
         self.key = key
         self._form = form
 
@@ -101,7 +101,7 @@ class Segment:
     @property
     def pruned_at(self) -> dt.datetime:
         """When its events were pruned."""
-        return read_time(self._form.pruned_at)
+        return parse_time(self._form.pruned_at)
 
     @property
     def size(self) -> int:
@@ -112,28 +112,30 @@ class Segment:
         """What each of its events sets and deletes, in order, up to a seq."""
         self._check_there()
         with self._explaining():
-            forms = self._counted(decode_changes(self._form.events))
+            forms = self._counted(decode_segment_changes(self._form.events))
             for form in forms if last is None else forms[: max(0, last - self.first + 1)]:
-                yield as_changes(form.set, form.delete)
+                yield changes_from_rows(form.set, form.delete)
 
     def events(self) -> list[Event]:
         """Its events at their places, after checking that the chain leads to its hash."""
         self._check_there()
         with self._explaining():
             trees = self._counted(msgspec.json.decode(self._form.events, type=list))
-            drafts = [read_content(tree) for tree in trees]
-        events = linked(drafts, self.first - 1, self.prev)
+            drafts = [draft_from_json(tree) for tree in trees]
+        events = link_events(drafts, self.first - 1, self.prev)
         if events[-1].hash != self.hash:
-            raise damaged(self.key, "its events do not lead to the hash that it gives")
+            raise damaged_segment_error(
+                self.key, "its events do not lead to the hash that it gives"
+            )
         return events
 
     def _check_there(self) -> None:
         if self.is_pruned:
-            raise pruned(self)
+            raise pruned_segment_error(self)
 
     def _counted(self, found: list[T]) -> list[T]:
         if not found or len(found) != self.last - self.first + 1:
-            raise damaged(self.key, f"it has {len(found)} events")
+            raise damaged_segment_error(self.key, f"it has {len(found)} events")
         return found
 
     @contextmanager
@@ -143,14 +145,14 @@ class Segment:
         except (IntegrityError, UnsupportedValueError):
             raise  # a type that is not registered here is no damage
         except (HoldfastError, msgspec.DecodeError, *MALFORMED) as error:
-            raise damaged(self.key, str(error)) from error
+            raise damaged_segment_error(self.key, str(error)) from error
 
 
-def encoded(events: Sequence[Event]) -> bytes:
+def encode_segment(events: Sequence[Event]) -> bytes:
     """The bytes of a segment of these events."""
-    raw = msgspec.json.encode([short_content(event) for event in events])
-    form = SegmentForm(
-        FORMAT,
+    raw = msgspec.json.encode([event_to_compact_json(event) for event in events])
+    form = StoredSegment(
+        SEGMENT_FORMAT,
         events[0].seq,
         events[-1].seq,
         events[0].prev,
@@ -161,37 +163,37 @@ def encoded(events: Sequence[Event]) -> bytes:
     return msgspec.json.encode(form)
 
 
-def stub(segment: Segment, moment: dt.datetime) -> bytes:
+def encode_tombstone(segment: Segment, moment: dt.datetime) -> bytes:
     """The bytes of what is left of a segment whose events are pruned."""
     return msgspec.json.encode(
-        SegmentForm(
-            FORMAT,
+        StoredSegment(
+            SEGMENT_FORMAT,
             segment.first,
             segment.last,
             segment.prev,
             segment.hash,
-            pruned_at=time_text(moment),
+            pruned_at=format_time(moment),
         )
     )
 
 
-def decoded(key: str, data: bytes) -> Segment:
+def decode_segment(key: str, data: bytes) -> Segment:
     """A segment from its bytes. ``IntegrityError`` names the key of one that is damaged."""
     try:
-        form = msgspec.json.decode(data, type=SegmentForm)
+        form = msgspec.json.decode(data, type=StoredSegment)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise damaged(key, str(error)) from error
-    if form.format > FORMAT:
+        raise damaged_segment_error(key, str(error)) from error
+    if form.format > SEGMENT_FORMAT:
         raise InvalidDocumentError(
-            f"{key} was written by a newer Holdfast (format {form.format}, known is {FORMAT}): "
+            f"{key} was written by a newer Holdfast (format {form.format}, known is {SEGMENT_FORMAT}): "
             "upgrade this one"
         )
     if not form.pruned_at and hashlib.sha256(form.events).hexdigest() != form.digest:
-        raise damaged(key, "its content does not match its digest")
+        raise damaged_segment_error(key, "its content does not match its digest")
     return Segment(key, form)
 
 
-def damaged(key: str, problem: str) -> IntegrityError:
+def damaged_segment_error(key: str, problem: str) -> IntegrityError:
     """The error for a segment that is not as it was written."""
     return IntegrityError(
         f"the log's segment {key} is damaged: {problem:.400}. Restore it from a backup or a "
@@ -199,7 +201,7 @@ def damaged(key: str, problem: str) -> IntegrityError:
     )
 
 
-def pruned(segment: Segment) -> NotFoundError:
+def pruned_segment_error(segment: Segment) -> NotFoundError:
     """The error for events that are asked for and were pruned."""
     return NotFoundError(
         f"the events {segment.first} to {segment.last} were pruned ({segment.key}): ask for later "

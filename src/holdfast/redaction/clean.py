@@ -15,20 +15,20 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from holdfast.documents.json_path import rebuilt, written
+from holdfast.documents.json_path import format_path, rebuild_registered
 from holdfast.redaction.detect import Detector
-from holdfast.redaction.findings import SECRET, Found
+from holdfast.redaction.findings import SECRET, Finding
 from holdfast.redaction.known_texts import PATH, KnownTexts
-from holdfast.redaction.secret_names import HIT, MARK
+from holdfast.redaction.secret_names import MARK, SECRET_WORD
 from holdfast.values.lowering import registered_types
 
 FIELD_NAME = re.compile(r"[a-z_]+")
-SAMPLE = "0f8e1d2c3b4a"
+RANDOM_SAMPLE = "0f8e1d2c3b4a"
 SMALLEST_NUMBER, LARGEST_NUMBER = 10**3, 10**100
-KEPT_OF_A_MESSAGE = ("role", "agent")
+KEPT_MESSAGE_FIELDS = ("role", "agent")
 
 
-def mark(kind: str, number: int = 1) -> str:
+def format_mark(kind: str, number: int = 1) -> str:
     """What stands in the place of a secret."""
     return f"[redacted: {kind}]" if number == 1 else f"[redacted: {kind} {number}]"
 
@@ -46,7 +46,7 @@ class Cleaner:
         self.collecting = True
         self._names = detector.names
         self._detect = detector.find
-        self._found: dict[str, list[Found]] = {}
+        self._found: dict[str, list[Finding]] = {}
         self._labels: dict[tuple[str, str], str] = {}
         self._numbers: dict[str, int] = {}
         """The last number that a label of a kind has."""
@@ -60,8 +60,8 @@ class Cleaner:
         if not spans:
             return text
         for found in spans:
-            self.counts[found.kind, written(steps)] += 1
-        return put_together(text, spans, [mark(found.kind) for found in spans])
+            self.counts[found.kind, format_path(steps)] += 1
+        return replace_findings(text, spans, [format_mark(found.kind) for found in spans])
 
     def key(self, text: str, steps: tuple[object, ...] = (), name: str | None = None) -> str:
         """A text that is a key, an id, or an item of a set."""
@@ -75,30 +75,30 @@ class Cleaner:
             return text
         labels = [self._label(found.kind, text[found.start : found.end]) for found in spans]
         for found in spans:
-            self.counts[found.kind, written(steps)] += 1
-        return put_together(text, spans, labels)
+            self.counts[found.kind, format_path(steps)] += 1
+        return replace_findings(text, spans, labels)
 
     def _label(self, kind: str, secret: str) -> str:
         if (kind, secret) not in self._labels:
             number = self._numbers.get(kind, 0) + 1
-            while mark(kind, number) in self._taken:
+            while format_mark(kind, number) in self._taken:
                 number += 1
             self._numbers[kind] = number
-            self._labels[kind, secret] = mark(kind, number)
+            self._labels[kind, secret] = format_mark(kind, number)
         return self._labels[kind, secret]
 
-    def _spans(self, text: str, name: str | None) -> list[Found]:
+    def _spans(self, text: str, name: str | None) -> list[Finding]:
         """What is to be taken out of a text, from left to right, nothing twice."""
         found = self._found.get(text)
         if found is None:
             found = self._found[text] = self._detect(text)
         if self._fits(name, text):
-            found = [*found, Found(0, len(text), SECRET, distinct=False)]
+            found = [*found, Finding(0, len(text), SECRET, distinct=False)]
         if self.collecting:
             for each in found:
                 self.known.add(text[each.start : each.end], each.kind, distinct=each.distinct)
             return []
-        return merged([*found, *self.known.find(text)], text)
+        return merge_findings([*found, *self.known.find(text)], text)
 
     # -------------------------------------------------------------------------------- values
 
@@ -119,7 +119,7 @@ class Cleaner:
         if isinstance(value, set | frozenset):
             return type(value)([self._member(item, (*steps, "*"), name) for item in value])
         if type(value) in registered_types:
-            return rebuilt(value, lambda content: self.value(content, steps, name))
+            return rebuild_registered(value, lambda content: self.value(content, steps, name))
         return value
 
     def _dict(self, value: dict[Any, Any], steps: tuple[object, ...], name: str | None) -> Any:
@@ -135,7 +135,7 @@ class Cleaner:
         """The items of a list; of two that are an option and its value, the first is a name."""
         before: str | None = None
         for at, item in enumerate(items):
-            text = text_or_none(item)
+            text = as_text(item)
             own = name
             if before and text and self._names and self._names.tell_next(before, text, len(items)):
                 own = before.lstrip("-")
@@ -144,14 +144,14 @@ class Cleaner:
 
     def _name_of(self, holder: dict[Any, Any], key: object, outer: str | None) -> str | None:
         """What says of a field whether it is secret: mostly its own key."""
-        own = text_or_none(key)
+        own = as_text(key)
         if own is None:
             return None
         if own == "value":
             # As settings are often listed: {"name": "API_KEY", "value": "…"}
             other = holder.get("name", holder.get("key"))
             return other if isinstance(other, str) else outer or own
-        if outer and self._names and not HIT.search(own) and self._names.hold_many(outer):
+        if outer and self._names and not SECRET_WORD.search(own) and self._names.hold_many(outer):
             return outer
         return own
 
@@ -160,23 +160,23 @@ class Cleaner:
         if isinstance(key, str):
             return self.key(key, steps, name)
         if isinstance(key, bytes):
-            return through_text(key, lambda text: self.key(text, steps, name))
+            return clean_bytes(key, lambda text: self.key(text, steps, name))
         if isinstance(key, tuple | frozenset):
             return type(key)([self._member(item, steps, name) for item in key])
         if isinstance(key, UUID):
             kind = self._kind(str(key), own=self._fits(name, str(key)))
             if kind is not None:
-                self.counts[kind, written(steps)] += 1
+                self.counts[kind, format_path(steps)] += 1
                 return self._label(kind, repr(key))  # the same as a text may be another key
         return key
 
     def _bytes(self, value: bytes, steps: tuple[object, ...], name: str | None) -> bytes:
-        if text_of(value) is not None:
-            return through_text(value, lambda text: self.text(text, steps, name))
-        if not self._fits(name, SAMPLE) or self.collecting:
+        if decode_text(value) is not None:
+            return clean_bytes(value, lambda text: self.text(text, steps, name))
+        if not self._fits(name, RANDOM_SAMPLE) or self.collecting:
             return value
-        self.counts[SECRET, written(steps)] += 1
-        return mark(SECRET).encode()
+        self.counts[SECRET, format_path(steps)] += 1
+        return format_mark(SECRET).encode()
 
     def _number(self, value: float | Decimal, steps: tuple[object, ...], name: str | None) -> Any:
         if isinstance(value, Decimal) and not value.is_finite():
@@ -194,8 +194,8 @@ class Cleaner:
         kind = self._kind(str(value), own=own)
         if kind is None:
             return value
-        self.counts[kind, written(steps)] += 1
-        return mark(kind)
+        self.counts[kind, format_path(steps)] += 1
+        return format_mark(kind)
 
     def _kind(self, text: str, *, own: bool) -> str | None:
         """What a number or an id is: a secret by its ``own`` name, or what its text is known as."""
@@ -212,7 +212,7 @@ class Cleaner:
 
     def named(self, value: Any, path: str) -> Any:
         """What stands for a value that a path names; its texts are known from now on."""
-        new: Any = mark(PATH).encode() if isinstance(value, bytes) else mark(PATH)
+        new: Any = format_mark(PATH).encode() if isinstance(value, bytes) else format_mark(PATH)
         if new == value:
             return value
         self.learn(value)
@@ -221,8 +221,8 @@ class Cleaner:
 
     def named_message(self, message: dict[Any, Any], path: str) -> dict[Any, Any]:
         """The same of a message: it stays one, and says who spoke."""
-        kept = {name: message[name] for name in KEPT_OF_A_MESSAGE if name in message}
-        new = {**kept, "content": mark(PATH)}
+        kept = {name: message[name] for name in KEPT_MESSAGE_FIELDS if name in message}
+        new = {**kept, "content": format_mark(PATH)}
         if new == message:
             return message
         self.learn({name: item for name, item in message.items() if name not in kept})
@@ -231,16 +231,16 @@ class Cleaner:
 
     def learn(self, value: Any) -> None:
         """Know the texts of a value that is named."""
-        for text in texts_of(value):
+        for text in iter_texts(value):
             self.known.add(text, PATH, distinct=False)
 
 
-def merged(found: Iterable[Found], text: str) -> list[Found]:
+def merge_findings(found: Iterable[Finding], text: str) -> list[Finding]:
     """Places in order, those that overlap as one, of the kind of the longest. Marks stay."""
     marks = [match.span() for match in MARK.finditer(text)] if "[redacted: " in text else []
-    spans = [part for each in found for part in outside(each, marks)]
+    spans = [part for each in found for part in exclude_marks(each, marks)]
     spans.sort(key=lambda each: (each.start, -each.end, each.kind == SECRET))
-    whole: list[Found] = []
+    whole: list[Finding] = []
     for each in spans:
         if not whole or each.start >= whole[-1].end:
             whole.append(each)
@@ -248,11 +248,11 @@ def merged(found: Iterable[Found], text: str) -> list[Found]:
         last = whole[-1]
         longer = each if each.end - each.start > last.end - last.start else last
         end, distinct = max(last.end, each.end), last.distinct or each.distinct
-        whole[-1] = Found(last.start, end, longer.kind, distinct)
+        whole[-1] = Finding(last.start, end, longer.kind, distinct)
     return whole
 
 
-def outside(found: Found, marks: list[tuple[int, int]]) -> Iterator[Found]:
+def exclude_marks(found: Finding, marks: list[tuple[int, int]]) -> Iterator[Finding]:
     """A place without the part of it that a mark has already; nothing where that is all."""
     start, end = found.start, found.end
     at = bisect_right(marks, (start, len(marks) and marks[-1][1]))
@@ -262,10 +262,10 @@ def outside(found: Found, marks: list[tuple[int, int]]) -> Iterator[Found]:
     if at and end <= marks[at - 1][1]:
         end = marks[at - 1][0]
     if start < end:
-        yield Found(start, end, found.kind, found.distinct)
+        yield Finding(start, end, found.kind, found.distinct)
 
 
-def put_together(text: str, spans: list[Found], new: list[str]) -> str:
+def replace_findings(text: str, spans: list[Finding], new: list[str]) -> str:
     """A text with something else in these places."""
     parts, at = [], 0
     for found, instead in zip(spans, new, strict=True):
@@ -274,7 +274,7 @@ def put_together(text: str, spans: list[Found], new: list[str]) -> str:
     return "".join([*parts, text[at:]])
 
 
-def text_of(value: bytes) -> str | None:
+def decode_text(value: bytes) -> str | None:
     """The text that bytes are, if they are one."""
     try:
         return value.decode()
@@ -282,33 +282,33 @@ def text_of(value: bytes) -> str | None:
         return None
 
 
-def text_or_none(value: object) -> str | None:
+def as_text(value: object) -> str | None:
     """The text that a value is, also as bytes."""
     if isinstance(value, bytes):
-        return text_of(value)
+        return decode_text(value)
     return value if isinstance(value, str) else None
 
 
-def through_text(value: bytes, clean: Any) -> bytes:
+def clean_bytes(value: bytes, clean: Any) -> bytes:
     """Bytes that are a text, cleaned as one; others as they are."""
-    text = text_of(value)
+    text = decode_text(value)
     return value if text is None else clean(text).encode()
 
 
-def texts_of(value: Any) -> Iterator[str]:
+def iter_texts(value: Any) -> Iterator[str]:
     """Every text inside a value, and numbers and ids as texts."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, bytes):
-        if (text := text_of(value)) is not None:
+        if (text := decode_text(value)) is not None:
             yield text
     elif isinstance(value, dict):
         for item in value.values():
-            yield from texts_of(item)
+            yield from iter_texts(item)
     elif isinstance(value, list | tuple | set | frozenset):
         for item in value:
-            yield from texts_of(item)
+            yield from iter_texts(item)
     elif isinstance(value, UUID) or (type(value) is int and abs(value) < LARGEST_NUMBER):
         yield str(value)
     elif type(value) in registered_types:
-        yield from texts_of(registered_types[type(value)][1](value))
+        yield from iter_texts(registered_types[type(value)][1](value))

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import accumulate
 
-from holdfast.errors import shown
-from holdfast.redaction.findings import SECRET, Found, is_alone, library
+from holdfast.errors import short_repr
+from holdfast.redaction.findings import SECRET, Finding, import_library, is_separate_word
 from holdfast.redaction.personal_numbers import find_cards, find_ibans, find_ssns
 from holdfast.redaction.secret_names import SecretNames
-from holdfast.redaction.secret_patterns import Tokens
+from holdfast.redaction.secret_patterns import TokenPatterns
 
-__all__ = ["EMAIL", "PHONE", "SECRET", "Detector", "Found", "without_escapes"]
+__all__ = ["EMAIL", "PHONE", "SECRET", "Detector", "Finding", "blank_escapes"]
 
 EMAIL = "email"
 PHONE = "phone"
@@ -48,7 +48,7 @@ ESCAPE = re.compile(
         | {QUOTED}[0-9a-fA-F]{{2}}""",
     re.VERBOSE,
 )
-LONGEST_ESCAPE = 80  # but for colours that are quoted several times
+MAX_ESCAPE = 80  # but for colours that are quoted several times
 
 
 class Detector:
@@ -67,17 +67,17 @@ class Detector:
         ssns: bool = False,
     ) -> None:
         self.names: SecretNames | None = None
-        self._finders: list[Callable[[str], Iterable[Found]]] = []
+        self._finders: list[Callable[[str], Iterable[Finding]]] = []
         if secrets:
-            denylist = library("detect_secrets.plugins.keyword").DENYLIST
+            denylist = import_library("detect_secrets.plugins.keyword").DENYLIST
             self.names = names = SecretNames(denylist)
-            self._finders += [Tokens().find, partial(assigned, names)]
+            self._finders += [TokenPatterns().find, partial(find_assigned, names)]
         if secrets and entropy:
-            self._finders.append(entropy_finder())
+            self._finders.append(make_entropy_finder())
         if emails:
-            self._finders.append(addresses)
+            self._finders.append(find_emails)
         if phones:
-            self._finders.append(phone_finder(region))
+            self._finders.append(make_phone_finder(region))
         for wanted, finder in (
             (cards, find_cards),
             (ibans, find_ibans),
@@ -86,32 +86,32 @@ class Detector:
             if wanted:
                 self._finders.append(finder)
 
-    def find(self, text: str) -> list[Found]:
+    def find(self, text: str) -> list[Finding]:
         """Everything in a text, in no order; places may overlap."""
         found = [each for finder in self._finders for each in finder(text)]
-        plain = without_escapes(text)
+        plain = blank_escapes(text)
         if plain != text:
             more = [each for finder in self._finders for each in finder(plain)]
-            found += uncovered(more, found)
+            found += drop_covered(more, found)
         return found
 
 
-def without_escapes(text: str) -> str:
+def blank_escapes(text: str) -> str:
     """A text with blanks for its escapes, each character of the rest in its place.
 
     Then what follows an escape begins a word, and what follows a line break begins a line.
     """
     if "\\" in text or "%" in text or "\x1b" in text:
-        return ESCAPE.sub(blank, text)
+        return ESCAPE.sub(blank_match, text)
     return text
 
 
-def blank(escape: re.Match[str]) -> str:
+def blank_match(escape: re.Match[str]) -> str:
     """As many blanks as an escape has characters."""
     return ("\n" if escape["line"] else " ") * len(escape[0])
 
 
-def uncovered(more: Iterable[Found], found: Iterable[Found]) -> list[Found]:
+def drop_covered(more: Iterable[Finding], found: Iterable[Finding]) -> list[Finding]:
     """Those of ``more`` that are not a part of one that was found already."""
     spans = sorted((each.start, each.end) for each in found)
     starts = [start for start, _ in spans]
@@ -119,13 +119,13 @@ def uncovered(more: Iterable[Found], found: Iterable[Found]) -> list[Found]:
     return [each for each in more if ends[bisect_right(starts, each.start)] < each.end]
 
 
-def assigned(names: SecretNames, text: str) -> Iterator[Found]:
+def find_assigned(names: SecretNames, text: str) -> Iterator[Finding]:
     """Secrets that are known by the name that they stand after."""
     for start, end in names.assigned(text):
-        yield Found(start, end, SECRET, distinct=False)
+        yield Finding(start, end, SECRET, distinct=False)
 
 
-def addresses(text: str) -> Iterator[Found]:
+def find_emails(text: str) -> Iterator[Finding]:
     """Email addresses, also as they stand in a URL."""
     if "@" in text:
         for match in ADDRESS.finditer(text):
@@ -133,43 +133,43 @@ def addresses(text: str) -> Iterator[Found]:
             if text[start - 1 : start] == "\\" and (escape := ESCAPE.match(text, start - 1)):
                 start = min(escape.end(), text.index("@", start))
             if text[start] != "@":  # as of a decorator at the start of a line
-                yield Found(start, end, EMAIL)
+                yield Finding(start, end, EMAIL)
     if "%40" in text:
         for match in QUOTED_ADDRESS.finditer(text):
-            yield Found(*match.span(), EMAIL)
+            yield Finding(*match.span(), EMAIL)
 
 
-def phone_finder(region: str | None) -> Callable[[str], Iterator[Found]]:
+def make_phone_finder(region: str | None) -> Callable[[str], Iterator[Finding]]:
     """Finds phone numbers with a plus, and with a region those that are dialled within it."""
-    phonenumbers = library("phonenumbers")
+    phonenumbers = import_library("phonenumbers")
     if region is not None and region not in phonenumbers.SUPPORTED_REGIONS:
         raise ValueError(
-            f"{shown(region)} is no region of phone numbers: they have two letters as in DE or US"
+            f"{short_repr(region)} is no region of phone numbers: they have two letters as in DE or US"
         )
     leniency = phonenumbers.Leniency.VALID
     likely = PLUS if region is None else DIGITS
 
-    def find(text: str) -> Iterator[Found]:
+    def find(text: str) -> Iterator[Finding]:
         if likely.search(text) is None:
             return
         for match in phonenumbers.PhoneNumberMatcher(text, region, leniency=leniency):
             other = OTHER_NUMBER.fullmatch(match.raw_string)
-            if is_alone(text, match.start, match.end) and other is None:
-                yield Found(match.start, match.end, PHONE)
+            if is_separate_word(text, match.start, match.end) and other is None:
+                yield Finding(match.start, match.end, PHONE)
 
     return find
 
 
-def entropy_finder() -> Callable[[str], Iterator[Found]]:
+def make_entropy_finder() -> Callable[[str], Iterator[Finding]]:
     """Finds words that are too random to be words; ids are, too."""
-    plugins = library("detect_secrets.plugins.high_entropy_strings")
+    plugins = import_library("detect_secrets.plugins.high_entropy_strings")
     base64, hexadecimal = plugins.Base64HighEntropyString(), plugins.HexHighEntropyString()
 
-    def find(text: str) -> Iterator[Found]:
+    def find(text: str) -> Iterator[Finding]:
         for match in LONG_WORD.finditer(text):
             word = match[0]
             plugin = hexadecimal if re.fullmatch(r"[0-9a-fA-F]+", word) else base64
             if plugin.calculate_shannon_entropy(word) > plugin.entropy_limit:
-                yield Found(*match.span(), SECRET)
+                yield Finding(*match.span(), SECRET)
 
     return find

@@ -13,7 +13,7 @@ SECRET = "secret"  # noqa: S105 - the name of a kind
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Finding:
     """Something to take out of a text."""
 
     start: int
@@ -23,19 +23,19 @@ class Found:
     """Whether the same characters mean the same wherever they stand; a password may be a word."""
 
 
-def is_alone(text: str, start: int, end: int) -> bool:
+def is_separate_word(text: str, start: int, end: int) -> bool:
     """Whether no letter, digit, dash or underscore stands beside it."""
     beside = text[max(0, start - 1) : start] + text[end : end + 1]
     return not any(char.isalnum() or char in "-_" for char in beside)
 
 
-def ending(regex: re.Pattern[str], text: str, at: int) -> int:
+def match_end(regex: re.Pattern[str], text: str, at: int) -> int:
     """Return where something ends that goes on like this."""
     match = regex.match(text, at)
     return at if match is None else match.end()
 
 
-def library(module: str) -> Any:
+def import_library(module: str) -> Any:
     """Import a module of the libraries that redaction needs, or say how to get them."""
     try:
         return importlib.import_module(module)

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote, unquote
 
-from holdfast.redaction.detect import LONGEST_ESCAPE, without_escapes
-from holdfast.redaction.findings import Found
+from holdfast.redaction.detect import MAX_ESCAPE, blank_escapes
+from holdfast.redaction.findings import Finding
 from holdfast.redaction.secret_names import is_placeholder
 from holdfast.snapshots.session_state import STATUSES
 
@@ -25,12 +25,12 @@ LONG_NUMBER = 6
 LONG_TEXT = 200
 LONG_HEAD = 64
 """Longer texts are looked up by so many of their first characters."""
-LONGEST, MOST_ALIKE = 4096, 16
+LONGEST, MAX_ALIKE = 4096, 16
 """Texts that are longer than this are compared one by one, and no more than so many."""
 JSON_IN_JSON = 3
 UNICODE_ESCAPE = re.compile(r"\\u[0-9a-f]{4}")
 PERCENT_ESCAPE = re.compile(r"%[0-9A-F]{2}")
-LEFT_AS_IT_IS = re.compile(r"%2[1789A]")  # !'()*
+UNRESERVED_ESCAPE = re.compile(r"%2[1789A]")  # !'()*
 PATH = "path"
 COMMON = frozenset(
     (*STATUSES, "assistant", "developer", "function", "computer", "username", "postgres")
@@ -54,17 +54,17 @@ class KnownTexts:
         plain = text.strip()
         if len(plain) < SHORTEST or (plain, distinct) in self._added:
             return
-        if not (distinct or is_telling(plain, kind)):
+        if not (distinct or is_distinctive(plain, kind)):
             return
         self._added.add((plain, distinct))
         self.kinds[plain] = kind
-        for form in written_forms(plain):
+        for form in list_encoded_forms(plain):
             # What is known to be distinct stays so.
             if form not in self._texts or (distinct and not self._texts[form][1]):
                 self._texts[form] = (kind, distinct)
                 self._regex = None
 
-    def find(self, text: str) -> Iterator[Found]:
+    def find(self, text: str) -> Iterator[Finding]:
         """Where the texts stand in another."""
         if not self._texts:
             return
@@ -77,13 +77,13 @@ class KnownTexts:
                 yield found
             at = start + 1 if found is None else found.end
 
-    def _at(self, text: str, start: int) -> Found | None:
+    def _at(self, text: str, start: int) -> Finding | None:
         for size in (LONG_HEAD, *range(HEAD, SHORTEST - 1, -1)):
             for whole in self._standing(text, start, text[start : start + size]):
                 end = start + len(whole)
                 kind, distinct = self._texts[whole]
-                if distinct or is_whole(text, start, end):
-                    return Found(start, end, kind, distinct)
+                if distinct or is_whole_word(text, start, end):
+                    return Finding(start, end, kind, distinct)
         return None
 
     def _standing(self, text: str, start: int, head: str) -> Iterator[str]:
@@ -106,18 +106,18 @@ class KnownTexts:
             head = text[: LONG_HEAD if len(text) > LONG_HEAD else HEAD]
             if len(text) > LONGEST:
                 alike = self._longest.setdefault(head, [])
-                if len(alike) < MOST_ALIKE:
+                if len(alike) < MAX_ALIKE:
                     alike.append(text)
                 continue
             lengths = self._lengths.setdefault(head, [])
             if len(text) not in lengths[-1:] and len(lengths) < LONG_HEAD:
                 lengths.append(len(text))
         heads = {head[:HEAD] for head in (*self._longest, *self._lengths)}
-        self._regex = re.compile(pattern_of(heads))
+        self._regex = re.compile(make_prefix_pattern(heads))
         return self._regex
 
 
-def is_telling(text: str, kind: str) -> bool:
+def is_distinctive(text: str, kind: str) -> bool:
     """Whether a text is more than a word that may well stand elsewhere for something else."""
     if is_placeholder(text) or text.lower() in COMMON:
         return False
@@ -128,14 +128,14 @@ def is_telling(text: str, kind: str) -> bool:
     return True
 
 
-def is_whole(text: str, start: int, end: int) -> bool:
+def is_whole_word(text: str, start: int, end: int) -> bool:
     """Whether what stands here is not a part of a longer word."""
-    before = without_escapes(text[max(0, start - LONGEST_ESCAPE) : start])
+    before = blank_escapes(text[max(0, start - MAX_ESCAPE) : start])
     beside = before[-1:] + text[end : end + 1]
     return not any(char.isalnum() or char == "_" for char in beside)
 
 
-def written_forms(text: str) -> set[str]:
+def list_encoded_forms(text: str) -> set[str]:
     """A text, and the same as it stands in JSON, also in JSON that is a text in JSON, and in URLs.
 
     Of a long one only the usual ones: each costs as much memory as the text.
@@ -144,16 +144,21 @@ def written_forms(text: str) -> set[str]:
         return {text}
     url = quote(text, safe="")
     # As quote(), urlencode() and JavaScript's encodeURIComponent() write it.
-    urls = {url, url.replace("%2F", "/"), url.replace("%20", "+"), LEFT_AS_IT_IS.sub(unquoted, url)}
+    urls = {
+        url,
+        url.replace("%2F", "/"),
+        url.replace("%20", "+"),
+        UNRESERVED_ESCAPE.sub(unquote_escape, url),
+    }
     if len(text) > LONG_TEXT:
-        return {text, *urls, *json_forms({text})}
-    urls |= {PERCENT_ESCAPE.sub(lowered, form) for form in urls}
-    forms = json_forms({text}) | json_forms({text}, slash="\\/")
-    forms |= json_forms({form.replace("/", "\\/") for form in json_forms({text}, 1)}, 2)
-    return {text, *urls, *forms, *(UNICODE_ESCAPE.sub(raised, form) for form in forms)}
+        return {text, *urls, *list_json_forms({text})}
+    urls |= {PERCENT_ESCAPE.sub(lower_escape, form) for form in urls}
+    forms = list_json_forms({text}) | list_json_forms({text}, slash="\\/")
+    forms |= list_json_forms({form.replace("/", "\\/") for form in list_json_forms({text}, 1)}, 2)
+    return {text, *urls, *forms, *(UNICODE_ESCAPE.sub(upper_escape, form) for form in forms)}
 
 
-def json_forms(texts: set[str], depth: int = JSON_IN_JSON, slash: str = "/") -> set[str]:
+def list_json_forms(texts: set[str], depth: int = JSON_IN_JSON, slash: str = "/") -> set[str]:
     """Texts as they stand in JSON, down to so many times one in the other."""
     found: set[str] = set()
     for _ in range(depth):
@@ -166,22 +171,22 @@ def json_forms(texts: set[str], depth: int = JSON_IN_JSON, slash: str = "/") -> 
     return found
 
 
-def unquoted(escape: re.Match[str]) -> str:
+def unquote_escape(escape: re.Match[str]) -> str:
     """``%21`` as ``!``."""
     return unquote(escape[0])
 
 
-def lowered(escape: re.Match[str]) -> str:
+def lower_escape(escape: re.Match[str]) -> str:
     """``%2F`` as ``%2f``."""
     return escape[0].lower()
 
 
-def raised(escape: re.Match[str]) -> str:
+def upper_escape(escape: re.Match[str]) -> str:
     r"""``\u00e4`` as ``\u00E4``."""
     return "\\u" + escape[0][2:].upper()
 
 
-def pattern_of(heads: Iterable[str]) -> str:
+def make_prefix_pattern(heads: Iterable[str]) -> str:
     """One pattern for many beginnings, as a tree: its cost does not grow with their number."""
     tree: dict[str, Any] = {}
     for head in heads:
@@ -189,12 +194,12 @@ def pattern_of(heads: Iterable[str]) -> str:
         for char in head:
             node = node.setdefault(char, {})
         node[""] = {}
-    return branch(tree)
+    return make_branch_pattern(tree)
 
 
-def branch(tree: dict[str, Any]) -> str:
+def make_branch_pattern(tree: dict[str, Any]) -> str:
     """The pattern of a part of the tree; where a shorter one ends, no longer one is asked for."""
     if "" in tree:
         return ""
-    choices = [re.escape(char) + branch(rest) for char, rest in sorted(tree.items())]
+    choices = [re.escape(char) + make_branch_pattern(rest) for char, rest in sorted(tree.items())]
     return choices[0] if len(choices) == 1 else f"(?:{'|'.join(choices)})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from holdfast.redaction.findings import Found
+from holdfast.redaction.findings import Finding
 
 CARD = "card number"
 IBAN = "IBAN"
@@ -25,12 +25,12 @@ SSN_NUMBER = re.compile(
 )
 
 
-def find_cards(text: str) -> Iterator[Found]:
+def find_cards(text: str) -> Iterator[Finding]:
     """Find card numbers that pass the Luhn check."""
     for match in CARD_NUMBER.finditer(text):
         digits = re.sub(r"[ -]", "", match[0])
         if len(digits) in CARD_LENGTHS and len(set(digits)) > 1 and passes_luhn(digits):
-            yield Found(*match.span(), CARD)
+            yield Finding(*match.span(), CARD)
 
 
 def passes_luhn(digits: str) -> bool:
@@ -42,7 +42,7 @@ def passes_luhn(digits: str) -> bool:
     return total % 10 == 0
 
 
-def find_ibans(text: str) -> Iterator[Found]:
+def find_ibans(text: str) -> Iterator[Finding]:
     """Find IBANs whose check digits are right (ISO 13616), also in groups of four."""
     for match in IBAN_NUMBER.finditer(text):
         # A word in capitals may follow: the longest beginning that is one counts.
@@ -50,7 +50,7 @@ def find_ibans(text: str) -> Iterator[Found]:
         while end - match.start() >= SHORTEST_IBAN:
             plain = re.sub(r"[ -]", "", text[match.start() : end])
             if SHORTEST_IBAN <= len(plain) <= LONGEST_IBAN and passes_mod_97(plain):
-                yield Found(match.start(), end, IBAN)
+                yield Finding(match.start(), end, IBAN)
                 break
             shorter = max(text.rfind(mark, match.start(), end) for mark in " -")
             if shorter < 0:
@@ -63,7 +63,7 @@ def passes_mod_97(iban: str) -> bool:
     return int("".join(str(int(char, 36)) for char in iban[4:] + iban[:4])) % 97 == 1
 
 
-def find_ssns(text: str) -> Iterator[Found]:
+def find_ssns(text: str) -> Iterator[Finding]:
     """Find social security numbers of the United States, written with dashes or spaces."""
     for match in SSN_NUMBER.finditer(text):
-        yield Found(*match.span(), SSN)
+        yield Finding(*match.span(), SSN)

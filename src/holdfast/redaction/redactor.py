@@ -13,13 +13,21 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from holdfast.documents.encode import SIGNATURES
-from holdfast.documents.json_path import ROOTS, Path, Places, changed, fits, parsed, refusal
-from holdfast.log.event import Draft
+from holdfast.documents.json_path import (
+    ROOTS,
+    EntryPaths,
+    JsonPath,
+    invalid_path_error,
+    parse_paths,
+    step_matches,
+    transform_at,
+)
+from holdfast.log.event import EventDraft
 from holdfast.log.event_log import Position
-from holdfast.log.hash_chain import linked
+from holdfast.log.hash_chain import link_events
 from holdfast.redaction.clean import Cleaner
 from holdfast.redaction.detect import Detector
-from holdfast.snapshots.keys import LONGEST_ID
+from holdfast.snapshots.keys import MAX_ID_LENGTH
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import MESSAGES, SESSION, STATUS, STATUSES, message_key
 from holdfast.state.snapshot import Snapshot
@@ -28,7 +36,7 @@ from holdfast.state.store import Store
 REDACTIONS = "redactions"
 EVENTS, DATA, TAGS = "events", "data", "tags"
 EXTRA, STATE_EXTRA = "extra", "state_extra"
-IN_THE_DOCUMENT: dict[str, tuple[str, ...]] = {EXTRA: (), STATE_EXTRA: ("state",)}
+FIELD_PATHS: dict[str, tuple[str, ...]] = {EXTRA: (), STATE_EXTRA: ("state",)}
 
 Entry: TypeAlias = tuple[str, str, Any]
 
@@ -57,9 +65,9 @@ class Redactor:
         ibans: bool = False,
         ssns: bool = False,
     ) -> None:
-        self._paths = parsed(paths, (*ROOTS, EVENTS, TAGS))
+        self._paths = parse_paths(paths, (*ROOTS, EVENTS, TAGS))
         for path in self._paths:
-            check(path)
+            validate_redaction_path(path)
         self._detector = Detector(
             secrets=patterns and secrets,
             emails=patterns and emails,
@@ -74,52 +82,56 @@ class Redactor:
     def redacted(self, snapshot: SessionSnapshot) -> SessionSnapshot:
         """The same document without it. ``extra["redactions"]`` lists what was taken out."""
         cleaner = Cleaner(self._detector)
-        parts = Parts.of(snapshot)
-        parts = without_named(parts, self._paths, cleaner)
+        parts = DocumentParts.of(snapshot)
+        parts = redact_paths(parts, self._paths, cleaner)
         while True:
             # What is taken out may leave something behind that only now looks like a secret.
             cleaner.collecting = True
-            cleaned(parts, cleaner)
+            redact_findings(parts, cleaner)
             cleaner.collecting = False
             before = cleaner.counts.total()
-            parts = cleaned(parts, cleaner)
+            parts = redact_findings(parts, cleaner)
             if cleaner.counts.total() == before:
                 return parts.document(snapshot, cleaner)
 
 
-def check(path: Path) -> None:
+def validate_redaction_path(path: JsonPath) -> None:
     """Refuse a path to what cannot be redacted."""
     root, rest = path.steps[0], path.steps[1:]
     if STATUS in (root, *rest[:1]) and root in (STATUS, SESSION):
-        raise refusal(path.text, "the status of a session is one of a few words, and stays")
+        raise invalid_path_error(
+            path.text, "the status of a session is one of a few words, and stays"
+        )
     if root == EVENTS and (len(rest) < 2 or rest[1] != DATA):
-        raise refusal(path.text, "of events the data can be named, as in events[*].data.prompt")
+        raise invalid_path_error(
+            path.text, "of events the data can be named, as in events[*].data.prompt"
+        )
     if root == TAGS and len(rest) != 1:
-        raise refusal(path.text, "a tag is named as in tags.customer")
+        raise invalid_path_error(path.text, "a tag is named as in tags.customer")
 
 
 # ------------------------------------------------------------------------- a document in parts
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class DocumentParts:
     """All of a document that may hold a secret, as plain data."""
 
-    places: Places
+    places: EntryPaths
     state: list[Entry]
     base: list[Entry] | None
-    events: list[Draft]
+    events: list[EventDraft]
     fields: dict[str, Any]
 
     @classmethod
-    def of(cls, snapshot: SessionSnapshot) -> Parts:
+    def of(cls, snapshot: SessionSnapshot) -> DocumentParts:
         """The parts of a document."""
         events = [
-            Draft(each.id, each.type, each.at, each.data, each.changes, each.extra)
+            EventDraft(each.id, each.type, each.at, each.data, each.changes, each.extra)
             for each in snapshot.events
         ]
         return cls(
-            Places(snapshot.snapshot),
+            EntryPaths(snapshot.snapshot),
             list(snapshot.snapshot.items()),
             None if snapshot.base is None else list(snapshot.base.items()),
             events,
@@ -141,27 +153,27 @@ class Parts:
     def document(self, snapshot: SessionSnapshot, cleaner: Cleaner) -> SessionSnapshot:
         """A document of these parts, with all else of the one that they came from."""
         first = snapshot.events[0] if snapshot.events else None
-        events = linked(self.events, first.seq - 1, first.prev) if first else []
+        events = link_events(self.events, first.seq - 1, first.prev) if first else []
         extra = {**self.fields[EXTRA]}
-        extra[REDACTIONS] = listed(extra.get(REDACTIONS), cleaner)
+        extra[REDACTIONS] = list_redactions(extra.get(REDACTIONS), cleaner)
         return replace(
             snapshot,
             **{**self.fields, EXTRA: extra},
-            snapshot=frozen(self.state),
-            base=None if self.base is None else frozen(self.base),
+            snapshot=freeze_entries(self.state),
+            base=None if self.base is None else freeze_entries(self.base),
             events=tuple(events),
             position=Position(events[-1].seq, events[-1].hash) if events else None,
         )
 
 
-def frozen(entries: Iterable[Entry]) -> Snapshot:
+def freeze_entries(entries: Iterable[Entry]) -> Snapshot:
     """A state of these entries."""
     store = Store(max_history=0)
     store.set_many(entries)
     return store.snapshot()
 
 
-def listed(earlier: Any, cleaner: Cleaner) -> list[Any]:
+def list_redactions(earlier: Any, cleaner: Cleaner) -> list[Any]:
     """What was taken out, after what was before, without any of it."""
     found: list[Any] = []
     counts: dict[tuple[str, str], int] = {}
@@ -187,7 +199,9 @@ def is_status(value: object) -> bool:
     return isinstance(value, str) and value in STATUSES
 
 
-def without_named(parts: Parts, paths: Sequence[Path], cleaner: Cleaner) -> Parts:
+def redact_paths(
+    parts: DocumentParts, paths: Sequence[JsonPath], cleaner: Cleaner
+) -> DocumentParts:
     """A document without what paths name."""
     if not paths:
         return parts
@@ -199,21 +213,23 @@ def without_named(parts: Parts, paths: Sequence[Path], cleaner: Cleaner) -> Part
             if space == MESSAGES and not rest and isinstance(value, dict):
                 value = cleaner.named_message(value, path.text)
             else:
-                value = changed(value, rest, partial(cleaner.named, path=path.text))
+                value = transform_at(value, rest, partial(cleaner.named, path=path.text))
         return space, key, value
 
     events = []
     for at, each in enumerate(parts.events):
         data = each.data
         for path in paths:
-            if path.steps[0] == EVENTS and fits(path.steps[1], at, len(parts.events)):
-                data = changed(data, path.steps[3:], partial(cleaner.named, path=path.text))
-        events.append(with_entries(replace(each, data=data), entry))
+            if path.steps[0] == EVENTS and step_matches(path.steps[1], at, len(parts.events)):
+                data = transform_at(data, path.steps[3:], partial(cleaner.named, path=path.text))
+        events.append(map_set_entries(replace(each, data=data), entry))
     tags = dict(parts.fields[TAGS])
     for path in paths:
-        for name in [name for name in tags if path.steps[0] == TAGS and fits(path.steps[1], name)]:
+        for name in [
+            name for name in tags if path.steps[0] == TAGS and step_matches(path.steps[1], name)
+        ]:
             tags[name] = cleaner.named(tags[name], path.text)
-    return Parts(
+    return DocumentParts(
         parts.places,
         [entry(*each) for each in parts.state],
         None if parts.base is None else [entry(*each) for each in parts.base],
@@ -222,7 +238,7 @@ def without_named(parts: Parts, paths: Sequence[Path], cleaner: Cleaner) -> Part
     )
 
 
-def with_entries(event: Draft, entry: Callable[[str, str, Any], Entry]) -> Draft:
+def map_set_entries(event: EventDraft, entry: Callable[[str, str, Any], Entry]) -> EventDraft:
     """An event whose changes set other entries."""
     changes = event.changes
     return replace(
@@ -234,9 +250,9 @@ def with_entries(event: Draft, entry: Callable[[str, str, Any], Entry]) -> Draft
 # ------------------------------------------------------------------------------- by patterns
 
 
-def cleaned(parts: Parts, cleaner: Cleaner) -> Parts:
+def redact_findings(parts: DocumentParts, cleaner: Cleaner) -> DocumentParts:
     """A document without what the cleaner finds. Which entries are the same stays so."""
-    order = message_names(parts, cleaner)
+    order = renumber_messages(parts, cleaner)
 
     def names(space: str, key: str) -> tuple[str, str]:
         if space == MESSAGES:
@@ -254,7 +270,7 @@ def cleaned(parts: Parts, cleaner: Cleaner) -> Parts:
 
     events = []
     for at, each in enumerate(parts.events):
-        event = with_entries(each, entry)
+        event = map_set_entries(each, entry)
         changes = event.changes
         events.append(
             replace(
@@ -265,27 +281,27 @@ def cleaned(parts: Parts, cleaner: Cleaner) -> Parts:
                 extra=cleaner.value(each.extra, (EVENTS, at)),
             )
         )
-    return Parts(
+    return DocumentParts(
         parts.places,
         [entry(*each) for each in parts.state],
         None if parts.base is None else [entry(*each) for each in parts.base],
         events,
-        cleaned_fields(parts.fields, cleaner),
+        redact_fields(parts.fields, cleaner),
     )
 
 
-def cleaned_fields(fields: dict[str, Any], cleaner: Cleaner) -> dict[str, Any]:
+def redact_fields(fields: dict[str, Any], cleaner: Cleaner) -> dict[str, Any]:
     """What stands beside state and events. Ids stay ids of a length that they may have."""
     new = {}
     for name, value in fields.items():
         if name in ("agent_id", "session_id"):
-            new[name] = cleaner.key(value, (name,))[:LONGEST_ID]
+            new[name] = cleaner.key(value, (name,))[:MAX_ID_LENGTH]
         else:
-            new[name] = cleaner.value(value, IN_THE_DOCUMENT.get(name, (name,)))
+            new[name] = cleaner.value(value, FIELD_PATHS.get(name, (name,)))
     return new
 
 
-def message_names(parts: Parts, cleaner: Cleaner) -> dict[str, str]:
+def renumber_messages(parts: DocumentParts, cleaner: Cleaner) -> dict[str, str]:
     """New keys for all messages where one of them has a secret in it: numbers, in their order."""
     keys = {key for space, key, _ in [*parts.state, *(parts.base or ())] if space == MESSAGES}
     for event in parts.events:

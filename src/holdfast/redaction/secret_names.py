@@ -30,7 +30,7 @@ OTHER_TOKENS = re.compile(
     rf"stream|delta|prompt|completion|input|output|reasoning)_token{ENDING}"
 )
 # A name that has one of these anywhere in it may hold a secret: then its value has to be a token.
-KIN = re.compile(
+RELATED_NAME = re.compile(
     r"(?:.*_)?(?:secrets?|tokens?|passwords?|passwd|passphrase|pwd|credentials?|pat|apikey)(?:_.*)?"
     r"|.*_keys?(?:_(?:base|value|\d+))?"
 )
@@ -87,7 +87,7 @@ BEFORE_KEY = (
     *("access", "encryption", "signing", "secret", "master", "app", "shared"),
 )
 BEFORE_PASS = ("db", "database", "key")
-HIT = re.compile(
+SECRET_WORD = re.compile(
     rf"{'|'.join(STEMS)}|(?:{'|'.join(BEFORE_KEY)})[_\-. ]?key|[a-z0-9][_\-]key|[_\-]pat\b"
     rf"|(?:{'|'.join(BEFORE_PASS)})[_-]?pass",
     re.IGNORECASE,
@@ -146,9 +146,9 @@ class SecretNames:
             return False
         if COOKIE_NAME.fullmatch(name):
             return "=" in value
-        if not HIT.search(name):
+        if not SECRET_WORD.search(name):
             return False
-        plain = normal(name)
+        plain = normalize_name(name)
         if QUESTIONS.fullmatch(plain):
             return False
         if self._strong.fullmatch(plain):
@@ -156,20 +156,20 @@ class SecretNames:
             return not (plain.endswith("pwd") and value.startswith(("/", "~", "C:")))
         if WEAK.fullmatch(plain) and not OTHER_TOKENS.fullmatch(plain):
             return looks_random(value.split(" ", 1)[-1])
-        return is_kin(plain) and is_token(value)
+        return is_related_name(plain) and is_token(value)
 
     def hold_many(self, name: str) -> bool:
         """Whether this is a name of a collection of secrets: ``secrets``, ``api_keys``."""
         if len(name) > LONGEST_NAME:
             return False
-        plain = normal(name)
+        plain = normalize_name(name)
         return plain.endswith("s") and bool(self._strong.fullmatch(plain))
 
     def fit_number(self, name: str) -> bool:
         """Whether a number under this name is a secret: a password may be one, a count is not."""
         if len(name) > LONGEST_NAME:
             return False
-        return bool(re.fullmatch(r"(?:.*_)?(?:password|passwd|pwd|passcode)", normal(name)))
+        return bool(re.fullmatch(r"(?:.*_)?(?:password|passwd|pwd|passcode)", normalize_name(name)))
 
     def tell_next(self, before: str, value: str, size: int) -> bool:
         """Whether a text is a secret because of the one before it, in a list of so many.
@@ -180,20 +180,22 @@ class SecretNames:
         if OPTION.fullmatch(before):
             if value.startswith("-") or SPACE.search(value):
                 return False  # another option, or a sentence about this one
-            return (not HIT.search(value) or is_strong(value)) and self.fit(before, value)
+            return (not SECRET_WORD.search(value) or is_strong(value)) and self.fit(before, value)
         if size != 2 or not HEADER.fullmatch(before) or not is_strong(value):
             return False
-        if value.lower().startswith("x-") or (HIT.search(value) and HEADER.fullmatch(value)):
+        if value.lower().startswith("x-") or (
+            SECRET_WORD.search(value) and HEADER.fullmatch(value)
+        ):
             return False  # the name of another header
         return self.fit(before, value)
 
     def assigned(self, text: str) -> Iterator[tuple[int, int]]:
         """Where the values of such names stand in a text: code, settings, JSON, prose."""
         done = 0
-        for first, last in words_in(text):
+        for first, last in find_name_words(text):
             if first < done:
                 continue
-            start = beginning(text, first)
+            start = find_name_start(text, first)
             after = NAME_CHARS.match(text, last)
             end = done = (
                 after.end() if after else last
@@ -212,7 +214,7 @@ class SecretNames:
         quoted = QUOTED.match(text, found.end())
         if quoted and op != ">":
             value = quoted["value"]
-            told = " " in value and HIT.search(value)  # a label or a message, no secret
+            told = " " in value and SECRET_WORD.search(value)  # a label or a message, no secret
             if told or (not op and not is_strong(value)) or not self.fit(name, value):
                 return None
             return quoted.span("value")
@@ -235,7 +237,7 @@ class SecretNames:
         end = found.end() + len(value)
         if text[end : end + 1] in ("(", "[", "{") or REFERENCE.fullmatch(value):
             return False
-        if HIT.search(value) and value.isidentifier():
+        if SECRET_WORD.search(value) and value.isidentifier():
             return False
         op = found["op"]
         name = text[start : found.start()]
@@ -250,29 +252,31 @@ class SecretNames:
             return op == "=" and (name.isupper() or connects)
         if found["close"] and value.isdecimal():
             return True  # a number in JSON
-        alone = len(value) >= 6 and is_line(text, start, end)
+        alone = len(value) >= 6 and is_whole_line(text, start, end)
         return ":" in op and alone and not TYPES.fullmatch(value)
 
 
-def words_in(text: str) -> list[tuple[int, int]]:
+def find_name_words(text: str) -> list[tuple[int, int]]:
     """Where the words stand that begin or end such a name, in order."""
     lowered = text.lower()
     if len(lowered) != len(text):
-        return [hit.span() for hit in HIT.finditer(text)]  # letters that have no single small one
+        return [
+            hit.span() for hit in SECRET_WORD.finditer(text)
+        ]  # letters that have no single small one
     stems = [stem for stem in STEMS if stem in lowered]
-    found = [(at, at + len(stem)) for stem in stems for at in occurrences(lowered, stem)]
+    found = [(at, at + len(stem)) for stem in stems for at in find_all(lowered, stem)]
     for word, before in (("key", BEFORE_KEY), ("pass", BEFORE_PASS)):
-        for at in occurrences(lowered, word):
+        for at in find_all(lowered, word):
             joined = word == "key" and lowered[max(0, at - 1) : at] in ("_", "-")
             if joined or lowered[max(0, at - 12) : at].rstrip("_-. ").endswith(before):
                 found.append((at, at + len(word)))
-    for at in occurrences(lowered, "_pat"):
+    for at in find_all(lowered, "_pat"):
         if not lowered[at + 4 : at + 5].isalnum():
             found.append((at, at + 4))
     return sorted(found)
 
 
-def occurrences(text: str, word: str) -> Iterator[int]:
+def find_all(text: str, word: str) -> Iterator[int]:
     """Where a word stands."""
     at = text.find(word)
     while at >= 0:
@@ -280,7 +284,7 @@ def occurrences(text: str, word: str) -> Iterator[int]:
         at = text.find(word, at + 1)
 
 
-def is_line(text: str, start: int, end: int) -> bool:
+def is_whole_line(text: str, start: int, end: int) -> bool:
     """Whether this is all that a line has, or an item of a list."""
     near = text[max(0, start - NEAR) : start]
     before = near.rpartition("\n")[2] if "\n" in near or start <= NEAR else "…"
@@ -288,7 +292,7 @@ def is_line(text: str, start: int, end: int) -> bool:
     return not before.strip(" \t-*>") and not after.strip()
 
 
-def beginning(text: str, at: int) -> int:
+def find_name_start(text: str, at: int) -> int:
     """Where the name begins that has a known word in it."""
     start = at
     while start > max(0, at - 64) and (text[start - 1].isalnum() or text[start - 1] in "_-"):
@@ -296,9 +300,9 @@ def beginning(text: str, at: int) -> int:
     return start
 
 
-def is_kin(plain: str) -> bool:
+def is_related_name(plain: str) -> bool:
     """Whether a name has to do with a secret, and not only with what is said about one."""
-    if not KIN.fullmatch(plain) or ABOUT.fullmatch(plain) or OTHER_TOKENS.fullmatch(plain):
+    if not RELATED_NAME.fullmatch(plain) or ABOUT.fullmatch(plain) or OTHER_TOKENS.fullmatch(plain):
         return False
     return not OTHER_KEYS.fullmatch(plain)
 
@@ -308,7 +312,7 @@ def is_token(value: str) -> bool:
     return bool(TOKEN.fullmatch(value)) and not NOT_A_TOKEN.fullmatch(value)
 
 
-def normal(name: str) -> str:
+def normalize_name(name: str) -> str:
     """A name in words of lower case with underscores between them."""
     words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
     words = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", words)

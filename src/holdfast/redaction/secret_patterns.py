@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.redaction.findings import SECRET, Found, ending, is_alone, library
+from holdfast.redaction.findings import SECRET, Finding, import_library, is_separate_word, match_end
 from holdfast.redaction.secret_names import is_placeholder
 
 
@@ -37,7 +37,7 @@ class Pattern:
 
 
 # Module and class in detect-secrets, the kind, and what else `Pattern` says.
-LIBRARY: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+DETECT_SECRETS_PLUGINS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("azure_storage_key", "AzureStorageKeyDetector", "Azure key", {"hints": ("AccountKey=",)}),
     ("discord", "DiscordBotTokenDetector", "Discord token", {"alone": True, "hints": (".",)}),
     (
@@ -64,7 +64,7 @@ LIBRARY: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
 
 BEFORE = r"(?<![A-Za-z0-9])"
 BASE64 = r"[A-Za-z0-9+/=\s\\]"
-MORE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+SERVICE_PATTERNS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("GitHub token", r"github_pat_[A-Za-z0-9_]{22,}", ("github_pat_",)),
     ("Anthropic key", BEFORE + r"sk-ant-[A-Za-z0-9_-]{20,}", ("sk-ant-",)),
     ("OpenAI key", BEFORE + r"sk-(?:proj|svcacct|admin|None)-[A-Za-z0-9_-]{20,}", ("sk-",)),
@@ -107,7 +107,7 @@ MORE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 SPACES = r"[ \t]{1,8}"
 COMMAND = r"[^\n|;&]{0,300}?"
 # What names the kind, where the secret is a part of what is found, and what tells that it may be.
-PARTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+CAPTURE_PATTERNS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("npm token", r":_authToken=\s{0,8}[\"']?([^\s\"']{6,512})", (":_authToken=",)),
     # Signed URLs and connection strings, also with blanks for what was escaped.
     (
@@ -163,7 +163,7 @@ OPENAI = "T3BlbkFJ"
 OPENAI_HALF = re.compile(r"[A-Za-z0-9]{20}")
 LONGEST_PREFIX = 200
 WEB_TOKEN_PART = re.compile(r"[A-Za-z0-9_=-]+")
-MOST_STARTS = 4
+MAX_STARTS = 4
 LONGEST_KEY = 50_000
 KEY_BEGIN = re.compile(
     r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
@@ -179,13 +179,13 @@ WORD = re.compile(r"[A-Za-z0-9_-]*")
 JWT_REST = re.compile(r"[A-Za-z0-9_=+/-]*(?:\.[A-Za-z0-9_=+/-]+)*")
 
 
-class Tokens:
+class TokenPatterns:
     """Secrets that are known by how they look."""
 
     def __init__(self) -> None:
-        aws = library("detect_secrets.plugins.aws").AWSKeyDetector.denylist
-        jwt = library("detect_secrets.plugins.jwt").JwtTokenDetector
-        basic = library("detect_secrets.plugins.basic_auth").BasicAuthDetector.denylist
+        aws = import_library("detect_secrets.plugins.aws").AWSKeyDetector.denylist
+        jwt = import_library("detect_secrets.plugins.jwt").JwtTokenDetector
+        basic = import_library("detect_secrets.plugins.basic_auth").BasicAuthDetector.denylist
         self._is_jwt = jwt.is_formally_valid
         patterns = [
             Pattern("AWS key", aws[0], hints=("A3T", "ABIA", "ACCA", "AKIA", "ASIA")),
@@ -196,23 +196,25 @@ class Tokens:
         for regex in (*basic, IN_URL):
             patterns.append(
                 Pattern(
-                    SECRET, regex, group=1, hints=("://",), check=is_no_template, distinct=False
+                    SECRET, regex, group=1, hints=("://",), check=is_not_placeholder, distinct=False
                 )
             )
-        for module, name, kind, options in LIBRARY:
-            plugin = getattr(library(f"detect_secrets.plugins.{module}"), name)
+        for module, name, kind, options in DETECT_SECRETS_PLUGINS:
+            plugin = getattr(import_library(f"detect_secrets.plugins.{module}"), name)
             patterns += [Pattern(kind, regex, **options) for regex in plugin.denylist]
-        patterns += [Pattern(kind, re.compile(text), hints=hints) for kind, text, hints in MORE]
+        patterns += [
+            Pattern(kind, re.compile(text), hints=hints) for kind, text, hints in SERVICE_PATTERNS
+        ]
         patterns += [
             Pattern(
                 kind,
                 re.compile(text),
                 1,
                 hints=hints,
-                check=is_no_template,
+                check=is_not_placeholder,
                 distinct=kind != SECRET,
             )
-            for kind, text, hints in PARTS
+            for kind, text, hints in CAPTURE_PATTERNS
         ]
         self._patterns = patterns
         # Hint by hint in one go: most texts have none of them.
@@ -220,43 +222,43 @@ class Tokens:
             (hint, at) for at, pattern in enumerate(patterns) for hint in pattern.hints or ("",)
         ]
 
-    def find(self, text: str) -> Iterator[Found]:
+    def find(self, text: str) -> Iterator[Finding]:
         """Return the tokens of a text."""
         for likely in {at for hint, at in self._hints if hint in text}:
             yield from self._matches(self._patterns[likely], text)
         if "PRIVATE KEY" in text or "PuTTY" in text:
-            yield from private_keys(text)
+            yield from find_private_keys(text)
         if "eyJ" in text:
             yield from self._web_tokens(text)
         if OPENAI in text:
-            yield from openai_keys(text)
+            yield from find_openai_keys(text)
         if "ookie" in text or "OOKIE" in text:
-            yield from cookies(text)
+            yield from find_cookies(text)
 
-    def _matches(self, pattern: Pattern, text: str) -> Iterator[Found]:
+    def _matches(self, pattern: Pattern, text: str) -> Iterator[Finding]:
         done = 0
         for match in pattern.regex.finditer(text):
             start, end = match.span(pattern.group)
-            if start < done or (pattern.alone and not is_alone(text, start, end)):
+            if start < done or (pattern.alone and not is_separate_word(text, start, end)):
                 continue
             if pattern.group == 0:
                 # The library looks for as much as tells the kind; all of it has to go.
-                end = ending(WORD, text, end)
+                end = match_end(WORD, text, end)
             if start < end and pattern.check(text[start:end]):
                 done = end
-                yield Found(start, end, pattern.kind, pattern.distinct)
+                yield Finding(start, end, pattern.kind, pattern.distinct)
 
-    def _web_tokens(self, text: str) -> Iterator[Found]:
+    def _web_tokens(self, text: str) -> Iterator[Finding]:
         """Return the JWTs: of each word before a dot, the first few places where one may begin."""
         done, at = 0, text.find("eyJ")
         while at >= 0:
-            word = ending(WEB_TOKEN_PART, text, at)
+            word = match_end(WEB_TOKEN_PART, text, at)
             if text[word : word + 1] == "." and WEB_TOKEN_PART.match(text, word + 1):
-                payload = ending(WEB_TOKEN_PART, text, word + 1)
-                for _ in range(MOST_STARTS):
+                payload = match_end(WEB_TOKEN_PART, text, word + 1)
+                for _ in range(MAX_STARTS):
                     if at >= done and self._is_jwt(text[at:payload]):
-                        done = ending(JWT_REST, text, payload)
-                        yield Found(at, done, "JWT")
+                        done = match_end(JWT_REST, text, payload)
+                        yield Finding(at, done, "JWT")
                         break
                     at = text.find("eyJ", at + 1, word)
                     if at < 0:
@@ -264,7 +266,7 @@ class Tokens:
             at = text.find("eyJ", max(word, done))
 
 
-def private_keys(text: str) -> Iterator[Found]:
+def find_private_keys(text: str) -> Iterator[Finding]:
     """Return private keys, from their first line to their last; a cut one as far as it goes."""
     at = 0
     while begin := KEY_BEGIN.search(text, at):
@@ -276,12 +278,12 @@ def private_keys(text: str) -> Iterator[Found]:
         if closing is not None:
             at = closing.end()
         elif not is_putty:
-            at = ending(KEY_REST, text, at)
+            at = match_end(KEY_REST, text, at)
         if closing is not None or not is_putty:
-            yield Found(begin.start(), at, "private key")
+            yield Finding(begin.start(), at, "private key")
 
 
-def openai_keys(text: str) -> Iterator[Found]:
+def find_openai_keys(text: str) -> Iterator[Finding]:
     """Return OpenAI's older keys, which have a word in their middle."""
     done, middle = 0, text.find(OPENAI)
     while middle >= 0:
@@ -289,20 +291,22 @@ def openai_keys(text: str) -> Iterator[Found]:
         start = text.rfind("sk-", max(done, middle - LONGEST_PREFIX), middle)
         halves = OPENAI_HALF.match(text, middle - 20) and OPENAI_HALF.match(text, after)
         if 0 <= start <= middle - 23 and halves and WORD.fullmatch(text, start, middle):
-            done = ending(WORD, text, after)
-            yield Found(start, done, "OpenAI key")
+            done = match_end(WORD, text, after)
+            yield Finding(start, done, "OpenAI key")
         middle = text.find(OPENAI, max(after, done))
 
 
-def cookies(text: str) -> Iterator[Found]:
+def find_cookies(text: str) -> Iterator[Finding]:
     """Return the values of cookies in headers; of one that is set, not its attributes."""
     for header in COOKIES.finditer(text):
         for number, pair in enumerate(COOKIE.finditer(header["pairs"])):
             if number == 0 or header["set"] is None:
                 offset = header.start("pairs")
-                yield Found(offset + pair.start(1), offset + pair.end(1), "cookie", distinct=False)
+                yield Finding(
+                    offset + pair.start(1), offset + pair.end(1), "cookie", distinct=False
+                )
 
 
-def is_no_template(value: str) -> bool:
+def is_not_placeholder(value: str) -> bool:
     """Whether it is what it seems, and not ``<password>`` or ``$PASSWORD``."""
     return not (is_placeholder(value) or is_placeholder(value.rstrip(".,:;!?)")))

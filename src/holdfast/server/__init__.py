@@ -1,8 +1,8 @@
 """The same over HTTP, and the viewer: ``holdfast serve``, or an app to mount in one's own."""
 
-from holdfast.extras import extra
+from holdfast.extras import require_extra
 
-with extra("server"):
+with require_extra("server"):
     from holdfast.server.app import create_app
     from holdfast.server.auth import Token, read_tokens
     from holdfast.server.middleware import Limits

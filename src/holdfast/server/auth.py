@@ -16,10 +16,10 @@ from typing import Any, Literal, TypeAlias, cast
 
 from starlette.requests import HTTPConnection
 
-from holdfast.errors import InvalidDocumentError, shown
+from holdfast.errors import InvalidDocumentError, short_repr
 from holdfast.server.loopback import explain_remote
 from holdfast.server.problems import Problem
-from holdfast.snapshots.keys import checked_id
+from holdfast.snapshots.keys import validate_id
 
 Scope: TypeAlias = Literal["read", "write"]
 SCOPES: tuple[Scope, ...] = ("read", "write")
@@ -50,14 +50,14 @@ class Token:
         if not self.secret.isascii() or not self.secret.isprintable() or " " in self.secret:
             raise ValueError("the secret of a token is printable ASCII without spaces")
         if self.scope not in SCOPES:
-            raise ValueError(f"the scope of a token is read or write, not {shown(self.scope)}")
+            raise ValueError(f"the scope of a token is read or write, not {short_repr(self.scope)}")
         if not self.name.isprintable():
-            raise ValueError(f"the name of a token is printable, not {shown(self.name)}")
+            raise ValueError(f"the name of a token is printable, not {short_repr(self.name)}")
         given: object = self.agents
         if self.agents is not None:
             if isinstance(given, str) or not isinstance(given, Iterable):
-                raise TypeError(f"agents are a set of ids, not {shown(given)}")
-            names = frozenset(checked_id(each, "agent_id") for each in self.agents)
+                raise TypeError(f"agents are a set of ids, not {short_repr(given)}")
+            names = frozenset(validate_id(each, "agent_id") for each in self.agents)
             object.__setattr__(self, "agents", names)
 
 
@@ -81,7 +81,7 @@ class Authority:
             if not self.allows(agent_id):
                 raise Problem(
                     403,
-                    f"the token {self.name!r} is not for the agent {shown(agent_id)}",
+                    f"the token {self.name!r} is not for the agent {short_repr(agent_id)}",
                     hint="use a token that names this agent, or one for all",
                 )
 

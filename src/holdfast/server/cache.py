@@ -11,8 +11,8 @@ from collections import OrderedDict
 from typing import TypeAlias
 
 from holdfast.errors import IntegrityError
-from holdfast.log import segment as segments
 from holdfast.log.event_log import EventLog
+from holdfast.log.segment import decode_segment
 from holdfast.server.moments import (
     NOW,
     Moment,
@@ -47,7 +47,7 @@ class Moments:
         if seq is None:
             return await at_snapshot(self._archive, location, text)
         manifest = await self._archive.load_manifest(location=location)
-        if seq < manifest.floor.seq:
+        if seq < manifest.log_start.seq:
             raise await not_in_log(self._archive, location, seq)
         if seq == 0:
             return beginning(location)
@@ -64,13 +64,13 @@ class Moments:
         Its segment tells, by a hash that all before it is in. Where the state was that of a
         keyframe, no segment was read, and it is the next one that says what it follows.
         """
-        log = EventLog(self._archive.state_store, found.location.place, incarnation)
+        log = EventLog(self._archive.state_store, found.location.prefix, incarnation)
         key, hash_ = found.segment or (log.key(found.position.seq + 1), None)
         entry = await self._archive.state_store.get(key)
         if entry is None:
             return False
         try:
-            there = segments.decoded(key, entry.value)
+            there = decode_segment(key, entry.value)
         except IntegrityError:
             return False  # who loads it anew says what is wrong
         return there.prev == found.position.hash if hash_ is None else there.hash == hash_

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.documents.signing import PublicKey
-from holdfast.errors import NotFoundError, shown
+from holdfast.errors import NotFoundError, short_repr
 from holdfast.server.auth import authority_of
 from holdfast.server.cache import Moments
 from holdfast.server.document_decoder import Decoder
@@ -26,7 +26,7 @@ from holdfast.server.metrics import Metrics
 from holdfast.server.middleware import Limits
 from holdfast.server.problems import Problem
 from holdfast.sessions.session import Session
-from holdfast.snapshots.keys import LONGEST_ID, SCOPES, SnapshotLocation, checked_id
+from holdfast.snapshots.keys import MAX_ID_LENGTH, SCOPES, SnapshotLocation, validate_id
 from holdfast.stores.base import StateStore
 from holdfast.transfer.manager import SnapshotManager
 
@@ -88,9 +88,9 @@ async def known_parameters(request: Request) -> None:
     if unknown:
         raise Problem(
             422,
-            f"there is no parameter {shown(unknown[0])} here; there are {', '.join(sorted(known))}"
+            f"there is no parameter {short_repr(unknown[0])} here; there are {', '.join(sorted(known))}"
             if known
-            else f"there is no parameter {shown(unknown[0])} here, nor any other",
+            else f"there is no parameter {short_repr(unknown[0])} here, nor any other",
             hint="see /docs for what is taken",
         )
 
@@ -101,12 +101,12 @@ async def known_parameters(request: Request) -> None:
 def decoded(text: str) -> str:
     """An id from a path, where it is percent-encoded."""
     try:
-        return checked_id(unquote_to_bytes(text).decode(), "the id")
+        return validate_id(unquote_to_bytes(text).decode(), "the id")
     except UnicodeDecodeError:
         raise ValueError("an id in a path is percent-encoded UTF-8") from None
 
 
-ID_SCHEMA: dict[str, Any] = {"minLength": 1, "maxLength": LONGEST_ID}
+ID_SCHEMA: dict[str, Any] = {"minLength": 1, "maxLength": MAX_ID_LENGTH}
 AgentId = Annotated[
     str,
     Path(description="The agent.", examples=["research-bot"], json_schema_extra=ID_SCHEMA),
@@ -151,8 +151,8 @@ async def located(
         if authority.agents is None:
             raise
         # What is near is named to help, and may be of agents that this token is not for.
-        what = "session" if session_id is None else f"session {shown(session_id)}"
-        raise NotFoundError(f"the agent {shown(agent_id)} has no {what}") from None
+        what = "session" if session_id is None else f"session {short_repr(session_id)}"
+        raise NotFoundError(f"the agent {short_repr(agent_id)} has no {what}") from None
 
 
 async def place_of(
@@ -226,6 +226,6 @@ def bad_cursor(cursor: str | None) -> Problem:
     """The problem of a cursor that no answer gave."""
     return Problem(
         400,
-        f"{shown(cursor)} is no cursor of this listing",
+        f"{short_repr(cursor)} is no cursor of this listing",
         hint="give back next_cursor of an answer, or begin without one",
     )

@@ -14,9 +14,9 @@ from starlette.concurrency import iterate_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from holdfast.documents.export import exported
-from holdfast.errors import NotFoundError, shown
-from holdfast.server import schemas as shapes
+from holdfast.documents.export import export_document
+from holdfast.errors import NotFoundError, short_repr
+from holdfast.server import schemas
 from holdfast.server.auth import authority_of
 from holdfast.server.context import (
     JSON,
@@ -32,8 +32,8 @@ from holdfast.server.moments import NOW
 from holdfast.server.problems import Problem, refusing
 from holdfast.server.read_routes import SESSION
 from holdfast.server.write_routes import DryRun, IfMatch, check_head
-from holdfast.snapshots.keys import LONGEST_ID, SnapshotLocation
-from holdfast.transfer.import_document import ImportResult, imported
+from holdfast.snapshots.keys import MAX_ID_LENGTH, SnapshotLocation
+from holdfast.transfer.import_document import ImportResult, import_document
 from holdfast.transfer.manager import Redaction
 
 router = APIRouter(tags=["documents"], dependencies=[Depends(known_parameters)])
@@ -46,7 +46,7 @@ AgentAsked = Annotated[
     str | None,
     Query(
         min_length=1,
-        max_length=LONGEST_ID,
+        max_length=MAX_ID_LENGTH,
         description="The agent, where several have a session of this id.",
     ),
 ]
@@ -54,7 +54,7 @@ OtherAgent = Annotated[
     str | None,
     Query(
         min_length=1,
-        max_length=LONGEST_ID,
+        max_length=MAX_ID_LENGTH,
         description="Import under another agent than the document's.",
     ),
 ]
@@ -62,13 +62,13 @@ OtherSession = Annotated[
     str | None,
     Query(
         min_length=1,
-        max_length=LONGEST_ID,
+        max_length=MAX_ID_LENGTH,
         description="Import as another session than the document's.",
     ),
 ]
 SnapshotAsked = Annotated[
     str | None,
-    Query(pattern=shapes.SNAPSHOT_ID, description="A kept snapshot; the latest state without it."),
+    Query(pattern=schemas.SNAPSHOT_ID, description="A kept snapshot; the latest state without it."),
 ]
 Tags = Annotated[
     list[Annotated[str, StringConstraints(pattern="^[^=]+=")]] | None,
@@ -76,7 +76,7 @@ Tags = Annotated[
 ]
 Redact = Annotated[bool, Query(description="Take secrets, emails and phone numbers out.")]
 DOCUMENT: dict[int | str, dict[str, Any]] = {
-    200: {"model": shapes.Document, "description": "The document."}
+    200: {"model": schemas.Document, "description": "The document."}
 }
 BODY = {
     "requestBody": {
@@ -117,8 +117,8 @@ async def snapshot(
         and scope in (None, each.scope)
     ]
     if not found:
-        owner = "" if agent_id is None else f" of the agent {shown(agent_id)}"
-        raise NotFoundError(f"there is no session {shown(session_id)}{owner}")
+        owner = "" if agent_id is None else f" of the agent {short_repr(agent_id)}"
+        raise NotFoundError(f"there is no session {short_repr(session_id)}{owner}")
     if len(found) > 1:
         raise not_clear(found)
     return await sent(desk, found[0], snapshot_id, tag, redact=redact)
@@ -146,7 +146,7 @@ def not_clear(found: list[SnapshotLocation]) -> Problem:
 async def document_of(
     desk: AtDesk,
     place: Place,
-    at: Annotated[str, Query(pattern=shapes.SNAPSHOT_ID, description="now, or a snapshot.")] = NOW,
+    at: Annotated[str, Query(pattern=schemas.SNAPSHOT_ID, description="now, or a snapshot.")] = NOW,
     tag: Tags = None,
     redact: Redact = False,
 ) -> Response:
@@ -170,7 +170,7 @@ async def sent(
 ) -> Response:
     """A document on its way out, in pieces."""
     wanted = read_tags(tags or [])
-    found = await exported(desk.archive, place, snapshot_id=snapshot_id, tags=wanted)
+    found = await export_document(desk.archive, place, snapshot_id=snapshot_id, tags=wanted)
     if redact:
         found = await asyncio.to_thread(redaction(), found)
     return StreamingResponse(iterate_in_threadpool(found.chunks()), media_type=JSON)
@@ -193,7 +193,7 @@ def redaction() -> Redaction:
 
 @router.post(
     "/agents/snapshot/restore",
-    response_model=shapes.Imported,
+    response_model=schemas.Imported,
     openapi_extra=BODY,
     operation_id="import_session",
 )
@@ -224,7 +224,7 @@ async def import_(
     with refusing():
         place = SnapshotLocation(session_id or found.session_id, found.scope, owner)
         async with desk.turn(place):
-            result = await imported(
+            result = await import_document(
                 desk.state_store,
                 found,
                 place,

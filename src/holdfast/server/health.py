@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 import holdfast
 from holdfast.errors import HoldfastError
-from holdfast.server import schemas as shapes
+from holdfast.server import schemas
 from holdfast.server.auth import Tokens, authority_of
 from holdfast.server.context import AtDesk, answer
 from holdfast.server.problems import Problem
@@ -22,13 +22,13 @@ router = APIRouter(tags=["operate"])
 LOOK_SECONDS = 5.0
 
 
-@router.get("/health/live", response_model=shapes.Live, operation_id="get_live")
+@router.get("/health/live", response_model=schemas.Live, operation_id="get_live")
 async def live() -> Response:
     """Whether the server runs."""
     return answer({"status": "live"})
 
 
-@router.get("/health/ready", response_model=shapes.Ready, operation_id="get_ready")
+@router.get("/health/ready", response_model=schemas.Ready, operation_id="get_ready")
 async def ready(request: Request, desk: AtDesk) -> Response:
     """Whether the server can read its store."""
     try:
@@ -56,7 +56,7 @@ async def metrics(request: Request, desk: AtDesk) -> Response:
     return Response(desk.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-@router.get("/access", response_model=shapes.Access, operation_id="get_access")
+@router.get("/access", response_model=schemas.Access, operation_id="get_access")
 async def access(request: Request) -> Response:
     """What the token that was sent allows; nothing where it is none."""
     authority = authority_of(request)

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.log.event import time_text
-from holdfast.server import schemas as shapes
+from holdfast.log.event import format_time
+from holdfast.server import schemas
 from holdfast.server.auth import authority_of
 from holdfast.server.context import (
     AgentId,
@@ -28,7 +28,7 @@ from holdfast.server.problems import Problem, refusing
 from holdfast.server.read_routes import SEARCHED, SESSION, Cursor, Limit, Search
 from holdfast.server.serializers import info_json
 from holdfast.snapshots.catalog.catalog import SessionEntry
-from holdfast.snapshots.catalog.listing import list_names
+from holdfast.snapshots.catalog.listing import list_session_page
 from holdfast.snapshots.catalog.summary import SessionSummary, summarize_sessions
 from holdfast.snapshots.filters import ListingFilter, make_filter, parse_since
 from holdfast.snapshots.keys import location_fields
@@ -39,7 +39,7 @@ MOST_READ = 200
 """How many sessions one request reads to find those that match."""
 
 StatusQuery = Annotated[
-    list[shapes.Status] | None,
+    list[schemas.Status] | None,
     Query(description="Only with this status; may be repeated.", examples=[["failed"]]),
 ]
 TagQuery = Annotated[
@@ -91,7 +91,7 @@ async def filter_of(
 Wanted = Annotated[ListingFilter, Depends(filter_of)]
 
 
-@router.get("/sessions", response_model=shapes.SessionItems, operation_id="list_all_sessions")
+@router.get("/sessions", response_model=schemas.SessionItems, operation_id="list_all_sessions")
 async def all_sessions(
     request: Request,
     desk: AtDesk,
@@ -109,7 +109,7 @@ async def all_sessions(
 
 @router.get(
     "/agents/{agent_id}/sessions",
-    response_model=shapes.SessionItems,
+    response_model=schemas.SessionItems,
     operation_id="list_sessions",
 )
 async def sessions(
@@ -151,18 +151,18 @@ async def session_page(
                 search=search,
                 limit=limit,
                 next_token=token,
-                most_looked=MOST_READ,
+                max_scanned=MOST_READ,
             )
             rows = [summary_json(each) for each in page.sessions]
             following = page.next_token
         else:
-            found, following = await list_names(
+            found, following = await list_session_page(
                 desk.catalog,
                 agent_ids=agent_ids,
                 search=search,
                 limit=limit,
                 next_token=token,
-                most_looked=SEARCHED,
+                max_scanned=SEARCHED,
             )
             rows = [entry_json(each) for each in found]
     except ValueError:
@@ -174,8 +174,8 @@ def entry_json(entry: SessionEntry) -> dict[str, Any]:
     """Return what is known of a session by its name."""
     return {
         **location_fields(entry.location),
-        "started_at": time_text(entry.started_at),
-        "active_at": time_text(entry.active_at),
+        "started_at": format_time(entry.started_at),
+        "active_at": format_time(entry.active_at),
     }
 
 
@@ -183,8 +183,8 @@ def summary_json(each: SessionSummary) -> dict[str, Any]:
     """Return what a list says of a session."""
     return {
         **location_fields(each.location),
-        "started_at": time_text(each.started_at),
-        "active_at": time_text(each.active_at),
+        "started_at": format_time(each.started_at),
+        "active_at": format_time(each.active_at),
         "status": each.status,
         "message_count": each.message_count,
         "size_bytes": each.size_bytes,
@@ -196,7 +196,7 @@ def summary_json(each: SessionSummary) -> dict[str, Any]:
 
 
 @router.get(
-    f"{SESSION}/snapshots", response_model=shapes.SnapshotItems, operation_id="list_snapshots"
+    f"{SESSION}/snapshots", response_model=schemas.SnapshotItems, operation_id="list_snapshots"
 )
 async def snapshots(
     desk: AtDesk, place: Place, wanted: Wanted, limit: Limit = 100, cursor: Cursor = None

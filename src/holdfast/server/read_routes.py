@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from holdfast.documents.encode import event_json
 from holdfast.log.timeline import Timeline
-from holdfast.server import schemas as shapes
+from holdfast.server import schemas
 from holdfast.server.auth import authority_of
 from holdfast.server.context import (
     AtDesk,
@@ -40,7 +40,7 @@ from holdfast.server.serializers import (
     messages_window,
     summary,
 )
-from holdfast.snapshots.keys import LONGEST_ID, SnapshotLocation
+from holdfast.snapshots.keys import MAX_ID_LENGTH, SnapshotLocation
 from holdfast.snapshots.manifest import SnapshotManifest
 
 router = APIRouter(tags=["look"], dependencies=[Depends(known_parameters)])
@@ -53,24 +53,30 @@ Limit = Annotated[int, Query(ge=1, le=MOST, description="At most so many.")]
 Cursor = Annotated[
     str | None, Query(max_length=2000, description="next_cursor of the answer before.")
 ]
-Search = Annotated[str, Query(max_length=LONGEST_ID, description="A part of the id, in any case.")]
+Search = Annotated[
+    str, Query(max_length=MAX_ID_LENGTH, description="A part of the id, in any case.")
+]
 MomentQuery = Annotated[
-    str, Query(pattern=shapes.MOMENT, description=shapes.MOMENT_MEANS, examples=["17"])
+    str, Query(pattern=schemas.MOMENT, description=schemas.MOMENT_MEANS, examples=["17"])
 ]
 AgentQuery = Annotated[
     str,
-    Query(min_length=1, max_length=LONGEST_ID, description="Its agent.", examples=["research-bot"]),
+    Query(
+        min_length=1, max_length=MAX_ID_LENGTH, description="Its agent.", examples=["research-bot"]
+    ),
 ]
 SessionQuery = Annotated[
     str,
-    Query(min_length=1, max_length=LONGEST_ID, description="The session.", examples=["ses_abc123"]),
+    Query(
+        min_length=1, max_length=MAX_ID_LENGTH, description="The session.", examples=["ses_abc123"]
+    ),
 ]
 FromQuery = Annotated[
     str,
     Query(
         alias="from",
-        pattern=shapes.MOMENT,
-        description=f"What it is compared with. {shapes.MOMENT_MEANS}",
+        pattern=schemas.MOMENT,
+        description=f"What it is compared with. {schemas.MOMENT_MEANS}",
         examples=["5"],
     ),
 ]
@@ -78,7 +84,7 @@ FromQuery = Annotated[
 SESSION = "/agents/{agent_id}/sessions/{session_id}"
 
 
-@router.get("/agents", response_model=shapes.AgentPage, operation_id="list_agents")
+@router.get("/agents", response_model=schemas.AgentPage, operation_id="list_agents")
 async def agents(
     request: Request, desk: AtDesk, limit: Limit = 100, cursor: Cursor = None, search: Search = ""
 ) -> Response:
@@ -103,14 +109,14 @@ async def agents(
     return answer({"agents": rows, "next_cursor": to_cursor(token)})
 
 
-@router.get(SESSION, response_model=shapes.Summary, operation_id="get_session")
+@router.get(SESSION, response_model=schemas.Summary, operation_id="get_session")
 async def session(request: Request, desk: AtDesk, place: Place) -> Response:
     """A session as it is now. Its tag changes with every commit and every snapshot."""
     manifest = await desk.archive.load_manifest(location=place)
     latest = await desk.archive.load_info(location=place)
     ids = await desk.archive.list_snapshot_ids(location=place, limit=MOST_COUNTED + 1)
     version = await version_of(desk, place, manifest)
-    tag = etag(version, latest and latest.encoded(place), ids)
+    tag = etag(version, latest and latest.encode(place), ids)
     if is_known(request, tag):
         return unchanged(tag)
     return answer(await summary(desk, place, manifest, latest, len(ids)), tag=tag)
@@ -123,13 +129,13 @@ async def version_of(desk: Desk, place: SnapshotLocation, manifest: SnapshotMani
     """
     last, keyframe = await (await desk.archive.timeline(location=place)).head()
     entry = await desk.state_store.get(last) if last else None
-    return last, entry and entry.etag, keyframe, manifest.floor
+    return last, entry and entry.etag, keyframe, manifest.log_start
 
 
 # ---------------------------------------------------------------------------------------- events
 
 
-@router.get(f"{SESSION}/events", response_model=shapes.Events, operation_id="list_events")
+@router.get(f"{SESSION}/events", response_model=schemas.Events, operation_id="list_events")
 async def events(
     desk: AtDesk,
     place: Place,
@@ -143,15 +149,15 @@ async def events(
     A range without any event of the log is not found. The event after the last one may be asked
     for, which waits for what comes next.
     """
-    floor = (await desk.archive.load_manifest(location=place)).floor.seq
-    if last is not None and first <= last <= floor:
+    log_start = (await desk.archive.load_manifest(location=place)).log_start.seq
+    if last is not None and first <= last <= log_start:
         raise await not_in_log(desk.archive, place, last)
-    first = max(first, floor + 1)
+    first = max(first, log_start + 1)
     end = first + limit - 1
     asked = end + 1 if last is None else min(last, end + 1)
     timeline = await desk.archive.timeline(location=place)
     found = [event async for event in timeline.events(first, asked)]
-    if not found and not await is_reached(timeline, floor, first - 1):
+    if not found and not await is_reached(timeline, log_start, first - 1):
         raise await not_in_log(desk.archive, place, first)
     following = end + 1 if found and found[-1].seq > end else None
     listed = [event for event in found if event.seq <= end]
@@ -164,14 +170,16 @@ async def events(
     return answer({"events": rows, "next": following})
 
 
-async def is_reached(timeline: Timeline, floor: int, seq: int) -> bool:
+async def is_reached(timeline: Timeline, log_start: int, seq: int) -> bool:
     """Return whether a log has come to an event, pruned or not, without reading all of it."""
-    if seq <= floor:
+    if seq <= log_start:
         return True
     return bool([event async for event in timeline.events(seq, seq)])
 
 
-@router.get(f"{SESSION}/events/{{seq}}", response_model=shapes.EventShape, operation_id="get_event")
+@router.get(
+    f"{SESSION}/events/{{seq}}", response_model=schemas.EventShape, operation_id="get_event"
+)
 async def event(
     request: Request,
     desk: AtDesk,
@@ -179,15 +187,15 @@ async def event(
     seq: Annotated[int, Path(description="The number of the event.", examples=[17])],
 ) -> Response:
     """One event. It never changes."""
-    floor = (await desk.archive.load_manifest(location=place)).floor.seq
-    if floor < seq < 10**12:
+    log_start = (await desk.archive.load_manifest(location=place)).log_start.seq
+    if log_start < seq < 10**12:
         timeline = await desk.archive.timeline(location=place)
         async for found in timeline.events(seq, seq):
             return tagged(request, event_json(found), etag(found.hash))
     raise await not_in_log(desk.archive, place, seq)
 
 
-@router.get(f"{SESSION}/growth", response_model=shapes.Growth, operation_id="get_growth")
+@router.get(f"{SESSION}/growth", response_model=schemas.Growth, operation_id="get_growth")
 async def growth_of(
     request: Request,
     desk: AtDesk,
@@ -207,7 +215,7 @@ async def growth_of(
 
 @router.get(
     f"{SESSION}/state",
-    response_model=shapes.StateAt,
+    response_model=schemas.StateAt,
     response_model_exclude_unset=True,
     operation_id="get_state",
 )
@@ -244,7 +252,7 @@ async def state(
     return answer(tree, tag=tag)
 
 
-@router.get(f"{SESSION}/diff", response_model=shapes.DiffShape, operation_id="diff_moments")
+@router.get(f"{SESSION}/diff", response_model=schemas.DiffShape, operation_id="diff_moments")
 async def diff(
     desk: AtDesk,
     place: Place,
@@ -259,7 +267,7 @@ async def diff(
     return answer(await asyncio.to_thread(compared, before, after, limit, with_patch=patch))
 
 
-@router.get("/diff", response_model=shapes.DiffShape, operation_id="diff_sessions")
+@router.get("/diff", response_model=schemas.DiffShape, operation_id="diff_sessions")
 async def diff_of_two(
     request: Request,
     desk: AtDesk,
@@ -289,7 +297,7 @@ async def diff_of_two(
 
 @router.get(
     f"{SESSION}/snapshots/{{snapshot_id}}",
-    response_model=shapes.SnapshotShape,
+    response_model=schemas.SnapshotShape,
     operation_id="get_snapshot",
 )
 async def snapshot(
@@ -299,4 +307,4 @@ async def snapshot(
     info = await desk.archive.load_info(location=place, snapshot_id=snapshot_id)
     if info is None:
         raise no_snapshot(place, snapshot_id)
-    return tagged(request, info_json(info), etag(info.encoded(place)))
+    return tagged(request, info_json(info), etag(info.encode(place)))

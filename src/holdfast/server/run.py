@@ -15,7 +15,7 @@ from typing import Any
 import uvicorn
 
 from holdfast.documents.signing import PublicKey
-from holdfast.errors import HoldfastError, shown
+from holdfast.errors import HoldfastError, short_repr
 from holdfast.server.app import create_app
 from holdfast.server.auth import Token
 from holdfast.server.connections import bounded_protocol
@@ -66,7 +66,7 @@ def listening(host: str, port: int) -> socket.socket:
             f"cannot listen on {host} port {port}: {error.strerror or error}", error.errno
         ) from error
     except UnicodeError as error:
-        raise ValueError(f"{shown(host)} is no name of a host") from error
+        raise ValueError(f"{short_repr(host)} is no name of a host") from error
 
 
 def serve(

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.server.context import SNAPSHOT_ID
-from holdfast.snapshots.keys import LONGEST_ID
+from holdfast.snapshots.keys import MAX_ID_LENGTH
 
 TIME = "2026-11-15T09:30:00.000000Z"
 HASH = "9b2d6c0e5f7a4c1d8e3b2a1f0c9d8e7b6a5f4c3d2e1b0a9f8c7d6e5b4a3f2c1d"
@@ -51,14 +51,14 @@ class ForkRequest(Shape):
     session_id: str | None = Field(
         default=None,
         min_length=1,
-        max_length=LONGEST_ID,
+        max_length=MAX_ID_LENGTH,
         description="The new session; an id is made up without it.",
         examples=["ses_what_if"],
     )
     agent_id: str | None = Field(
         default=None,
         min_length=1,
-        max_length=LONGEST_ID,
+        max_length=MAX_ID_LENGTH,
         description="Its agent; the same one without it.",
         examples=["research-bot"],
     )
@@ -381,8 +381,8 @@ class Document(BaseModel):
     )
 
     schema_version: Literal[1]
-    agent_id: str = Field(min_length=1, max_length=LONGEST_ID)
-    session_id: str = Field(min_length=1, max_length=LONGEST_ID)
+    agent_id: str = Field(min_length=1, max_length=MAX_ID_LENGTH)
+    session_id: str = Field(min_length=1, max_length=MAX_ID_LENGTH)
     state: dict[str, Any]
 
 

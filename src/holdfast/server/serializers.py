@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from holdfast.documents.encode import state_json
-from holdfast.documents.json_diff import Difference, differences, state_patch
-from holdfast.log.changes import fold
-from holdfast.log.event import Event, time_text
+from holdfast.documents.json_diff import Difference, diff_states, make_state_patch
+from holdfast.log.changes import fold_changes
+from holdfast.log.event import Event, format_time
 from holdfast.log.event_log import Position
 from holdfast.server.context import Desk
 from holdfast.server.moments import Moment, loaded, time_of
@@ -17,7 +17,7 @@ from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_state import MESSAGES, SessionState
-from holdfast.snapshots.tool_calls import CallLedger
+from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.values import to_json
@@ -33,7 +33,7 @@ def info_json(info: SnapshotInfo) -> dict[str, Any]:
         "agent_id": info.agent_id,
         "session_id": info.session_id,
         "scope": info.scope,
-        "created_at": time_text(info.created_at),
+        "created_at": format_time(info.created_at),
         "tags": info.tags,
         "status": info.status,
         "message_count": info.message_count,
@@ -63,7 +63,7 @@ def brief_events(events: Iterable[Event], before: Snapshot) -> list[dict[str, An
                 "seq": event.seq,
                 "id": event.id,
                 "type": event.type,
-                "at": time_text(event.at),
+                "at": format_time(event.at),
                 "set": written,
                 "added": added,
                 "delete": deleted,
@@ -83,17 +83,17 @@ async def summary(
     timeline = await desk.archive.timeline(location=place)
     there = loaded(place, await timeline.load())
     state, seq = there.state, there.position.seq
-    unfinished = await asyncio.to_thread(CallLedger().unfinished, state)
+    unfinished = await asyncio.to_thread(ToolCallIndex().unfinished, state)
     return {
         "agent_id": place.scope_id,
         "session_id": place.session_id,
         "scope": place.scope,
-        "started_at": manifest.started_at and time_text(manifest.started_at),
+        "started_at": manifest.started_at and format_time(manifest.started_at),
         "updated_at": there.at or await time_of(timeline, seq),
         "status": SessionState(state).status,
         "message_count": state.count(MESSAGES),
         "size_bytes": state.size_bytes,
-        "first_event": manifest.floor.seq + 1,
+        "first_event": manifest.log_start.seq + 1,
         "last_event": seq,
         "head": there.position.hash,
         "namespaces": state.namespaces(),
@@ -132,12 +132,12 @@ def compared(
     before: Moment, after: Moment, limit: int, *, with_patch: bool = False
 ) -> dict[str, Any]:
     """What differs between two moments: entries, what changed inside them, and a JSON Patch."""
-    found = differences(after.state, before.state)
+    found = diff_states(after.state, before.state)
     counts = dict.fromkeys(("added", "removed", "changed"), 0)
     for each in found:
         counts[each.kind] += 1
     truncated = len(found) > limit
-    patch = state_patch(after.state, before.state) if with_patch and not truncated else None
+    patch = make_state_patch(after.state, before.state) if with_patch and not truncated else None
     return {
         "from": before.named(),
         "to": after.named(),
@@ -164,20 +164,20 @@ def entry(each: Difference) -> dict[str, Any]:
 
 async def growth(desk: Desk, place: SnapshotLocation, points: int) -> dict[str, Any]:
     """How a session grew, at some of its events, the first and the last among them."""
-    floor = (await desk.archive.load_manifest(location=place)).floor
+    log_start = (await desk.archive.load_manifest(location=place)).log_start
     timeline = await desk.archive.timeline(location=place)
     end = (await timeline.load()).end
-    if end.seq <= floor.seq:
+    if end.seq <= log_start.seq:
         return {"points": [], "last_event": end.seq}
     store = Store(max_history=0)
-    if floor.seq:
-        store.restore((await timeline.load(floor.seq)).store.snapshot())
-    wanted = spread(floor.seq + 1, end.seq, points)
+    if log_start.seq:
+        store.restore((await timeline.load(log_start.seq)).store.snapshot())
+    wanted = spread(log_start.seq + 1, end.seq, points)
     rows: list[dict[str, Any]] = []
     batch: list[Event] = []
     seq = next(wanted)
-    after = floor if floor.seq else Position()
-    async for event in timeline.log.read(floor.seq + 1, end.seq, after=after):
+    after = log_start if log_start.seq else Position()
+    async for event in timeline.log.read(log_start.seq + 1, end.seq, after=after):
         batch.append(event)
         if event.seq == seq:
             rows.append(await asyncio.to_thread(point, store, batch))
@@ -188,11 +188,11 @@ async def growth(desk: Desk, place: SnapshotLocation, points: int) -> dict[str, 
 
 def point(store: Store, events: list[Event]) -> dict[str, Any]:
     """What a session had after the last of some events."""
-    fold(store, (event.changes for event in events))
+    fold_changes(store, (event.changes for event in events))
     state = store.snapshot()
     return {
         "seq": events[-1].seq,
-        "at": time_text(events[-1].at),
+        "at": format_time(events[-1].at),
         "messages": state.count(MESSAGES),
         "size_bytes": state.size_bytes,
     }

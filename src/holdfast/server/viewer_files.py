@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.errors import NotFoundError, shown
+from holdfast.errors import NotFoundError, short_repr
 from holdfast.server.context import is_known, tag_headers, unchanged
 
 router = APIRouter(include_in_schema=False)
@@ -50,7 +50,7 @@ def served(request: Request, name: str) -> Response:
     """One file, or that the one who asks has it already."""
     page = pages().get(name)
     if page is None:
-        raise NotFoundError(f"the viewer has no file {shown(name)}")
+        raise NotFoundError(f"the viewer has no file {short_repr(name)}")
     if is_known(request, page.tag):
         return unchanged(page.tag)
     return Response(page.content, 200, tag_headers(page.tag), page.media_type)

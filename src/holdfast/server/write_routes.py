@@ -16,18 +16,18 @@ from starlette.responses import Response
 
 from holdfast.errors import ConflictError, NotFoundError
 from holdfast.log.event_log import Position
-from holdfast.server import schemas as shapes
+from holdfast.server import schemas
 from holdfast.server.auth import authority_of
 from holdfast.server.context import AtDesk, Desk, Place, SnapshotId, answer, known_parameters
 from holdfast.server.moments import NOW, Moment, no_snapshot
 from holdfast.server.problems import Problem, refusing
 from holdfast.server.read_routes import MOST, SESSION
 from holdfast.server.serializers import compared, info_json
-from holdfast.sessions import once
+from holdfast.sessions.once import compute_restore_changes
 from holdfast.sessions.session import Session
 from holdfast.snapshots.keys import SnapshotLocation, location_fields
-from holdfast.snapshots.lifecycle import first_key
-from holdfast.snapshots.records import checked_tags
+from holdfast.snapshots.lifecycle import find_first_key
+from holdfast.snapshots.records import validate_tags
 from holdfast.snapshots.session_state import MESSAGES, SessionState
 from holdfast.state.store import Store
 
@@ -36,7 +36,9 @@ router = APIRouter(tags=["change"], dependencies=[Depends(known_parameters)])
 DryRun = Annotated[bool, Query(description="Say what would be done, and do nothing.")]
 IfMatch = Annotated[
     str | None,
-    Header(description="The head that the session must still have.", examples=[f'"{shapes.HASH}"']),
+    Header(
+        description="The head that the session must still have.", examples=[f'"{schemas.HASH}"']
+    ),
 ]
 
 
@@ -57,7 +59,7 @@ async def check_head_of(desk: Desk, place: SnapshotLocation, if_match: str | Non
     end = (await timeline.load()).end
     check_head(end, if_match)
     # A load sees what was there when it began.
-    if await first_key(desk.state_store, timeline.log.prefix, timeline.log.key(end.seq)):
+    if await find_first_key(desk.state_store, timeline.log.prefix, timeline.log.key(end.seq)):
         raise moved_on(f"somebody commits after event {end.seq} in this moment")
 
 
@@ -81,25 +83,25 @@ def moved_on(how: str) -> Problem:
 
 @router.post(
     f"{SESSION}/snapshots",
-    response_model=shapes.SnapshotShape,
+    response_model=schemas.SnapshotShape,
     status_code=201,
-    responses={200: {"model": shapes.WouldSave, "description": "A dry run."}},
+    responses={200: {"model": schemas.WouldSave, "description": "A dry run."}},
     operation_id="save_snapshot",
 )
 async def save(
     desk: AtDesk,
     place: Place,
-    body: Annotated[shapes.SaveRequest, Body(default_factory=shapes.SaveRequest)],
+    body: Annotated[schemas.SaveRequest, Body(default_factory=schemas.SaveRequest)],
     dry_run: DryRun = False,
     if_match: IfMatch = None,
 ) -> Response:
     """Keep a durable snapshot of the session as it is now."""
     async with desk.turn(place):
         session = await desk.session(place)
-        check_head(session.log.end, if_match)
+        check_head(session.log.head, if_match)
         if dry_run:
             with refusing():
-                checked_tags(body.tags)
+                validate_tags(body.tags)
             return answer(would_save(session))
         with refusing():
             saved = await session.save(tags=body.tags)
@@ -115,7 +117,7 @@ def would_save(session: Session) -> dict[str, Any]:
         "status": session.status,
         "message_count": session.message_count,
         "size_bytes": session.snapshot().size_bytes,
-        "seq": session.log.end.seq,
+        "seq": session.log.head.seq,
         "unfinished": bool(session.unfinished),
     }
 
@@ -124,7 +126,7 @@ def would_save(session: Session) -> dict[str, Any]:
     f"{SESSION}/snapshots/{{snapshot_id}}",
     status_code=204,
     response_class=Response,
-    responses={200: {"model": shapes.SnapshotShape, "description": "A dry run."}},
+    responses={200: {"model": schemas.SnapshotShape, "description": "A dry run."}},
     operation_id="delete_snapshot",
 )
 async def delete_snapshot(
@@ -147,20 +149,20 @@ async def delete_snapshot(
     return Response(status_code=204)
 
 
-@router.post(f"{SESSION}/restore", response_model=shapes.Restored, operation_id="restore_session")
+@router.post(f"{SESSION}/restore", response_model=schemas.Restored, operation_id="restore_session")
 async def restore(
     desk: AtDesk,
     place: Place,
-    body: shapes.RestoreRequest,
+    body: schemas.RestoreRequest,
     dry_run: DryRun = False,
     if_match: IfMatch = None,
 ) -> Response:
     """Make the state what it was at a moment. The log is not shortened: it can be undone."""
     async with desk.turn(place):
         session = await desk.session(place)
-        check_head(session.log.end, if_match)
+        check_head(session.log.head, if_match)
         goal = await moment_of(desk, session, body.at)
-        before = Moment(place, session.snapshot(), session.log.end)
+        before = Moment(place, session.snapshot(), session.log.head)
         changes = await asyncio.to_thread(way_back, before, goal)
         if not dry_run:
             with following(if_match):
@@ -173,7 +175,7 @@ async def restore(
             "at": goal.named(),
             "changes": changes,
             "previous_event": before.position.seq,
-            "last_event": session.log.end.seq,
+            "last_event": session.log.head.seq,
         }
     )
 
@@ -181,7 +183,7 @@ async def restore(
 async def moment_of(desk: Desk, session: Session, at: str) -> Moment:
     """A moment of a session that is open; now is what it was when it was opened."""
     if at == NOW:
-        return Moment(session.location, session.snapshot(), session.log.end)
+        return Moment(session.location, session.snapshot(), session.log.head)
     return await desk.moments.at(session.location, at)
 
 
@@ -197,7 +199,7 @@ def way_back(before: Moment, goal: Moment) -> dict[str, Any]:
     """What going back changes: what was done once stays done."""
     store = Store(max_history=0)
     store.restore(before.state)
-    changes = once.way_back(goal.state, store)
+    changes = compute_restore_changes(goal.state, store)
     store.set_many(changes["set"])
     for space, key in changes["delete"]:
         store.delete(space, key)
@@ -207,16 +209,16 @@ def way_back(before: Moment, goal: Moment) -> dict[str, Any]:
 
 @router.post(
     f"{SESSION}/fork",
-    response_model=shapes.Forked,
+    response_model=schemas.Forked,
     status_code=201,
-    responses={200: {"model": shapes.Forked, "description": "A dry run."}},
+    responses={200: {"model": schemas.Forked, "description": "A dry run."}},
     operation_id="fork_session",
 )
 async def fork(
     request: Request,
     desk: AtDesk,
     place: Place,
-    body: Annotated[shapes.ForkRequest, Body(default_factory=shapes.ForkRequest)],
+    body: Annotated[schemas.ForkRequest, Body(default_factory=schemas.ForkRequest)],
     dry_run: DryRun = False,
     if_match: IfMatch = None,
 ) -> Response:
@@ -225,7 +227,7 @@ async def fork(
     # Nothing else is looked up: whether other agents have a session of that id is not to be told.
     authority_of(request).check(agent_id)
     session = await desk.session(place)
-    check_head(session.log.end, if_match)
+    check_head(session.log.head, if_match)
     goal = await moment_of(desk, session, body.at)
     with refusing():
         if dry_run:
@@ -267,7 +269,7 @@ async def check_free(
     SESSION,
     status_code=204,
     response_class=Response,
-    responses={200: {"model": shapes.Deleted, "description": "A dry run."}},
+    responses={200: {"model": schemas.Deleted, "description": "A dry run."}},
     operation_id="delete_session",
 )
 async def delete(

@@ -11,21 +11,21 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.sessions.recorder import Recorder
-from holdfast.sessions.working_state import Recording
-from holdfast.snapshots.keys import checked_id
-from holdfast.snapshots.session_state import SESSION, agent_space
+from holdfast.sessions.working_state import WorkingState
+from holdfast.snapshots.keys import validate_id
+from holdfast.snapshots.session_state import SESSION, agent_namespace
 
 MEMBER = "agent:"
 AGENT_FIELD = "agent"
 
 
-class AgentPart(Recorder):
+class SessionAgent(Recorder):
     """What one of several agents does in a session. Made by `Session.agent`."""
 
     def __init__(self, session: Recorder, agent_id: str) -> None:
         self._session = session
-        self.agent_id = checked_id(agent_id, "agent_id")
-        self._space = agent_space(agent_id)
+        self.agent_id = validate_id(agent_id, "agent_id")
+        self._space = agent_namespace(agent_id)
         self._turn = session._turn
         with self._turn:
             self._enter()
@@ -38,8 +38,8 @@ class AgentPart(Recorder):
             self._record("agent.joined", joined, set_=[(SESSION, member, True)])
 
     @property
-    def _recording(self) -> Recording:
-        return self._session._recording
+    def _working(self) -> WorkingState:
+        return self._session._working
 
     def _signed(self, fields: dict[str, Any]) -> dict[str, Any]:
         return {**fields, AGENT_FIELD: self.agent_id}
@@ -48,10 +48,10 @@ class AgentPart(Recorder):
         return isinstance(message, dict) and message.get(AGENT_FIELD) == self.agent_id
 
     def __repr__(self) -> str:
-        return f"<AgentPart {self.agent_id} of {self._session!r}>"
+        return f"<SessionAgent {self.agent_id} of {self._session!r}>"
 
 
-def members(session: Recorder) -> list[str]:
+def list_agents(session: Recorder) -> list[str]:
     """The agents that take part in a session of several."""
     keys = session._store.keys(SESSION)
     return [key.removeprefix(MEMBER) for key in keys if key.startswith(MEMBER)]

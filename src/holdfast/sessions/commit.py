@@ -13,19 +13,17 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from typing import Literal, Self, TypeAlias
 
-from holdfast.errors import ConflictError, IntegrityError, NotFoundError, shown
-from holdfast.log import segment as segments
-from holdfast.log.changes import fold
-from holdfast.log.event import Draft, Event
+from holdfast.errors import ConflictError, IntegrityError, NotFoundError, short_repr
+from holdfast.log.changes import fold_changes
+from holdfast.log.event import Event, EventDraft
 from holdfast.log.event_log import Position
-from holdfast.log.segment import Segment
+from holdfast.log.segment import Segment, decode_segment
 from holdfast.log.timeline import Timeline
-from holdfast.sessions import contention
-from holdfast.sessions.contention import Attempts, Contention
-from holdfast.sessions.event_view import Tail
-from holdfast.sessions.rebase import pairs, rebased
-from holdfast.sessions.working_state import Recording
-from holdfast.snapshots.incarnation import NOT_ACTIVITY, Incarnation, ReplacedError
+from holdfast.sessions.contention import GIVE_UP_AFTER, CommitAttempts, Contention
+from holdfast.sessions.event_view import LogTail
+from holdfast.sessions.rebase import rebase_pending, touched_entries
+from holdfast.sessions.working_state import WorkingState
+from holdfast.snapshots.incarnation import PASSIVE_EVENT_TYPES, Incarnation, ReplacedError
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
@@ -33,9 +31,9 @@ from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
 
 OnConflict: TypeAlias = Literal["raise", "rebase"]
-Record: TypeAlias = Callable[[Position, Snapshot], Put]
+RecordBuilder: TypeAlias = Callable[[Position, Snapshot], Put]
 """Makes the record of a snapshot, once its position and its state are known."""
-Also: TypeAlias = Callable[[Sequence[Event]], list[Put]]
+PutsBuilder: TypeAlias = Callable[[Sequence[Event]], list[Put]]
 """Makes what else belongs to events, once their places are known."""
 
 YOURS_WAITS = "Nothing of yours was written, and it still waits"
@@ -44,7 +42,7 @@ REBASE = 'await session.commit(on_conflict="rebase") puts it on top where keys d
 RELOAD = "await session.reload() drops it and takes what is there"
 
 
-class Writer:
+class Committer:
     """A session's state and its new events, and their way to the ``StateStore``."""
 
     def __init__(
@@ -52,14 +50,14 @@ class Writer:
         state_store: StateStore,
         location: SnapshotLocation,
         timeline: Timeline,
-        recording: Recording,
-        tail: Tail,
+        working: WorkingState,
+        tail: LogTail,
         incarnation: Incarnation,
     ) -> None:
         self.state_store = state_store
         self.location = location
         self.timeline = timeline
-        self.recording = recording
+        self.working = working
         self.tail = tail
         self.incarnation = incarnation
         self.origin_active_at: dt.datetime | None = None
@@ -72,9 +70,11 @@ class Writer:
     async def open(cls, state_store: StateStore, location: SnapshotLocation) -> Self:
         """Open a session at its head, or prepare a new one."""
         incarnation, timeline, opened = await Incarnation.open(state_store, location)
-        tail = Tail(incarnation.manifest.floor, opened.anchor.position, opened.segments)
-        recording = Recording(opened.store, opened.end)
-        return cls(state_store, location, timeline, recording, tail, incarnation)
+        tail = LogTail(
+            incarnation.manifest.log_start, opened.base_keyframe.position, opened.segments
+        )
+        working = WorkingState(opened.store, opened.end)
+        return cls(state_store, location, timeline, working, tail, incarnation)
 
     @classmethod
     async def new(cls, state_store: StateStore, location: SnapshotLocation) -> Self:
@@ -87,48 +87,48 @@ class Writer:
         incarnation = await Incarnation.read(state_store, location)
         if incarnation.is_created:
             raise ConflictError(f"there is a session {location.session_id} already")
-        recording = Recording(Store(max_history=0), Position())
-        tail = Tail(Position(), Position(), [])
-        return cls(state_store, location, incarnation.timeline(), recording, tail, incarnation)
+        working = WorkingState(Store(max_history=0), Position())
+        tail = LogTail(Position(), Position(), [])
+        return cls(state_store, location, incarnation.timeline(), working, tail, incarnation)
 
     async def write(
         self,
         on_conflict: OnConflict,
-        record: Record | None = None,
-        also: Also | None = None,
+        record: RecordBuilder | None = None,
+        also: PutsBuilder | None = None,
     ) -> None:
         """Write what waits as one segment, and with it the record of a snapshot of it.
 
         ``also`` is for those who write several at once, and not with ``"rebase"``.
         """
         more: list[Put] = []
-        attempts = Attempts(self.contention)
+        attempts = CommitAttempts(self.contention)
         while await attempts.next():
-            is_late = bool(self.recording.pending) and not attempts.is_optimistic
+            is_late = bool(self.working.pending) and not attempts.is_optimistic
             if is_late and await self.is_behind():
                 # Read after the pause: what was read before it is out of date.
-                await self.meet_others(on_conflict)
-            if not self.recording.pending:
+                await self.resolve_conflict(on_conflict)
+            if not self.working.pending:
                 await self._write_rest(record, more)
                 return
             if also is not None:
-                more = also(self.recording.events())
+                more = also(self.working.events())
             if await self._commit(record, more):
                 attempts.won()
                 return
             if on_conflict == "raise":
-                await self.meet_others(on_conflict)
-        raise self.stale(f"other writers were first for {contention.GIVE_UP_AFTER:g} seconds")
+                await self.resolve_conflict(on_conflict)
+        raise self.stale(f"other writers were first for {GIVE_UP_AFTER:g} seconds")
 
-    async def _write_rest(self, record: Record | None, more: Sequence[Put]) -> None:
+    async def _write_rest(self, record: RecordBuilder | None, more: Sequence[Put]) -> None:
         """Write what belongs to events that are in the log already."""
         puts = list(more)
         if record is not None:
-            puts.append(record(self.recording.end, self.recording.base))
+            puts.append(record(self.working.end, self.working.base))
         if puts:
             with self._explaining():
                 await self.incarnation.write(
-                    [], puts, end=self.recording.end, seen=self.tail.segments[-1:]
+                    [], puts, end=self.working.end, seen=self.tail.segments[-1:]
                 )
 
     async def _create(self, puts: Sequence[Put], records: Sequence[Put], at: dt.datetime) -> None:
@@ -137,32 +137,34 @@ class Writer:
         self.tried_to_create = True
         await self.incarnation.create(puts, records, started_at=at, active_at=active_at)
 
-    async def _commit(self, record: Record | None, also: Sequence[Put]) -> bool:
+    async def _commit(self, record: RecordBuilder | None, also: Sequence[Put]) -> bool:
         """Write the pending events at the end of the log; False where another writer was first."""
         if self.tried_to_create and not self.incarnation.is_created and await self._adopt():
             return False
-        recording, timeline = self.recording, self.timeline
-        mark = recording.mark()
-        sealed = timeline.log.seal(recording.events())
+        working, timeline = self.working, self.timeline
+        mark = working.mark()
+        sealed = timeline.log.prepare_segment(working.events())
         records = list(also)
         if record is not None:
             records.append(record(sealed.end, mark.state))
         try:
             if self.incarnation.is_created:
-                active = [each.at for each in recording.pending if each.type not in NOT_ACTIVITY]
+                active = [
+                    each.at for each in working.pending if each.type not in PASSIVE_EVENT_TYPES
+                ]
                 await self.incarnation.write(
                     [sealed.put],
                     records,
-                    end=recording.end,
+                    end=working.end,
                     seen=self.tail.segments[-1:],
                     active_at=max(active, default=None),
                 )
             else:
-                await self._create([sealed.put], records, recording.pending[0].at)
+                await self._create([sealed.put], records, working.pending[0].at)
         except ConflictError as error:
             if error.key in (None, sealed.put.key):
                 return False
-            if error.key == self.location.manifest and recording.end.seq == 0:
+            if error.key == self.location.manifest_key and working.end.seq == 0:
                 # Nothing of this object is committed, so any session of that id will do.
                 await self._adopt()
                 return False
@@ -170,15 +172,15 @@ class Writer:
                 raise self.stale(str(error), ways_out=RELOAD) from error
             raise
         timeline.advance(sealed)
-        recording.committed(mark, sealed.end)
-        self.tail.add(segments.decoded(sealed.put.key, sealed.put.value))
-        await timeline.keep_keyframes(mark.state)
+        working.committed(mark, sealed.end)
+        self.tail.add(decode_segment(sealed.put.key, sealed.put.value))
+        await timeline.write_keyframe_if_due(mark.state)
         return True
 
     async def _adopt(self) -> bool:
         """Continue with the session that was created by now; return whether there is one."""
         incarnation = await Incarnation.read(self.state_store, self.location)
-        if incarnation.is_created and incarnation.manifest.floor.seq:
+        if incarnation.is_created and incarnation.manifest.log_start.seq:
             raise self.stale("the session was imported by another writer", ways_out=RELOAD)
         self.incarnation = incarnation
         self.timeline = incarnation.timeline()
@@ -198,7 +200,7 @@ class Writer:
         except ReplacedError as error:
             raise self.stale(str(error), ways_out=RELOAD) from error
 
-    async def write_alone(self, event: Draft) -> None:
+    async def commit_alone(self, event: EventDraft) -> None:
         """Commit one event on its own, on top of what is committed; the others stay pending.
 
         Where those conflict with what other writers committed, this object stays where it was,
@@ -209,7 +211,7 @@ class Writer:
 
         """
         other = self._beside()
-        other.recording.add(event)
+        other.working.add(event)
         try:
             await other.write("rebase")
         except ConflictError:
@@ -218,7 +220,7 @@ class Writer:
             if not await self._holds(event):
                 raise
             with suppress(ConflictError):
-                await self.meet_others("rebase")
+                await self.resolve_conflict("rebase")
             return
         with suppress(ConflictError):
             self._take(other, event)
@@ -229,17 +231,17 @@ class Writer:
         other.timeline, other.tail = copy(self.timeline), copy(self.tail)
         other.timeline.log = copy(self.timeline.log)
         other.tail.segments = list(self.tail.segments)
-        other.recording = self.recording.at_base()
+        other.working = self.working.at_base()
         return other
 
-    def _take(self, other: Self, event: Draft) -> None:
+    def _take(self, other: Self, event: EventDraft) -> None:
         """Continue where a writer beside this one is, with the pending events on top."""
-        new = [each for each in other.tail.segments if each.first > self.recording.end.seq]
-        if new[0].first != self.recording.end.seq + 1:
+        new = [each for each in other.tail.segments if each.first > self.working.end.seq]
+        if new[0].first != self.working.end.seq + 1:
             return  # so many that they are not in memory: the next commit reads them
-        touched = pairs(each.changes for each in self.recording.pending)
-        if new[0].last == other.recording.end.seq and not touched & pairs([event.changes]):
-            self.recording.insert(event, other.recording.end)
+        touched = touched_entries(each.changes for each in self.working.pending)
+        if new[0].last == other.working.end.seq and not touched & touched_entries([event.changes]):
+            self.working.insert(event, other.working.end)
         else:
             self._rebase(new)
         self.timeline, self.tail = other.timeline, other.tail
@@ -247,13 +249,13 @@ class Writer:
 
     def _join(self, other: Self) -> None:
         """Continue with the session that a writer beside this one found, if this one has none."""
-        if self.incarnation is not other.incarnation and self.recording.end.seq == 0:
+        if self.incarnation is not other.incarnation and self.working.end.seq == 0:
             self.incarnation = other.incarnation
             self.timeline = self.incarnation.timeline()
 
-    async def _holds(self, event: Draft) -> bool:
+    async def _holds(self, event: EventDraft) -> bool:
         """Tell whether the log has an event after what this object knows."""
-        async for segment in self.timeline.log.segments(self.recording.end):
+        async for segment in self.timeline.log.segments(self.working.end):
             if any(each.id == event.id for each in segment.events()):
                 return True
         return False
@@ -261,9 +263,9 @@ class Writer:
     async def is_behind(self) -> bool:
         """Whether the log goes on after what this object knows."""
         log = self.timeline.log
-        start = log.key(log.end.seq) if log.end.seq else ""
+        start = log.key(log.head.seq) if log.head.seq else ""
         async for key in self.state_store.list(log.prefix, start_after=start):
-            if log.is_segment(key):
+            if log.is_segment_key(key):
                 return True
         return False
 
@@ -272,33 +274,33 @@ class Writer:
         if not self.incarnation.is_created:
             await self._adopt()
         while await self.is_behind():
-            await self.meet_others("rebase")
+            await self.resolve_conflict("rebase")
 
-    async def meet_others(self, on_conflict: OnConflict) -> None:
+    async def resolve_conflict(self, on_conflict: OnConflict) -> None:
         """Read what was committed after this object's position, and resolve the conflict."""
-        recording = self.recording
+        working = self.working
         try:
-            found = [each async for each in self.timeline.log.segments(recording.end)]
+            found = [each async for each in self.timeline.log.segments(working.end)]
         except NotFoundError as error:
             problem = "other writers were first, and their events are pruned"
             written = YOURS_WAITS if not await self._is_own_stub() else YOURS_WAS_WRITTEN
             raise self.stale(problem, written=written, ways_out=RELOAD) from error
         except IntegrityError:
             # A deletion takes the log away while it is read.
-            await self.check_there()
+            await self.check_incarnation()
             raise
         if not found:
             if not self.incarnation.is_created:
                 return  # the session of the other writer is not created, or was deleted again
-            await self.check_there()
+            await self.check_incarnation()
             raise self.stale("the segment at the head of the log disappeared")
         ids = [event.id for event in found[0].events()]
-        if ids == [each.id for each in recording.pending[: len(ids)]]:
+        if ids == [each.id for each in working.pending[: len(ids)]]:
             # This object's own write, whose answer was lost.
-            await self.check_there()
-            mark = recording.mark_of(len(ids))
+            await self.check_incarnation()
+            mark = working.mark_of(len(ids))
             self._follow(found[:1])
-            recording.committed(mark, self.timeline.log.end)
+            working.committed(mark, self.timeline.log.head)
         elif on_conflict == "raise":
             raise self.stale(f"another writer was first and is at event {found[-1].last}")
         else:
@@ -306,37 +308,37 @@ class Writer:
 
     async def _is_own_stub(self) -> bool:
         """Whether what is left of the pruned events are one's own."""
-        key = self.timeline.log.key(self.recording.end.seq + 1)
+        key = self.timeline.log.key(self.working.end.seq + 1)
         entry = await self.state_store.get(key)
         if entry is None:
             return False
-        found = segments.decoded(key, entry.value)
-        own = self.recording.events()[: found.last - found.first + 1]
+        found = decode_segment(key, entry.value)
+        own = self.working.events()[: found.last - found.first + 1]
         return bool(own) and own[-1].hash == found.hash
 
     def _rebase(self, found: list[Segment]) -> None:
         """Take the events of others in, and put one's own on top."""
         store = Store(max_history=0)
-        store.restore(self.recording.base)
+        store.restore(self.working.base)
         theirs = [changes for each in found for changes in each.changes()]
-        fold(store, theirs)
-        there = Recording(store, Position(found[-1].last, found[-1].hash))
+        fold_changes(store, theirs)
+        there = WorkingState(store, Position(found[-1].last, found[-1].hash))
         try:
-            on_top = rebased(self.recording, there, theirs)
+            on_top = rebase_pending(self.working, there, theirs)
         except ConflictError as error:
             raise self.stale(str(error), error.conflicts, ways_out=RELOAD) from error
-        self.recording = on_top
+        self.working = on_top
         self._follow(found)
 
     def _follow(self, found: list[Segment]) -> None:
         """Know of segments that are there already."""
         for each in found:
-            self.timeline.log.end = Position(each.last, each.hash)
+            self.timeline.log.head = Position(each.last, each.hash)
             self.timeline.segments += 1
             self.timeline.size += each.size
             self.tail.add(each)
 
-    async def check_there(self) -> None:
+    async def check_incarnation(self) -> None:
         """Check that the session was not deleted, replaced or pruned since it was read.
 
         Raises:
@@ -344,7 +346,7 @@ class Writer:
 
         """
         with self._explaining():
-            await self.incarnation.refresh(self.recording.end, self.tail.segments[-1:])
+            await self.incarnation.refresh(self.working.end, self.tail.segments[-1:])
 
     def stale(
         self,
@@ -355,7 +357,7 @@ class Writer:
         ways_out: str = f"{REBASE}, {RELOAD}",
     ) -> ConflictError:
         """The error for a session that others have taken further, and the ways out of it."""
-        seq = self.recording.end.seq
+        seq = self.working.end.seq
         return ConflictError(
             f"the session {self.location.session_id} of {self.location.scope_id} could not be "
             f"committed after event {seq}: {what}. {written}: {ways_out}",
@@ -364,7 +366,7 @@ class Writer:
         )
 
 
-def checked_choice(on_conflict: object) -> None:
+def validate_on_conflict(on_conflict: object) -> None:
     """Refuse what is no way to treat a conflict."""
     if on_conflict not in ("raise", "rebase"):
-        raise ValueError(f'on_conflict is "raise" or "rebase", not {shown(on_conflict)}')
+        raise ValueError(f'on_conflict is "raise" or "rebase", not {short_repr(on_conflict)}')

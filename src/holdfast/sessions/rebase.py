@@ -11,40 +11,42 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from holdfast.errors import ConflictError
-from holdfast.log.event import Draft
-from holdfast.sessions.once import DONE
-from holdfast.sessions.working_state import Recording
+from holdfast.log.event import EventDraft
+from holdfast.sessions.once import ONCE_DONE
+from holdfast.sessions.working_state import WorkingState
 from holdfast.snapshots.session_state import MESSAGES, message_key, message_number
 from holdfast.state.diff import Changes, Pair
 
 STARTED = "session.started"
 APPENDED = "message.appended"
-NEVER = 10**12
+NO_MESSAGE = 10**12
 
 
-def rebased(ours: Recording, theirs: Recording, their_changes: Iterable[Changes]) -> Recording:
+def rebase_pending(
+    ours: WorkingState, theirs: WorkingState, their_changes: Iterable[Changes]
+) -> WorkingState:
     """``theirs`` with our events on top. ``ConflictError`` lists the keys that both touched.
 
     ``theirs`` begins where ``ours`` did, with nothing pending; ``their_changes`` led there.
     """
     first = ours.base_next_message
     shift = theirs.next_message - first
-    if brings_back(ours, first):
+    if restores_messages(ours, first):
         # Messages that were there before have numbers of their own, and nothing moves.
-        first, shift = NEVER, 0
-    drafts = [moved(each, first, shift) for each in ours.pending]
+        first, shift = NO_MESSAGE, 0
+    drafts = [renumber_messages(each, first, shift) for each in ours.pending]
     if ours.end.seq == 0 and drafts and drafts[0].type == STARTED:
         # Both found no session and began one. It began once.
         del drafts[0]
     # What we appended has no number of its own yet, so nobody can have touched it.
     ours_touched = {
         (space, key)
-        for space, key in pairs(each.changes for each in ours.pending)
-        if not is_behind(space, key, first)
+        for space, key in touched_entries(each.changes for each in ours.pending)
+        if not is_new_message(space, key, first)
     }
-    both = ours_touched & pairs(their_changes)
+    both = ours_touched & touched_entries(their_changes)
     # A restored state brings back what was done before; that is no second time.
-    done = pairs(each.changes for each in ours.pending if each.type == DONE)
+    done = touched_entries(each.changes for each in ours.pending if each.type == ONCE_DONE)
     done_twice = sorted(both & done)
     if done_twice:
         raise ConflictError(
@@ -52,7 +54,7 @@ def rebased(ours: Recording, theirs: Recording, their_changes: Iterable[Changes]
             + ", ".join(key for _, key in done_twice[:5]),
             done_twice,
         )
-    result = Recording(theirs.store.fork(), theirs.end)
+    result = WorkingState(theirs.store.fork(), theirs.end)
     for each in drafts:
         result.add(each)
     diff = result.store.snapshot().diff(theirs.store.snapshot())
@@ -68,7 +70,7 @@ def rebased(ours: Recording, theirs: Recording, their_changes: Iterable[Changes]
     return result
 
 
-def brings_back(ours: Recording, first: int) -> bool:
+def restores_messages(ours: WorkingState, first: int) -> bool:
     """Whether an event sets messages behind the committed ones that it did not append."""
     # A number is given anew when its message was taken back, and a rollback brings any of them.
     appended: dict[str, list[object]] = {}
@@ -78,39 +80,39 @@ def brings_back(ours: Recording, first: int) -> bool:
             for key, value in messages.items():
                 appended.setdefault(key, []).append(value)
         elif any(
-            is_behind(MESSAGES, key, first) and value not in appended.get(key, ())
+            is_new_message(MESSAGES, key, first) and value not in appended.get(key, ())
             for key, value in messages.items()
         ):
             return True
     return False
 
 
-def moved(event: Draft, first: int, shift: int) -> Draft:
+def renumber_messages(event: EventDraft, first: int, shift: int) -> EventDraft:
     """An event whose own messages have other numbers."""
     if shift == 0:
         return event
     sets = [
-        (space, moved_key(space, key, first, shift), value)
+        (space, renumber_key(space, key, first, shift), value)
         for space, key, value in event.changes["set"]
     ]
     deletes = [
-        (space, moved_key(space, key, first, shift)) for space, key in event.changes["delete"]
+        (space, renumber_key(space, key, first, shift)) for space, key in event.changes["delete"]
     ]
     return replace(event, changes={"set": sets, "delete": deletes})
 
 
-def moved_key(space: str, key: str, first: int, shift: int) -> str:
+def renumber_key(space: str, key: str, first: int, shift: int) -> str:
     """The key of an entry after our messages have moved."""
-    return message_key(int(key) + shift) if is_behind(space, key, first) else key
+    return message_key(int(key) + shift) if is_new_message(space, key, first) else key
 
 
-def is_behind(space: str, key: str, first: int) -> bool:
+def is_new_message(space: str, key: str, first: int) -> bool:
     """Whether an entry is a message with a certain number or a later one."""
     number = message_number(key) if space == MESSAGES else None
     return number is not None and number >= first
 
 
-def pairs(changes: Iterable[Changes]) -> set[Pair]:
+def touched_entries(changes: Iterable[Changes]) -> set[Pair]:
     """The entries that changes touch."""
     found: set[Pair] = set()
     for each in changes:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 
-from holdfast.documents.export import pruned_events
-from holdfast.errors import NotFoundError, shown
-from holdfast.log.changes import fold
+from holdfast.documents.export import pruned_events_error
+from holdfast.errors import NotFoundError, short_repr
+from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event
 from holdfast.log.timeline import Timeline
 from holdfast.sessions.blocking import BlockingSession
-from holdfast.sessions.portal import portal
+from holdfast.sessions.portal import get_portal
 from holdfast.sessions.session import Session
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot
@@ -53,26 +53,26 @@ class Replay:
             for step in self._of_document(source):
                 yield step
             return
-        if (self._first or 1) > source._recording.end.seq:
+        if (self._first or 1) > source._working.end.seq:
             return
         manifest = await source.archive.load_manifest(location=source.location)
-        floor = manifest.floor
-        self._check_kept(source.location, floor.seq)
-        first = self._first or floor.seq + 1
-        timeline = Timeline(source.state_store, source.location.place, manifest.incarnation)
+        log_start = manifest.log_start
+        self._check_kept(source.location, log_start.seq)
+        first = self._first or log_start.seq + 1
+        timeline = Timeline(source.state_store, source.location.prefix, manifest.incarnation)
         there = await timeline.load(first - 1) if first > 1 else None
         store = Store(max_history=0) if there is None else there.store
         # Reading begins at the keyframe before, as a segment may begin before the first event.
-        after = floor if there is None else there.anchor.position
+        after = log_start if there is None else there.base_keyframe.position
         async for event in timeline.log.read(first, self._last, after=after):
-            yield step_of(store, event)
+            yield apply_step(store, event)
 
     def __iter__(self) -> Iterator[Step]:
         if isinstance(self._source, SessionSnapshot):
             yield from self._of_document(self._source)
             return
         steps = self.__aiter__()
-        while (step := portal().call(following(steps))) is not None:
+        while (step := get_portal().call(next_step(steps))) is not None:
             yield step
 
     def _of_document(self, document: SessionSnapshot) -> Iterator[Step]:
@@ -82,26 +82,28 @@ class Replay:
                 "or what session.export() gave"
             )
         if document.events:
-            floor = document.events[0].seq - 1
+            log_start = document.events[0].seq - 1
         else:
-            floor = 0 if document.position is None else document.position.seq
-        self._check_kept(document.location, floor)
+            log_start = 0 if document.position is None else document.position.seq
+        self._check_kept(document.location, log_start)
         store = Store(max_history=0)
         if document.base is not None:
             store.restore(document.base)
         yield from self._steps(store, document.events)
 
-    def _check_kept(self, location: SnapshotLocation, floor: int) -> None:
-        """Refuse events that were pruned, the last of which is ``floor``."""
+    def _check_kept(self, location: SnapshotLocation, log_start: int) -> None:
+        """Refuse events that were pruned, the last of which is ``log_start``."""
         first, last = self._first, self._last
-        if (first is not None and first <= floor) or (last is not None and 0 < last <= floor):
-            begin, end = first or 1, floor if last is None else min(last, floor)
+        if (first is not None and first <= log_start) or (
+            last is not None and 0 < last <= log_start
+        ):
+            begin, end = first or 1, log_start if last is None else min(last, log_start)
             if begin <= end:
-                raise pruned_events(location, begin, end, floor)
+                raise pruned_events_error(location, begin, end, log_start)
 
     def _steps(self, store: Store, events: Iterable[Event]) -> Iterator[Step]:
         for event in events:
-            step = step_of(store, event)
+            step = apply_step(store, event)
             if self._last is not None and event.seq > self._last:
                 return
             if event.seq >= (self._first or 1):
@@ -127,17 +129,17 @@ def replay(
     if isinstance(given, BlockingSession):
         given = given._session
     if not isinstance(given, Session | SessionSnapshot):
-        raise TypeError(f"replay takes a session or a document, not {shown(source)}")
+        raise TypeError(f"replay takes a session or a document, not {short_repr(source)}")
     return Replay(given, first, last)
 
 
-def step_of(store: Store, event: Event) -> Step:
+def apply_step(store: Store, event: Event) -> Step:
     """Take one step in a store."""
     before = store.snapshot()
-    fold(store, [event.changes])
+    fold_changes(store, [event.changes])
     return Step(event, before, store.snapshot())
 
 
-async def following(steps: AsyncIterator[Step]) -> Step | None:
+async def next_step(steps: AsyncIterator[Step]) -> Step | None:
     """The next step, or None at the end."""
     return await anext(steps, None)

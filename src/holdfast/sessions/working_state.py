@@ -7,22 +7,22 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.errors import UnsupportedValueError, shown
-from holdfast.log.changes import fold
-from holdfast.log.event import Draft, Event, draft
+from holdfast.errors import UnsupportedValueError, short_repr
+from holdfast.log.changes import fold_changes
+from holdfast.log.event import Event, EventDraft, draft_event
 from holdfast.log.event_log import Position
-from holdfast.log.hash_chain import linked
+from holdfast.log.hash_chain import link_events
 from holdfast.snapshots.session_state import (
     MESSAGES,
     SESSION,
     STATUS,
-    checked_status,
     message_key,
     message_number,
+    validate_status,
 )
-from holdfast.state.batch import check_text
+from holdfast.state.batch import validate_name_text
 from holdfast.state.diff import Changes, Pair
-from holdfast.state.snapshot import Snapshot, as_pair, as_row
+from holdfast.state.snapshot import Snapshot, to_row, validate_pair
 from holdfast.state.store import Store
 from holdfast.values.binary_encoding import decode, encode
 
@@ -31,7 +31,7 @@ STEPS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CommitPoint:
     """Some of what waits, and where it leads."""
 
     count: int
@@ -39,7 +39,7 @@ class Mark:
     next_message: int
 
 
-class Recording:
+class WorkingState:
     """The state of a session in memory, and the events that lead to it from what is committed."""
 
     def __init__(self, store: Store, end: Position) -> None:
@@ -48,27 +48,29 @@ class Recording:
         """Where the log ends, as far as it is committed."""
         self.base = store.snapshot()
         """The state there."""
-        self.pending: list[Draft] = []
+        self.pending: list[EventDraft] = []
         keys = store.keys(MESSAGES)
         self.message_count = len(keys)
-        self.next_message = after_last(keys)
+        self.next_message = next_message_number(keys)
         self.base_next_message = self.next_message
         """The number of the first message that is not committed."""
 
-    def record(self, type_: str, data: Any = None, changes: Changes | None = None) -> Draft:
+    def record(self, type_: str, data: Any = None, changes: Changes | None = None) -> EventDraft:
         """One more event; what it changes is done at once. Bad input leaves everything as it was.
 
         Data and values are the caller's own: copies are kept.
         """
-        return self.record_own(checked_type(type_), copied(data, "$.data"), owned(changes))
+        return self.record_owned(
+            validate_event_type(type_), copy_value(data, "$.data"), copy_changes(changes)
+        )
 
-    def record_own(self, type_: str, data: Any, changes: Changes) -> Draft:
+    def record_owned(self, type_: str, data: Any, changes: Changes) -> EventDraft:
         """The same of data and values that belong to nobody else."""
-        event = draft(type_, data, changes=changes)
+        event = draft_event(type_, data, changes=changes)
         self.add(event)
         return event
 
-    def add(self, event: Draft) -> None:
+    def add(self, event: EventDraft) -> None:
         """One more event, whose parts belong to it."""
         self.apply(event.changes)
         self.pending.append(event)
@@ -95,33 +97,33 @@ class Recording:
             if number < 0 or self.store.contains(MESSAGES, message_key(number)):
                 return
             self.next_message = number
-        self.next_message = after_last(self.store.keys(MESSAGES))
+        self.next_message = next_message_number(self.store.keys(MESSAGES))
 
     def events(self) -> list[Event]:
         """The events that wait, at the places that they will have if nobody else is first."""
-        return linked(self.pending, self.end.seq, self.end.hash)
+        return link_events(self.pending, self.end.seq, self.end.hash)
 
     def copied_events(self) -> list[Event]:
         """The same, of which nothing leads back here."""
         copies = [
-            replace(each, data=copied(each.data, "$.data"), changes=owned(each.changes))
+            replace(each, data=copy_value(each.data, "$.data"), changes=copy_changes(each.changes))
             for each in self.pending
         ]
-        return linked(copies, self.end.seq, self.end.hash)
+        return link_events(copies, self.end.seq, self.end.hash)
 
-    def mark(self) -> Mark:
+    def mark(self) -> CommitPoint:
         """All that waits now, and where it leads."""
-        return Mark(len(self.pending), self.store.snapshot(), self.next_message)
+        return CommitPoint(len(self.pending), self.store.snapshot(), self.next_message)
 
-    def mark_of(self, count: int) -> Mark:
+    def mark_of(self, count: int) -> CommitPoint:
         """The first of what waits, and where that leads."""
         store = Store(max_history=0)
         store.restore(self.base)
-        fold(store, (each.changes for each in self.pending[:count]))
-        return Mark(count, store.snapshot(), after_last(store.keys(MESSAGES)))
+        fold_changes(store, (each.changes for each in self.pending[:count]))
+        return CommitPoint(count, store.snapshot(), next_message_number(store.keys(MESSAGES)))
 
-    def at_base(self) -> Recording:
-        """Return a recording of what is committed, with nothing pending."""
+    def at_base(self) -> WorkingState:
+        """Return a working of what is committed, with nothing pending."""
         other = copy(self)
         other.store = Store(max_history=0)
         other.store.restore(self.base)
@@ -131,7 +133,7 @@ class Recording:
             other.message_count = self.base.count(MESSAGES)
         return other
 
-    def insert(self, event: Draft, end: Position) -> None:
+    def insert(self, event: EventDraft, end: Position) -> None:
         """Note that an event was committed before the pending ones, which touch other entries."""
         store = Store(max_history=0)
         store.restore(self.base)
@@ -140,7 +142,7 @@ class Recording:
         self.base = store.snapshot()
         self.end = end
 
-    def committed(self, mark: Mark, end: Position) -> None:
+    def committed(self, mark: CommitPoint, end: Position) -> None:
         """What waited then is durable now."""
         del self.pending[: mark.count]
         self.end = end
@@ -148,7 +150,7 @@ class Recording:
         self.base_next_message = mark.next_message
 
 
-def after_last(keys: Sequence[str]) -> int:
+def next_message_number(keys: Sequence[str]) -> int:
     """The number of the next message, after those with these keys, in order."""
     for key in reversed(keys):
         number = message_number(key)
@@ -157,7 +159,7 @@ def after_last(keys: Sequence[str]) -> int:
     return 0
 
 
-def copied(value: Any, where: str) -> Any:
+def copy_value(value: Any, where: str) -> Any:
     """A copy that belongs to nobody else; an error that says where something cannot be kept."""
     try:
         return decode(encode(value))
@@ -166,45 +168,45 @@ def copied(value: Any, where: str) -> Any:
         raise UnsupportedValueError(str(error).replace(error.path, path), path) from None
 
 
-def owned(changes: Changes | None) -> Changes:
+def copy_changes(changes: Changes | None) -> Changes:
     """Changes that belong to nobody else, of the right shape."""
     if changes is None:
         return {"set": [], "delete": []}
     if not isinstance(changes, dict) or changes.keys() != {"set", "delete"}:
         raise TypeError(
             'changes are a dict of "set" and "delete", as Snapshot.changes() returns it, not '
-            f"{shown(changes)}"
+            f"{short_repr(changes)}"
         )
-    sets = [owned_item(item) for item in changes["set"]]
-    deletes = [owned_pair(pair) for pair in changes["delete"]]
+    sets = [copy_entry(item) for item in changes["set"]]
+    deletes = [copy_pair(pair) for pair in changes["delete"]]
     return {"set": sets, "delete": deletes}
 
 
-def owned_item(item: object) -> tuple[str, str, Any]:
+def copy_entry(item: object) -> tuple[str, str, Any]:
     """An entry to set that belongs to nobody else."""
-    row = as_row(item)
+    row = to_row(item)
     if len(row) != 3:
-        raise TypeError(f"expected a (namespace, key, value) triple to set, not {shown(item)}")
-    space, key = owned_pair(row[:2])
+        raise TypeError(f"expected a (namespace, key, value) triple to set, not {short_repr(item)}")
+    space, key = copy_pair(row[:2])
     if (space, key) == (SESSION, STATUS):
-        return space, key, checked_status(row[2])
-    return space, key, copied(row[2], f"$.{space}.{key}")
+        return space, key, validate_status(row[2])
+    return space, key, copy_value(row[2], f"$.{space}.{key}")
 
 
-def owned_pair(pair: object) -> Pair:
+def copy_pair(pair: object) -> Pair:
     """A namespace and a key, as plain text that can be stored."""
-    space, key = as_pair(pair)
-    check_text(space, "namespace")
-    check_text(key, "key")
+    space, key = validate_pair(pair)
+    validate_name_text(space, "namespace")
+    validate_name_text(key, "key")
     return space, key
 
 
-def checked_type(type_: object) -> str:
+def validate_event_type(type_: object) -> str:
     """The type of an event, or a refusal."""
     if not isinstance(type_, str):
-        raise TypeError(f"the type of an event is a str as in tool.called, not {shown(type_)}")
+        raise TypeError(f"the type of an event is a str as in tool.called, not {short_repr(type_)}")
     if not 1 <= len(type_) <= LONGEST_TYPE:
         raise ValueError(
             f"the type of an event has 1 to {LONGEST_TYPE} characters; this one has {len(type_)}"
         )
-    return str(copied(type_, "$.type"))
+    return str(copy_value(type_, "$.type"))

@@ -7,7 +7,7 @@ from holdfast.snapshots.catalog.catalog import Catalog, SessionEntry, SessionPag
 from holdfast.snapshots.catalog.summary import SessionSummary, SummaryPage
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.manifest import SnapshotManifest
-from holdfast.snapshots.prune import Pruned
+from holdfast.snapshots.prune import PruneResult
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.retention import RetentionPolicy
 from holdfast.snapshots.session_snapshot import SessionSnapshot
@@ -17,7 +17,7 @@ from holdfast.snapshots.verify import Verification
 
 __all__ = [
     "Catalog",
-    "Pruned",
+    "PruneResult",
     "RetentionPolicy",
     "SessionEntry",
     "SessionPage",

@@ -17,7 +17,7 @@ from holdfast.errors import IntegrityError, InvalidDocumentError
 FORMAT = 1
 
 
-class Form(msgspec.Struct):
+class Envelope(msgspec.Struct):
     """An object as it is stored."""
 
     format: int
@@ -25,31 +25,31 @@ class Form(msgspec.Struct):
     content: msgspec.Raw
 
 
-def encoded(content: dict[str, Any]) -> bytes:
+def encode_envelope(content: dict[str, Any]) -> bytes:
     """The bytes of an object."""
     raw = msgspec.json.encode(content)
     digest = hashlib.sha256(raw).hexdigest()
-    return msgspec.json.encode(Form(FORMAT, digest, msgspec.Raw(raw)))
+    return msgspec.json.encode(Envelope(FORMAT, digest, msgspec.Raw(raw)))
 
 
-def decoded(key: str, data: bytes, what: str) -> dict[str, Any]:
+def decode_envelope(key: str, data: bytes, what: str) -> dict[str, Any]:
     """An object from its bytes. ``IntegrityError`` names the key of one that is damaged."""
     try:
-        form = msgspec.json.decode(data, type=Form)
+        form = msgspec.json.decode(data, type=Envelope)
         if form.format > FORMAT:
             raise InvalidDocumentError(
                 f"{key} was written by a newer Holdfast (format {form.format}, known is {FORMAT}): "
                 "upgrade this one"
             )
         if hashlib.sha256(form.content).hexdigest() != form.digest:
-            raise damaged(key, what, "its content does not match its digest")
+            raise damaged_record_error(key, what, "its content does not match its digest")
         return msgspec.json.decode(form.content, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         if isinstance(error, InvalidDocumentError):
             raise
-        raise damaged(key, what, str(error)) from error
+        raise damaged_record_error(key, what, str(error)) from error
 
 
-def damaged(key: str, what: str, problem: str) -> IntegrityError:
+def damaged_record_error(key: str, what: str, problem: str) -> IntegrityError:
     """The error for an object that is not as it was written."""
     return IntegrityError(f"the {what} {key} is damaged: {problem:.400}. Restore it from a backup")

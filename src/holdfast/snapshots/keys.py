@@ -19,16 +19,16 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from holdfast.errors import shown
+from holdfast.errors import short_repr
 
 AGENT = "agent"
 MULTI_AGENT = "multi_agent"
 SCOPES = (AGENT, MULTI_AGENT)
-LONGEST_ID = 256
+MAX_ID_LENGTH = 256
 # Microseconds since the epoch are counted down from here, so that the newest comes first.
 END_OF_TIME = 10**18 - 1
 HISTORY_NAME = re.compile(r"[A-Za-z0-9_-]{1,256}\.json")
-INDEXED = re.compile(r"([0-9]{18})_(.+)")
+INDEX_NAME = re.compile(r"([0-9]{18})_(.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,39 +40,39 @@ class SnapshotLocation:
     scope_id: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "session_id", checked_id(self.session_id, "session_id"))
+        object.__setattr__(self, "session_id", validate_id(self.session_id, "session_id"))
         if self.scope not in SCOPES:
-            raise ValueError(f"a scope is one of {', '.join(SCOPES)}, not {shown(self.scope)}")
+            raise ValueError(f"a scope is one of {', '.join(SCOPES)}, not {short_repr(self.scope)}")
         object.__setattr__(self, "scope", str.__str__(self.scope))
-        object.__setattr__(self, "scope_id", checked_id(self.scope_id, "scope_id"))
+        object.__setattr__(self, "scope_id", validate_id(self.scope_id, "scope_id"))
 
     @property
-    def place(self) -> str:
+    def prefix(self) -> str:
         """What all keys of it begin with."""
-        return f"{session_place(self.session_id)}scopes/{self.scope}/{quoted(self.scope_id)}/"
+        return f"{session_prefix(self.session_id)}scopes/{self.scope}/{quote_id(self.scope_id)}/"
 
     @property
-    def manifest(self) -> str:
+    def manifest_key(self) -> str:
         """The key of the manifest."""
-        return f"{self.place}snapshots/manifest.json"
+        return f"{self.prefix}snapshots/manifest.json"
 
     @property
-    def latest(self) -> str:
+    def latest_key(self) -> str:
         """The key of the snapshot that is replaced again and again."""
-        return f"{self.place}snapshots/snapshot_latest.json"
+        return f"{self.prefix}snapshots/snapshot_latest.json"
 
     @property
-    def history(self) -> str:
+    def history_prefix(self) -> str:
         """What the keys of all kept snapshots begin with; the id and ``.json`` follow."""
-        return f"{self.place}snapshots/immutable_history/snapshot_"
+        return f"{self.prefix}snapshots/immutable_history/snapshot_"
 
-    def snapshot(self, snapshot_id: str) -> str:
+    def snapshot_key(self, snapshot_id: str) -> str:
         """The key of one kept snapshot."""
-        return f"{self.history}{checked_snapshot_id(snapshot_id)}.json"
+        return f"{self.history_prefix}{validate_snapshot_id(snapshot_id)}.json"
 
     def is_history_key(self, key: str) -> bool:
         """Whether a key that begins like a kept snapshot's is one. Others are ignored."""
-        return HISTORY_NAME.fullmatch(key, len(self.history)) is not None
+        return HISTORY_NAME.fullmatch(key, len(self.history_prefix)) is not None
 
 
 def location_fields(location: SnapshotLocation) -> dict[str, str]:
@@ -84,33 +84,33 @@ def location_fields(location: SnapshotLocation) -> dict[str, str]:
     }
 
 
-def session_place(session_id: str) -> str:
+def session_prefix(session_id: str) -> str:
     """What all keys of a session begin with."""
-    return f"sessions/{quoted(session_id)}/"
+    return f"sessions/{quote_id(session_id)}/"
 
 
-def agent_place(agent_id: str) -> str:
+def agent_index_prefix(agent_id: str) -> str:
     """What the keys of all sessions of an agent begin with, in the index."""
-    return f"agents/{quoted(agent_id)}/sessions/"
+    return f"agents/{quote_id(agent_id)}/sessions/"
 
 
-def deleted_key(session_id: str) -> str:
+def deletion_mark_key(session_id: str) -> str:
     """The key of the mark that a session is being deleted."""
-    return f"{session_place(session_id)}deleted.json"
+    return f"{session_prefix(session_id)}deleted.json"
 
 
 def index_key(location: SnapshotLocation, active: int) -> str:
     """The entry of a session in the index, by its activity, in microseconds since the epoch."""
-    place = agent_place(location.scope_id)
-    return f"{place}{END_OF_TIME - active:018}_{quoted(location.session_id)}/{location.scope}"
+    place = agent_index_prefix(location.scope_id)
+    return f"{place}{END_OF_TIME - active:018}_{quote_id(location.session_id)}/{location.scope}"
 
 
-def indexed(key: str) -> tuple[SnapshotLocation, int] | None:
+def parse_index_key(key: str) -> tuple[SnapshotLocation, int] | None:
     """The session that an entry in the index stands for, and when it was active."""
     parts = key.split("/")
     if len(parts) != 5 or parts[4] not in SCOPES:
         return None
-    found = INDEXED.fullmatch(parts[3])
+    found = INDEX_NAME.fullmatch(parts[3])
     if found is None:
         return None
     try:
@@ -120,7 +120,7 @@ def indexed(key: str) -> tuple[SnapshotLocation, int] | None:
     return location, END_OF_TIME - int(found[1])
 
 
-def located(key: str) -> SnapshotLocation | None:
+def parse_location(key: str) -> SnapshotLocation | None:
     """The session and the part of it that a key belongs to."""
     parts = key.split("/")
     if len(parts) < 6 or parts[0] != "sessions" or parts[2] != "scopes" or parts[3] not in SCOPES:
@@ -131,30 +131,30 @@ def located(key: str) -> SnapshotLocation | None:
         return None
 
 
-def quoted(text: str) -> str:
+def quote_id(text: str) -> str:
     """An id as a part of a key."""
     # A dot is harmless but for . and .., which some tools take for folders.
     return quote(text, safe="") if text.strip(".") else text.replace(".", "%2E")
 
 
-def unquoted(part: str) -> str:
+def unquote_id(part: str) -> str:
     """The id that a part of a key stands for."""
     return unquote(part)
 
 
-def checked_id(text: object, what: str) -> str:
+def validate_id(text: object, what: str) -> str:
     """An id of a session or an agent, or a refusal."""
     if not isinstance(text, str):
-        raise TypeError(f"{what} is a str, not {shown(text)}")
-    if not 1 <= len(text) <= LONGEST_ID:
+        raise TypeError(f"{what} is a str, not {short_repr(text)}")
+    if not 1 <= len(text) <= MAX_ID_LENGTH:
         raise ValueError(
-            f"{what} has 1 to {LONGEST_ID} characters; this one has {len(text)}: {shown(text)}"
+            f"{what} has 1 to {MAX_ID_LENGTH} characters; this one has {len(text)}: {short_repr(text)}"
         )
     try:
         text.encode()
     except UnicodeEncodeError:
         raise ValueError(
-            f"{what} has a lone surrogate, which no encoding can write down: {shown(text)}"
+            f"{what} has a lone surrogate, which no encoding can write down: {short_repr(text)}"
         ) from None
     return str.__str__(text)  # also of a str enum
 
@@ -164,20 +164,20 @@ def is_snapshot_id(text: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9_-]{1,128}", text) is not None
 
 
-def checked_snapshot_id(text: object) -> str:
+def validate_snapshot_id(text: object) -> str:
     """An id of a snapshot, or a refusal: it is a part of a key as it is."""
     if not isinstance(text, str):
-        raise TypeError(f"snapshot_id is a str, not {shown(text)}")
+        raise TypeError(f"snapshot_id is a str, not {short_repr(text)}")
     if not is_snapshot_id(text):
         raise ValueError(
             "snapshot_id is made of letters, digits, - and _, as in "
-            f"019a8b5e-6f00-7000-8000-000000000000, not {shown(text)}"
+            f"019a8b5e-6f00-7000-8000-000000000000, not {short_repr(text)}"
         )
     return str.__str__(text)
 
 
-def checked_count(limit: object) -> int:
+def validate_limit(limit: object) -> int:
     """How many to give at most, or a refusal."""
     if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 1:
         return limit
-    raise ValueError(f"limit is a number from 1, or None for all, not {shown(limit)}")
+    raise ValueError(f"limit is a number from 1, or None for all, not {short_repr(limit)}")

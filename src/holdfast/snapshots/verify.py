@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from holdfast.errors import HoldfastError, StateStoreError
-from holdfast.log import keyframe as keyframes
-from holdfast.log.changes import fold
-from holdfast.log.event_log import Damage, Position, read_each, readable
+from holdfast.log.changes import fold_changes
+from holdfast.log.event_log import Damage, Position, read_entries, require_entry
+from holdfast.log.keyframe import Keyframe
 from holdfast.log.timeline import Timeline
-from holdfast.snapshots import manifest, records
 from holdfast.snapshots.keys import SnapshotLocation, index_key
-from holdfast.snapshots.lifecycle import find_incarnations, index_entries, microseconds
-from holdfast.snapshots.order import decode_id_entry, id_key, parse_key
-from holdfast.snapshots.records import SnapshotInfo
+from holdfast.snapshots.lifecycle import find_incarnations, find_index_keys, to_microseconds
+from holdfast.snapshots.manifest import SnapshotManifest, decode_manifest
+from holdfast.snapshots.order import decode_id_entry, id_entry_key, parse_history_key
+from holdfast.snapshots.records import SnapshotInfo, decode_record
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.stores.base import StateStore
@@ -50,7 +50,7 @@ class Verification:
         return not self.damage
 
 
-async def verify(state_store: StateStore, location: SnapshotLocation) -> Verification:
+async def verify_session(state_store: StateStore, location: SnapshotLocation) -> Verification:
     """Fold the whole log anew and check chain, digests, keyframes and every snapshot.
 
     What somebody prunes meanwhile looks like damage and is none: what is found is looked for once
@@ -70,7 +70,7 @@ async def other_keys(state_store: StateStore, location: SnapshotLocation) -> lis
     """List the keys below the log, the keyframes and the history that cannot be Holdfast's."""
     found = []
     for part, pattern in OWN_KEYS.items():
-        prefix = location.place + part
+        prefix = location.prefix + part
         async for key in state_store.list(prefix):
             if re.fullmatch(pattern, key[len(prefix) :]) is None:
                 found.append(key)
@@ -83,14 +83,14 @@ class Verifier:
     def __init__(self, state_store: StateStore, location: SnapshotLocation) -> None:
         self.state_store = state_store
         self.location = location
-        self.timeline = Timeline(state_store, location.place, "")
-        self.manifest: manifest.SnapshotManifest | None = None
+        self.timeline = Timeline(state_store, location.prefix, "")
+        self.manifest: SnapshotManifest | None = None
         self.result = Verification()
         self.hashes: dict[int, str] = {}
         """The chain's hash at each event that a snapshot or a keyframe is at."""
         self.states: dict[int, Snapshot] = {}
         """The state at each readable keyframe."""
-        self.frames: dict[int, keyframes.Keyframe] = {}
+        self.frames: dict[int, Keyframe] = {}
         self.store = Store(max_history=0)
         self.known = True
         """Whether ``store`` is what the log leads to, so far."""
@@ -98,14 +98,14 @@ class Verifier:
     async def run(self) -> Verification:
         """All of it."""
         self.result.other_keys = await other_keys(self.state_store, self.location)
-        floor = await self._floor()
+        log_start = await self._log_start()
         infos = await self._records()
         await self._keyframes()
         wanted = {info.seq for _, info in infos} | set(self.frames)
-        if floor.seq:
-            self._go_to_keyframe(floor.seq)
-        end = floor
-        async for each in self.timeline.log.inspect(floor):
+        if log_start.seq:
+            self._go_to_keyframe(log_start.seq)
+        end = log_start
+        async for each in self.timeline.log.inspect(log_start):
             if isinstance(each, Damage):
                 self.result.damage.append(each)
                 self.known = False
@@ -113,37 +113,37 @@ class Verifier:
             self.result.segments += 1
             end = Position(each.last, each.hash)
             if each.is_pruned:
-                if each.last > floor.seq:
+                if each.last > log_start.seq:
                     self._wrong(each.key, "it is a stub, but its events were not pruned")
                     self.known = False
                 continue
             for event in each.events():
                 self.result.events += 1
-                if event.seq > floor.seq:
-                    fold(self.store, [event.changes])
+                if event.seq > log_start.seq:
+                    fold_changes(self.store, [event.changes])
                 if event.seq in wanted:
                     self.hashes[event.seq] = event.hash
                 if event.seq in self.frames:
                     self._check_keyframe(event.seq)
         for key, info in infos:
-            self._check_record(key, info, floor, end)
+            self._check_record(key, info, log_start, end)
         for seq in self.frames:
             if seq > end.seq:
                 self._wrong(self.timeline.key(seq), f"the log ends at {end.seq}, before it")
         await self._index()
         return self.result
 
-    async def _floor(self) -> Position:
-        key = self.location.manifest
+    async def _log_start(self) -> Position:
+        key = self.location.manifest_key
         try:
             entry = await self.state_store.get(key)
-            known = manifest.SnapshotManifest()
+            known = SnapshotManifest()
             if entry is not None:
-                known = manifest.decoded(key, entry.value)
+                known = decode_manifest(key, entry.value)
             if known.started_at is not None:
                 self.manifest = known
                 await self._go_to(known.incarnation)
-                return known.floor
+                return known.log_start
         except StateStoreError:
             raise  # that it cannot be read now says nothing of what it holds
         except HoldfastError as error:
@@ -163,10 +163,10 @@ class Verifier:
 
     async def _go_to(self, incarnation: str) -> None:
         """Verify one incarnation; what there is of others is left over."""
-        self.timeline = Timeline(self.state_store, self.location.place, incarnation)
+        self.timeline = Timeline(self.state_store, self.location.prefix, incarnation)
         for each in await find_incarnations(self.state_store, self.location):
             if each != incarnation:
-                other = Timeline(self.state_store, self.location.place, each)
+                other = Timeline(self.state_store, self.location.prefix, each)
                 for prefix in (other.log.prefix, other.prefix):
                     self.result.leftovers += [key async for key in self.state_store.list(prefix)]
 
@@ -175,22 +175,22 @@ class Verifier:
         known = self.manifest
         if known is None or known.started_at is None or known.active_at is None:
             return
-        expected = index_key(self.location, microseconds(known.active_at))
-        found = await index_entries(self.state_store, self.location)
+        expected = index_key(self.location, to_microseconds(known.active_at))
+        found = await find_index_keys(self.state_store, self.location)
         if expected not in found:
             self._wrong(expected, "the session is missing from its agent's index")
         self.result.leftovers += [key for key in found if key != expected]
 
     async def _records(self) -> list[tuple[str, SnapshotInfo]]:
-        listing = self.state_store.list(self.location.history)
-        keys = [key async for key in listing if parse_key(self.location, key) is not None]
-        keys.append(self.location.latest)
+        listing = self.state_store.list(self.location.history_prefix)
+        keys = [key async for key in listing if parse_history_key(self.location, key) is not None]
+        keys.append(self.location.latest_key)
         found = []
         for start in range(0, len(keys), 100):
-            entries = await read_each(self.state_store, keys[start : start + 100])
+            entries = await read_entries(self.state_store, keys[start : start + 100])
             for key, entry in entries.items():
                 try:
-                    info = records.decoded(key, readable(entry).value, self.location)
+                    info = decode_record(key, require_entry(entry).value, self.location)
                     if self.manifest and info.incarnation != self.manifest.incarnation:
                         self.result.leftovers.append(key)
                         continue
@@ -198,7 +198,7 @@ class Verifier:
                     self.result.snapshots += 1
                 except HoldfastError as error:
                     self._wrong(key, str(error))
-        await self._id_entries(info for key, info in found if key != self.location.latest)
+        await self._id_entries(info for key, info in found if key != self.location.latest_key)
         return found
 
     async def _id_entries(self, infos: Iterable[SnapshotInfo]) -> None:
@@ -207,18 +207,20 @@ class Verifier:
         An entry without a snapshot is not damage: a crash between the two writes leaves it.
         """
         stamps = {
-            id_key(self.location, info.snapshot_id): info.stamp for info in infos if info.stamp
+            id_entry_key(self.location, info.snapshot_id): info.stamp
+            for info in infos
+            if info.stamp
         }
         keys = sorted(stamps)
         for start in range(0, len(keys), 100):
             some = keys[start : start + 100]
-            entries = await read_each(self.state_store, some)
+            entries = await read_entries(self.state_store, some)
             for key in some:
                 if key not in entries:
                     self._wrong(key, "it is missing, so its snapshot is not found by its id")
                     continue
                 try:
-                    stamp = decode_id_entry(key, readable(entries[key]).value)
+                    stamp = decode_id_entry(key, require_entry(entries[key]).value)
                 except HoldfastError as error:
                     self._wrong(key, str(error))
                     continue
@@ -226,7 +228,7 @@ class Verifier:
                     self._wrong(key, f"its stamp is {stamp}, and its snapshot has {stamps[key]}")
 
     async def _keyframes(self) -> None:
-        for seq in await self.timeline.keyframe_seqs():
+        for seq in await self.timeline.list_keyframe_seqs():
             key = self.timeline.key(seq)
             try:
                 frame = await self.timeline.keyframe(seq)
@@ -240,7 +242,7 @@ class Verifier:
             except HoldfastError as error:
                 self._wrong(key, str(error))
 
-    def _resolve(self, key: str, frame: keyframes.Keyframe) -> None:
+    def _resolve(self, key: str, frame: Keyframe) -> None:
         """Work out the state at a keyframe."""
         store = Store(max_history=0)
         if frame.chain:
@@ -249,7 +251,7 @@ class Verifier:
                 self._wrong(key, f"the keyframe {frame.chain[-1]} that it builds on is not there")
                 return
             store.restore(base)
-        fold(store, [frame.changes])
+        fold_changes(store, [frame.changes])
         self.frames[frame.seq] = frame
         self.states[frame.seq] = store.snapshot()
 
@@ -271,17 +273,19 @@ class Verifier:
         elif any(self.store.snapshot().diff(self.states[seq]).values()):
             self._wrong(key, "its state is not what the log leads to")
 
-    def _check_record(self, key: str, info: SnapshotInfo, floor: Position, end: Position) -> None:
+    def _check_record(
+        self, key: str, info: SnapshotInfo, log_start: Position, end: Position
+    ) -> None:
         if info.seq > end.seq:
             self._wrong(key, f"it is at the event {info.seq}, and the log ends at {end.seq}")
-        elif info.seq == floor.seq and floor.seq:
-            if info.hash != floor.hash:
+        elif info.seq == log_start.seq and log_start.seq:
+            if info.hash != log_start.hash:
                 self._wrong(key, f"it was saved at another event {info.seq} than the log had")
-        elif info.seq < floor.seq:
+        elif info.seq < log_start.seq:
             frame = self.frames.get(info.seq)
             if frame is None:
                 self._wrong(
-                    key, f"no keyframe has its state, and the events to {floor.seq} are gone"
+                    key, f"no keyframe has its state, and the events to {log_start.seq} are gone"
                 )
             elif frame.hash != info.hash:
                 self._wrong(key, f"it was saved at another event {info.seq} than its keyframe")

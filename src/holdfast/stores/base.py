@@ -13,7 +13,7 @@ from typing import Self, TypeAlias
 
 from holdfast.errors import StateStoreError
 from holdfast.stores.entries import Condition, Entry, Put
-from holdfast.stores.validation import checked_keys, validate_batch
+from holdfast.stores.validation import validate_batch, validate_keys
 
 __all__ = ["Condition", "Entry", "Etags", "Problems", "Put", "StateStore"]
 
@@ -58,7 +58,7 @@ class StateStore(ABC):
     async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
         """What the keys hold, in the order asked, without those that hold nothing."""
         found = {}
-        for key in checked_keys(keys):
+        for key in validate_keys(keys):
             entry = await self.get(key)
             if entry is not None:
                 found[key] = entry

@@ -40,14 +40,14 @@ CASES_MEET = _table(fold_case=True)
 MARKS = re.compile(r"!-\Z|[!\[}]([0-9a-f]{2})|\.~/|@([-a-z])")
 
 
-def to_name(key: str, *, fold_case: bool = False) -> str:
+def encode_key_name(key: str, *, fold_case: bool = False) -> str:
     """A key as a path of names. ``fold_case``: for places where names differ by more than case."""
     # As if each byte of UTF-8 were a character: the order of bytes is that of code points.
     name = key.encode().decode("latin-1").translate(CASES_MEET if fold_case else CASES_DIFFER)
     return name + END if name.endswith((".", "/")) else name
 
 
-def from_name(name: str, *, fold_case: bool = False) -> str | None:
+def decode_key_name(name: str, *, fold_case: bool = False) -> str | None:
     """The key that a name stands for, or None where it is nobody's."""
 
     def meaning(mark: re.Match[str]) -> str:
@@ -63,4 +63,4 @@ def from_name(name: str, *, fold_case: bool = False) -> str | None:
         key = MARKS.sub(meaning, name).encode("latin-1").decode()
     except UnicodeError:
         return None
-    return key if key and to_name(key, fold_case=fold_case) == name else None
+    return key if key and encode_key_name(key, fold_case=fold_case) == name else None

@@ -15,7 +15,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from holdfast.errors import StateStoreError, shown
+from holdfast.errors import StateStoreError, short_repr
 from holdfast.extras import MissingExtraError
 from holdfast.stores.base import StateStore
 from holdfast.stores.urls import StoreURL
@@ -62,11 +62,11 @@ def open_state_store(url: str | None = None) -> StateStore:
     if url is None:
         url = os.environ.get("HOLDFAST_STORE") or DEFAULT_URL
     parsed = StoreURL(url)
-    wraps = wrappers(parsed)
-    store = opener(parsed)(parsed)
+    wraps = take_wrappers(parsed)
+    store = find_opener(parsed)(parsed)
     if not isinstance(store, StateStore):
         raise StateStoreError(
-            f"what opens {parsed.scheme} URLs gave {shown(store)}, which is no StateStore: "
+            f"what opens {parsed.scheme} URLs gave {short_repr(store)}, which is no StateStore: "
             "mend the package that brings it"
         )
     for wrap in wraps:
@@ -74,15 +74,15 @@ def open_state_store(url: str | None = None) -> StateStore:
     return store
 
 
-def opener(url: StoreURL) -> Opener:
+def find_opener(url: StoreURL) -> Opener:
     """What opens URLs of a scheme."""
     if url.scheme in SCHEMES:
         module, extra = SCHEMES[url.scheme]
-        found: Opener = imported(module, extra, f"a store on {url.scheme}").open_url
+        found: Opener = import_with_extra(module, extra, f"a store on {url.scheme}").open_url
         return found
-    others = registered()
+    others = find_entry_points()
     if url.scheme in others:
-        return loaded(others[url.scheme])
+        return load_opener(others[url.scheme])
     known = sorted({*SCHEMES, *others})
     raise StateStoreError(
         f"no store is known for the scheme {url.scheme!r}: the schemes are {', '.join(known)}. "
@@ -90,7 +90,7 @@ def opener(url: StoreURL) -> Opener:
     )
 
 
-def registered() -> dict[str, EntryPoint]:
+def find_entry_points() -> dict[str, EntryPoint]:
     """The schemes that other packages bring."""
     # Imported here, as it takes a third of the time that importing Holdfast takes.
     from importlib.metadata import entry_points  # noqa: PLC0415
@@ -98,7 +98,7 @@ def registered() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def imported(module: str, extra: str, what: str) -> ModuleType:
+def import_with_extra(module: str, extra: str, what: str) -> ModuleType:
     """One of our modules that needs an extra, or the command that installs it."""
     try:
         return import_module(module)
@@ -116,18 +116,18 @@ def imported(module: str, extra: str, what: str) -> ModuleType:
         raise StateStoreError(f"{what} {problem}. use a Python that has it") from error
 
 
-def loaded(point: EntryPoint) -> Opener:
+def load_opener(point: EntryPoint) -> Opener:
     """The opener of another package."""
     try:
         found: object = point.load()
     except Exception as error:
-        raise broken(point, f"cannot be loaded: {error!r}") from error
+        raise broken_entry_point_error(point, f"cannot be loaded: {error!r}") from error
     if not callable(found):
-        raise broken(point, "is not a function")
+        raise broken_entry_point_error(point, "is not a function")
     return cast("Opener", found)
 
 
-def broken(point: EntryPoint, problem: str) -> StateStoreError:
+def broken_entry_point_error(point: EntryPoint, problem: str) -> StateStoreError:
     """The error for an entry point of another package."""
     return StateStoreError(
         f"the store for the scheme {point.name!r} ({point.value}) {problem}. "
@@ -135,7 +135,7 @@ def broken(point: EntryPoint, problem: str) -> StateStoreError:
     )
 
 
-def wrappers(url: StoreURL) -> list[Callable[[StateStore], StateStore]]:
+def take_wrappers(url: StoreURL) -> list[Callable[[StateStore], StateStore]]:
     """What the options ask to put around the store, innermost first.
 
     Encryption is inside the prefix: values are bound to their whole names, so that none can be
@@ -152,14 +152,18 @@ def wrappers(url: StoreURL) -> list[Callable[[StateStore], StateStore]]:
         wraps.append(lambda store: RetryingStateStore(store, attempts=attempts))
     variable = url.take("encrypt")
     if variable is not None:
-        module = imported("holdfast.stores.wrappers.encryption", "encryption", "encryption")
+        module = import_with_extra(
+            "holdfast.stores.wrappers.encryption", "encryption", "encryption"
+        )
         keys = module.keys_from_environment(variable)
         wraps.append(lambda store: module.EncryptedStateStore(store, keys))
     method = url.take("compress")
     if method is not None:
         if method != "zstd":
-            raise StateStoreError(f"the option compress is zstd, not {shown(method)}")
-        compression = imported("holdfast.stores.wrappers.compression", "compression", "compression")
+            raise StateStoreError(f"the option compress is zstd, not {short_repr(method)}")
+        compression = import_with_extra(
+            "holdfast.stores.wrappers.compression", "compression", "compression"
+        )
         wraps.append(compression.CompressedStateStore)
     prefix = url.take("prefix")
     if prefix is not None:

@@ -13,30 +13,29 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from holdfast.errors import ConflictError, IntegrityError, InvalidDocumentError
-from holdfast.log import segment as segments
-from holdfast.log.event_log import EventLog, read_each, readable
+from holdfast.log.event_log import EventLog, read_entries, require_entry
+from holdfast.log.segment import decode_segment
 from holdfast.log.timeline import Timeline
-from holdfast.snapshots import manifest, records
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog.catalog import Catalog
 from holdfast.snapshots.incarnation import Incarnation
-from holdfast.snapshots.keys import SnapshotLocation, deleted_key, index_key
-from holdfast.snapshots.lifecycle import microseconds, read_manifests
-from holdfast.snapshots.manifest import SnapshotManifest
-from holdfast.snapshots.order import ids_prefix
+from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key, index_key
+from holdfast.snapshots.lifecycle import read_manifests, to_microseconds
+from holdfast.snapshots.manifest import SnapshotManifest, decode_manifest
+from holdfast.snapshots.order import id_entries_prefix
+from holdfast.snapshots.records import decode_record
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Entry, Put
-from holdfast.transfer import repair as mending
-from holdfast.transfer.repair import Mended, another_way, keys_below
+from holdfast.transfer.repair import RepairResult, diverged_error, list_keys, repair_copy
 
-AT_ONCE = 64
+BATCH_SIZE = 64
 
 Progress = Callable[[SnapshotLocation, int], None]
 """Told of every session and how many entries of it were written, as it goes."""
 
 
 @dataclass(slots=True)
-class Copied:
+class CopyResult:
     """What a copy did."""
 
     sessions: int = 0
@@ -58,15 +57,15 @@ async def copy_sessions(
     session_id: str | None = None,
     mend: bool = False,
     progress: Progress | None = None,
-) -> Copied:
+) -> CopyResult:
     """Copy all sessions, those of an agent, or one.
 
     A session that is damaged, or that went another way in the target, does not keep the others.
     With ``mend`` all of the target is read, and what is damaged there and whole here is written
     anew.
     """
-    result = Copied()
-    async for location in locations(source, agent_id, session_id):
+    result = CopyResult()
+    async for location in list_locations(source, agent_id, session_id):
         try:
             done = await copy_session(source, target, location, mend=mend)
         except (ConflictError, IntegrityError, InvalidDocumentError) as error:
@@ -81,7 +80,7 @@ async def copy_sessions(
     return result
 
 
-async def locations(
+async def list_locations(
     store: StateStore, agent_id: str | None, session_id: str | None
 ) -> AsyncIterator[SnapshotLocation]:
     """The parts of sessions that are meant, all without an agent and a session."""
@@ -91,50 +90,50 @@ async def locations(
         page = (
             [session_id]
             if session_id is not None
-            else await catalog.session_ids(limit=AT_ONCE, start_after=start)
+            else await catalog.session_ids(limit=BATCH_SIZE, start_after=start)
         )
         for each in page:
             for location in await catalog.locations(each):
                 if agent_id in (None, location.scope_id):
                     yield location
-        if session_id is not None or len(page) < AT_ONCE:
+        if session_id is not None or len(page) < BATCH_SIZE:
             return
         start = page[-1]
 
 
 async def copy_session(
     source: StateStore, target: StateStore, location: SnapshotLocation, *, mend: bool = False
-) -> Copied:
+) -> CopyResult:
     """Copy what the target does not have of a session, and say how much it was.
 
     ``ConflictError`` where the target's session went another way.
     """
-    if await source.get(deleted_key(location.session_id)) is not None:
-        return Copied()  # it is being deleted there
-    known = await source.get(location.manifest)
+    if await source.get(deletion_mark_key(location.session_id)) is not None:
+        return CopyResult()  # it is being deleted there
+    known = await source.get(location.manifest_key)
     if known is None:
-        return Copied()  # leftovers of a session that was never created, or of a deleted one
-    here = manifest.decoded(location.manifest, known.value)
-    mended = Mended()
+        return CopyResult()  # leftovers of a session that was never created, or of a deleted one
+    here = decode_manifest(location.manifest_key, known.value)
+    mended = RepairResult()
     if mend:
-        mended = await mending.mend(source, target, location, here)
-    with in_the_target(mended=mend):
+        mended = await repair_copy(source, target, location, here)
+    with name_target_in_errors(mended=mend):
         there = await Incarnation.read(target, location)
-        begun = await check_same_way(source, target, location, here, there.manifest)
+        begun = await validate_shared_history(source, target, location, here, there.manifest)
     # Listed before the log, which they point into: a concurrent writer makes the log longer.
-    recorded = await keys_below(source, location.history)
-    ids = await keys_below(source, ids_prefix(location))
-    latest = await source.get(location.latest)
-    timeline = Timeline(source, location.place, here.incarnation)
-    frames = await keys_below(source, timeline.prefix)
-    if here.floor.seq and timeline.key(here.floor.seq) not in frames:
-        raise removed_meanwhile(timeline.key(here.floor.seq))
-    work = Copying(source, target)
+    recorded = await list_keys(source, location.history_prefix)
+    ids = await list_keys(source, id_entries_prefix(location))
+    latest = await source.get(location.latest_key)
+    timeline = Timeline(source, location.prefix, here.incarnation)
+    frames = await list_keys(source, timeline.prefix)
+    if here.log_start.seq and timeline.key(here.log_start.seq) not in frames:
+        raise removed_during_copy_error(timeline.key(here.log_start.seq))
+    work = EntryCopier(source, target)
     try:
-        await work.missing(key for key in frames if key <= timeline.key(here.floor.seq))
-        log = await keys_below(source, timeline.log.prefix)
-        await work.missing(log, floor=here.floor.seq, there=begun)
-        await work.missing(key for key in frames if key > timeline.key(here.floor.seq))
+        await work.missing(key for key in frames if key <= timeline.key(here.log_start.seq))
+        log = await list_keys(source, timeline.log.prefix)
+        await work.missing(log, log_start=here.log_start.seq, there=begun)
+        await work.missing(key for key in frames if key > timeline.key(here.log_start.seq))
         # What was copied so far belongs to a session of the target only from here on.
         await work.manifest(location, here, there)
     except ConflictError:
@@ -146,7 +145,7 @@ async def copy_session(
         await work.latest(location, latest.value)
     if problems := [*mended.left, *work.left]:
         raise IntegrityError(f"all else was copied, but {'; '.join(problems)}")
-    return Copied(
+    return CopyResult(
         sessions=1,
         entries=work.written + mended.entries,
         size=work.size + mended.size,
@@ -155,7 +154,7 @@ async def copy_session(
 
 
 @contextmanager
-def in_the_target(*, mended: bool) -> Iterator[None]:
+def name_target_in_errors(*, mended: bool) -> Iterator[None]:
     """Say of damage that it is in the target, and what helps."""
     try:
         yield
@@ -165,7 +164,7 @@ def in_the_target(*, mended: bool) -> Iterator[None]:
         raise IntegrityError(f"in the target {error}, or copy again with mend") from error
 
 
-async def check_same_way(
+async def validate_shared_history(
     source: StateStore,
     target: StateStore,
     location: SnapshotLocation,
@@ -173,32 +172,32 @@ async def check_same_way(
     there: SnapshotManifest,
 ) -> list[str]:
     """Refuse where the target's log is not the beginning of the source's; gives its keys."""
-    log = EventLog(target, location.place, here.incarnation)
+    log = EventLog(target, location.prefix, here.incarnation)
     if there.started_at is not None and there.incarnation != here.incarnation:
-        raise another_way(location, location.manifest)
+        raise diverged_error(location, location.manifest_key)
     name = f"the session {location.session_id} of {location.scope_id}"
-    if there.floor.seq > here.floor.seq:
+    if there.log_start.seq > here.log_start.seq:
         raise ConflictError(
-            f"{name} was pruned in the target up to event {there.floor.seq}, and in the source up "
-            f"to {here.floor.seq}: prune the source as well, or copy into an empty store",
-            key=location.manifest,
+            f"{name} was pruned in the target up to event {there.log_start.seq}, and in the source up "
+            f"to {here.log_start.seq}: prune the source as well, or copy into an empty store",
+            key=location.manifest_key,
         )
-    keys = await keys_below(target, log.prefix)
+    keys = await list_keys(target, log.prefix)
     if not keys or there.started_at is None:
         return keys  # a copy that was cut short; the entries of a segment's key are its own
     last = keys[-1]
     found, known = await source.get(last), await target.get(last)
     if found is not None and known is not None:
-        end = segments.decoded(last, known.value)
-        reached = max(end.last, there.floor.seq) >= here.floor.seq
-        if reached and segments.decoded(last, found.value).hash == end.hash:
+        end = decode_segment(last, known.value)
+        reached = max(end.last, there.log_start.seq) >= here.log_start.seq
+        if reached and decode_segment(last, found.value).hash == end.hash:
             return keys
-    elif known is not None and here.floor == there.floor and is_stub(last, known):
+    elif known is not None and here.log_start == there.log_start and is_tombstone(last, known):
         return keys  # all that is left of the log are the tombstones of pruned events
-    raise another_way(location, last)
+    raise diverged_error(location, last)
 
 
-class Copying:
+class EntryCopier:
     """Entries on their way from one store to another, and how many were written."""
 
     def __init__(self, source: StateStore, target: StateStore) -> None:
@@ -212,11 +211,11 @@ class Copying:
         """What was not copied, as it is damaged in the source and whole in the target."""
 
     async def missing(
-        self, keys: Iterable[str], *, floor: int | None = None, there: list[str] | None = None
+        self, keys: Iterable[str], *, log_start: int | None = None, there: list[str] | None = None
     ) -> None:
         """Copy those of some entries that the target does not have, in order.
 
-        ``floor`` is where a log begins, if they are one: what was pruned after it is not copied.
+        ``log_start`` is where a log begins, if they are one: what was pruned after it is not copied.
         ``there`` is what the target had of it when it was found to be the same log: who has gone on
         since, or begun one, is met as a conflict.
         """
@@ -224,17 +223,17 @@ class Copying:
         if not wanted:
             return
         if there is None:
-            there = await keys_below(self.target, wanted[0].rpartition("/")[0] + "/")
+            there = await list_keys(self.target, wanted[0].rpartition("/")[0] + "/")
         known = set(there)
         lacking = [key for key in wanted if key not in known]
-        for start in range(0, len(lacking), AT_ONCE):
-            some = lacking[start : start + AT_ONCE]
+        for start in range(0, len(lacking), BATCH_SIZE):
+            some = lacking[start : start + BATCH_SIZE]
             found = await self.source.get_many(some)
             for key in some:
                 if key not in found or (
-                    floor is not None and is_pruned_after(floor, key, found[key].value)
+                    log_start is not None and is_pruned_after(log_start, key, found[key].value)
                 ):
-                    raise removed_meanwhile(key)
+                    raise removed_during_copy_error(key)
             await self.put_absent([Put(key, found[key].value, if_absent=True) for key in some])
 
     async def manifest(
@@ -247,30 +246,34 @@ class Copying:
 
         """
         before = there.manifest
-        known = await self.target.get(location.manifest)
-        data = here.encoded()
-        if before.started_at is not None and before.floor != here.floor:
+        known = await self.target.get(location.manifest_key)
+        data = here.encode()
+        if before.started_at is not None and before.log_start != here.log_start:
             # The copy has more than the source has now, and goes on from its own beginning.
-            data = replace(here, floor=before.floor, pruning=before.pruning).encoded()
+            data = replace(
+                here, log_start=before.log_start, pending_log_start=before.pending_log_start
+            ).encode()
         # A concurrent copy of the same session writes the same manifest.
         if known is not None and known.etag != there.etag and known.value != data:
             raise ConflictError(
                 f"the session {location.session_id} of {location.scope_id} changed in the target "
                 "while it was copied; copy again",
-                key=location.manifest,
+                key=location.manifest_key,
             )
         if here.active_at is not None:
-            await self.put_changed(Put(index_key(location, microseconds(here.active_at)), b"{}"))
+            await self.put_changed(Put(index_key(location, to_microseconds(here.active_at)), b"{}"))
         if known is None or known.value != data:
-            named = Put(location.manifest, data, if_match=there.etag, if_absent=there.etag is None)
+            named = Put(
+                location.manifest_key, data, if_match=there.etag, if_absent=there.etag is None
+            )
             try:
                 await self.put([named])
             except ConflictError:
-                known = await self.target.get(location.manifest)
+                known = await self.target.get(location.manifest_key)
                 if known is None or known.value != data:
                     raise
         if before.active_at is not None and here.active_at != before.active_at:
-            await self.target.delete(index_key(location, microseconds(before.active_at)))
+            await self.target.delete(index_key(location, to_microseconds(before.active_at)))
 
     async def take_back(self, location: SnapshotLocation, incarnation: str) -> None:
         """Remove what was written, unless a session of the target has it in its log by now."""
@@ -283,10 +286,10 @@ class Copying:
 
     async def latest(self, location: SnapshotLocation, data: bytes) -> None:
         """See that the target has the source's latest snapshot, unless that one is damaged."""
-        key = location.latest
+        key = location.latest_key
         known = await self.target.get(key)
         try:
-            records.decoded(key, data, location)
+            decode_record(key, data, location)
         except IntegrityError:
             if known is not None and known.value != data:
                 self.left.append(
@@ -297,7 +300,7 @@ class Copying:
 
     async def put_changed(self, put: Put) -> None:
         """Write an entry if the target has another there, none, or none to be read."""
-        known = (await read_each(self.target, [put.key])).get(put.key)
+        known = (await read_entries(self.target, [put.key])).get(put.key)
         if not isinstance(known, Entry) or known.value != put.value:
             await self.put([put])
 
@@ -323,30 +326,30 @@ class Copying:
         self.size += sum(len(put.value) for put in puts)
 
 
-def is_stub(key: str, entry: Entry) -> bool:
+def is_tombstone(key: str, entry: Entry) -> bool:
     """Whether an entry is what is left of a pruned segment."""
-    return segments.decoded(key, entry.value).is_pruned
+    return decode_segment(key, entry.value).is_pruned
 
 
-def removed_meanwhile(key: str) -> ConflictError:
+def removed_during_copy_error(key: str) -> ConflictError:
     """The error for what somebody pruned while it was copied."""
     return ConflictError(f"{key} was removed from the source in this moment: copy again", key=key)
 
 
-def is_pruned_after(floor: int, key: str, data: bytes) -> bool:
+def is_pruned_after(log_start: int, key: str, data: bytes) -> bool:
     """Whether a segment is a stub of events that are not pruned, as far as the manifest said."""
     try:
-        segment = segments.decoded(key, data)
+        segment = decode_segment(key, data)
     except IntegrityError:
         return False  # it is copied as it is: whoever verifies hears of it
-    return segment.is_pruned and segment.last > floor
+    return segment.is_pruned and segment.last > log_start
 
 
 # -------------------------------------------------------------------------------- the proof
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SessionComparison:
     """A session in a copy: what it has, and what it lacks or has damaged."""
 
     location: SnapshotLocation
@@ -365,47 +368,49 @@ async def compare_stores(source: StateStore, target: StateStore) -> list[str]:
     ]
 
 
-async def compare_sessions(source: StateStore, target: StateStore) -> AsyncIterator[Comparison]:
+async def compare_sessions(
+    source: StateStore, target: StateStore
+) -> AsyncIterator[SessionComparison]:
     """Compare each session of a store with its copy."""
-    async for location in locations(source, None, None):
-        if await read_each(source, [deleted_key(location.session_id)]):
+    async for location in list_locations(source, None, None):
+        if await read_entries(source, [deletion_mark_key(location.session_id)]):
             continue  # it is being deleted; that the mark is there says so, whatever it holds
         found = await SnapshotArchive(target).verify(location=location)
         damaged = {each.key for each in found.damage}
         problems = [f"{each.key}: {each.problem}" for each in found.damage]
-        async for key, problem in differing(source, target, location):
+        async for key, problem in diff_entries(source, target, location):
             if key not in damaged:
                 problems.append(f"{key} {problem}")
-        yield Comparison(location, found.events, found.snapshots, problems)
+        yield SessionComparison(location, found.events, found.snapshots, problems)
 
 
-async def differing(
+async def diff_entries(
     source: StateStore, target: StateStore, location: SnapshotLocation
 ) -> AsyncIterator[tuple[str, str]]:
     """The entries of a session that a copy lacks, or has otherwise, and which of the two."""
     known = SnapshotManifest()
     try:
-        entry = await source.get(location.manifest)
+        entry = await source.get(location.manifest_key)
         if entry is not None:
-            known = manifest.decoded(location.manifest, entry.value)
+            known = decode_manifest(location.manifest_key, entry.value)
     except (IntegrityError, InvalidDocumentError) as error:
-        yield location.manifest, f"cannot be compared: {error}"
-    log = f"{location.place}log/"
-    keys = [*await keys_below(source, log), *await keys_below(source, location.history)]
-    keys += await keys_below(source, ids_prefix(location))
-    keys += [location.latest, location.manifest]
+        yield location.manifest_key, f"cannot be compared: {error}"
+    log = f"{location.prefix}log/"
+    keys = [*await list_keys(source, log), *await list_keys(source, location.history_prefix)]
+    keys += await list_keys(source, id_entries_prefix(location))
+    keys += [location.latest_key, location.manifest_key]
     if known.active_at is not None:
-        keys.append(index_key(location, microseconds(known.active_at)))
-    for start in range(0, len(keys), AT_ONCE):
-        some = keys[start : start + AT_ONCE]
-        ours, theirs = await read_each(source, some), await read_each(target, some)
+        keys.append(index_key(location, to_microseconds(known.active_at)))
+    for start in range(0, len(keys), BATCH_SIZE):
+        some = keys[start : start + BATCH_SIZE]
+        ours, theirs = await read_entries(source, some), await read_entries(target, some)
         for key in ours:
             if key not in theirs:
                 yield key, "is not in the copy"
                 continue
             try:
-                here, copy = readable(ours[key]).value, readable(theirs[key]).value
-                if key != location.manifest and not is_same(
+                here, copy = require_entry(ours[key]).value, require_entry(theirs[key]).value
+                if key != location.manifest_key and not is_same_entry(
                     key, here, copy, is_segment=key.startswith(log)
                 ):
                     yield key, "is another one in the copy"
@@ -413,12 +418,12 @@ async def differing(
                 yield key, f"cannot be compared: {error}"
 
 
-def is_same(key: str, here: bytes, copy: bytes, *, is_segment: bool) -> bool:
+def is_same_entry(key: str, here: bytes, copy: bytes, *, is_segment: bool) -> bool:
     """Whether a copy of an entry is one; of a segment that was pruned since, the hash tells."""
     if here == copy or not is_segment:
         return here == copy
     try:
-        one, other = segments.decoded(key, here), segments.decoded(key, copy)
+        one, other = decode_segment(key, here), decode_segment(key, copy)
     except IntegrityError:
         return False
     return one.hash == other.hash and (one.is_pruned or not other.is_pruned)

@@ -15,17 +15,17 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from holdfast.errors import ConflictError, InvalidDocumentError, StateStoreError
-from holdfast.log import keyframe as keyframes
-from holdfast.log.changes import fold
-from holdfast.log.event import Event, draft
-from holdfast.log.event_log import LAST_SEQ, Position
-from holdfast.log.hash_chain import GENESIS, hashed, linked
-from holdfast.log.timeline import Loaded
+from holdfast.log.changes import fold_changes
+from holdfast.log.event import Event, draft_event
+from holdfast.log.event_log import MAX_SEQ, Position
+from holdfast.log.hash_chain import GENESIS, hash_event, link_events
+from holdfast.log.keyframe import encode_keyframe
+from holdfast.log.timeline import LoadedState
 from holdfast.sessions.session import Session
-from holdfast.snapshots.incarnation import NOT_ACTIVITY, Incarnation
-from holdfast.snapshots.keys import AGENT, SnapshotLocation, deleted_key
+from holdfast.snapshots.incarnation import PASSIVE_EVENT_TYPES, Incarnation
+from holdfast.snapshots.keys import AGENT, SnapshotLocation, deletion_mark_key
 from holdfast.snapshots.manifest import SnapshotManifest
-from holdfast.snapshots.session_snapshot import SessionSnapshot, now
+from holdfast.snapshots.session_snapshot import SessionSnapshot, utc_now
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.diff import Diff
 from holdfast.state.snapshot import Snapshot
@@ -37,7 +37,7 @@ from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 logger = logging.getLogger(__name__)
 
 IMPORTED = "session.imported"
-EVENTS_A_SEGMENT = 256
+EVENTS_PER_SEGMENT = 256
 ATTEMPTS = 8
 Check: TypeAlias = Callable[[Position], None]
 
@@ -63,7 +63,7 @@ class ImportResult:
     scope: str = AGENT
 
 
-async def imported(
+async def import_document(
     state_store: StateStore,
     document: SessionSnapshot,
     location: SnapshotLocation,
@@ -75,8 +75,8 @@ async def imported(
 
     ``check`` is shown the end of the log that is written over, and raises where it is not to be.
     """
-    events = checked_events(document)
-    there = await found(ReadOnlyStateStore(state_store) if dry_run else state_store, location)
+    events = prepare_events(document)
+    there = await read_target(ReadOnlyStateStore(state_store) if dry_run else state_store, location)
     if check is not None:
         check(there.end)
     state = document.snapshot
@@ -94,14 +94,14 @@ async def imported(
     if dry_run:
         return result
     if there.is_new:
-        await New(there.incarnation, document, events).write()
+        await NewSessionWriter(there.incarnation, document, events).write()
         return result
-    undo, before = await write_over(state_store, document, location, check)
+    undo, before = await overwrite_session(state_store, document, location, check)
     return replace(result, undo_id=undo, diff=state.diff(before))
 
 
 @dataclass(frozen=True, slots=True)
-class There:
+class ImportTarget:
     """What a store has where a document is to go."""
 
     incarnation: Incarnation
@@ -114,36 +114,38 @@ class There:
         return self.end.seq == 0
 
 
-async def found(state_store: StateStore, location: SnapshotLocation) -> There:
+async def read_target(state_store: StateStore, location: SnapshotLocation) -> ImportTarget:
     """Read what is there, after finishing an interrupted deletion; as if, on a read-only store."""
     incarnation, _, loaded = await Incarnation.open(state_store, location)
-    if await state_store.get(deleted_key(location.session_id)) is not None:
+    if await state_store.get(deletion_mark_key(location.session_id)) is not None:
         incarnation = Incarnation(state_store, location, SnapshotManifest(), None)
-        loaded = Loaded.nothing()
-    return There(incarnation, loaded.store.snapshot(), loaded.end)
+        loaded = LoadedState.nothing()
+    return ImportTarget(incarnation, loaded.store.snapshot(), loaded.end)
 
 
 # ------------------------------------------------------------------------------ what is checked
 
 
-def checked_events(document: SessionSnapshot) -> list[Event]:
+def prepare_events(document: SessionSnapshot) -> list[Event]:
     """The events that the log of a new session will have: the document's, and that it was imported.
 
     Where they lead elsewhere than to the document's state, as after an edit that was meant, what
     differs is in the last one.
     """
     events = list(document.events)
-    check_place(events, document.base)
+    validate_event_chain(events, document.base)
     store = Store(max_history=0)
     if events and document.base is not None:
         store.restore(document.base)
-    fold(store, (event.changes for event in events))
+    fold_changes(store, (event.changes for event in events))
     changes = document.snapshot.changes(store.snapshot())
     end = Position(events[-1].seq, events[-1].hash) if events else Position()
-    return events + linked([draft(IMPORTED, origin(document), changes=changes)], end.seq, end.hash)
+    return events + link_events(
+        [draft_event(IMPORTED, describe_origin(document), changes=changes)], end.seq, end.hash
+    )
 
 
-def check_place(events: Sequence[Event], base: Snapshot | None) -> None:
+def validate_event_chain(events: Sequence[Event], base: Snapshot | None) -> None:
     """Refuse events that are no chain, or that nothing leads to."""
     if not events:
         return
@@ -163,10 +165,10 @@ def check_place(events: Sequence[Event], base: Snapshot | None) -> None:
             "the document's events begin at 1, and yet it says that something was before them "
             "(prev, base)"
         )
-    if not 1 <= first.seq <= events[-1].seq < LAST_SEQ:
+    if not 1 <= first.seq <= events[-1].seq < MAX_SEQ:
         raise InvalidDocumentError(
             f"the document's events are numbered from {first.seq} to {events[-1].seq}; a log has "
-            f"room for 1 to {LAST_SEQ}, and the import takes one more"
+            f"room for 1 to {MAX_SEQ}, and the import takes one more"
         )
 
 
@@ -174,13 +176,13 @@ def is_chain(events: Sequence[Event]) -> bool:
     """Whether each has the seq and the hash that follow from the one before it."""
     seq, prev = events[0].seq, events[0].prev
     for event in events:
-        if (event.seq, event.prev, event.hash) != (seq, prev, hashed(event, seq, prev)):
+        if (event.seq, event.prev, event.hash) != (seq, prev, hash_event(event, seq, prev)):
             return False
         seq, prev = seq + 1, event.hash
     return True
 
 
-def origin(document: SessionSnapshot) -> dict[str, Any]:
+def describe_origin(document: SessionSnapshot) -> dict[str, Any]:
     """Where a state came from, for the log."""
     return {
         "agent_id": document.agent_id,
@@ -193,7 +195,7 @@ def origin(document: SessionSnapshot) -> dict[str, Any]:
 # ------------------------------------------------------------------------------- a new session
 
 
-class New:
+class NewSessionWriter:
     """A session that is not there yet, and how it is written."""
 
     def __init__(
@@ -204,7 +206,7 @@ class New:
         self.location = incarnation.location
         self.document = document
         self.events = events
-        self.floor = Position(events[0].seq - 1, events[0].prev)
+        self.log_start = Position(events[0].seq - 1, events[0].prev)
         self.timeline = incarnation.timeline()
 
     async def write(self) -> None:
@@ -229,12 +231,12 @@ class New:
 
     async def write_log(self) -> None:
         """Write all but the keyframe at the head."""
-        puts = self.segments(EVENTS_A_SEGMENT)
-        if self.floor.seq:
+        puts = self.segments(EVENTS_PER_SEGMENT)
+        if self.log_start.seq:
             puts.insert(0, self.base())
         try:
             await self.incarnation.create(
-                puts, started_at=now(), active_at=self.active_at(), floor=self.floor
+                puts, started_at=utc_now(), active_at=self.active_at(), log_start=self.log_start
             )
         except ConflictError as error:
             raise ConflictError(
@@ -245,29 +247,32 @@ class New:
 
     def active_at(self) -> dt.datetime:
         """Return the activity that the session counts as: just before that of its origin."""
-        times = [event.at for event in self.document.events if event.type not in NOT_ACTIVITY]
+        times = [
+            event.at for event in self.document.events if event.type not in PASSIVE_EVENT_TYPES
+        ]
         last = max(times, default=self.document.created_at)
-        return min(last, now()) - dt.timedelta(microseconds=1)
+        return min(last, utc_now()) - dt.timedelta(microseconds=1)
 
     def segments(self, size: int) -> list[Put]:
         """Return the writes of the log, with up to ``size`` events per segment."""
         log = self.timeline.log
         return [
-            log.seal(self.events[at : at + size]).put for at in range(0, len(self.events), size)
+            log.prepare_segment(self.events[at : at + size]).put
+            for at in range(0, len(self.events), size)
         ]
 
     def base(self) -> Put:
         """The state before the first event, as a keyframe."""
         base = self.document.base or Store(max_history=0).snapshot()
         changes = base.changes(Store(max_history=0).snapshot())
-        data, _ = keyframes.encoded(self.floor.seq, self.floor.hash, (), changes)
-        return Put(self.timeline.key(self.floor.seq), data, if_absent=True)
+        data, _ = encode_keyframe(self.log_start.seq, self.log_start.hash, (), changes)
+        return Put(self.timeline.key(self.log_start.seq), data, if_absent=True)
 
     def keyframe(self) -> Put:
         """The state at the end, as a keyframe."""
         end = self.events[-1]
         changes = self.document.snapshot.changes(Store(max_history=0).snapshot())
-        data, _ = keyframes.encoded(end.seq, end.hash, (), changes)
+        data, _ = encode_keyframe(end.seq, end.hash, (), changes)
         return Put(self.timeline.key(end.seq), data, if_absent=True)
 
     async def keep(self, keyframe: Put) -> None:
@@ -278,14 +283,14 @@ class New:
             return  # the same place in the same log, and so the same state
         except StateStoreError as error:
             logger.warning(
-                "a keyframe in %s was put off to the next commit: %s", self.location.place, error
+                "a keyframe in %s was put off to the next commit: %s", self.location.prefix, error
             )
 
 
 # ------------------------------------------------------------------------- a session that is there
 
 
-async def write_over(
+async def overwrite_session(
     state_store: StateStore,
     document: SessionSnapshot,
     location: SnapshotLocation,
@@ -301,11 +306,11 @@ async def write_over(
             scope=location.scope,
         )
         if check is not None:
-            check(session.log.end)
+            check(session.log.head)
         undo = await session.save(tags=tags)
         changes = document.snapshot.changes(undo.snapshot)
-        data = {**origin(document), "undo": undo.snapshot_id}
-        session._recording.record_own(IMPORTED, data, changes)
+        data = {**describe_origin(document), "undo": undo.snapshot_id}
+        session._working.record_owned(IMPORTED, data, changes)
         try:
             await session.commit()
         except ConflictError:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
-from holdfast.documents.export import exported
+from holdfast.documents.export import export_document
 from holdfast.documents.files import (
     VALUES_VERSION,
     decode_document,
@@ -20,25 +20,25 @@ from holdfast.documents.migrations import ValueMigrations
 from holdfast.documents.signing import (
     PublicKey,
     SigningKey,
-    check_signature,
-    checked_keys,
+    record_signers,
     sign_document,
-    vouched,
+    validate_trusted_keys,
+    verify_signature,
 )
-from holdfast.errors import NotFoundError, StateStoreError, shown
+from holdfast.errors import NotFoundError, StateStoreError, short_repr
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog.catalog import Catalog
-from holdfast.snapshots.keys import SCOPES, SnapshotLocation, checked_id
-from holdfast.snapshots.records import checked_tags
+from holdfast.snapshots.keys import SCOPES, SnapshotLocation, validate_id
+from holdfast.snapshots.records import validate_tags
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.stores.base import StateStore
-from holdfast.transfer.import_document import ImportResult, imported
+from holdfast.transfer.import_document import ImportResult, import_document
 
 T = TypeVar("T")
 
 Redaction: TypeAlias = Callable[[SessionSnapshot], SessionSnapshot]
 
-MOST_AGENTS = 1000
+MAX_SUGGESTIONS_READ = 1000
 
 
 class SnapshotManager:
@@ -92,9 +92,9 @@ class SnapshotManager:
         the newest commit. ``tags`` are added to the snapshot's own. ``redact`` takes out what must
         not leave, as `Redactor.redacted` does, and ``sign`` is the key to sign what is left with.
         """
-        wanted = checked_tags(tags)
+        wanted = validate_tags(tags)
         location = await self.locate(agent_id, session_id, scope=scope)
-        found = await exported(
+        found = await export_document(
             self.archive, location, snapshot_id=snapshot_id, seq=seq, tags=wanted
         )
         if self._migrations is not None:
@@ -124,26 +124,26 @@ class SnapshotManager:
         if not isinstance(snapshot, SessionSnapshot):
             raise TypeError(
                 "import_session takes a SessionSnapshot, as from_file() gives it, not "
-                f"{shown(snapshot)}"
+                f"{short_repr(snapshot)}"
             )
         if trusted is not None:
-            known = checked_keys(trusted)
+            known = validate_trusted_keys(trusted)
             if not known.keys() & snapshot.signed_by:
-                snapshot = vouched(snapshot, check_signature(snapshot, known.values()))
+                snapshot = record_signers(snapshot, verify_signature(snapshot, known.values()))
         location = SnapshotLocation(
-            snapshot.session_id if session_id is None else checked_id(session_id, "session_id"),
+            snapshot.session_id if session_id is None else validate_id(session_id, "session_id"),
             snapshot.scope,
-            snapshot.agent_id if agent_id is None else checked_id(agent_id, "agent_id"),
+            snapshot.agent_id if agent_id is None else validate_id(agent_id, "agent_id"),
         )
-        return await imported(self.state_store, snapshot, location, dry_run=dry_run)
+        return await import_document(self.state_store, snapshot, location, dry_run=dry_run)
 
     async def locate(
         self, agent_id: str, session_id: str | None = None, *, scope: str | None = None
     ) -> SnapshotLocation:
         """Where a session of an agent is kept; without an id, the one with the newest commit."""
-        checked_id(agent_id, "agent_id")
+        validate_id(agent_id, "agent_id")
         if scope not in (None, *SCOPES):
-            raise ValueError(f"scope is one of {', '.join(SCOPES)}, not {shown(scope)}")
+            raise ValueError(f"scope is one of {', '.join(SCOPES)}, not {short_repr(scope)}")
         if session_id is None:
             return await self._latest(agent_id, scope)
         for location in await self.catalog.locations(session_id):
@@ -159,18 +159,18 @@ class SnapshotManager:
         return found.location
 
     async def _unknown_agent(self, agent_id: str) -> NotFoundError:
-        agents = await self.catalog.agents(limit=MOST_AGENTS)
+        agents = await self.catalog.agents(limit=MAX_SUGGESTIONS_READ)
         return NotFoundError(
-            f"there is no agent {shown(agent_id)} in this store{near(agent_id, agents)}"
+            f"there is no agent {short_repr(agent_id)} in this store{suggest_names(agent_id, agents)}"
         )
 
     async def _unknown_session(self, agent_id: str, session_id: str) -> NotFoundError:
-        page = await self.catalog.sessions(agent_id, limit=MOST_AGENTS)
+        page = await self.catalog.sessions(agent_id, limit=MAX_SUGGESTIONS_READ)
         if not page.sessions:
             return await self._unknown_agent(agent_id)
         known = [entry.session_id for entry in page.sessions]
         return NotFoundError(
-            f"the agent {agent_id} has no session {shown(session_id)}{near(session_id, known)}"
+            f"the agent {agent_id} has no session {short_repr(session_id)}{suggest_names(session_id, known)}"
         )
 
     # --------------------------------------------------------------------------------- files
@@ -234,7 +234,7 @@ def require_store(found: T | None) -> T:
     return found
 
 
-def near(name: str, known: list[str]) -> str:
+def suggest_names(name: str, known: list[str]) -> str:
     """The names that are nearest to one that is not there, for an error."""
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known[:3]
     return f"; there are {', '.join(close)}" if close else "; there is none at all"

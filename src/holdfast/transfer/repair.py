@@ -21,19 +21,19 @@ from holdfast.errors import (
     InvalidDocumentError,
     UnsupportedValueError,
 )
-from holdfast.log import keyframe as keyframes
-from holdfast.log import segment as segments
-from holdfast.log.event_log import read_each
+from holdfast.log.event_log import read_entries
+from holdfast.log.keyframe import damaged_keyframe_error, decode_keyframe
+from holdfast.log.segment import StoredSegment, damaged_segment_error, decode_segment
 from holdfast.log.timeline import Timeline
-from holdfast.snapshots import manifest, records
-from holdfast.snapshots.keys import SnapshotLocation, deleted_key
-from holdfast.snapshots.lifecycle import first_key
-from holdfast.snapshots.manifest import SnapshotManifest
-from holdfast.snapshots.order import decode_id_entry, ids_prefix
+from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key
+from holdfast.snapshots.lifecycle import find_first_key
+from holdfast.snapshots.manifest import SnapshotManifest, decode_manifest
+from holdfast.snapshots.order import decode_id_entry, id_entries_prefix
+from holdfast.snapshots.records import decode_record
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Entry, Put
 
-AT_ONCE = 64
+BATCH_SIZE = 64
 FORMAT = re.compile(rb'"format":[0-9]+')
 
 Check: TypeAlias = Callable[[str, bytes], object]
@@ -41,7 +41,7 @@ Check: TypeAlias = Callable[[str, bytes], object]
 
 
 @dataclass(slots=True)
-class Mended:
+class RepairResult:
     """What became of the damage in a copy."""
 
     entries: int = 0
@@ -55,7 +55,7 @@ class Mended:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class EntryPair:
     """An entry in the source and in the copy; None where there is none, or none to be read."""
 
     key: str
@@ -68,12 +68,14 @@ class Pair:
     @property
     def is_equal(self) -> bool:
         """Whether both have the same bytes."""
-        return None not in (self.here, self.there) and value(self.here) == value(self.there)
+        return None not in (self.here, self.there) and entry_value(self.here) == entry_value(
+            self.there
+        )
 
 
-async def mend(
+async def repair_copy(
     source: StateStore, target: StateStore, location: SnapshotLocation, here: SnapshotManifest
-) -> Mended:
+) -> RepairResult:
     """Repair what is lost or damaged of a session in a copy.
 
     ``here`` is the source's manifest.
@@ -82,10 +84,10 @@ async def mend(
         ConflictError: The copy and the source diverged.
 
     """
-    return await Mending(source, target, location, here).run()
+    return await CopyRepair(source, target, location, here).run()
 
 
-class Mending:
+class CopyRepair:
     """One pass over everything that is stored of a session in two stores."""
 
     def __init__(
@@ -99,11 +101,11 @@ class Mending:
         self.target = target
         self.location = location
         self.here = here
-        self.floor = self.stubs = here.floor.seq
+        self.log_start = self.stubs = here.log_start.seq
         """Up to where the copy's events may be gone."""
-        self.timeline = Timeline(source, location.place, here.incarnation)
+        self.timeline = Timeline(source, location.prefix, here.incarnation)
         self.log = self.timeline.log
-        self.result = Mended()
+        self.result = RepairResult()
         self.is_founded = False
         """Whether the copy knows its beginning. Then what it lacks is copied later, as if new."""
         self.is_there = self.is_legible = False
@@ -111,24 +113,24 @@ class Mending:
         self.puts: list[Put] = []
         """What is to be written, as yet without the values."""
 
-    async def run(self) -> Mended:
+    async def run(self) -> RepairResult:
         """All of it: first looking, then writing."""
-        if await self.target.get(deleted_key(self.location.session_id)) is not None:
+        if await self.target.get(deletion_mark_key(self.location.session_id)) is not None:
             return self.result  # whoever comes next goes on with deleting it
-        if await first_key(self.target, self.location.place, "") is None:
+        if await find_first_key(self.target, self.location.prefix, "") is None:
             return self.result
-        (kept,) = await self._pairs([self.location.manifest])
-        if is_whole(manifest.decoded, kept.key, kept.there, kept.here):
-            known = manifest.decoded(kept.key, value(kept.there))
-            if known.incarnation != self.here.incarnation or known.floor.seq > self.floor:
+        (kept,) = await self._pairs([self.location.manifest_key])
+        if is_intact(decode_manifest, kept.key, kept.there, kept.here):
+            known = decode_manifest(kept.key, entry_value(kept.there))
+            if known.incarnation != self.here.incarnation or known.log_start.seq > self.log_start:
                 return self.result  # the copy is refused as it is
-            self.stubs = known.floor.seq
+            self.stubs = known.log_start.seq
             self.is_founded = True
         await self._look_at_log()
         await self._look_at_keyframes()
         await self._look_at_records()
         if self.is_there and not self.is_legible:
-            raise unreadable(self.location)
+            raise unreadable_copy_error(self.location)
         await self._write()
         if kept.is_there and not self.is_founded:
             # What follows makes it anew of the log, and then takes over what the source knows.
@@ -141,42 +143,42 @@ class Mending:
 
     async def _look_at_log(self) -> None:
         # The copy's first: who writes meanwhile makes the source longer.
-        theirs = await keys_below(self.target, self.log.prefix)
-        ours = [] if self.is_founded else await keys_below(self.source, self.log.prefix)
+        theirs = await list_keys(self.target, self.log.prefix)
+        ours = [] if self.is_founded else await list_keys(self.source, self.log.prefix)
         keys = sorted({*theirs, *ours})
-        for start in range(0, len(keys), AT_ONCE):
-            for pair in await self._pairs(keys[start : start + AT_ONCE]):
+        for start in range(0, len(keys), BATCH_SIZE):
+            for pair in await self._pairs(keys[start : start + BATCH_SIZE]):
                 self._look_at_segment(pair)
 
-    def _look_at_segment(self, pair: Pair) -> None:
+    def _look_at_segment(self, pair: EntryPair) -> None:
         key = pair.key
-        if not pair.is_here and key > self.log.key(self.floor):
-            raise another_way(self.location, key)
+        if not pair.is_here and key > self.log.key(self.log_start):
+            raise diverged_error(self.location, key)
         if pair.is_equal:
             return
         if not pair.is_there:
             self._fill(pair, self._check_source)
             return
-        if not is_whole(check_segment, key, pair.there, pair.here):
-            if legible_other(pair):
-                raise another_way(self.location, key)
+        if not is_intact(validate_segment, key, pair.there, pair.here):
+            if is_readable_divergence(pair):
+                raise diverged_error(self.location, key)
             self._replace(pair, self._check_source)
             return
-        if not is_whole(check_segment, key, pair.here):
+        if not is_intact(validate_segment, key, pair.here):
             return
-        one, other = (segments.decoded(key, value(each)) for each in (pair.here, pair.there))
+        one, other = (decode_segment(key, entry_value(each)) for each in (pair.here, pair.there))
         is_near = one.is_pruned and other.is_pruned and one.pruned_at == other.pruned_at
         if one.hash != other.hash and not is_near:
-            raise another_way(self.location, key)
+            raise diverged_error(self.location, key)
         if other.is_pruned:
             self._replace(pair, self._check_source)  # a stub has no digest that would tell
 
     def _check_source(self, key: str, data: bytes) -> None:
         """Refuse a segment that the copy would be no better with."""
-        check_segment(key, data)
-        segment = segments.decoded(key, data)
+        validate_segment(key, data)
+        segment = decode_segment(key, data)
         if segment.is_pruned and segment.last > self.stubs:
-            raise segments.damaged(key, "its events were pruned")
+            raise damaged_segment_error(key, "its events were pruned")
 
     # --------------------------------------------------------------------------- all the others
 
@@ -184,47 +186,49 @@ class Mending:
         async for pair in self._pairs_below(self.timeline.prefix):
             if not pair.is_there:
                 if not self.is_founded:
-                    self._fill(pair, check_keyframe)
-            elif not is_whole(check_keyframe, pair.key, pair.there, pair.here):
-                self._replace(pair, check_keyframe)
+                    self._fill(pair, validate_keyframe)
+            elif not is_intact(validate_keyframe, pair.key, pair.there, pair.here):
+                self._replace(pair, validate_keyframe)
 
     async def _look_at_records(self) -> None:
         def check(key: str, data: bytes) -> None:
-            records.decoded(key, data, self.location)
+            decode_record(key, data, self.location)
 
-        for prefix in (self.location.history, self.location.latest):
+        for prefix in (self.location.history_prefix, self.location.latest_key):
             async for pair in self._pairs_below(prefix):
-                if pair.is_there and not is_whole(check, pair.key, pair.there, pair.here):
+                if pair.is_there and not is_intact(check, pair.key, pair.there, pair.here):
                     self._replace(pair, check)
-        async for pair in self._pairs_below(ids_prefix(self.location)):
-            if pair.is_there and not is_whole(check_id_entry, pair.key, pair.there, pair.here):
-                self._replace(pair, check_id_entry)
+        async for pair in self._pairs_below(id_entries_prefix(self.location)):
+            if pair.is_there and not is_intact(validate_id_entry, pair.key, pair.there, pair.here):
+                self._replace(pair, validate_id_entry)
 
     # ------------------------------------------------------------------------ reading and writing
 
-    async def _pairs_below(self, prefix: str) -> AsyncIterator[Pair]:
+    async def _pairs_below(self, prefix: str) -> AsyncIterator[EntryPair]:
         """What is below a prefix here or there, and is not the same in both."""
-        theirs = await keys_below(self.target, prefix)
-        keys = sorted({*theirs, *await keys_below(self.source, prefix)})
-        for start in range(0, len(keys), AT_ONCE):
-            for pair in await self._pairs(keys[start : start + AT_ONCE]):
+        theirs = await list_keys(self.target, prefix)
+        keys = sorted({*theirs, *await list_keys(self.source, prefix)})
+        for start in range(0, len(keys), BATCH_SIZE):
+            for pair in await self._pairs(keys[start : start + BATCH_SIZE]):
                 if not pair.is_equal:
                     yield pair
 
-    async def _pairs(self, keys: list[str]) -> list[Pair]:
-        here, there = await read(self.source, keys), await read(self.target, keys)
+    async def _pairs(self, keys: list[str]) -> list[EntryPair]:
+        here, there = await read_intact(self.source, keys), await read_intact(self.target, keys)
         self.is_legible = self.is_legible or any(there.values())
         self.is_there = self.is_there or bool(there)
-        return [Pair(key, here.get(key), there.get(key), key in here, key in there) for key in keys]
+        return [
+            EntryPair(key, here.get(key), there.get(key), key in here, key in there) for key in keys
+        ]
 
-    def _fill(self, pair: Pair, check: Check) -> None:
+    def _fill(self, pair: EntryPair, check: Check) -> None:
         """Have what was lost written, if the source's is whole."""
-        if is_whole(check, pair.key, pair.here):
+        if is_intact(check, pair.key, pair.here):
             self.puts.append(Put(pair.key, b"", if_absent=True))
 
-    def _replace(self, pair: Pair, check: Check) -> None:
+    def _replace(self, pair: EntryPair, check: Check) -> None:
         """Have what is damaged written anew, if the source's is whole."""
-        if is_whole(check, pair.key, pair.here):
+        if is_intact(check, pair.key, pair.here):
             etag = None if pair.there is None else pair.there.etag
             self.puts.append(Put(pair.key, b"", if_match=etag))
         else:
@@ -234,8 +238,8 @@ class Mending:
 
     async def _write(self) -> None:
         # They are read once more rather than kept: a session may be larger than the memory.
-        for start in range(0, len(self.puts), AT_ONCE):
-            some = self.puts[start : start + AT_ONCE]
+        for start in range(0, len(self.puts), BATCH_SIZE):
+            some = self.puts[start : start + BATCH_SIZE]
             found = await self.source.get_many([put.key for put in some])
             puts = [replace(put, value=found[put.key].value) for put in some if put.key in found]
             await self.target.put_many(puts)
@@ -243,26 +247,26 @@ class Mending:
             self.result.size += sum(len(put.value) for put in puts)
 
 
-async def keys_below(store: StateStore, prefix: str) -> list[str]:
+async def list_keys(store: StateStore, prefix: str) -> list[str]:
     """All keys below a prefix, in order."""
     return [key async for key in store.list(prefix)]
 
 
-async def read(store: StateStore, keys: Iterable[str]) -> dict[str, Entry | None]:
+async def read_intact(store: StateStore, keys: Iterable[str]) -> dict[str, Entry | None]:
     """What the keys hold; None for what is there and cannot be decrypted or unpacked any more."""
-    found = await read_each(store, keys)
+    found = await read_entries(store, keys)
     return {key: each if isinstance(each, Entry) else None for key, each in found.items()}
 
 
 # ------------------------------------------------------------------------------- what is whole
 
 
-def value(entry: Entry | None) -> bytes:
+def entry_value(entry: Entry | None) -> bytes:
     """The bytes of an entry, none where it cannot be read."""
     return b"" if entry is None else entry.value
 
 
-def is_whole(check: Check, key: str, entry: Entry | None, other: Entry | None = None) -> bool:
+def is_intact(check: Check, key: str, entry: Entry | None, other: Entry | None = None) -> bool:
     """Whether an entry is what it says it is.
 
     One of a newer version is refused, unless it says what the ``other`` one says in the known one.
@@ -274,7 +278,7 @@ def is_whole(check: Check, key: str, entry: Entry | None, other: Entry | None = 
     except IntegrityError:
         return False
     except InvalidDocumentError:
-        if FORMAT.sub(b"", entry.value, 1) == FORMAT.sub(b"", value(other), 1):
+        if FORMAT.sub(b"", entry.value, 1) == FORMAT.sub(b"", entry_value(other), 1):
             return False
         raise
     except UnsupportedValueError:
@@ -282,37 +286,37 @@ def is_whole(check: Check, key: str, entry: Entry | None, other: Entry | None = 
     return True
 
 
-def check_segment(key: str, data: bytes) -> None:
+def validate_segment(key: str, data: bytes) -> None:
     """Refuse a segment that is damaged, or at another's place."""
-    segment = segments.decoded(key, data)
+    segment = decode_segment(key, data)
     if not key.endswith(f"/{segment.first:012}.json"):
-        raise segments.damaged(key, f"it holds the events from {segment.first}")
+        raise damaged_segment_error(key, f"it holds the events from {segment.first}")
     if not segment.is_pruned:
         segment.events()
         return
     try:
         _ = segment.pruned_at
     except ValueError as error:
-        raise segments.damaged(key, str(error)) from error
+        raise damaged_segment_error(key, str(error)) from error
 
 
-def check_keyframe(key: str, data: bytes) -> None:
+def validate_keyframe(key: str, data: bytes) -> None:
     """Refuse a keyframe that is damaged, or at another's place."""
-    frame = keyframes.decoded(key, data)
+    frame = decode_keyframe(key, data)
     if not key.endswith(f"/{frame.seq:012}.json.gz"):
-        raise keyframes.damaged(key, f"it is that of the event {frame.seq}")
+        raise damaged_keyframe_error(key, f"it is that of the event {frame.seq}")
 
 
-def check_id_entry(key: str, data: bytes) -> None:
+def validate_id_entry(key: str, data: bytes) -> None:
     """Refuse an entry that finds a snapshot by its id and is damaged."""
     decode_id_entry(key, data)
 
 
-def legible_other(pair: Pair) -> bool:
+def is_readable_divergence(pair: EntryPair) -> bool:
     """Whether a damaged segment of the copy can be read so far that it was never the source's."""
     try:
-        one = msgspec.json.decode(value(pair.here), type=segments.SegmentForm)
-        other = msgspec.json.decode(value(pair.there), type=segments.SegmentForm)
+        one = msgspec.json.decode(entry_value(pair.here), type=StoredSegment)
+        other = msgspec.json.decode(entry_value(pair.there), type=StoredSegment)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
     if one.pruned_at or other.pruned_at:
@@ -320,7 +324,7 @@ def legible_other(pair: Pair) -> bool:
     return one.hash != other.hash and one.digest != other.digest
 
 
-def unreadable(location: SnapshotLocation) -> IntegrityError:
+def unreadable_copy_error(location: SnapshotLocation) -> IntegrityError:
     """The error for a copy of which no entry can be decrypted or unpacked: it may be the key."""
     return IntegrityError(
         f"nothing of the session {location.session_id} of {location.scope_id} can be read in the "
@@ -329,7 +333,7 @@ def unreadable(location: SnapshotLocation) -> IntegrityError:
     )
 
 
-def another_way(location: SnapshotLocation, key: str) -> ConflictError:
+def diverged_error(location: SnapshotLocation, key: str) -> ConflictError:
     """The error for a target's log that is not the beginning of the source's."""
     return ConflictError(
         f"the session {location.session_id} of {location.scope_id} went another way in the target, "

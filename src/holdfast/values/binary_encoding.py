@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec.msgpack import Ext
 
-from holdfast.errors import HoldfastError, InvalidDocumentError, UnsupportedValueError, shown
+from holdfast.errors import HoldfastError, InvalidDocumentError, UnsupportedValueError, short_repr
 from holdfast.values.extensions import (
     FIRST_CONTAINER,
     FROZENSET,
@@ -18,8 +18,8 @@ from holdfast.values.extensions import (
     TAGS,
     TUPLE,
 )
-from holdfast.values.lowering import Refusal, is_plain, lowered, pack, registered_names
-from holdfast.values.scalars import read_scalar
+from holdfast.values.lowering import LoweringError, is_plain, lower, pack, registered_names
+from holdfast.values.scalars import decode_scalar
 
 TOO_DEEP: Final = (
     f"the bytes of a value are nested too deep to be read: Holdfast writes at most {MAX_DEPTH} "
@@ -48,8 +48,8 @@ def encode(value: object) -> bytes:
 
 def _encode_lowered(value: object) -> bytes:
     try:
-        return pack(lowered(value, MAX_DEPTH))
-    except Refusal as refusal:
+        return pack(lower(value, MAX_DEPTH))
+    except LoweringError as refusal:
         raise refusal.error() from None
     except msgspec.MsgspecError as error:
         raise UnsupportedValueError(f"cannot keep the value: {error}, at $") from None
@@ -70,7 +70,7 @@ def decode(data: bytes) -> Any:
         ) from error
 
 
-def same(a: bytes, b: bytes) -> bool:
+def is_same_value(a: bytes, b: bytes) -> bool:
     """Whether two bytes forms say the same value; the order of a dict's keys does not count."""
     if a == b:
         return True
@@ -78,10 +78,10 @@ def same(a: bytes, b: bytes) -> bool:
     # sum. The remainder by 255 is that sum (256 is 1 modulo 255), taken at C speed.
     if len(a) != len(b) or int.from_bytes(a, "big") % 255 != int.from_bytes(b, "big") % 255:
         return False
-    return canonical(a) == canonical(b)
+    return canonicalize(a) == canonicalize(b)
 
 
-def canonical(data: bytes) -> bytes:
+def canonicalize(data: bytes) -> bytes:
     """The one bytes form that all equal values share: what a digest is computed over."""
     first = data[0]
     # Only maps, arrays and extension types can hold a dict. msgpack's first byte tells: 80-9f are
@@ -136,7 +136,7 @@ def _packed_key(pair: tuple[object, object]) -> bytes:
 
 def _extension(code: int, data: memoryview) -> object:
     if code < FIRST_CONTAINER and code in TAGS:
-        return read_scalar(code, bytes(data).decode())
+        return decode_scalar(code, bytes(data).decode())
     if code in TAGS:
         # Python's own bound on recursion does not know how much stack this way down takes.
         depth: int = getattr(_nesting, "depth", 0)
@@ -144,7 +144,7 @@ def _extension(code: int, data: memoryview) -> object:
             raise InvalidDocumentError(TOO_DEEP)
         _nesting.depth = depth + 1
         try:
-            return build(code, unpack(data))
+            return build_container(code, unpack(data))
         finally:
             _nesting.depth = depth
     raise InvalidDocumentError(
@@ -175,7 +175,7 @@ def _check_hashes(items: list[object]) -> None:
         counts[hashed] = count
 
 
-def build(code: int, items: object) -> object:
+def build_container(code: int, items: object) -> object:
     """A container from its decoded items."""
     if not isinstance(items, list):
         raise InvalidDocumentError(f"a {TAGS[code]} must hold a list, not {type(items).__name__}")
@@ -199,7 +199,7 @@ def build(code: int, items: object) -> object:
     known = registered_names.get(items[0])
     if known is None:
         raise UnsupportedValueError(
-            f"the data holds a value of the registered type {shown(items[0])}, which is not "
+            f"the data holds a value of the registered type {short_repr(items[0])}, which is not "
             "registered here; call holdfast.register_type with that name before reading it"
         )
     return known[1](items[1])

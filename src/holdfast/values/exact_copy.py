@@ -12,35 +12,35 @@ from typing import Final
 IMMUTABLE: Final = frozenset((str, bytes, int, float, bool, type(None)))
 
 
-class Unlike:
+class Uncopyable:
     """Stands for what cannot be copied: nothing is like it."""
 
 
-UNLIKE: Final = Unlike()
+UNCOPYABLE: Final = Uncopyable()
 
 
-def copied(value: object) -> object:
+def copy_plain(value: object) -> object:
     """A copy of plain data; TypeError where there is something else in it."""
     kind = type(value)
     if kind in IMMUTABLE:
         return value
     if isinstance(value, dict) and kind is dict:
-        return {copied(key): copied(each) for key, each in value.items()}
+        return {copy_plain(key): copy_plain(each) for key, each in value.items()}
     if isinstance(value, list) and kind is list:
-        return [copied(each) for each in value]
+        return [copy_plain(each) for each in value]
     if isinstance(value, tuple) and kind is tuple:
-        return tuple([copied(each) for each in value])
+        return tuple([copy_plain(each) for each in value])
     raise TypeError(kind)
 
 
-def unlike(copies: list[object], values: list[object]) -> list[int]:
+def find_unequal(copies: list[object], values: list[object]) -> list[int]:
     """The numbers of those values that are not like the copies at the same places."""
     return [
-        at for at in range(min(len(copies), len(values))) if not is_like(copies[at], values[at])
+        at for at in range(min(len(copies), len(values))) if not is_equal(copies[at], values[at])
     ]
 
 
-def is_like(copy: object, value: object) -> bool:
+def is_equal(copy: object, value: object) -> bool:
     """Whether a value is what its copy says, in all of it."""
     if copy is value:
         return True  # What can be changed is never shared with a copy.
@@ -50,26 +50,26 @@ def is_like(copy: object, value: object) -> bool:
     if isinstance(copy, str):
         return copy == value
     if isinstance(copy, dict) and isinstance(value, dict):
-        return is_like_dict(copy, value)
+        return is_equal_dict(copy, value)
     if isinstance(copy, list) and isinstance(value, list):
-        return len(copy) == len(value) and not unlike(copy, value)
+        return len(copy) == len(value) and not find_unequal(copy, value)
     if isinstance(copy, tuple) and isinstance(value, tuple):
-        return is_like(list(copy), list(value))
+        return is_equal(list(copy), list(value))
     if isinstance(copy, float) and isinstance(value, float):
         return copy == value and (copy != 0 or copysign(1, copy) == copysign(1, value))
     return kind in IMMUTABLE and copy == value
 
 
-def is_like_dict(copy: dict[object, object], value: dict[object, object]) -> bool:
+def is_equal_dict(copy: dict[object, object], value: dict[object, object]) -> bool:
     """The same of dicts, whose keys are in the same order."""
     if len(copy) != len(value):
         return False
     keys = iter(value)
     for key, each in copy.items():
         there = next(keys)
-        if key is not there and not is_like(key, there):
+        if key is not there and not is_equal(key, there):
             return False
         other = value[there]
-        if each is not other and not is_like(each, other):
+        if each is not other and not is_equal(each, other):
             return False
     return True

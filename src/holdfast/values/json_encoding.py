@@ -9,11 +9,11 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec.msgpack import Ext
 
-from holdfast.errors import HoldfastError, InvalidDocumentError, shown
-from holdfast.values.binary_encoding import build, canonical, encode, unpack_raw
+from holdfast.errors import HoldfastError, InvalidDocumentError, short_repr
+from holdfast.values.binary_encoding import build_container, canonicalize, encode, unpack_raw
 from holdfast.values.extensions import CODES, FIRST_CONTAINER, MAP, MAX_DEPTH, TAGS
-from holdfast.values.lowering import Refusal, checked_text, lowered
-from holdfast.values.scalars import read_scalar
+from holdfast.values.lowering import LoweringError, lower, validate_text
+from holdfast.values.scalars import decode_scalar
 
 # Readers that keep numbers as doubles are exact up to here; larger integers are tagged.
 _JSON_INT: Final = 2**53
@@ -29,18 +29,18 @@ def to_json(value: object) -> Any:
     try:
         if _is_json(value, MAX_DEPTH):
             return value
-        return _tagged(lowered(value, MAX_DEPTH))
-    except Refusal as refusal:
+        return _tagged(lower(value, MAX_DEPTH))
+    except LoweringError as refusal:
         raise refusal.error() from None
 
 
-def canonical_form(value: object) -> bytes:
+def encode_canonical(value: object) -> bytes:
     """The canonical bytes of a value, packed once where JSON says it as it is."""
     try:
         is_json = _is_json(value, MAX_DEPTH)
-    except Refusal:
+    except LoweringError:
         is_json = False  # The longer way says what is wrong, and where.
-    return _pack_sorted(value) if is_json else canonical(encode(value))
+    return _pack_sorted(value) if is_json else canonicalize(encode(value))
 
 
 def from_json(tree: object) -> Any:
@@ -53,7 +53,7 @@ def from_json(tree: object) -> Any:
         raise InvalidDocumentError(f"the JSON is not a Holdfast value: {error!s:.200}") from error
 
 
-def is_without_floats(tree: object, room: int = 4 * MAX_DEPTH) -> bool:
+def is_json_without_floats(tree: object, room: int = 4 * MAX_DEPTH) -> bool:
     """Whether this is JSON data without a float in it, nested no deeper than ``room`` levels."""
     kind = type(tree)
     if kind is str or kind is int or kind is bool or tree is None:
@@ -62,12 +62,12 @@ def is_without_floats(tree: object, room: int = 4 * MAX_DEPTH) -> bool:
         return False
     if kind is list:
         for item in cast("list[object]", tree):
-            if not is_without_floats(item, room - 1):
+            if not is_json_without_floats(item, room - 1):
                 return False
         return True
     if kind is dict:
         for name, item in cast("dict[object, object]", tree).items():
-            if type(name) is not str or not is_without_floats(item, room - 1):
+            if type(name) is not str or not is_json_without_floats(item, room - 1):
                 return False
         return True
     return False
@@ -79,7 +79,7 @@ def _is_json(value: object, room: int) -> bool:
         return False
     kind = type(value)
     if kind is str:
-        checked_text(cast("str", value))
+        validate_text(cast("str", value))
         return True
     if kind is bool or value is None:
         return True
@@ -99,7 +99,7 @@ def _is_json(value: object, room: int) -> bool:
                 return False
             if len(entries) == 1 and key.startswith("$"):
                 return False
-            checked_text(key)
+            validate_text(key)
         return True
     return False
 
@@ -163,19 +163,19 @@ def _read_tag(tag: str, content: object, room: int) -> object:
             raise InvalidDocumentError(f"a {tag} must hold a list, not {type(content).__name__}")
         if code == MAP:
             content = [half for item in content for half in _pair(item)]
-        return build(code, [_untagged(item, room - 1) for item in content])
+        return build_container(code, [_untagged(item, room - 1) for item in content])
     if not isinstance(content, str):
         raise InvalidDocumentError(f"a {tag:.60} must hold a str, not {type(content).__name__}")
     if code > 0:
-        return read_scalar(code, content)
+        return decode_scalar(code, content)
     if tag == "$bytes":
         return base64.b64decode(content, validate=True)
     if tag == "$float" and content in ("nan", "inf", "-inf"):
         return float(content)
     raise InvalidDocumentError(
-        f"the JSON holds an object with the one key {shown(tag)}, which is not a tag that this "
+        f"the JSON holds an object with the one key {short_repr(tag)}, which is not a tag that this "
         "version of Holdfast knows; a dict with that key is written with the key "
-        f"{shown('$' + tag)}"
+        f"{short_repr('$' + tag)}"
     )
 
 

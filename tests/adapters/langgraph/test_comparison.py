@@ -16,7 +16,7 @@ from adapters.langgraph.samples import ALLOWED, MESSAGES, SAMPLES, exact
 from holdfast import Catalog, SnapshotArchive
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.stores.memory import MemoryStateStore
-from support.async_tests import done
+from support.async_tests import run_async
 from support.backends import SharedMemory
 
 CHANNELS = ["plan", "messages", "items", "__start__", "branch:to:x", "odd/name é"]
@@ -215,7 +215,7 @@ class Savers(RuleBasedStateMachine):
 
     def teardown(self):
         if hasattr(self, "content"):
-            done(self.verify())
+            run_async(self.verify())
 
     async def verify(self):
         archive = SnapshotArchive(self.content)

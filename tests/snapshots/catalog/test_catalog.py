@@ -9,10 +9,10 @@ import pytest
 from holdfast import Put
 from holdfast.snapshots import Catalog, SessionEntry, SnapshotArchive, SnapshotLocation
 from holdfast.snapshots.incarnation import Incarnation
-from holdfast.snapshots.keys import agent_place, index_key
-from holdfast.snapshots.lifecycle import microseconds
+from holdfast.snapshots.keys import agent_index_prefix, index_key
+from holdfast.snapshots.lifecycle import to_microseconds
 from holdfast.snapshots.manifest import SnapshotManifest
-from support.async_tests import in_loop
+from support.async_tests import async_test
 from support.observed_store import Watched, save, session_snapshot, state
 
 START = dt.datetime(2026, 11, 15, 9, 30, tzinfo=dt.UTC)
@@ -61,7 +61,7 @@ def sessions_of(agent, count):
     return [SnapshotLocation(f"ses_{number:05}", scope_id=agent) for number in range(count)]
 
 
-@in_loop
+@async_test
 async def test_what_is_saved_is_in_the_catalog():
     store = Watched()
     archive, catalog = SnapshotArchive(store), Catalog(store)
@@ -96,7 +96,7 @@ async def test_what_is_saved_is_in_the_catalog():
     assert await catalog.locations("three") == []
 
 
-@in_loop
+@async_test
 async def test_the_session_that_was_started_last_comes_first():
     names = ["m", "a", "z", "b"]
     store = await founded(*(SnapshotLocation(name, scope_id="bot") for name in names))
@@ -108,7 +108,7 @@ async def test_the_session_that_was_started_last_comes_first():
     assert page.sessions[0].location == SnapshotLocation("b", "agent", "bot")
 
 
-@in_loop
+@async_test
 async def test_sessions_that_were_started_in_one_moment_are_all_there():
     locations = [*sessions_of("bot", 5), SnapshotLocation("ses_00000", "multi_agent", "bot")]
     store = await founded(*locations, every=dt.timedelta())
@@ -118,7 +118,7 @@ async def test_sessions_that_were_started_in_one_moment_are_all_there():
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 24, 25, 26, 100])
 def test_pages_follow_each_other_to_the_end(limit):
-    @in_loop
+    @async_test
     async def work():
         store = await founded(*sessions_of("bot", 25))
         catalog = Catalog(store)
@@ -136,7 +136,7 @@ def test_pages_follow_each_other_to_the_end(limit):
     work()
 
 
-@in_loop
+@async_test
 async def test_a_session_that_begins_meanwhile_does_not_disturb_the_next_page():
     store = await founded(*sessions_of("bot", 6))
     catalog = Catalog(store)
@@ -148,11 +148,11 @@ async def test_a_session_that_begins_meanwhile_does_not_disturb_the_next_page():
     assert names == [f"ses_{number:05}" for number in reversed(range(6))]
 
 
-@in_loop
+@async_test
 async def test_what_else_is_in_the_index_is_passed_over():
     store = await founded(*sessions_of("bot", 5))
-    place = agent_place("bot")
-    newest = index_key(SnapshotLocation("x", scope_id="bot"), microseconds(START) + 10_000_000)
+    place = agent_index_prefix("bot")
+    newest = index_key(SnapshotLocation("x", scope_id="bot"), to_microseconds(START) + 10_000_000)
     for key in (f"{place}0_notes", newest + "/more", f"{place}zzz", newest[:-5] + "galaxy"):
         await store.put(key, b"notes of somebody else")
     catalog = Catalog(store)
@@ -168,7 +168,7 @@ async def test_what_else_is_in_the_index_is_passed_over():
     assert found == [f"ses_{number:05}" for number in reversed(range(5))]
 
 
-@in_loop
+@async_test
 async def test_hostile_ids_are_found_as_they_are():
     locations = [SnapshotLocation(session, scope_id="bot") for session in HOSTILE]
     locations += [SnapshotLocation("s", "multi_agent", agent) for agent in HOSTILE]
@@ -194,7 +194,7 @@ async def test_hostile_ids_are_found_as_they_are():
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 100])
 def test_names_are_given_page_by_page(limit):
-    @in_loop
+    @async_test
     async def work():
         store = await founded(*(SnapshotLocation(name, scope_id=name) for name in HOSTILE))
         catalog = Catalog(store)
@@ -209,7 +209,7 @@ def test_names_are_given_page_by_page(limit):
     work()
 
 
-@in_loop
+@async_test
 async def test_a_page_of_names_may_start_after_one_that_is_not_there():
     store = await founded(*(SnapshotLocation(name, scope_id=name) for name in ("a", "c", "d")))
     assert await Catalog(store).agents(start_after="b") == ["c", "d"]
@@ -237,7 +237,7 @@ async def costs(count):
     return found
 
 
-@in_loop
+@async_test
 async def test_no_answer_costs_more_where_there_is_more():
     few, many = await costs(100), await costs(2000)
     assert few == many
@@ -250,7 +250,7 @@ async def test_no_answer_costs_more_where_there_is_more():
 
 @pytest.mark.parametrize("bad", [0, -1, True, "1"])
 def test_a_limit_that_is_none_is_refused(bad):
-    @in_loop
+    @async_test
     async def work():
         catalog = Catalog(Watched())
         for names in (catalog.agents, catalog.session_ids):
@@ -264,7 +264,7 @@ def test_a_limit_that_is_none_is_refused(bad):
 
 @pytest.mark.parametrize("bad", ["", None, "x" * 257, "\ud800"])
 def test_an_id_that_is_none_is_refused(bad):
-    @in_loop
+    @async_test
     async def work():
         catalog = Catalog(Watched())
         with pytest.raises((TypeError, ValueError), match="agent_id"):
@@ -275,7 +275,7 @@ def test_an_id_that_is_none_is_refused(bad):
     work()
 
 
-@in_loop
+@async_test
 async def test_a_token_that_no_page_gave_is_refused():
     with pytest.raises(ValueError, match="invalid next_token"):
         await Catalog(Watched()).sessions("bot", next_token="ünknown")

@@ -18,7 +18,7 @@ from holdfast.snapshots.catalog import summary
 from holdfast.snapshots.catalog.summary import summarize_sessions
 from holdfast.snapshots.filters import make_filter
 from holdfast.stores.memory import MemoryStateStore
-from support.async_tests import in_loop
+from support.async_tests import async_test
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
 
@@ -48,7 +48,7 @@ async def write(store, agent, session, *, status="running", turns=1, tags=None, 
     return opened
 
 
-@in_loop
+@async_test
 async def test_a_summary_tells_what_a_session_is():
     store = MemoryStateStore()
     session = await write(
@@ -68,7 +68,7 @@ async def test_a_summary_tells_what_a_session_is():
     assert found.started_at == events[0].at
 
 
-@in_loop
+@async_test
 async def test_filters_must_all_hold():
     store = MemoryStateStore()
     await write(store, "bot", "a", status="failed", tags={"env": "x", "team": "1"})
@@ -97,7 +97,7 @@ async def test_filters_must_all_hold():
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 100])
-@in_loop
+@async_test
 async def test_the_sessions_of_all_agents_are_merged_newest_first_each_once(limit):
     store = MemoryStateStore()
     written = []
@@ -120,7 +120,7 @@ async def test_the_sessions_of_all_agents_are_merged_newest_first_each_once(limi
         assert found == wanted
 
 
-@in_loop
+@async_test
 async def test_sessions_of_one_moment_are_listed_each_once():
     store = MemoryStateStore()
     manager = SnapshotManager(store)
@@ -140,7 +140,7 @@ async def test_sessions_of_one_moment_are_listed_each_once():
     assert sorted(found) == sorted(names)
 
 
-@in_loop
+@async_test
 async def test_a_session_that_is_written_to_again_comes_first():
     store = MemoryStateStore()
     for name in ("a", "b", "c"):
@@ -157,7 +157,7 @@ async def test_a_session_that_is_written_to_again_comes_first():
     assert [*first.sessions, *rest.sessions] == page.sessions
 
 
-@in_loop
+@async_test
 async def test_a_fork_is_not_activity():
     store = MemoryStateStore()
     await write(store, "bot", "a")
@@ -175,7 +175,7 @@ async def test_a_fork_is_not_activity():
     assert page.sessions[0].session_id == "fork"
 
 
-@in_loop
+@async_test
 async def test_a_page_reads_no_more_sessions_than_it_shows(monkeypatch):
     monkeypatch.setattr(
         summary, "ACTIVITY_RESOLUTION", dt.timedelta(0)
@@ -190,14 +190,14 @@ async def test_a_page_reads_no_more_sessions_than_it_shows(monkeypatch):
     assert page.next_token is not None
 
 
-@in_loop
+@async_test
 async def test_a_summary_does_not_read_the_whole_log():
     store = CountingStore()
     async with Session.open(store, agent_id="bot", session_id="long") as session:
         for number in range(400):
             session.set("draft", f"{number} " * 200)
             await session.commit()
-    log = [key async for key in store.list(f"{session.location.place}log/")]
+    log = [key async for key in store.list(f"{session.location.prefix}log/")]
     total = sum(len(entry.value) for entry in (await store.get_many(log)).values())
     store.read = 0
     (found,) = (await Catalog(store).summaries()).sessions
@@ -205,7 +205,7 @@ async def test_a_summary_does_not_read_the_whole_log():
     assert store.read < total / 4
 
 
-@in_loop
+@async_test
 async def test_the_number_of_sessions_looked_at_for_a_page_can_be_bounded():
     store = MemoryStateStore()
     for number in range(30):
@@ -213,7 +213,7 @@ async def test_the_number_of_sessions_looked_at_for_a_page_can_be_bounded():
     catalog, found, token, pages = Catalog(store), [], None, 0
     wanted = make_filter(status="failed")
     while pages == 0 or token is not None:
-        page = await summarize_sessions(catalog, wanted=wanted, next_token=token, most_looked=10)
+        page = await summarize_sessions(catalog, wanted=wanted, next_token=token, max_scanned=10)
         found += page.sessions
         token = page.next_token
         pages += 1
@@ -221,7 +221,7 @@ async def test_the_number_of_sessions_looked_at_for_a_page_can_be_bounded():
     assert pages == 3
 
 
-@in_loop
+@async_test
 async def test_a_part_of_the_id_finds_sessions_in_any_case():
     store = MemoryStateStore()
     for name in ("Alpha", "beta", "alphabet"):
@@ -230,12 +230,12 @@ async def test_a_part_of_the_id_finds_sessions_in_any_case():
     assert [each.session_id for each in page.sessions] == ["alphabet", "Alpha"]
 
 
-@in_loop
+@async_test
 async def test_a_damaged_session_is_listed_with_its_problem_and_hides_no_other():
     store = MemoryStateStore()
     session = await write(store, "bot", "bad", tags={})
     await write(store, "bot", "good")
-    (key,) = [key async for key in store.list(f"{session.location.place}log/")]
+    (key,) = [key async for key in store.list(f"{session.location.prefix}log/")]
     await store.put(key, b"{}")
     with pytest.raises(IntegrityError):
         await Session.open(store, agent_id="bot", session_id="bad")
@@ -246,7 +246,7 @@ async def test_a_damaged_session_is_listed_with_its_problem_and_hides_no_other()
     assert [each.session_id for each in (await Catalog(store).summaries(status="running")).sessions]
 
 
-@in_loop
+@async_test
 async def test_the_last_activity_is_known_after_everything_before_it_was_pruned():
     store = MemoryStateStore()
     async with Session.open(store, agent_id="bot", session_id="ses") as session:
@@ -264,7 +264,7 @@ async def test_the_last_activity_is_known_after_everything_before_it_was_pruned(
 @pytest.mark.parametrize(
     "token", ["", "x", "1/a/b/agent", "0" * 18 + "/a/b/nobody", "9" * 17 + "x/a/b/agent", "ü/a/b/c"]
 )
-@in_loop
+@async_test
 async def test_a_token_that_no_page_gave_is_refused(token):
     with pytest.raises(ValueError, match="invalid next_token"):
         await Catalog(MemoryStateStore()).summaries(next_token=token)

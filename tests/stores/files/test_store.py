@@ -12,7 +12,7 @@ import pytest
 from holdfast import ConflictError, StateStoreError, open_state_store
 from holdfast.stores.files.store import FileStateStore, lock_name
 from holdfast.testing import StateStoreSuite
-from support.async_tests import done
+from support.async_tests import run_async
 
 
 class TestFiles(StateStoreSuite):
@@ -37,7 +37,7 @@ def files_of(root):
 
 def test_a_value_is_a_file_that_a_person_finds_and_reads(tmp_path):
     key = "sessions/ses_1/scopes/agent/Bot/log/000000000001.json"
-    done(put_some(tmp_path, **{key: b'{"seq": 1}'}))
+    run_async(put_some(tmp_path, **{key: b'{"seq": 1}'}))
     file = tmp_path / "sessions.~/ses_1.~/scopes.~/agent.~/@bot.~/log.~/000000000001.json"
     assert file.read_bytes() == b'{"seq": 1}'
 
@@ -51,7 +51,7 @@ def test_what_a_person_edits_by_hand_has_another_etag(tmp_path):
                 await store.put("a.json", b"3", if_match=etag)
             assert (await store.get("a.json")).value == b"2"
 
-    done(edit())
+    run_async(edit())
 
 
 def test_an_equal_value_written_again_is_another_write(tmp_path):
@@ -63,7 +63,7 @@ def test_an_equal_value_written_again_is_another_write(tmp_path):
             with pytest.raises(ConflictError):
                 await store.put("a", b"1", if_match=first)
 
-    done(write())
+    run_async(write())
 
 
 def test_long_names_are_cut_and_kept_whole_beside(tmp_path):
@@ -78,7 +78,7 @@ def test_long_names_are_cut_and_kept_whole_beside(tmp_path):
             assert [key async for key in store.list("x" * 300, start_after=keys[0])] == [keys[1]]
             assert [key async for key in store.list("a/" * 59)] == keys[3:]
 
-    done(write())
+    run_async(write())
     assert any(path.endswith("~name") for path in files_of(tmp_path))
     longest = max(len(part) for path in files_of(tmp_path) for part in path.split("/"))
     assert longest < 200
@@ -94,7 +94,7 @@ def test_nothing_is_left_of_a_long_name(tmp_path):
                 await asyncio.gather(*(store.delete(key) for key in keys))
                 assert [key async for key in store.list()] == []
 
-    done(churn())
+    run_async(churn())
     assert files_of(tmp_path) == []
 
 
@@ -112,7 +112,7 @@ def test_a_cut_name_whose_whole_is_lost_is_passed_over_and_mended_by_the_next_wr
                 await store.put(key, b"1")
                 assert [found async for found in store.list()] == [key]
 
-    done(check())
+    run_async(check())
 
 
 def test_a_deleted_entry_leaves_no_folders_behind(tmp_path):
@@ -125,7 +125,7 @@ def test_a_deleted_entry_leaves_no_folders_behind(tmp_path):
             await store.delete("a/d")
             assert not (tmp_path / "a.~").exists()
 
-    done(write())
+    run_async(write())
 
 
 def test_writers_and_removers_of_one_folder_do_not_trip_over_each_other(tmp_path):
@@ -139,7 +139,7 @@ def test_writers_and_removers_of_one_folder_do_not_trip_over_each_other(tmp_path
             await asyncio.gather(*(churn(store, name) for name in "abcdefgh"))
             assert [key async for key in store.list()] == []
 
-    done(together())
+    run_async(together())
 
 
 def test_links_are_neither_followed_nor_listed(tmp_path):
@@ -164,7 +164,7 @@ def test_links_are_neither_followed_nor_listed(tmp_path):
                     await call()
             await store.put("file", b"mine")  # in the place of the link
 
-    done(attack())
+    run_async(attack())
     assert (outside / "secret").read_bytes() == b"secret"
     assert sorted(path.name for path in outside.iterdir()) == ["secret"]
     assert (root / "file").read_bytes() == b"mine"
@@ -179,7 +179,7 @@ def test_a_link_in_the_place_of_a_folder_of_the_stores_own_is_refused(tmp_path, 
     link.parent.mkdir(parents=True)
     link.symlink_to(outside)
     with pytest.raises(StateStoreError, match="link|folder"):
-        done(put_some(tmp_path / "root", a=b"1"))
+        run_async(put_some(tmp_path / "root", a=b"1"))
     assert [path.name for path in outside.iterdir()] == ["01-0123456789abcdef"]
 
 
@@ -190,7 +190,7 @@ def test_a_pipe_in_the_place_of_a_file_is_an_error(tmp_path):
             with pytest.raises(StateStoreError, match="no file"):
                 await store.get("pipe")
 
-    done(read())
+    run_async(read())
 
 
 def test_while_another_process_holds_a_lock_all_else_goes_on(tmp_path):
@@ -213,33 +213,33 @@ def test_while_another_process_holds_a_lock_all_else_goes_on(tmp_path):
             await asyncio.sleep(0.1)
             assert (await store.get("held")).value == b"2"  # what was given up is not written
 
-    done(use())
+    run_async(use())
 
 
 def test_a_file_where_a_folder_should_be_is_an_error(tmp_path):
     (tmp_path / "a.~").write_text("in the way")
     with pytest.raises(StateStoreError, match="file stands where a folder was expected"):
-        done(put_some(tmp_path, **{"a/b": b"1"}))
+        run_async(put_some(tmp_path, **{"a/b": b"1"}))
     (tmp_path / "root").write_text("in the way")
     with pytest.raises(StateStoreError, match="file stands where a folder was expected"):
-        done(put_some(tmp_path / "root", a=b"1"))
+        run_async(put_some(tmp_path / "root", a=b"1"))
 
 
 def test_what_a_dead_writer_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
-    done(put_some(tmp_path, a=b"1"))
+    run_async(put_some(tmp_path, a=b"1"))
     writing = tmp_path / "~holdfast" / "writing"
     (writing / "05-0123456789abcdef").write_bytes(b"half")
     (writing / "06-0123456789abcdef").write_bytes(b"half")
     with (tmp_path / "~holdfast" / "locks" / "06").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done(put_some(tmp_path, a=b"2"))
+        run_async(put_some(tmp_path, a=b"2"))
         assert [path.name for path in writing.iterdir()] == ["06-0123456789abcdef"]
-    done(put_some(tmp_path, a=b"3"))
+    run_async(put_some(tmp_path, a=b"3"))
     assert list(writing.iterdir()) == []
 
 
 def test_a_strangers_file_is_passed_over(tmp_path):
-    done(put_some(tmp_path, a=b"1"))
+    run_async(put_some(tmp_path, a=b"1"))
     (tmp_path / "My Notes.txt").write_text("not a key")
     (tmp_path / "~odd").mkdir()
     (tmp_path / "~odd" / "x").touch()
@@ -248,7 +248,7 @@ def test_a_strangers_file_is_passed_over(tmp_path):
         async with FileStateStore(tmp_path) as store:
             return [key async for key in store.list()]
 
-    assert done(keys()) == ["a"]
+    assert run_async(keys()) == ["a"]
 
 
 @pytest.mark.parametrize("url", ["file:", "file://", "file://host/dir"])
@@ -267,4 +267,4 @@ def test_the_path_of_a_url_is_absolute_or_in_the_working_folder(tmp_path, monkey
             assert (await store.get("a")).value == b"1"
             assert repr(store) == f"<FileStateStore file://{tmp_path}/in here>"
 
-    done(write())
+    run_async(write())

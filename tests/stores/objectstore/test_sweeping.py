@@ -11,7 +11,7 @@ from obstore.store import MemoryStore
 from holdfast.errors import StateStoreError
 from holdfast.stores import Put, open_state_store
 from holdfast.stores.objectstore import ObjectStateStore
-from holdfast.stores.objectstore.names import read_head
+from holdfast.stores.objectstore.names import parse_header
 from holdfast.stores.urls import StoreURL
 from servers.seaweed import KEEPER
 
@@ -28,7 +28,7 @@ async def leave_mark(store, key="a"):
 
 
 def going(bucket, path):
-    return read_head(bytes(bucket.get(path).bytes())).going
+    return parse_header(bytes(bucket.get(path).bytes())).going
 
 
 def test_sweeping_removes_old_marks_and_nothing_else(s3_server, prefix):
@@ -59,7 +59,7 @@ class Interrupted(ObjectStateStore):
     before_removing = None
 
     async def _write(self, bucket, path, body, mode):
-        if self.before_announcing is not None and read_head(body).going:
+        if self.before_announcing is not None and parse_header(body).going:
             await self.before_announcing()
         return await super()._write(bucket, path, body, mode)
 

@@ -7,19 +7,19 @@ from typing import Any
 
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 
-from holdfast.adapters.langgraph.checkpoint_entry import entry_of
+from holdfast.adapters.langgraph.checkpoint_entry import get_checkpoint_entry
 from holdfast.adapters.langgraph.codec import Codec
 from holdfast.adapters.langgraph.deltas import (
     SEEDS,
-    Base,
-    base_of,
-    carried,
-    followed,
+    ParentState,
+    carry_over,
+    current_parent_state,
+    list_carried_entries,
     open_channels,
 )
-from holdfast.adapters.langgraph.item_copies import Copies
+from holdfast.adapters.langgraph.item_copies import ItemCopies
 from holdfast.adapters.langgraph.keys import (
-    META,
+    CHECKPOINTS,
     STATUSES,
     checkpoint_key,
     deltas_space,
@@ -35,19 +35,19 @@ from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.values.binary_encoding import encode
 
-MANY = 16
+MIN_LIST_ITEMS = 16
 """So many items make a list one that is kept item by item."""
 
 
-class Change:
+class CheckpointChanges:
     """What a checkpoint changes in the state of its session."""
 
-    def __init__(self, codec: Codec, ns: str, store: Store, kept: Mapping[str, Copies]) -> None:
+    def __init__(self, codec: Codec, ns: str, store: Store, kept: Mapping[str, ItemCopies]) -> None:
         self._codec = codec
         self._ns = ns
         self._store = store
         self._before = kept
-        self.kept: dict[str, Copies] = {}
+        self.kept: dict[str, ItemCopies] = {}
         self._set: dict[tuple[str, str], Any] = {}
         self._delete: set[tuple[str, str]] = set()
 
@@ -82,15 +82,15 @@ class Change:
         parent: str | None,
         metadata: Mapping[str, Any],
         versions: ChannelVersions,
-        base: Base | None = None,
+        base: ParentState | None = None,
     ) -> None:
         """Lead from the state to a checkpoint.
 
         ``base`` is its parent, where that is another one than the state has.
         """
-        before = entry_of(self._store, self._ns)
+        before = get_checkpoint_entry(self._store, self._ns)
         values = checkpoint["channel_values"]
-        lists = [name for name, value in values.items() if is_list(name, value)]
+        lists = [name for name, value in values.items() if is_stored_by_item(name, value)]
         known = before["versions"] if before else {}
         for name, value in values.items():
             if self._is_same(name, checkpoint, known, versions, before):
@@ -107,9 +107,9 @@ class Change:
             status = status_after(checkpoint)
             if self._store.get(SESSION, STATUS) != status:
                 self.put(SESSION, STATUS, status)
-        kept = {name: value for name, value in checkpoint.items() if name not in SPLIT}
+        kept = {name: value for name, value in checkpoint.items() if name not in STORED_SEPARATELY}
         self.put(
-            META,
+            CHECKPOINTS,
             checkpoint_key(self._ns),
             {
                 "id": checkpoint["id"],
@@ -127,7 +127,7 @@ class Change:
         self,
         before: Mapping[str, Any] | None,
         parent: str | None,
-        base: Base | None,
+        base: ParentState | None,
         channels: Sequence[str],
         values: Mapping[str, Any],
     ) -> dict[str, Any]:
@@ -136,9 +136,9 @@ class Change:
             return {}
         here = self._store.snapshot()
         if before is not None and before["id"] == parent:
-            base = base_of(here, self._ns)
-        old = carried(here, self._ns)
-        new, seeds = ({}, []) if base is None else followed(base, self._ns, channels)
+            base = current_parent_state(here, self._ns)
+        old = list_carried_entries(here, self._ns)
+        new, seeds = ({}, []) if base is None else carry_over(base, self._ns, channels)
         for (space, key), value in new.items():
             self._delete.discard((space, key))
             self._put_new(space, key, value)
@@ -174,7 +174,7 @@ class Change:
 
     def _items(self, name: str, items: list[Any]) -> None:
         space = items_space(self._ns, name)
-        before = self._before.get(space) or Copies()
+        before = self._before.get(space) or ItemCopies()
         differing = before.differing(items)
         self.kept[space] = before.following(items, differing)
         for number in differing:
@@ -197,30 +197,30 @@ class Change:
                 space = items_space(self._ns, name)
                 for key in self._store.keys(space):
                     self.delete(space, key)
-                self.kept[space] = Copies()
+                self.kept[space] = ItemCopies()
 
 
-SPLIT = frozenset(("id", "channel_values", "channel_versions"))
+STORED_SEPARATELY = frozenset(("id", "channel_values", "channel_versions"))
 
 
-def is_list(name: str, value: Any) -> bool:
+def is_stored_by_item(name: str, value: Any) -> bool:
     """Whether a value is kept item by item: messages, and long lists."""
     if type(value) is not list:
         return False
-    return name == "messages" or len(value) >= MANY
+    return name == "messages" or len(value) >= MIN_LIST_ITEMS
 
 
-def parts(state: Snapshot, ns: str) -> list[tuple[str, str, Any]]:
+def list_checkpoint_entries(state: Snapshot, ns: str) -> list[tuple[str, str, Any]]:
     """All entries of the state that belong to the current checkpoint of a graph or subgraph."""
-    meta = entry_of(state, ns)
+    meta = get_checkpoint_entry(state, ns)
     if meta is None:
         return []
-    found = [(META, checkpoint_key(ns), meta)]
+    found = [(CHECKPOINTS, checkpoint_key(ns), meta)]
     for name in meta["values"]:
         space = values_space(ns, name)
         found.append((space, name, state.get(space, name)))
     for name in meta["lists"]:
         found += state.items(items_space(ns, name))
     found += state.items(writes_space(ns))
-    found += [(*place, value) for place, value in carried(state, ns).items()]
+    found += [(*place, value) for place, value in list_carried_entries(state, ns).items()]
     return found

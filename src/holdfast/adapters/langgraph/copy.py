@@ -13,14 +13,14 @@ from dataclasses import replace
 from holdfast.adapters.langgraph.thread import Thread
 from holdfast.errors import ConflictError, NotFoundError
 from holdfast.log.timeline import Timeline
-from holdfast.snapshots import records
 from holdfast.snapshots.incarnation import Incarnation, ReplacedError
 from holdfast.snapshots.keys import SnapshotLocation
-from holdfast.snapshots.order import ids_prefix
+from holdfast.snapshots.order import id_entries_prefix
+from holdfast.snapshots.records import decode_record
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
 
-AT_ONCE = 100
+BATCH_SIZE = 100
 
 
 async def copy_thread(source: Thread, target: Thread) -> None:
@@ -38,10 +38,10 @@ async def copy_thread(source: Thread, target: Thread) -> None:
             raise NotFoundError(f"there is no thread {source.location.session_id!r} to copy")
         copy = await Incarnation.read(store, target.location)
         if copy.is_created:
-            raise thread_exists(target)
+            raise thread_exists_error(target)
         # Listed before the log that they point into: those that come later are not copied.
         snapshots = await copy_records(store, source.location, known.incarnation, copy)
-        here = Timeline(store, source.location.place, known.incarnation)
+        here = Timeline(store, source.location.prefix, known.incarnation)
         there = copy.timeline()
         puts = await copy_entries(store, here.prefix, there.prefix)
         puts += await copy_entries(store, here.log.prefix, there.log.prefix)
@@ -52,7 +52,7 @@ async def copy_thread(source: Thread, target: Thread) -> None:
                 snapshots,
                 started_at=known.started_at,
                 active_at=active_at,
-                floor=known.floor,
+                log_start=known.log_start,
             )
         except ReplacedError as error:
             raise ConflictError(
@@ -60,7 +60,7 @@ async def copy_thread(source: Thread, target: Thread) -> None:
                 "again"
             ) from error
         except ConflictError as error:
-            raise thread_exists(target) from error
+            raise thread_exists_error(target) from error
     target.forget()
 
 
@@ -68,8 +68,8 @@ async def copy_entries(store: StateStore, begin: str, end: str) -> list[Put]:
     """Return the entries below one prefix as entries below another."""
     keys = [key async for key in store.list(begin)]
     puts: list[Put] = []
-    for at in range(0, len(keys), AT_ONCE):
-        found = await store.get_many(keys[at : at + AT_ONCE])
+    for at in range(0, len(keys), BATCH_SIZE):
+        found = await store.get_many(keys[at : at + BATCH_SIZE])
         puts += [
             Put(end + key[len(begin) :], entry.value, if_absent=True)
             for key, entry in found.items()
@@ -82,12 +82,12 @@ async def copy_records(
 ) -> list[Put]:
     """Return the snapshot records of a thread, and what finds them, as those of its copy."""
     target = copy.location
-    puts = await copy_entries(store, ids_prefix(source), ids_prefix(target))
-    keys = [key async for key in store.list(source.history)]
-    keys.append(source.latest)
-    for at in range(0, len(keys), AT_ONCE):
-        for key, entry in (await store.get_many(keys[at : at + AT_ONCE])).items():
-            info = records.decoded(key, entry.value, source)
+    puts = await copy_entries(store, id_entries_prefix(source), id_entries_prefix(target))
+    keys = [key async for key in store.list(source.history_prefix)]
+    keys.append(source.latest_key)
+    for at in range(0, len(keys), BATCH_SIZE):
+        for key, entry in (await store.get_many(keys[at : at + BATCH_SIZE])).items():
+            info = decode_record(key, entry.value, source)
             if info.incarnation != incarnation:
                 continue
             info = replace(
@@ -96,11 +96,11 @@ async def copy_records(
                 session_id=target.session_id,
                 incarnation=copy.id,
             )
-            puts.append(Put(target.place + key[len(source.place) :], info.encoded(target)))
+            puts.append(Put(target.prefix + key[len(source.prefix) :], info.encode(target)))
     return puts
 
 
-def thread_exists(thread: Thread) -> ConflictError:
+def thread_exists_error(thread: Thread) -> ConflictError:
     """Return the error for a copy onto a thread that exists."""
     return ConflictError(
         f"thread {thread.location.session_id!r} exists already; copy to another id, or delete it "

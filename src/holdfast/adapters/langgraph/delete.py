@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from holdfast.adapters.langgraph import history
 from holdfast.adapters.langgraph.codec import Codec
-from holdfast.adapters.langgraph.deltas import DELTA, has
-from holdfast.adapters.langgraph.history import Found
-from holdfast.adapters.langgraph.keys import snapshot_id
+from holdfast.adapters.langgraph.deltas import DELTA_COUNTERS, channels_with_value
+from holdfast.adapters.langgraph.history import StoredCheckpoint
+from holdfast.adapters.langgraph.keys import snapshot_id_for
 from holdfast.adapters.langgraph.thread import Thread
 from holdfast.errors import ConflictError
 from holdfast.snapshots.archive import SnapshotArchive
@@ -40,7 +40,7 @@ async def delete_thread(thread: Thread) -> None:
 async def delete_runs(thread: Thread, run_ids: set[str], codec: Codec) -> None:
     """Remove the checkpoints of runs from a thread."""
     async with thread.lock:
-        found = await history.walked(thread)
+        found = await history.scan_checkpoints(thread)
         gone = [
             each for each in found if codec.decoded(each.meta["metadata"]).get("run_id") in run_ids
         ]
@@ -51,64 +51,68 @@ async def delete_runs(thread: Thread, run_ids: set[str], codec: Codec) -> None:
             return
         ids = {(each.ns, each.id) for each in gone}
         rest = [each for each in found if (each.ns, each.id) not in ids]
-        await remove(thread, gone, rest)
+        await remove_checkpoints(thread, gone, rest)
 
 
-async def remove(thread: Thread, gone: list[Found], rest: list[Found]) -> None:
+async def remove_checkpoints(
+    thread: Thread, gone: list[StoredCheckpoint], rest: list[StoredCheckpoint]
+) -> None:
     """Remove some checkpoints; where the current one is among them, go back to one that stays."""
     heads: dict[str, Snapshot | None] = {}
     names = {(each.ns, each.id) for each in gone}
     for ns in sorted({each.ns for each in gone}):
-        current = await history.current(thread, ns)
+        current = await history.find_current(thread, ns)
         if current is not None and (ns, current.id) in names:
             # Where a subgraph has none left, its entries go.
             heads[ns] = next((each.state for each in rest if each.ns == ns), None)
     await thread.delete(sorted(names), heads)
 
 
-async def keep_latest(thread: Thread, codec: Codec) -> None:
+async def keep_latest_checkpoints(thread: Thread, codec: Codec) -> None:
     """Keep of each graph and subgraph the checkpoint it stands at, and what that needs."""
     async with thread.lock:
-        while (split := await told_apart(thread, codec)) is None:
+        while (split := await split_checkpoints(thread, codec)) is None:
             pass  # Another saver has gone on in between.
         gone, kept = split
         if not gone:
             return
-        await give_back(thread, gone, min(kept, key=lambda each: each.since))
-        await remove(thread, gone, kept)
+        await prune_log(thread, gone, min(kept, key=lambda each: each.since))
+        await remove_checkpoints(thread, gone, kept)
 
 
-async def told_apart(thread: Thread, codec: Codec) -> tuple[list[Found], list[Found]] | None:
+async def split_checkpoints(
+    thread: Thread, codec: Codec
+) -> tuple[list[StoredCheckpoint], list[StoredCheckpoint]] | None:
     """Which checkpoints are to go, and which stay; None where one came while this looked."""
-    found = await history.walked(thread)
-    kept: list[Found] = []
+    found = await history.scan_checkpoints(thread)
+    kept: list[StoredCheckpoint] = []
     for ns in sorted({each.ns for each in found}):
         mine = {each.id: each for each in found if each.ns == ns}
-        current = await history.current(thread, ns)
+        current = await history.find_current(thread, ns)
         if current is not None and current.id not in mine:
             return None
         # Where it stands, and not the newest: it may have been taken back to an older one.
         latest = next(iter(mine.values())) if current is None else mine[current.id]
-        kept += needed(codec, latest, mine)
+        kept += required_checkpoints(codec, latest, mine)
     names = {(each.ns, each.id) for each in kept}
     return [each for each in found if (each.ns, each.id) not in names], kept
 
 
-async def give_back(thread: Thread, gone: list[Found], oldest: Found) -> None:
+async def prune_log(thread: Thread, gone: list[StoredCheckpoint], oldest: StoredCheckpoint) -> None:
     """Prune the log up to the oldest checkpoint that is kept."""
     archive = SnapshotArchive(thread.state_store)
-    info = await archive.load_info(location=thread.location, snapshot_id=snapshot_id(oldest.id))
+    info = await archive.load_info(location=thread.location, snapshot_id=snapshot_id_for(oldest.id))
     if info is None or info.seq != oldest.since:
         return  # One that was imported or forked is a part of a larger event, which stays.
-    unwanted = frozenset(snapshot_id(each.id) for each in gone)
+    unwanted = frozenset(snapshot_id_for(each.id) for each in gone)
     await archive.prune(
-        location=thread.location, policy=Since(last=1, seq=info.seq, unwanted=unwanted)
+        location=thread.location, policy=PruneBefore(last=1, seq=info.seq, unwanted=unwanted)
     )
     thread.forget()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Since(RetentionPolicy):
+class PruneBefore(RetentionPolicy):
     """Removes unwanted snapshots before an event, and nothing that somebody else saved."""
 
     seq: int
@@ -122,13 +126,17 @@ class Since(RetentionPolicy):
         ]
 
 
-def needed(codec: Codec, latest: Found, known: dict[str, Found]) -> list[Found]:
+def required_checkpoints(
+    codec: Codec, latest: StoredCheckpoint, known: dict[str, StoredCheckpoint]
+) -> list[StoredCheckpoint]:
     """A checkpoint, and the ancestors that its delta channels are made of."""
-    open_ = set(codec.decoded(latest.meta["metadata"]).get(DELTA) or {}) - has(latest.meta)
+    open_ = set(
+        codec.decoded(latest.meta["metadata"]).get(DELTA_COUNTERS) or {}
+    ) - channels_with_value(latest.meta)
     kept, parent, rest = [latest], latest.meta["parent"], dict(known)
     while open_ and parent in rest:
         ancestor = rest.pop(parent)
         kept.append(ancestor)
-        open_ -= has(ancestor.meta)
+        open_ -= channels_with_value(ancestor.meta)
         parent = ancestor.meta["parent"]
     return kept

@@ -13,10 +13,10 @@ from typing import Any
 from holdfast.adapters.langgraph.codec import ROLES
 from holdfast.snapshots.session_state import message_number
 from holdfast.state.diff import Changes
-from holdfast.values.exact_copy import UNLIKE, copied, unlike
+from holdfast.values.exact_copy import UNCOPYABLE, copy_plain, find_unequal
 
 
-class Copies:
+class ItemCopies:
     """Copies of the items of one list, as they were kept."""
 
     def __init__(self, copies: list[object] | None = None) -> None:
@@ -28,25 +28,27 @@ class Copies:
             (each.__dict__, each.__pydantic_extra__) if type(each) in ROLES else each
             for each in items
         ]
-        return [*unlike(self._copies, contents), *range(len(self._copies), len(contents))]
+        return [*find_unequal(self._copies, contents), *range(len(self._copies), len(contents))]
 
-    def following(self, items: Sequence[Any], differing: Collection[int]) -> Copies:
+    def following(self, items: Sequence[Any], differing: Collection[int]) -> ItemCopies:
         """Copies of what the list holds now, with new ones of those that are ``differing``.
 
         To be made before anything is written: what is changed in between differs from its copy.
         """
         known = self._copies[: len(items)]
-        copies = known + [UNLIKE] * (len(items) - len(known))
+        copies = known + [UNCOPYABLE] * (len(items) - len(known))
         for number in differing:
-            copies[number] = copy_of(items[number])
-        return Copies(copies)
+            copies[number] = copy_item(items[number])
+        return ItemCopies(copies)
 
-    def without(self, numbers: Collection[int]) -> Copies:
+    def without(self, numbers: Collection[int]) -> ItemCopies:
         """Return the same copies, except of items that somebody else has changed."""
-        return Copies([UNLIKE if at in numbers else each for at, each in enumerate(self._copies)])
+        return ItemCopies(
+            [UNCOPYABLE if at in numbers else each for at, each in enumerate(self._copies)]
+        )
 
 
-def invalidate(copies: dict[str, Copies], changes: Iterable[Changes]) -> None:
+def invalidate_copies(copies: dict[str, ItemCopies], changes: Iterable[Changes]) -> None:
     """Drop the copies of those items that changes of another writer touch, by their namespace."""
     touched: dict[str, set[int]] = {}
     for each in changes:
@@ -59,11 +61,11 @@ def invalidate(copies: dict[str, Copies], changes: Iterable[Changes]) -> None:
         copies[space] = copies[space].without(numbers)
 
 
-def copy_of(item: Any) -> object:
+def copy_item(item: Any) -> object:
     """A copy of what an item holds; one that nothing is like, where that cannot be copied."""
     try:
         if type(item) in ROLES:
-            return copied((item.__dict__, item.__pydantic_extra__))
-        return copied(item)
+            return copy_plain((item.__dict__, item.__pydantic_extra__))
+        return copy_plain(item)
     except (TypeError, RuntimeError):  # something else in it, too deep, or being changed
-        return UNLIKE
+        return UNCOPYABLE

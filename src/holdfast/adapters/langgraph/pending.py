@@ -7,27 +7,27 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from holdfast.sessions.commit import Writer
+from holdfast.sessions.commit import Committer
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.stores.base import StateStore
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class PendingSnapshot:
     """A snapshot of a pending event: which of the pending events it is, and its metadata."""
 
     index: int
     info: SnapshotInfo
 
 
-Record: TypeAlias = Callable[[Writer], Awaitable[Kept | None]]
+RecordFunction: TypeAlias = Callable[[Committer], Awaitable[PendingSnapshot | None]]
 
 
 @dataclass(slots=True)
-class Act:
+class PendingChange:
     """A pending change, and the future of the caller that waits for it."""
 
-    record: Record
+    record: RecordFunction
     done: asyncio.Future[None]
     key: str = ""
     """Of the snapshot that is written with it."""
@@ -39,7 +39,7 @@ class Act:
         if self.is_again and self.key and await state_store.get(self.key) is not None:
             self.finish(None)
 
-    async def recorded(self, writer: Writer) -> Kept | None:
+    async def recorded(self, writer: Committer) -> PendingSnapshot | None:
         """Record it; one that cannot be recorded fails, and the others go on."""
         if self.done.done():
             return None

@@ -6,18 +6,18 @@ import os
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from holdfast.process_fork import ForkableLock
+from holdfast.process_fork import ForkSafeLock
 from holdfast.sessions.portal import Portal
 from holdfast.stores.base import StateStore
 
 T = TypeVar("T")
 
 
-class Waited:
+class SaverPortal:
     """A portal of one saver, begun when it is first needed, and anew after a fork."""
 
     def __init__(self) -> None:
-        self._lock = ForkableLock("a saver", waits=False)
+        self._lock = ForkSafeLock("a saver", wait_on_fork=False)
         self._portal: Portal | None = None
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:

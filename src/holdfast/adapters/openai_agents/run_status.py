@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.sessions.run_status import COMPLETED, RUNNING, WAITING, status_after
+from holdfast.sessions.run_status import COMPLETED, RUNNING, WAITING, infer_status
 
 
-def status_of_items(items: Sequence[Any], has_open_calls: Callable[[], bool]) -> str | None:
+def infer_items_status(items: Sequence[Any], has_open_calls: Callable[[], bool]) -> str | None:
     """Return the status of a run that just added these items, or None where they do not show it.
 
     Encrypted items do not, and a summary of what was there is the end of what it summarizes.
@@ -39,6 +39,6 @@ def status_of_items(items: Sequence[Any], has_open_calls: Callable[[], bool]) ->
     last = items[-1]
     if "role" not in last and "type" not in last:
         return None
-    status = COMPLETED if last.get("type") == "compaction" else status_after(last)
+    status = COMPLETED if last.get("type") == "compaction" else infer_status(last)
     is_resumed = bool(answered - called)
     return WAITING if status == RUNNING and is_resumed and has_open_calls() else status

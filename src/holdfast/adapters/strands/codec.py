@@ -15,7 +15,7 @@ import json
 from typing import Any, TypeAlias
 
 from holdfast.errors import UnsupportedValueError
-from holdfast.sessions.run_status import strands_status
+from holdfast.sessions.run_status import infer_strands_status
 from holdfast.snapshots.session_state import (
     MESSAGES,
     SESSION,
@@ -37,28 +37,28 @@ SPACES = (MESSAGES, STATE, SPACE)
 Entries: TypeAlias = list[tuple[str, str, Any]]
 
 
-def changes_to(before: Snapshot, data: bytes) -> Changes:
+def encode_changes(before: Snapshot, data: bytes) -> Changes:
     """Return what has to change in a state for these bytes to be read from it.
 
     The status follows what the snapshot shows of the run.
     """
     try:
         tree = parse_snapshot(data)
-        entries = entries_of(tree, before)
-        changes = changes_for(before, entries)
+        entries = encode_entries(tree, before)
+        changes = replace_entries(before, entries)
         # A value that is equal but for the order of its keys is no change, and keeps the old
         # order: so what is compared with the bytes is what the changes lead to.
-        if bytes_of(changed(before, changes)) != data:
-            changes = changes_for(before, [*entries, (SPACE, BYTES, data)])
-        status = strands_status(tree["data"])
+        if decode_state(apply_changes(before, changes)) != data:
+            changes = replace_entries(before, [*entries, (SPACE, BYTES, data)])
+        status = infer_strands_status(tree["data"])
         if status != before.get(SESSION, STATUS):
             changes["set"].append((SESSION, STATUS, status))
     except (UnsupportedValueError, ValueError, RecursionError):
-        changes = changes_for(before, [(SPACE, BYTES, data)])
+        changes = replace_entries(before, [(SPACE, BYTES, data)])
     return changes
 
 
-def changes_for(before: Snapshot, entries: Entries) -> Changes:
+def replace_entries(before: Snapshot, entries: Entries) -> Changes:
     """What has to change in a state for it to have these entries where a snapshot's are."""
     store = Store(max_history=0)
     store.restore(before)
@@ -71,7 +71,7 @@ def changes_for(before: Snapshot, entries: Entries) -> Changes:
     return store.snapshot().changes(before)
 
 
-def changed(before: Snapshot, changes: Changes) -> Snapshot:
+def apply_changes(before: Snapshot, changes: Changes) -> Snapshot:
     """The state that changes lead to."""
     store = Store(max_history=0)
     store.restore(before)
@@ -92,7 +92,7 @@ def parse_snapshot(data: bytes) -> dict[str, Any]:
     return tree
 
 
-def entries_of(tree: dict[str, Any], before: Snapshot) -> Entries:
+def encode_entries(tree: dict[str, Any], before: Snapshot) -> Entries:
     """Return the entries that a snapshot consists of, in place of what a state has."""
     fields: dict[str, Any] = tree["data"]
     shape: dict[str, Any] = {
@@ -131,7 +131,7 @@ def first_number(messages: list[Any], before: Snapshot) -> int:
     return 0
 
 
-def bytes_of(state: Snapshot) -> bytes | None:
+def decode_state(state: Snapshot) -> bytes | None:
     """The bytes of the snapshot that a state holds; None where it holds none."""
     exact = state.get(SPACE, BYTES)
     if isinstance(exact, bytes):
@@ -153,6 +153,6 @@ def bytes_of(state: Snapshot) -> bytes | None:
     return json.dumps(tree, ensure_ascii=False).encode()
 
 
-def holds_one(state: Snapshot) -> bool:
+def has_snapshot(state: Snapshot) -> bool:
     """Whether a state holds a snapshot of Strands."""
     return any(state.get(SPACE, key) is not None for key in (SHAPE, BYTES))

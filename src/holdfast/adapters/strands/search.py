@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from holdfast.adapters.requirement import required
-from holdfast.errors import HoldfastError, shown
+from holdfast.adapters.requirement import import_requirement
+from holdfast.errors import HoldfastError, short_repr
 
 AHEAD = 64
 
-exceptions = required("strands.types.exceptions", "strands")
+exceptions = import_requirement("strands.types.exceptions", "strands")
 
 Keys: TypeAlias = list[str]
 
@@ -40,14 +40,14 @@ class ScannedStorage:
 
     async def list(self, query: str = "") -> Keys:
         """Return the keys that begin with a text, in order."""
-        with storage_errors(f"list {shown(query)}"):
+        with storage_errors(f"list {short_repr(query)}"):
             found = await self._list_keys(query)
         self._unread = found[::-1]
         return found
 
     async def read(self, key: str) -> bytes | None:
         """Return the bytes under a key, or None; fast for listed keys in their order."""
-        with storage_errors(f"read {shown(key)}"):
+        with storage_errors(f"read {short_repr(key)}"):
             async with self._lock:
                 if self._unread and self._unread[-1] == key:
                     chunk = [self._unread.pop() for _ in range(min(AHEAD, len(self._unread)))]

@@ -15,18 +15,22 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import cast
 
-from holdfast.adapters.strands.codec import bytes_of, changes_for, changes_to, holds_one
+from holdfast.adapters.strands.codec import (
+    decode_state,
+    encode_changes,
+    has_snapshot,
+    replace_entries,
+)
 from holdfast.errors import ConflictError
 from holdfast.ids import new_id
 from holdfast.log.event import Event
 from holdfast.log.event_log import Position
-from holdfast.sessions.session import NOT_LOOKED, Session
-from holdfast.snapshots import records
-from holdfast.snapshots.history import newest, place_new
+from holdfast.sessions.session import UNKNOWN, Session
+from holdfast.snapshots.history import choose_history_key, find_newest_key
 from holdfast.snapshots.keys import SnapshotLocation
-from holdfast.snapshots.lookup import find_kept
-from holdfast.snapshots.records import SnapshotInfo
-from holdfast.snapshots.session_state import SESSION, STATUS, checked_status
+from holdfast.snapshots.lookup import find_history_info
+from holdfast.snapshots.records import SnapshotInfo, decode_record
+from holdfast.snapshots.session_state import SESSION, STATUS, validate_status
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.base import StateStore
@@ -40,23 +44,23 @@ TAGS = {TAG: "checkpoint"}
 ATTEMPTS = 16
 
 
-class KeptSession(Session):
+class StrandsSession(Session):
     """A session whose states are snapshots of a Strands agent.
 
     Its caller sees that it is fresh before it reads or changes it.
     """
 
     @classmethod
-    async def at(cls, state_store: StateStore, location: SnapshotLocation) -> KeptSession:
+    async def at(cls, state_store: StateStore, location: SnapshotLocation) -> StrandsSession:
         """The session at a location, or one that is to begin there."""
-        return cast("KeptSession", await cls._opened(state_store, location, must_exist=False))
+        return cast("StrandsSession", await cls._opened(state_store, location, must_exist=False))
 
     async def fresh(self) -> None:
         """Take in what others did since."""
         try:
             async with self._lock:
-                await self._writer.check_there()
-                await self._writer.catch_up()
+                await self._committer.check_incarnation()
+                await self._committer.catch_up()
         except ConflictError:
             await self.reload()
 
@@ -67,13 +71,13 @@ class KeptSession(Session):
 
         async def change() -> None:
             state = self.snapshot()
-            changes = changes_to(state, data)
+            changes = encode_changes(state, data)
             is_latest = await self._checkpoint() is None
-            if snapshot_id is not None and is_latest and holds_one(state):
+            if snapshot_id is not None and is_latest and has_snapshot(state):
                 await self._note_latest()
             if any(changes.values()) or (snapshot_id is None and not is_latest) or self.is_dirty:
                 type_ = SAVED if snapshot_id is None else CHECKPOINT
-                self._recording.record_own(type_, {"snapshot_id": snapshot_id}, changes)
+                self._working.record_owned(type_, {"snapshot_id": snapshot_id}, changes)
             await self._write(snapshot_id)
 
         await self._until_first(change)
@@ -82,15 +86,15 @@ class KeptSession(Session):
         """Commit a status, where it is another. What the latest is does not change."""
 
         async def change() -> None:
-            wanted = checked_status(status)
+            wanted = validate_status(status)
             if wanted == self.status:
                 return
             checkpoint = await self._checkpoint()
             changes: Changes = {"set": [(SESSION, STATUS, wanted)], "delete": []}
             if checkpoint is None:
-                self._recording.record_own("status.changed", None, changes)
+                self._working.record_owned("status.changed", None, changes)
             else:
-                self._recording.record_own(CHECKPOINT, {"snapshot_id": checkpoint}, changes)
+                self._working.record_owned(CHECKPOINT, {"snapshot_id": checkpoint}, changes)
             await self.commit()
 
         await self._until_first(change)
@@ -116,30 +120,32 @@ class KeptSession(Session):
 
         async with self._lock:
             last = None
-            if self._parent == NOT_LOOKED or snapshot_id is not None:
-                last = await newest(self.state_store, self.location)
-            if self._parent == NOT_LOOKED:
+            if self._parent == UNKNOWN or snapshot_id is not None:
+                last = await find_newest_key(self.state_store, self.location)
+            if self._parent == UNKNOWN:
                 self._parent = None if last is None else last.snapshot_id
-            key, stamp = self.location.latest, None
+            key, stamp = self.location.latest_key, None
             if snapshot_id is not None:
                 after = None if last is None else last.order
-                place, first = await place_new(self.state_store, self.location, snapshot_id, after)
+                place, first = await choose_history_key(
+                    self.state_store, self.location, snapshot_id, after
+                )
                 key, stamp = place.key, place.stamp
                 if first:
                     await self.state_store.put_many(first)
 
             def record(end: Position, state: Snapshot) -> Put:
                 info = replace(self._info(name, end, state, tags), stamp=stamp)
-                return Put(key, info.encoded(self.location))
+                return Put(key, info.encode(self.location))
 
-            await self._writer.write("raise", record)
+            await self._committer.write("raise", record)
             if snapshot_id is not None:
                 self._parent = snapshot_id
 
     async def _note_latest(self) -> None:
         """See that the record of the latest says where it is, before the log goes on without it."""
         info = await self._latest_info()
-        if info is None or info.seq != self._recording.end.seq:
+        if info is None or info.seq != self._working.end.seq:
             await self._write(None)
 
     async def forget_latest(self) -> None:
@@ -148,7 +154,7 @@ class KeptSession(Session):
         async def change() -> None:
             if await self._checkpoint() is None:
                 await self._become(None)
-            await self.state_store.delete(self.location.latest)
+            await self.state_store.delete(self.location.latest_key)
 
         await self._until_first(change)
 
@@ -165,10 +171,10 @@ class KeptSession(Session):
     async def _become(self, data: bytes | None) -> None:
         """End the log with these bytes, or with none."""
         state = self.snapshot()
-        if data is None and not holds_one(state):
+        if data is None and not has_snapshot(state):
             return
-        changes = changes_for(state, []) if data is None else changes_to(state, data)
-        self._recording.record_own(DELETED, None, changes)
+        changes = replace_entries(state, []) if data is None else encode_changes(state, data)
+        self._working.record_owned(DELETED, None, changes)
         await self.commit()
 
     # -------------------------------------------------------------------------------- reading
@@ -176,18 +182,18 @@ class KeptSession(Session):
     async def latest(self) -> bytes | None:
         """The bytes that an agent resumes from, or None."""
         if await self._checkpoint() is None:
-            return bytes_of(self.snapshot())
+            return decode_state(self.snapshot())
         return await self._saved_latest()
 
     async def kept(self, snapshot_id: str) -> bytes | None:
         """The bytes of a snapshot in the history, or None."""
         found = await self.archive.load_snapshot(location=self.location, snapshot_id=snapshot_id)
-        return None if found is None else bytes_of(found.snapshot)
+        return None if found is None else decode_state(found.snapshot)
 
     async def history(self) -> list[str]:
         """The ids in the history, oldest first."""
         found = (await self.archive.list_snapshots(location=self.location)).snapshots
-        is_strands = holds_one(self.snapshot())
+        is_strands = has_snapshot(self.snapshot())
         return [info.snapshot_id for info in found if is_strands or TAG in info.tags]
 
     async def _checkpoint(self) -> str | None:
@@ -197,12 +203,12 @@ class KeptSession(Session):
             return None
         snapshot_id = str(event.data["snapshot_id"])
         # A document of a checkpoint that became a session elsewhere has no history there.
-        there = await find_kept(self.state_store, self.location, snapshot_id)
+        there = await find_history_info(self.state_store, self.location, snapshot_id)
         return None if there is None else snapshot_id
 
     async def _last_event(self) -> Event | None:
-        writer, seq = self._writer, self._recording.end.seq
-        if seq <= writer.tail.floor.seq:
+        writer, seq = self._committer, self._working.end.seq
+        if seq <= writer.tail.log_start.seq:
             return None
         for event in writer.tail.read(seq, seq):
             return event
@@ -214,6 +220,6 @@ class KeptSession(Session):
         return None if info is None else await self.kept(info.snapshot_id)
 
     async def _latest_info(self) -> SnapshotInfo | None:
-        key = self.location.latest
+        key = self.location.latest_key
         entry = await self.state_store.get(key)
-        return None if entry is None else records.decoded(key, entry.value, self.location)
+        return None if entry is None else decode_record(key, entry.value, self.location)

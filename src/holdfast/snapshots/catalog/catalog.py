@@ -13,29 +13,29 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from holdfast.errors import IntegrityError, NotFoundError, UnsupportedValueError, shown
-from holdfast.log import segment as segments
-from holdfast.log.event_log import read_each
+from holdfast.errors import IntegrityError, NotFoundError, UnsupportedValueError, short_repr
+from holdfast.log.event_log import read_entries
+from holdfast.log.segment import decode_segment
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots.catalog.summary import SummaryPage, summarize_sessions
 from holdfast.snapshots.filters import make_filter
-from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION, NOT_ACTIVITY
+from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION, PASSIVE_EVENT_TYPES
 from holdfast.snapshots.keys import (
     SnapshotLocation,
-    agent_place,
-    checked_count,
-    checked_id,
+    agent_index_prefix,
     index_key,
-    indexed,
-    quoted,
-    unquoted,
+    parse_index_key,
+    quote_id,
+    unquote_id,
+    validate_id,
+    validate_limit,
 )
 from holdfast.snapshots.lifecycle import (
-    first_key,
-    locations,
-    microseconds,
-    moment_of,
+    find_first_key,
+    find_locations,
+    from_microseconds,
     read_manifests,
+    to_microseconds,
 )
 from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.stores.base import StateStore
@@ -91,12 +91,14 @@ class Catalog:
         self, agent_id: str, *, limit: int | None = None, next_token: str | None = None
     ) -> SessionPage:
         """List an agent's sessions, the one that was active last first."""
-        place = agent_place(checked_id(agent_id, "agent_id"))
+        place = agent_index_prefix(validate_id(agent_id, "agent_id"))
         if next_token is not None and not next_token.isascii():
-            raise ValueError(f"invalid next_token {shown(next_token)}; pass one that a page had")
+            raise ValueError(
+                f"invalid next_token {short_repr(next_token)}; pass one that a page had"
+            )
         start = f"{place}{next_token}" if next_token else ""
         if limit is not None:
-            checked_count(limit)
+            validate_limit(limit)
         found: list[SessionEntry] = []
         while True:
             keys = [key async for key in self._keys(place, start, limit)]
@@ -114,7 +116,7 @@ class Catalog:
 
         The entry that a manifest names is the one that counts: a crash may leave another.
         """
-        entries = {key: entry for key in keys if (entry := indexed(key)) is not None}
+        entries = {key: entry for key in keys if (entry := parse_index_key(key)) is not None}
         manifests: dict[SnapshotLocation, SnapshotManifest] = {}
         places = list({location for location, _ in entries.values()})
         for start in range(0, len(places), AT_ONCE):
@@ -122,7 +124,7 @@ class Catalog:
         found = {}
         for key, (location, active) in entries.items():
             known = manifests.get(location)
-            active_at = moment_of(active)
+            active_at = from_microseconds(active)
             if known is None or known.started_at is None or known.active_at != active_at:
                 continue
             found[key] = SessionEntry(
@@ -148,7 +150,7 @@ class Catalog:
             return None
         # Any session that was active later than this one stands at most so far behind it.
         oldest = replace(first[0], active_at=first[0].active_at - ACTIVITY_RESOLUTION)
-        place, start = agent_place(agent_id), index_entry_key(first[0])
+        place, start = agent_index_prefix(agent_id), index_entry_key(first[0])
         listing = self.state_store.list(place, start_after=start, limit=MOST_CANDIDATES)
         near = [key async for key in listing if key < index_entry_key(oldest)]
         others = (await self._entries(near)).values()
@@ -177,11 +179,11 @@ class Catalog:
             known = manifests.get(entry.location)
             if known is None:
                 return ""
-            timeline = Timeline(self.state_store, entry.location.place, known.incarnation)
+            timeline = Timeline(self.state_store, entry.location.prefix, known.incarnation)
             return (await timeline.head())[0]
 
         keys = await asyncio.gather(*map(last_segment, entries))
-        found = await read_each(self.state_store, [key for key in keys if key])
+        found = await read_entries(self.state_store, [key for key in keys if key])
         return [
             last_activity(entry, key, found.get(key))
             for entry, key in zip(entries, keys, strict=True)
@@ -189,7 +191,7 @@ class Catalog:
 
     async def locations(self, session_id: str) -> list[SnapshotLocation]:
         """The parts of a session, one for each agent or group of agents that take part."""
-        return await locations(self.state_store, checked_id(session_id, "session_id"))
+        return await find_locations(self.state_store, validate_id(session_id, "session_id"))
 
     async def summaries(
         self,
@@ -214,7 +216,7 @@ class Catalog:
         """
         return await summarize_sessions(
             self,
-            agent_ids=None if agent_id is None else [checked_id(agent_id, "agent_id")],
+            agent_ids=None if agent_id is None else [validate_id(agent_id, "agent_id")],
             wanted=make_filter(status=status, tags=tags, since=since, unfinished=unfinished),
             limit=limit,
             next_token=next_token,
@@ -224,18 +226,18 @@ class Catalog:
         """The names that follow a prefix, each found by leaping over all that is below it."""
         found: list[str] = []
         if limit is not None:
-            checked_count(limit)
+            validate_limit(limit)
         # 0 follows /: all keys below a name are before that.
-        start = f"{prefix}{quoted(start_after)}0" if start_after else ""
+        start = f"{prefix}{quote_id(start_after)}0" if start_after else ""
         while limit is None or len(found) < limit:
-            key = await first_key(self.state_store, prefix, start)
+            key = await find_first_key(self.state_store, prefix, start)
             if key is None:
                 break
             name, slash, _ = key[len(prefix) :].partition("/")
             if not slash:
                 start = key  # not ours: nothing is kept directly below the prefix
                 continue
-            found.append(unquoted(name))
+            found.append(unquote_id(name))
             start = f"{prefix}{name}0"
         return found
 
@@ -245,19 +247,19 @@ def last_activity(
 ) -> dt.datetime:
     """Return when a session was last committed to, given its last segment."""
     try:
-        events = segments.decoded(key, found.value).events() if isinstance(found, Entry) else []
+        events = decode_segment(key, found.value).events() if isinstance(found, Entry) else []
     except (IntegrityError, NotFoundError, UnsupportedValueError):
         events = []  # damage is for verify to report
     # What came with an import or a fork was not done in this session.
-    own = takewhile(lambda event: event.type not in NOT_ACTIVITY, reversed(events))
+    own = takewhile(lambda event: event.type not in PASSIVE_EVENT_TYPES, reversed(events))
     return max([entry.active_at, *(event.at for event in own)])
 
 
 def index_entry_key(entry: SessionEntry) -> str:
     """Return the key of a session in its agent's index."""
-    return index_key(entry.location, microseconds(entry.active_at))
+    return index_key(entry.location, to_microseconds(entry.active_at))
 
 
 def token_of(entry: SessionEntry) -> str:
     """Return the token that continues a list of sessions after an entry."""
-    return index_entry_key(entry)[len(agent_place(entry.agent_id)) :]
+    return index_entry_key(entry)[len(agent_index_prefix(entry.agent_id)) :]

@@ -13,9 +13,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.errors import shown
-from holdfast.snapshots.keys import END_OF_TIME, SCOPES, SnapshotLocation, quoted, unquoted
-from holdfast.snapshots.lifecycle import microseconds, moment_of
+from holdfast.errors import short_repr
+from holdfast.snapshots.keys import END_OF_TIME, SCOPES, SnapshotLocation, quote_id, unquote_id
+from holdfast.snapshots.lifecycle import from_microseconds, to_microseconds
 
 if TYPE_CHECKING:
     from holdfast.snapshots.catalog.catalog import Catalog, SessionEntry
@@ -37,8 +37,8 @@ class ListPosition(NamedTuple):
     @classmethod
     def at(cls, moment: dt.datetime, entry: SessionEntry) -> ListPosition:
         """Return the place of a session that was active at a moment."""
-        rest = f"{quoted(entry.session_id)}/{entry.scope}"
-        return cls(END_OF_TIME - microseconds(moment), quoted(entry.agent_id), rest)
+        rest = f"{quote_id(entry.session_id)}/{entry.scope}"
+        return cls(END_OF_TIME - to_microseconds(moment), quote_id(entry.agent_id), rest)
 
     def to_token(self) -> str:
         """Return the place as text: ASCII, and safe to type in a shell."""
@@ -56,13 +56,13 @@ class ListPosition(NamedTuple):
         try:
             countdown, agent, session, scope = parts
             is_valid = len(countdown) == 18 and countdown.isdecimal() and scope in SCOPES
-            SnapshotLocation(unquoted(session), scope, unquoted(agent))
-            moment_of(END_OF_TIME - int(countdown))
+            SnapshotLocation(unquote_id(session), scope, unquote_id(agent))
+            from_microseconds(END_OF_TIME - int(countdown))
         except (ValueError, OverflowError):
             is_valid = False
         if not is_valid:
             raise ValueError(
-                f"invalid next_token {shown(token)}; give back the token of a page, or none"
+                f"invalid next_token {short_repr(token)}; give back the token of a page, or none"
             )
         return cls(int(countdown), agent, f"{session}/{scope}")
 
@@ -75,7 +75,7 @@ async def list_entries(
     ``countdown`` is that of the time at which the list begins.
     """
     agents = await catalog.agents() if agent_ids is None else list(dict.fromkeys(agent_ids))
-    streams = [entries_of(catalog, agent, countdown) for agent in agents]
+    streams = [list_agent_entries(catalog, agent, countdown) for agent in agents]
     waiting: list[tuple[ListPosition, int, SessionEntry]] = []
 
     async def put_next(number: int) -> None:
@@ -92,7 +92,7 @@ async def list_entries(
         await put_next(number)
 
 
-async def entries_of(
+async def list_agent_entries(
     catalog: Catalog, agent_id: str, countdown: int | None
 ) -> AsyncIterator[SessionEntry]:
     """List one agent's sessions from a time back, a few names at a time."""
@@ -109,14 +109,14 @@ async def entries_of(
         names = min(2 * names, MOST_NAMES)
 
 
-async def list_names(
+async def list_session_page(
     catalog: Catalog,
     *,
     agent_ids: Sequence[str] | None = None,
     search: str = "",
     limit: int,
     next_token: str | None = None,
-    most_looked: int | None = None,
+    max_scanned: int | None = None,
 ) -> tuple[list[SessionEntry], str | None]:
     """Return a page of sessions in the order of the index, and the token of the next page.
 
@@ -137,7 +137,7 @@ async def list_names(
             position = ListPosition.at(entry.active_at, entry)
             if after is not None and position <= after:
                 continue
-            if last is not None and (len(found) == limit or looked == most_looked):
+            if last is not None and (len(found) == limit or looked == max_scanned):
                 return found, last.to_token()
             if search.casefold() in entry.session_id.casefold():
                 found.append(entry)

@@ -23,16 +23,16 @@ from holdfast.errors import (
     UnsupportedValueError,
 )
 from holdfast.log.event import Event
-from holdfast.log.timeline import Loaded, Timeline
+from holdfast.log.timeline import LoadedState, Timeline
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog.listing import AT_ONCE, ListPosition, list_entries
 from holdfast.snapshots.filters import ListingFilter
-from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION, NOT_ACTIVITY
-from holdfast.snapshots.keys import END_OF_TIME, SnapshotLocation, checked_count
-from holdfast.snapshots.lifecycle import microseconds
+from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION, PASSIVE_EVENT_TYPES
+from holdfast.snapshots.keys import END_OF_TIME, SnapshotLocation, validate_limit
+from holdfast.snapshots.lifecycle import to_microseconds
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_state import MESSAGES, SessionState
-from holdfast.snapshots.tool_calls import CallLedger, UnfinishedCall
+from holdfast.snapshots.tool_calls import ToolCallIndex, UnfinishedCall
 from holdfast.stores.base import StateStore
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ async def load_summary(state_store: StateStore, entry: SessionEntry) -> SessionS
             return None
         active_at = await last_activity(timeline, there, latest, entry)
         state = there.store.snapshot()
-        unfinished = await asyncio.to_thread(CallLedger().unfinished, state)
+        unfinished = await asyncio.to_thread(ToolCallIndex().unfinished, state)
     except UNREADABLE as error:
         return SessionSummary(
             agent_id=entry.agent_id,
@@ -125,7 +125,7 @@ async def load_summary(state_store: StateStore, entry: SessionEntry) -> SessionS
 
 
 async def last_activity(
-    timeline: Timeline, there: Loaded, latest: SnapshotInfo | None, entry: SessionEntry
+    timeline: Timeline, there: LoadedState, latest: SnapshotInfo | None, entry: SessionEntry
 ) -> dt.datetime:
     """Return when the last event happened, or when a snapshot was made where it was pruned.
 
@@ -138,7 +138,7 @@ async def last_activity(
         with suppress(NotFoundError):  # it was pruned
             events = [each async for each in timeline.events(there.end.seq, there.end.seq)]
     # What came with an import or a fork was not done in this session.
-    own = takewhile(lambda event: event.type not in NOT_ACTIVITY, reversed(events))
+    own = takewhile(lambda event: event.type not in PASSIVE_EVENT_TYPES, reversed(events))
     times = [event.at for event in own]
     if not events and latest is not None and latest.seq == there.end.seq:
         times = [latest.created_at]
@@ -148,7 +148,7 @@ async def last_activity(
 # -------------------------------------------------------------------------------- many sessions
 
 
-class Listed(NamedTuple):
+class ListedSession(NamedTuple):
     """A session in its place; without a summary if it was deleted or is not searched for."""
 
     position: ListPosition
@@ -164,7 +164,7 @@ async def list_summaries(
     part: str,
     since: dt.datetime | None,
     at_once: int,
-) -> AsyncGenerator[Listed, None]:
+) -> AsyncGenerator[ListedSession, None]:
     """List sessions with their summaries in the order of their last activity.
 
     The index is in that order to within ``ACTIVITY_RESOLUTION``, so sessions are read ahead until
@@ -200,12 +200,12 @@ async def list_summaries(
             if waiting:
                 position = heapq.heappop(waiting)
                 is_last = not waiting and following is None
-                yield Listed(position, read.pop(position), is_last)
+                yield ListedSession(position, read.pop(position), is_last)
 
 
 def is_settled(position: ListPosition, following: SessionEntry) -> bool:
     """Return whether a session, and all that follow it, come after a place in any case."""
-    latest = END_OF_TIME - microseconds(following.active_at + ACTIVITY_RESOLUTION)
+    latest = END_OF_TIME - to_microseconds(following.active_at + ACTIVITY_RESOLUTION)
     return position.countdown < latest
 
 
@@ -222,19 +222,19 @@ async def summarize_sessions(
     search: str = "",
     limit: int | None = None,
     next_token: str | None = None,
-    most_looked: int | None = None,
+    max_scanned: int | None = None,
 ) -> SummaryPage:
     """Read a page of summaries of the sessions that match, the one that was active last first.
 
     ``agent_ids`` are the agents whose sessions are listed, all without it. ``search`` is a part of
-    the session's id, in any case. ``most_looked`` bounds how many sessions are looked at for one
+    the session's id, in any case. ``max_scanned`` bounds how many sessions are looked at for one
     page: it may then have fewer than ``limit``, or none, while more follow.
 
     Raises:
         ValueError: The limit is not positive, or no page has given this token.
 
     """
-    most = None if limit is None else checked_count(limit)
+    most = None if limit is None else validate_limit(limit)
     after = None if next_token is None else ListPosition.from_token(next_token)
     part = search.casefold()
     at_once = AT_ONCE if most is None or wanted or part else min(AT_ONCE, most)
@@ -248,7 +248,7 @@ async def summarize_sessions(
             if summary is not None and is_wanted(wanted, summary):
                 found.append(summary)
             looked += 1
-            if not is_last and (len(found) == most or looked == most_looked):
+            if not is_last and (len(found) == most or looked == max_scanned):
                 return SummaryPage(found, position.to_token())
     return SummaryPage(found)
 

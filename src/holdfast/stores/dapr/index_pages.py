@@ -13,13 +13,13 @@ from holdfast.stores.dapr.key_index import (
     Edit,
     Leaf,
     Root,
-    leaves_for,
-    packed,
-    unpacked_leaf,
-    unpacked_root,
+    decode_leaf,
+    decode_root,
+    encode_page,
+    find_leaves,
 )
 from holdfast.stores.dapr.names import page_prefix
-from holdfast.stores.dapr.records import Change, Record, Records, Seen
+from holdfast.stores.dapr.records import Change, Record, Records, RecordView
 
 ROOT = "root"
 
@@ -31,19 +31,19 @@ class IndexPages:
         self.known = known
         self._records = records
         self._prefix = page_prefix(namespace)
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, RecordView] = {}
 
     async def root(self, *, again: bool = False) -> Root:
         """The root, or one that was read before unless it is to be read again."""
         if self.known is None or again:
             body = (await self._read([ROOT]))[ROOT].body
-            self.known = Root() if body is None else unpacked_root(body)
+            self.known = Root() if body is None else decode_root(body)
         return self.known
 
     async def leaves(self, pages: Sequence[str]) -> Mapping[str, Leaf | None]:
         """Leaves, as they are now. None: there is no such page, or no more."""
         found = await self._read(pages)
-        return {page: leaf_of(page, one.body) for page, one in found.items()}
+        return {page: decode_leaf_page(page, one.body) for page, one in found.items()}
 
     async def edit(self, make: Callable[[Root], Edit]) -> Edit | None:
         """What to write; None where the root has changed so that it is to be thought over."""
@@ -68,7 +68,7 @@ class IndexPages:
             wanted[ROOT] = Root()
         refusal = None
         for page, content in wanted.items():
-            record = Record(token=mark, body=packed(content))
+            record = Record(token=mark, body=encode_page(content))
             refusal = await self._records.commit([Change(self._seen[page], record)]) or ""
         return refusal
 
@@ -80,26 +80,26 @@ class IndexPages:
         changes = []
         for page, content in pages.items():
             # A page that was not read is a new one, of a name that nobody else has.
-            seen = self._seen.get(page) or Seen(self._prefix + page, "", Record())
-            body = None if content is None else packed(content)
+            seen = self._seen.get(page) or RecordView(self._prefix + page, "", Record())
+            body = None if content is None else encode_page(content)
             changes.append(Change(seen, Record(token=mark, body=body)))
         return changes
 
     async def were_left_by(self, mark: str, key: str) -> bool:
         """Whether the last to write where a key is listed, or was, had this mark."""
         await self.root(again=True)
-        await leaves_for(self, [key])
+        await find_leaves(self, [key])
         return any(seen.record.token == mark for seen in self._seen.values())
 
-    async def _read(self, pages: Sequence[str]) -> dict[str, Seen]:
+    async def _read(self, pages: Sequence[str]) -> dict[str, RecordView]:
         found = await self._records.read([self._prefix + page for page in pages])
         seen = {page: found[self._prefix + page] for page in pages}
         self._seen |= seen
         return seen
 
 
-def leaf_of(page: str, body: bytes | None) -> Leaf | None:
+def decode_leaf_page(page: str, body: bytes | None) -> Leaf | None:
     """The leaf on a page. The first is there before it was ever written."""
     if body is None:
         return Leaf() if page == FIRST else None
-    return unpacked_leaf(body)
+    return decode_leaf(body)

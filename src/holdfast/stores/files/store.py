@@ -29,13 +29,13 @@ from threading import Event, Lock
 from typing import TypeVar
 
 from holdfast.errors import StateStoreError
-from holdfast.process_fork import Forking
-from holdfast.stores.backend import Backend, check_condition, new_etag, not_matching
+from holdfast.process_fork import ForkAware
+from holdfast.stores.backend import Backend, check_condition, etag_mismatch_error, new_etag
 from holdfast.stores.base import Entry, Put
-from holdfast.stores.files.tree import Tree, is_cut
-from holdfast.stores.local import explained, sync
+from holdfast.stores.files.tree import FileTree, is_shortened
+from holdfast.stores.local import explain_os_error, sync_descriptor
 from holdfast.stores.urls import StoreURL
-from holdfast.stores.validation import Span
+from holdfast.stores.validation import KeyRange
 
 try:
     import fcntl
@@ -50,13 +50,13 @@ T = TypeVar("T")
 TIMEOUT = 30.0
 LOCKS = 64
 THREADS = 8
-INSIDE = "~holdfast"  # no key has this name
+INTERNAL_FOLDER = "~holdfast"  # no key has this name
 LEFT = re.compile(r"([0-9a-f]{2})-[0-9a-f]{16}")
 SHARED = "names"  # the lock for names that were cut, of which several keys may share one
 EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 
-class HeldLocks(Forking):
+class FileLocks(ForkAware):
     """The file locks that this process holds, by their descriptors.
 
     A lock belongs to what was opened, and a forked child has that open too: closing the descriptor
@@ -112,7 +112,7 @@ class HeldLocks(Forking):
         self._guard.release()
 
 
-HELD = HeldLocks()
+FILE_LOCKS = FileLocks()
 
 
 class FileStateStore(Backend):
@@ -127,7 +127,7 @@ class FileStateStore(Backend):
         self._root = Path(root).absolute()
         self.place = f"file://{self._root}"
         self._timeout = timeout
-        self._tree = Tree(self._root)
+        self._tree = FileTree(self._root)
         self._prepared = False
         self._begin()
 
@@ -172,12 +172,12 @@ class FileStateStore(Backend):
                         self._tree.remove(key)
             found = None if entry is None else entry.etag
             if if_match is not None and if_match != found:
-                raise not_matching(key, if_match, found)
+                raise etag_mismatch_error(key, if_match, found)
             return entry is not None
 
         return await self._run(remove, writes=True)
 
-    async def _page(self, span: Span, count: int) -> Sequence[str]:
+    async def _page(self, span: KeyRange, count: int) -> Sequence[str]:
         return await self._run(lambda _: list(islice(self._tree.keys(span), count)))
 
     async def _close(self) -> None:
@@ -195,7 +195,7 @@ class FileStateStore(Backend):
             try:
                 return work(abandoned)
             except OSError as error:
-                raise explained(error, self.place) from error
+                raise explain_os_error(error, self.place) from error
 
         if self._process != os.getpid():
             self._begin()
@@ -215,19 +215,19 @@ class FileStateStore(Backend):
                 return None
             with open(descriptor, "rb", closefd=False) as file:
                 value = file.read()
-            return Entry(value, etag_of(descriptor, value))
+            return Entry(value, compute_etag(descriptor, value))
 
     def _write(self, put: Put, lock: str) -> str:
         temporary = f"{lock}-{new_etag()}"
-        with self._tree.inside(INSIDE, "writing") as writing:
+        with self._tree.inside(INTERNAL_FOLDER, "writing") as writing:
             create = os.O_WRONLY | os.O_CREAT | os.O_EXCL
             descriptor = os.open(temporary, create, 0o666, dir_fd=writing)
             try:
                 try:
                     with open(descriptor, "wb", closefd=False) as file:
                         file.write(put.value)
-                    sync(descriptor)
-                    etag = etag_of(descriptor, put.value)
+                    sync_descriptor(descriptor)
+                    etag = compute_etag(descriptor, put.value)
                 finally:
                     os.close(descriptor)
                 self._tree.place(put.key, writing, temporary)
@@ -242,7 +242,7 @@ class FileStateStore(Backend):
         """Hold the lock of a key, against threads and processes; its name."""
         name = lock_name(hashlib.sha256(key.encode()).digest()[0])
         with ExitStack() as held:
-            for lock in (name, SHARED) if is_cut(key) else (name,):
+            for lock in (name, SHARED) if is_shortened(key) else (name,):
                 held.enter_context(self._waited_for(lock, abandoned))
             yield name
 
@@ -262,7 +262,7 @@ class FileStateStore(Backend):
                     raise self._locked_out(name)
                 yield
             finally:
-                HELD.release(descriptor)
+                FILE_LOCKS.release(descriptor)
         finally:
             self._turns[name].release()
 
@@ -272,30 +272,30 @@ class FileStateStore(Backend):
 
     def _locked_out(self, name: str) -> StateStoreError:
         return StateStoreError(
-            f"{self.place}: another process holds the lock {INSIDE}/locks/{name}: try again, or "
+            f"{self.place}: another process holds the lock {INTERNAL_FOLDER}/locks/{name}: try again, or "
             "wait longer with ?timeout=",
             transient=True,
         )
 
     def _taken(self, name: str) -> int | None:
         """A lock, held until this descriptor is released; None where another holds it."""
-        with self._tree.inside(INSIDE, "locks") as locks:
-            return HELD.take(name, locks)
+        with self._tree.inside(INTERNAL_FOLDER, "locks") as locks:
+            return FILE_LOCKS.take(name, locks)
 
     def _prepare(self) -> None:
         """The folders, and nothing left in them by writers who died."""
         if self._prepared:
             return
-        with self._tree.inside(INSIDE, "locks", make=True):
+        with self._tree.inside(INTERNAL_FOLDER, "locks", make=True):
             pass
-        with self._tree.inside(INSIDE, "writing", make=True) as writing:
+        with self._tree.inside(INTERNAL_FOLDER, "writing", make=True) as writing:
             for left in filter(None, map(LEFT.fullmatch, os.listdir(writing))):  # noqa: PTH208
                 held = self._taken(left[1])
                 if held is None:
                     continue  # its writer is alive
                 with suppress(FileNotFoundError):
                     os.unlink(left[0], dir_fd=writing)
-                HELD.release(held)
+                FILE_LOCKS.release(held)
         self._prepared = True
 
 
@@ -304,7 +304,7 @@ def lock_name(number: int) -> str:
     return f"{number % LOCKS:02x}"
 
 
-def etag_of(descriptor: int, value: bytes) -> str:
+def compute_etag(descriptor: int, value: bytes) -> str:
     """An etag of a file: of its content, and of this very file, as equal values are two writes."""
     status = os.fstat(descriptor)
     digest = hashlib.sha256(value).hexdigest()[:16]
@@ -319,5 +319,5 @@ def open_url(url: StoreURL) -> FileStateStore:
             "file:///var/lib/agents, or none and a path in the working folder, as in file:agents"
         )
     store = FileStateStore(url.path, timeout=url.take_number("timeout", TIMEOUT))
-    url.refuse_rest(("timeout",))
+    url.reject_unknown_options(("timeout",))
     return store

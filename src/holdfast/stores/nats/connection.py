@@ -22,7 +22,7 @@ from nats.aio.msg import Msg
 from nats.js import api
 from nats.js import errors as js_errors
 
-from holdfast.stores.nats.errors import Forbidden, Lost
+from holdfast.stores.nats.errors import ConnectionLostError, PermissionDeniedError
 from holdfast.stores.nats.subjects import NOTHING, OPERATION, Etag, Message, chunk_subject
 from holdfast.stores.urls import StoreURL
 
@@ -54,7 +54,7 @@ WRONG_SEQUENCE = (10071, 10164)
 NO_MORE = ("404", "408")
 
 
-class CarefulClient(Client):
+class StrictClient(Client):
     """nats-py's client, which otherwise gives a password away, and may leave its end half done."""
 
     secure = False
@@ -72,11 +72,11 @@ class CarefulClient(Client):
         await super()._close(status, do_cbs)
 
 
-class Link:
+class NatsConnection:
     """A connection to the server, for one bucket."""
 
     def __init__(self, bucket: str, timeout: float) -> None:
-        self.nc = CarefulClient()
+        self.nc = StrictClient()
         # The store bounds every attempt; this bounds what nobody waits for any more.
         self.js = self.nc.jetstream(timeout=timeout + 1)
         self.bucket = bucket
@@ -110,7 +110,7 @@ class Link:
             ping_interval=5,
         )
         if not self.nc.is_connected:
-            raise Lost("the server closed it at once")
+            raise ConnectionLostError("the server closed it at once")
 
     async def prepare(self, replicas: int) -> api.StreamConfig:
         """Make the bucket if there is none; gives its configuration."""
@@ -181,7 +181,11 @@ class Link:
                 pass
             if task.done() and not task.cancelled():
                 return task.result()
-            raise Lost(str(self.nc.last_error or "closed")) if self.ended else Forbidden(subject)
+            raise (
+                ConnectionLostError(str(self.nc.last_error or "closed"))
+                if self.ended
+                else PermissionDeniedError(subject)
+            )
         finally:
             del self._asking[task]
             task.cancel()
@@ -267,9 +271,9 @@ class Link:
                 arrived.clear()
                 order = json.dumps({"batch": BATCH, "no_wait": True}).encode()
                 await self.nc.publish(asking, order, reply=inbox)
-                await self.ask(asking, whole_batch(arrived, found))
+                await self.ask(asking, wait_for_batch(arrived, found))
                 if status and (said := (status[0].headers or {}).get("Status")) not in NO_MORE:
-                    raise Lost(f"a listing was ended with {said}")
+                    raise ConnectionLostError(f"a listing was ended with {said}")
                 left = 0 if status else found[-1].metadata.num_pending
             # Where it ends otherwise, the server forgets it by itself.
             await self.ask(
@@ -310,7 +314,7 @@ class Link:
             task.cancel()
 
 
-async def whole_batch(arrived: asyncio.Event, found: Sequence[Msg]) -> None:
+async def wait_for_batch(arrived: asyncio.Event, found: Sequence[Msg]) -> None:
     """Wait for the end of a batch, of which the server forgets the rest if the consumer is gone."""
     while not arrived.is_set():
         before = len(found)
@@ -318,11 +322,11 @@ async def whole_batch(arrived: asyncio.Event, found: Sequence[Msg]) -> None:
             async with asyncio.timeout(STALL):
                 await arrived.wait()
         if len(found) == before and not arrived.is_set():
-            raise Lost("a listing stalled")
+            raise ConnectionLostError("a listing stalled")
 
 
 @dataclass(slots=True)
-class Write:
+class ConditionalWrite:
     """A message to be written in place of another, once, in as many attempts as it takes."""
 
     subject: str
@@ -338,10 +342,10 @@ class Write:
     tried: Etag = NOTHING
     """What the last attempt wanted to replace."""
 
-    async def do(self, link: Link, *, unsure: bool) -> tuple[int, Etag]:
+    async def do(self, link: NatsConnection, *, unsure: bool) -> tuple[int, Etag]:
         """Write it; gives its sequence, 0 where it was not to be, and what it replaced."""
         old = None if unsure else self.replaces
-        pauses = backoff()
+        pauses = backoff_pauses()
         while True:
             if old is None:
                 last = await link.last(self.subject)
@@ -359,7 +363,7 @@ class Write:
             old = None
 
 
-def backoff() -> Iterator[float]:
+def backoff_pauses() -> Iterator[float]:
     """Seconds to wait before each further attempt: none, then growing, and never in step."""
     yield 0.0
     longest = FIRST_PAUSE

@@ -15,20 +15,20 @@ FULL = (10002, 10023, 10047, 10077)
 GONE = 10059
 
 
-class Lost(errors.Error):
+class ConnectionLostError(errors.Error):
     """The connection ended while an answer was awaited."""
 
 
-class Forbidden(errors.Error):
+class PermissionDeniedError(errors.Error):
     """The user has no right to a subject."""
 
 
-def explained(error: Exception, bucket: str, place: str) -> StateStoreError:
+def explain_error(error: Exception, bucket: str, place: str) -> StateStoreError:
     """What an error of nats-py means to the caller of a store."""
     reason = str(error) or type(error).__name__
     match error:
-        case Lost():
-            return no_connection(reason, place, unknown=True)
+        case ConnectionLostError():
+            return connection_error(reason, place, unknown=True)
         case errors.SecureConnWantedError():
             text = (
                 f"{place} does not require TLS: configure the server so, "
@@ -39,7 +39,7 @@ def explained(error: Exception, bucket: str, place: str) -> StateStoreError:
                 f"no secure connection to {place} ({reason}): see its certificate; "
                 "the variable SSL_CERT_FILE names a file of others to be trusted"
             )
-        case Forbidden():
+        case PermissionDeniedError():
             text = (
                 f"the user of {place} has no right to publish to {reason}, or to subscribe to "
                 f"_INBOX.>: grant it. Somebody who may can make the bucket {bucket} first"
@@ -50,7 +50,7 @@ def explained(error: Exception, bucket: str, place: str) -> StateStoreError:
                 "shorten it, or raise the server's max_payload"
             )
         case js_errors.APIError(code=int()):
-            return answered(error, bucket, place)
+            return explain_api_error(error, bucket, place)
         case js_errors.APIError() | js_errors.NoStreamResponseError():
             return StateStoreError(
                 f"nobody answers for the bucket {bucket} of {place}: JetStream is not enabled "
@@ -65,11 +65,11 @@ def explained(error: Exception, bucket: str, place: str) -> StateStoreError:
         case _:
             # One that is closed already is sent nothing.
             sent = not isinstance(error, errors.ConnectionClosedError)
-            return no_connection(reason, place, unknown=sent)
+            return connection_error(reason, place, unknown=sent)
     return StateStoreError(text)
 
 
-def answered(error: js_errors.APIError, bucket: str, place: str) -> StateStoreError:
+def explain_api_error(error: js_errors.APIError, bucket: str, place: str) -> StateStoreError:
     """What a refusal by JetStream means."""
     said = f"{error.description} ({error.err_code})"
     if error.err_code in NO_JETSTREAM:
@@ -93,7 +93,7 @@ def answered(error: js_errors.APIError, bucket: str, place: str) -> StateStoreEr
     )
 
 
-def no_connection(reason: str, place: str, *, unknown: bool) -> StateStoreError:
+def connection_error(reason: str, place: str, *, unknown: bool) -> StateStoreError:
     """The error for a connection that was never made, or is lost."""
     return StateStoreError(
         f"the connection to {place} failed ({reason}): see whether the server runs, "
@@ -103,7 +103,7 @@ def no_connection(reason: str, place: str, *, unknown: bool) -> StateStoreError:
     )
 
 
-def check_fit(config: api.StreamConfig, bucket: str, place: str) -> None:
+def check_bucket_config(config: api.StreamConfig, bucket: str, place: str) -> None:
     """Refuse a bucket that somebody made in a way that loses what was acknowledged."""
     limited = max(config.max_bytes or 0, config.max_msgs or 0) > 0
     faults = {

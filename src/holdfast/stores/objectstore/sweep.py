@@ -19,15 +19,20 @@ import obstore
 
 from holdfast.errors import StateStoreError
 from holdfast.stores.objectstore.buckets import Bucket
-from holdfast.stores.objectstore.names import ENDED_SIZE, Found, ended_body, new_token
-from holdfast.stores.objectstore.objects import AT_ONCE, ObjectsOfBucket
+from holdfast.stores.objectstore.names import (
+    TOMBSTONE_SIZE,
+    StoredObject,
+    new_token,
+    tombstone_body,
+)
+from holdfast.stores.objectstore.objects import AT_ONCE, BucketObjects
 
 DAY = 86_400.0
 # Those of the signature, and as many for clocks that differ.
 STUCK = 1800.0
 
 
-class SweptBucket(ObjectsOfBucket):
+class SweepableBucket(BucketObjects):
     """Objects of which some are the marks of deleted keys."""
 
     async def sweep(self, *, older_than: float = DAY) -> int:
@@ -46,7 +51,7 @@ class SweptBucket(ObjectsOfBucket):
                 marks = [
                     one["path"]
                     for one in objects
-                    if one["size"] == ENDED_SIZE and one["last_modified"] <= latest
+                    if one["size"] == TOMBSTONE_SIZE and one["last_modified"] <= latest
                 ]
                 for start in range(0, len(marks), AT_ONCE):
                     swept += await self._sweep_some(marks[start : start + AT_ONCE])
@@ -63,20 +68,20 @@ class SweptBucket(ObjectsOfBucket):
     async def _sweep_one(self, path: str) -> bool:
         token = new_token()
 
-        async def announce(bucket: Bucket) -> Found | None:
+        async def announce(bucket: Bucket) -> StoredObject | None:
             found = await self._read(bucket, path)
             if found is None or found.head.token == token:
                 return found
-            if found.entry is not None or under_way(found):
+            if found.entry is not None or is_being_removed(found):
                 return None
-            body = ended_body(found.head.ended, token, going=True)
+            body = tombstone_body(found.head.ended, token, going=True)
             await self._write(bucket, path, body, self._mode(found.etag))
             return await self._read(bucket, path)
 
         going = await self._run(lambda bucket, _: announce(bucket), writes=True)
         return going is not None and going.head.token == token and await self._remove(path, going)
 
-    async def _remove(self, path: str, going: Found) -> bool:
+    async def _remove(self, path: str, going: StoredObject) -> bool:
         async def remove(bucket: Bucket, *, unsure: bool) -> bool:
             if not unsure:
                 await obstore.delete_async(bucket, path)
@@ -85,7 +90,7 @@ class SweptBucket(ObjectsOfBucket):
             return found is None or found.etag != going.etag
 
         async def put_back(bucket: Bucket) -> None:
-            body = ended_body(going.head.ended, new_token())
+            body = tombstone_body(going.head.ended, new_token())
             await self._write(bucket, path, body, self._mode(going.etag))
 
         try:
@@ -98,6 +103,6 @@ class SweptBucket(ObjectsOfBucket):
             raise
 
 
-def under_way(found: Found) -> bool:
+def is_being_removed(found: StoredObject) -> bool:
     """Whether a delete of this object may be about to arrive."""
     return found.head.going and datetime.now(UTC) - found.written < timedelta(seconds=STUCK)

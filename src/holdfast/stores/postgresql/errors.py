@@ -42,23 +42,25 @@ HINTS: dict[tuple[str, ...], str] = {
 }
 
 
-def explained(place: str, table: str, error: Exception) -> StateStoreError:
+def explain_error(place: str, table: str, error: Exception) -> StateStoreError:
     """What an error of the driver means in the middle of an operation."""
     code = getattr(error, "sqlstate", None) or ""
     if not code and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return StateStoreError(
-            f"the connection to {place} got lost: {told(error)}", transient=True, unknown=True
+            f"the connection to {place} got lost: {format_error(error)}",
+            transient=True,
+            unknown=True,
         )
     hints = (hint for codes, hint in HINTS.items() if code.startswith(codes))
     hint = next(hints, "").replace("TABLE", table)
     return StateStoreError(
-        f"{place}: {told(error)}" + (f". {hint}" if hint else ""),
+        f"{place}: {format_error(error)}" + (f". {hint}" if hint else ""),
         transient=code.startswith(PASSING),
         unknown=code.startswith(UNSETTLED),
     )
 
 
-def unreachable(place: str, text: str) -> StateStoreError:
+def explain_connect_error(place: str, text: str) -> StateStoreError:
     """What it means that a connection cannot be made. Nothing was written then."""
     text = " ".join(text.split())
     for pattern, hint in REFUSALS.items():
@@ -70,7 +72,7 @@ def unreachable(place: str, text: str) -> StateStoreError:
     )
 
 
-def told(error: Exception) -> str:
+def format_error(error: Exception) -> str:
     """What the server or the driver says, in one line."""
     primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     return " ".join((primary or str(error)).split()).rstrip(".")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.extras import extra
+from holdfast.extras import require_extra
 
-with extra("redis"):
+with require_extra("redis"):
     from holdfast.stores.redis.store import RedisStateStore, open_url
 
 __all__ = ["RedisStateStore", "open_url"]

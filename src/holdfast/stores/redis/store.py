@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from holdfast.errors import StateStoreError, shown
-from holdfast.extras import extra
-from holdfast.stores.backend import already_there, new_etag, not_matching
+from holdfast.errors import StateStoreError, short_repr
+from holdfast.extras import require_extra
+from holdfast.stores.backend import etag_mismatch_error, key_exists_error, new_etag
 from holdfast.stores.base import Etags
 from holdfast.stores.entries import Condition, Entry, Put
 from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
 from holdfast.stores.urls import StoreURL
-from holdfast.stores.validation import Span
+from holdfast.stores.validation import KeyRange
 
-with extra("redis"):
+with require_extra("redis"):
     from redis.asyncio import BlockingConnectionPool, Redis
     from redis.asyncio.connection import parse_url
     from redis.asyncio.retry import Retry
@@ -36,12 +36,12 @@ with extra("redis"):
 NAMESPACE = "holdfast"
 POOL = 10
 YEAR = 365 * 86_400
-OWN = ("namespace", "patience", "pool", "timeout")
-PASSED = (
+STORE_OPTIONS = ("namespace", "patience", "pool", "timeout")
+DRIVER_OPTIONS = (
     *("client_name", "db", "health_check_interval", "protocol"),
     *("socket_connect_timeout", "socket_keepalive", "socket_timeout"),
 )
-PASSED_WITH_TLS = (
+TLS_OPTIONS = (
     *("ssl_ca_certs", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname"),
     *("ssl_ciphers", "ssl_keyfile", "ssl_min_version", "ssl_password"),
 )
@@ -50,7 +50,7 @@ PASSED_WITH_TLS = (
 # mark, the number of conditions and their etags, then for each entry to write: key, new etag,
 # condition, etag expected, value. Answers 0 when all is written, now or by an earlier attempt, else
 # which entry does not hold its condition, counted through both, and its etag.
-PUT = """
+PUT_SCRIPT = """
 if redis.call('EXISTS', KEYS[2]) == 1 then return {0, false} end
 redis.call('ZCARD', KEYS[1])
 local needed = tonumber(ARGV[2])
@@ -74,7 +74,7 @@ return {0, false}
 """
 # KEYS: the set, the mark, the entry. ARGV: seconds to keep the mark, key, condition, etag expected.
 # Answers whether it is removed, now or by an earlier attempt, else its etag.
-DELETE = """
+DELETE_SCRIPT = """
 if redis.call('EXISTS', KEYS[2]) == 1 then return {1, false} end
 local found = redis.call('HGET', KEYS[3], 'e')
 if not found then return {0, false} end
@@ -87,7 +87,7 @@ return {1, false}
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class RedisClient:
     """redis-py's client of one event loop."""
 
     redis: Redis
@@ -98,7 +98,7 @@ class Client:
         return await self.redis.register_script(script)(keys, values)
 
 
-class RedisStateStore(RemoteStateStore[Client]):
+class RedisStateStore(RemoteStateStore[RedisClient]):
     """Keeps entries in a Redis server, version 6 or later, or what speaks as one.
 
     ``put_many`` and ``get_many`` are one moment. ``durable`` is what Redis makes of it: a server
@@ -126,14 +126,14 @@ class RedisStateStore(RemoteStateStore[Client]):
         super().__init__(url, timeout=timeout, patience=patience)
         self._target = target
         self._size = pool
-        tag = b"{holdfast:%b}:" % checked_namespace(namespace)
+        tag = b"{holdfast:%b}:" % validate_namespace(namespace)
         self._keys = tag + b"keys"
         self._entry = tag + b"e:"
         self._mark = tag + b"d:"
         # Longer than the attempts of a write last, and the way of one that was slow.
         self._mark_seconds = min(math.ceil(2 * (patience + timeout) + 60), YEAR)
 
-    async def _connect(self) -> Client:
+    async def _connect(self) -> RedisClient:
         pool = BlockingConnectionPool.from_url(
             self._target,
             max_connections=self._size,
@@ -149,7 +149,7 @@ class RedisStateStore(RemoteStateStore[Client]):
             retry=Retry(NoBackoff(), 0),
         )
         redis = Redis.from_pool(pool)
-        client = Client(redis, until_the_loop_ends(redis))
+        client = RedisClient(redis, close_with_loop(redis))
         await anext(client.life)
         try:
             await redis.ping()
@@ -158,14 +158,14 @@ class RedisStateStore(RemoteStateStore[Client]):
             raise
         return client
 
-    async def _disconnect(self, client: Client) -> None:
+    async def _disconnect(self, client: RedisClient) -> None:
         await client.life.aclose()
 
     async def _get(self, key: str) -> Entry | None:
         return (await self._get_many([key])).get(key)
 
     async def _get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
-        async def read(client: Client) -> Sequence[Sequence[Any]]:
+        async def read(client: RedisClient) -> Sequence[Sequence[Any]]:
             # A transaction, as a batch may be written between two of the reads.
             async with client.redis.pipeline(transaction=len(keys) > 1) as pipeline:
                 for key in keys:
@@ -180,7 +180,7 @@ class RedisStateStore(RemoteStateStore[Client]):
             if etag is not None
         }
 
-    async def _page(self, span: Span, count: int) -> Sequence[str]:
+    async def _page(self, span: KeyRange, count: int) -> Sequence[str]:
         low = (b"(" if span.exclusive else b"[") + span.low.encode()
         high = b"+" if span.high is None else b"(" + span.high.encode()
         found: Sequence[Any] = await self._run(
@@ -195,29 +195,36 @@ class RedisStateStore(RemoteStateStore[Client]):
         etags = [new_etag() for _ in puts]
         members = [put.key.encode() for put in puts]
         needed = [each.key.encode() for each in conditions]
-        expected = [condition(each.etag)[1] for each in conditions]
+        expected = [encode_condition(each.etag)[1] for each in conditions]
         values = chain.from_iterable(
-            (member, etag.encode(), *condition(put.if_match, absent=put.if_absent), put.value)
+            (
+                member,
+                etag.encode(),
+                *encode_condition(put.if_match, absent=put.if_absent),
+                put.value,
+            )
             for put, member, etag in zip(puts, members, etags, strict=True)
         )
         which, found = await self._write(
-            PUT, [*needed, *members], [b"%d" % len(needed), *expected, *values]
+            PUT_SCRIPT, [*needed, *members], [b"%d" % len(needed), *expected, *values]
         )
         if 0 < which <= len(needed):
             failed = conditions[which - 1]
-            raise not_matching(failed.key, failed.etag, found and found.decode())
+            raise etag_mismatch_error(failed.key, failed.etag, found and found.decode())
         if which:
             put = puts[which - len(needed) - 1]
             if put.if_match is None:
-                raise already_there(put.key)
-            raise not_matching(put.key, put.if_match, found and found.decode())
+                raise key_exists_error(put.key)
+            raise etag_mismatch_error(put.key, put.if_match, found and found.decode())
         return etags
 
     async def _delete(self, key: str, if_match: str | None) -> bool:
         member = key.encode()
-        removed, found = await self._write(DELETE, [member], [member, *condition(if_match)])
+        removed, found = await self._write(
+            DELETE_SCRIPT, [member], [member, *encode_condition(if_match)]
+        )
         if not removed and if_match is not None:
-            raise not_matching(key, if_match, found and found.decode())
+            raise etag_mismatch_error(key, if_match, found and found.decode())
         return bool(removed)
 
     async def _write(self, script: str, members: Sequence[bytes], values: Iterable[bytes]) -> Any:
@@ -231,7 +238,7 @@ class RedisStateStore(RemoteStateStore[Client]):
 
     def _explained(self, error: Exception) -> StateStoreError:
         said = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
-        kind = next(kind for kind in KINDS if re.search(kind.pattern, said))
+        kind = next(kind for kind in ERROR_KINDS if re.search(kind.pattern, said))
         return StateStoreError(
             f"{self.place} {kind.meaning}: {said}" + (f". {kind.hint}" if kind.hint else ""),
             transient=kind.transient,
@@ -240,7 +247,7 @@ class RedisStateStore(RemoteStateStore[Client]):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ErrorKind:
     """What an error means. Its text is what tells: a script's error has no class of its own."""
 
     pattern: str
@@ -251,57 +258,57 @@ class Kind:
 
 
 # The first that is found in what the driver says.
-KINDS = (
-    Kind(
+ERROR_KINDS = (
+    ErrorKind(
         r"^Authentication|NOAUTH|WRONGPASS",
         "refuses to serve us",
         "See the user name and the password of the URL",
     ),
-    Kind(
+    ErrorKind(
         r"^NoPermission|NOPERM",
         "refuses to serve us",
         "Allow the user its keys ({holdfast:*) and PING, EVALSHA, SCRIPT LOAD, EXISTS, HGET, "
         "HMGET, HSET, SET, DEL, ZADD, ZCARD, ZREM, ZRANGEBYLEX, MULTI and EXEC",
     ),
-    Kind(r"^OutOfMemory|\bOOM\b", "has no memory left", "Raise its maxmemory, or make room"),
-    Kind(r"MISCONF", "cannot keep its data", "Its disk may be full: see its log"),
-    Kind(
+    ErrorKind(r"^OutOfMemory|\bOOM\b", "has no memory left", "Raise its maxmemory, or make room"),
+    ErrorKind(r"MISCONF", "cannot keep its data", "Its disk may be full: see its log"),
+    ErrorKind(
         r"WRONGTYPE",
         "holds something else under our names",
         "Choose another with the option namespace of the URL",
     ),
-    Kind(
+    ErrorKind(
         r"^Moved|^Ask|^Cluster|CROSSSLOT",
         "is a node of a cluster",
         "Name a server that is none, or the one that holds all slots",
     ),
-    Kind(
+    ErrorKind(
         r"^ReadOnly|READONLY", "takes no writes", "It is a replica: name its master", transient=True
     ),
-    Kind(
+    ErrorKind(
         r"^BusyLoading|LOADING|MASTERDOWN|^TryAgain|NOREPLICAS|\bBUSY\b",
         "cannot serve us now",
         "",
         transient=True,
     ),
-    Kind(
+    ErrorKind(
         r"No connection available|max number of clients",
         "has no connection free for us",
         "Allow more with the option pool of the URL, or with maxclients of the server",
         transient=True,
     ),
-    Kind(
+    ErrorKind(
         r"connecting to|SSL",
         "cannot be reached",
         "See whether the server runs and listens there, and whether it wants rediss:// for TLS",
         transient=True,
     ),
-    Kind(r"^(Connection|Timeout)Error", "was lost", "", transient=True, unknown=True),
-    Kind(r"", "cannot do it", ""),
+    ErrorKind(r"^(Connection|Timeout)Error", "was lost", "", transient=True, unknown=True),
+    ErrorKind(r"", "cannot do it", ""),
 )
 
 
-async def until_the_loop_ends(redis: Redis) -> AsyncGenerator[None]:
+async def close_with_loop(redis: Redis) -> AsyncGenerator[None]:
     """Hold a client open.
 
     ``asyncio.run()`` ends generators that are still open when its work is done, and so this one,
@@ -313,7 +320,7 @@ async def until_the_loop_ends(redis: Redis) -> AsyncGenerator[None]:
         await redis.aclose()
 
 
-def condition(if_match: str | None, *, absent: bool = False) -> tuple[bytes, bytes]:
+def encode_condition(if_match: str | None, *, absent: bool = False) -> tuple[bytes, bytes]:
     """A condition for a script: its kind, and the etag expected."""
     if if_match is not None:
         # Any text may be asked for; what no store gave matches nothing.
@@ -321,12 +328,12 @@ def condition(if_match: str | None, *, absent: bool = False) -> tuple[bytes, byt
     return (b"absent" if absent else b""), b""
 
 
-def checked_namespace(namespace: str) -> bytes:
+def validate_namespace(namespace: str) -> bytes:
     """A namespace for the names of a store: without braces, which would end their hash tag."""
     if not re.fullmatch(r"[^\s{}]{1,200}", namespace):
         raise StateStoreError(
             "the option namespace of the redis URL has 1 to 200 characters, without spaces or "
-            f"braces, not {shown(namespace)}"
+            f"braces, not {short_repr(namespace)}"
         )
     return namespace.encode()
 
@@ -337,9 +344,9 @@ def open_url(url: StoreURL) -> RedisStateStore:
     patience = url.take_number("patience", PATIENCE)
     pool = url.take_count("pool", POOL, least=1)
     namespace = url.take("namespace", NAMESPACE) or NAMESPACE
-    known = (*PASSED, *(PASSED_WITH_TLS if url.scheme == "rediss" else ()))
+    known = (*DRIVER_OPTIONS, *(TLS_OPTIONS if url.scheme == "rediss" else ()))
     passed = {name: url.options.pop(name) for name in known if name in url.options}
-    url.refuse_rest((*OWN, *known))
+    url.reject_unknown_options((*STORE_OPTIONS, *known))
     url.options.update(passed)
     if not re.fullmatch(r"/?[0-9]*", url.path):
         raise StateStoreError(
@@ -349,13 +356,13 @@ def open_url(url: StoreURL) -> RedisStateStore:
     protocol = url.options.get("protocol", "2")
     if protocol not in {"2", "3"}:
         raise StateStoreError(
-            f"the option protocol of the redis URL is 2 or 3, not {shown(protocol)}"
+            f"the option protocol of the redis URL is 2 or 3, not {short_repr(protocol)}"
         )
     target = url.text()
     try:
         parse_url(target)
     except ValueError as error:
-        raise StateStoreError(f"the URL {url} cannot be used: {url.scrubbed(str(error))}") from None
+        raise StateStoreError(f"the URL {url} cannot be used: {url.mask(str(error))}") from None
     return RedisStateStore(
         url, target, namespace=namespace, pool=pool, timeout=timeout, patience=patience
     )
