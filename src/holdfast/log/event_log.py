@@ -9,8 +9,7 @@ and of two writers one gets ``ConflictError`` with nothing of its own written.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -25,6 +24,7 @@ from holdfast.log.segment import (
     pruned_segment_error,
 )
 from holdfast.stores.base import StateStore
+from holdfast.stores.batch_read import read_entries, require_entry
 from holdfast.stores.entries import Entry, Put
 
 PAGE_SIZE = 256
@@ -250,32 +250,3 @@ class EventLog:
         return IntegrityError(
             f"the log's segment {self.key(seq)} is missing: restore it from a backup or a document"
         )
-
-
-async def read_entries(
-    state_store: StateStore, keys: Iterable[str]
-) -> dict[str, Entry | IntegrityError]:
-    """What the keys hold; the error of one that cannot be decrypted or unpacked any more.
-
-    A store refuses all keys together for one of them, so they are read singly then, and only then.
-    """
-    wanted = list(keys)
-    with suppress(IntegrityError):
-        return dict(await state_store.get_many(wanted))
-    found: dict[str, Entry | IntegrityError] = {}
-    for key in wanted:
-        try:
-            entry = await state_store.get(key)
-        except IntegrityError as error:
-            found[key] = error
-        else:
-            if entry is not None:
-                found[key] = entry
-    return found
-
-
-def require_entry(found: Entry | IntegrityError) -> Entry:
-    """An entry that was read, or the error of one that was not."""
-    if isinstance(found, IntegrityError):
-        raise found
-    return found

@@ -25,8 +25,8 @@ from holdfast.server.read_routes import MOST, SESSION
 from holdfast.server.serializers import compared, info_json
 from holdfast.sessions.once import compute_restore_changes
 from holdfast.sessions.session import Session
+from holdfast.snapshots.discovery import find_first_key
 from holdfast.snapshots.keys import SnapshotLocation, location_fields
-from holdfast.snapshots.lifecycle import find_first_key
 from holdfast.snapshots.records import validate_tags
 from holdfast.snapshots.session_state import MESSAGES, SessionState
 from holdfast.state.store import Store

@@ -23,8 +23,9 @@ from holdfast.sessions.contention import GIVE_UP_AFTER, CommitAttempts, Contenti
 from holdfast.sessions.event_view import LogTail
 from holdfast.sessions.rebase import rebase_pending, touched_entries
 from holdfast.sessions.working_state import WorkingState
-from holdfast.snapshots.incarnation import PASSIVE_EVENT_TYPES, Incarnation, ReplacedError
+from holdfast.snapshots.incarnation import Incarnation, ReplacedError
 from holdfast.snapshots.keys import SnapshotLocation
+from holdfast.snapshots.save import write_segment
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.stores.base import StateStore
@@ -131,12 +132,6 @@ class Committer:
                     [], puts, end=self.working.end, seen=self.tail.segments[-1:]
                 )
 
-    async def _create(self, puts: Sequence[Put], records: Sequence[Put], at: dt.datetime) -> None:
-        """Create the session with its first segment."""
-        active_at = at if self.origin_active_at is None else min(at, self.origin_active_at)
-        self.tried_to_create = True
-        await self.incarnation.create(puts, records, started_at=at, active_at=active_at)
-
     async def _commit(self, record: RecordBuilder | None, also: Sequence[Put]) -> bool:
         """Write the pending events at the end of the log; False where another writer was first."""
         if self.tried_to_create and not self.incarnation.is_created and await self._adopt():
@@ -147,20 +142,16 @@ class Committer:
         records = list(also)
         if record is not None:
             records.append(record(sealed.end, mark.state))
+        self.tried_to_create |= not self.incarnation.is_created
         try:
-            if self.incarnation.is_created:
-                active = [
-                    each.at for each in working.pending if each.type not in PASSIVE_EVENT_TYPES
-                ]
-                await self.incarnation.write(
-                    [sealed.put],
-                    records,
-                    end=working.end,
-                    seen=self.tail.segments[-1:],
-                    active_at=max(active, default=None),
-                )
-            else:
-                await self._create([sealed.put], records, working.pending[0].at)
+            await write_segment(
+                self.incarnation,
+                timeline,
+                sealed,
+                records,
+                seen=self.tail.segments[-1:],
+                origin_active_at=self.origin_active_at,
+            )
         except ConflictError as error:
             if error.key in (None, sealed.put.key):
                 return False
@@ -171,7 +162,6 @@ class Committer:
             if isinstance(error, ReplacedError):
                 raise self.stale(str(error), ways_out=RELOAD) from error
             raise
-        timeline.advance(sealed)
         working.committed(mark, sealed.end)
         self.tail.add(decode_segment(sealed.put.key, sealed.put.value))
         await timeline.write_keyframe_if_due(mark.state)

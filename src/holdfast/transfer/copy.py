@@ -13,18 +13,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from holdfast.errors import ConflictError, IntegrityError, InvalidDocumentError
-from holdfast.log.event_log import EventLog, read_entries, require_entry
+from holdfast.log.event_log import EventLog
 from holdfast.log.segment import decode_segment
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog.catalog import Catalog
 from holdfast.snapshots.incarnation import Incarnation
 from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key, index_key
-from holdfast.snapshots.lifecycle import read_manifests, to_microseconds
-from holdfast.snapshots.manifest import SnapshotManifest, decode_manifest
+from holdfast.snapshots.manifest import SnapshotManifest, read_manifest, read_manifests
 from holdfast.snapshots.order import id_entries_prefix
 from holdfast.snapshots.records import decode_record
 from holdfast.stores.base import StateStore
+from holdfast.stores.batch_read import read_entries, require_entry
 from holdfast.stores.entries import Entry, Put
 from holdfast.transfer.repair import RepairResult, diverged_error, list_keys, repair_copy
 
@@ -110,10 +110,10 @@ async def copy_session(
     """
     if await source.get(deletion_mark_key(location.session_id)) is not None:
         return CopyResult()  # it is being deleted there
-    known = await source.get(location.manifest_key)
-    if known is None:
+    stored = await read_manifest(source, location)
+    if stored.etag is None:
         return CopyResult()  # leftovers of a session that was never created, or of a deleted one
-    here = decode_manifest(location.manifest_key, known.value)
+    here = stored.manifest
     mended = RepairResult()
     if mend:
         mended = await repair_copy(source, target, location, here)
@@ -261,7 +261,7 @@ class EntryCopier:
                 key=location.manifest_key,
             )
         if here.active_at is not None:
-            await self.put_changed(Put(index_key(location, to_microseconds(here.active_at)), b"{}"))
+            await self.put_changed(Put(index_key(location, here.active_at), b"{}"))
         if known is None or known.value != data:
             named = Put(
                 location.manifest_key, data, if_match=there.etag, if_absent=there.etag is None
@@ -273,7 +273,7 @@ class EntryCopier:
                 if known is None or known.value != data:
                     raise
         if before.active_at is not None and here.active_at != before.active_at:
-            await self.target.delete(index_key(location, to_microseconds(before.active_at)))
+            await self.target.delete(index_key(location, before.active_at))
 
     async def take_back(self, location: SnapshotLocation, incarnation: str) -> None:
         """Remove what was written, unless a session of the target has it in its log by now."""
@@ -390,9 +390,7 @@ async def diff_entries(
     """The entries of a session that a copy lacks, or has otherwise, and which of the two."""
     known = SnapshotManifest()
     try:
-        entry = await source.get(location.manifest_key)
-        if entry is not None:
-            known = decode_manifest(location.manifest_key, entry.value)
+        known = (await read_manifest(source, location)).manifest
     except (IntegrityError, InvalidDocumentError) as error:
         yield location.manifest_key, f"cannot be compared: {error}"
     log = f"{location.prefix}log/"
@@ -400,7 +398,7 @@ async def diff_entries(
     keys += await list_keys(source, id_entries_prefix(location))
     keys += [location.latest_key, location.manifest_key]
     if known.active_at is not None:
-        keys.append(index_key(location, to_microseconds(known.active_at)))
+        keys.append(index_key(location, known.active_at))
     for start in range(0, len(keys), BATCH_SIZE):
         some = keys[start : start + BATCH_SIZE]
         ours, theirs = await read_entries(source, some), await read_entries(target, some)

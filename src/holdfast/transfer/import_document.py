@@ -24,7 +24,6 @@ from holdfast.log.timeline import LoadedState
 from holdfast.sessions.session import Session
 from holdfast.snapshots.incarnation import PASSIVE_EVENT_TYPES, Incarnation
 from holdfast.snapshots.keys import AGENT, SnapshotLocation, deletion_mark_key
-from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.snapshots.session_snapshot import SessionSnapshot, utc_now
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.diff import Diff
@@ -118,7 +117,7 @@ async def read_target(state_store: StateStore, location: SnapshotLocation) -> Im
     """Read what is there, after finishing an interrupted deletion; as if, on a read-only store."""
     incarnation, _, loaded = await Incarnation.open(state_store, location)
     if await state_store.get(deletion_mark_key(location.session_id)) is not None:
-        incarnation = Incarnation(state_store, location, SnapshotManifest(), None)
+        incarnation = Incarnation(state_store, location)
         loaded = LoadedState.nothing()
     return ImportTarget(incarnation, loaded.store.snapshot(), loaded.end)
 

@@ -1,4 +1,4 @@
-"""How a session is deleted, whatever is interrupted."""
+"""Deleting a session, with interruptions at every step."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from holdfast.snapshots import (
     SnapshotArchive,
     SnapshotLocation,
     SnapshotManifest,
-    lifecycle,
 )
 from holdfast.snapshots.keys import deletion_mark_key, session_prefix
+from holdfast.stores import batch_read
 from support.async_tests import async_test, run_async
 from support.faults import Crash, Fault, FaultyStateStore
 from support.observed_store import (
@@ -34,7 +34,7 @@ NEIGHBOURS = [
     SnapshotLocation("ses_abc12", scope_id="research-bot"),
     SnapshotLocation("other", scope_id="research-bot"),
 ]
-PARTS = [
+LOCATIONS = [
     HERE,
     SnapshotLocation(HERE.session_id, "agent", "reviewer"),
     SnapshotLocation(HERE.session_id, "multi_agent", "team"),
@@ -42,8 +42,8 @@ PARTS = [
 
 
 async def filled(store, *, count=3):
-    """A session of three parts, and its neighbours."""
-    for location in PARTS:
+    """Store a session with three locations, and sessions with similar ids."""
+    for location in LOCATIONS:
         await saved(store, count, location)
     for location in NEIGHBOURS:
         await saved(store, 1, location)
@@ -58,17 +58,8 @@ def of_index(store):
     return [key for key in store.keys_with("agents/") if f"_{HERE.session_id}/" in key]
 
 
-def test_microseconds_are_counted_from_the_epoch():
-    assert lifecycle.to_microseconds(dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) == 0
-    assert lifecycle.to_microseconds(START) == int(START.timestamp()) * 1_000_000 + 123_456
-    assert lifecycle.from_microseconds(lifecycle.to_microseconds(START)) == START
-
-
-# ------------------------------------------------------------------------------------ deleting
-
-
 @async_test
-async def test_deleting_leaves_nothing_of_a_session_and_all_of_the_others():
+async def test_delete_session_deletes_all_of_it_and_nothing_else():
     store = Watched()
     await filled(store)
     expected = {
@@ -84,8 +75,8 @@ async def test_deleting_leaves_nothing_of_a_session_and_all_of_the_others():
 
 
 @async_test
-async def test_a_session_of_many_entries_is_deleted_to_the_last(monkeypatch):
-    monkeypatch.setattr(lifecycle, "AT_ONCE", 4)
+async def test_a_session_of_many_entries_is_deleted_completely(monkeypatch):
+    monkeypatch.setattr(batch_read, "BATCH_SIZE", 4)
     store = Watched()
     await saved(store, 15)
     await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
@@ -93,7 +84,7 @@ async def test_a_session_of_many_entries_is_deleted_to_the_last(monkeypatch):
 
 
 @async_test
-async def test_deleting_what_is_not_there_writes_nothing():
+async def test_deleting_a_missing_session_writes_nothing():
     store = Watched()
     await SnapshotArchive(store).delete_session(session_id="nobody")
     assert store.written == []
@@ -111,7 +102,7 @@ WRITES = run_async(writes_of_deletion())
 
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-def test_a_deletion_that_was_interrupted_is_finished_by_whoever_opens_next(is_done):
+def test_opening_a_session_finishes_its_interrupted_deletion(is_done):
     async def interrupted(at):
         inner = Watched()
         await filled(inner)
@@ -135,7 +126,7 @@ def test_a_deletion_that_was_interrupted_is_finished_by_whoever_opens_next(is_do
     run_async(work())
 
 
-def test_a_new_session_in_the_place_of_one_that_was_half_deleted_has_nothing_of_it():
+def test_a_session_created_after_an_interrupted_deletion_is_empty():
     async def work():
         for at in range(2, WRITES + 1):
             inner = Watched()
@@ -155,7 +146,7 @@ def test_a_new_session_in_the_place_of_one_that_was_half_deleted_has_nothing_of_
     run_async(work())
 
 
-def test_what_is_half_deleted_is_not_listed_any_more():
+def test_a_partly_deleted_session_is_not_listed():
     async def work():
         for at in range(2, WRITES + 1):
             inner = Watched()
@@ -164,7 +155,7 @@ def test_what_is_half_deleted_is_not_listed_any_more():
             dying.plan(Fault(at, "crash"))
             with pytest.raises(Crash):
                 await SnapshotArchive(dying).delete_session(session_id=HERE.session_id)
-            # What an agent's list still has can be loaded.
+            # Sessions that are still listed load.
             for entry in (await Catalog(inner).sessions("research-bot")).sessions:
                 loaded = await SnapshotArchive(inner).load_snapshot(location=entry.location)
                 assert loaded is not None
@@ -180,7 +171,7 @@ async def calls_of_deletion():
     return counting.calls
 
 
-def test_what_a_writer_adds_meanwhile_goes_with_the_session():
+def test_a_commit_during_a_deletion_is_deleted_too():
     async def left(at):
         inner = Watched()
         session = await Session.open(
@@ -188,26 +179,26 @@ def test_what_a_writer_adds_meanwhile_goes_with_the_session():
         )
         await session.save()
 
-        async def meanwhile():
+        async def interrupt():
             session.set("late", at)
             with suppress(ConflictError):  # the session is deleted
                 await session.commit()
 
-        slow = Interrupted(inner, at, meanwhile)
+        slow = Interrupted(inner, at, interrupt)
         await SnapshotArchive(slow).delete_session(session_id=HERE.session_id)
         return [key async for key in inner.list("")], slow.calls
 
     async def work():
         _, calls = await left(0)
-        # Before the last call, which takes the mark away, the deleter has looked once more.
+        # Before the last call, which deletes the mark, the deletion lists once more.
         for at in range(3, calls - 2):
             assert (await left(at))[0] == [], at
 
     run_async(work())
 
 
-def test_what_a_new_session_writes_meanwhile_is_not_deleted():
-    """Who meets the mark finishes the deletion and begins anew; then the first deleter goes on."""
+def test_a_session_created_during_a_deletion_is_not_deleted():
+    """The new session finishes the deletion; then the first deletion continues."""
 
     async def overtaken(at):
         inner = Watched()
@@ -216,12 +207,12 @@ def test_what_a_new_session_writes_meanwhile_is_not_deleted():
 
         is_marked = False
 
-        async def meanwhile():
+        async def interrupt():
             nonlocal is_marked
             is_marked = deletion_mark_key(HERE.session_id) in inner.content
             await save(SnapshotArchive(inner), new)
 
-        slow = Interrupted(inner, at, meanwhile)
+        slow = Interrupted(inner, at, interrupt)
         await SnapshotArchive(slow).delete_session(session_id=HERE.session_id)
         if not is_marked:
             return of_session(inner) == []  # it was a part of the session that is deleted
@@ -245,7 +236,7 @@ def test_what_a_new_session_writes_meanwhile_is_not_deleted():
     "key", [HERE.manifest_key, HERE.latest_key, f"{HERE.prefix}log/00000000/000000000001.json"]
 )
 @pytest.mark.usefixtures("one_incarnation")
-def test_a_session_that_is_damaged_can_be_deleted(key):
+def test_a_damaged_session_can_be_deleted(key):
     @async_test
     async def work():
         store = Watched()
@@ -259,7 +250,7 @@ def test_a_session_that_is_damaged_can_be_deleted(key):
 
 
 @async_test
-async def test_an_entry_of_the_index_is_found_where_the_manifest_is_gone_or_says_another_time():
+async def test_the_index_entry_is_deleted_even_if_the_manifest_does_not_name_it():
     for change in (
         lambda data: None,
         lambda data: SnapshotManifest(started_at=START).encode(),
@@ -274,7 +265,7 @@ async def test_an_entry_of_the_index_is_found_where_the_manifest_is_gone_or_says
 
 
 @async_test
-async def test_keys_of_somebody_else_inside_a_session_go_with_it():
+async def test_unknown_keys_inside_a_session_are_deleted_with_it():
     store = Watched()
     await filled(store)
     odd = f"{session_prefix(HERE.session_id)}scopes/agent/odd"
@@ -285,6 +276,6 @@ async def test_keys_of_somebody_else_inside_a_session_go_with_it():
 
 
 @async_test
-async def test_an_id_that_is_none_is_refused():
+async def test_invalid_id_is_rejected():
     with pytest.raises(ValueError, match="session_id"):
         await SnapshotArchive(Watched()).delete_session(session_id="")
