@@ -107,7 +107,7 @@ async def test_only_one_agent_or_one_session_is_copied():
     assert await copied(session_id="a") == [("bot", "a"), ("other", "a")]
     assert await copied(agent_id="other", session_id="a") == [("other", "a")]
     assert await copied(agent_id="nobody") == await copied(session_id="none") == []
-    with pytest.raises(ValueError, match="session_id has 1 to 256"):
+    with pytest.raises(ValueError, match="session_id must have 1 to 256"):
         await copied(session_id="")
 
 
