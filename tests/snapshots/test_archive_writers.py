@@ -115,15 +115,15 @@ async def test_only_the_most_recent_log_heads_are_cached(monkeypatch):
     monkeypatch.setattr(save_module, "CACHED_HEADS", 2)
     store = Watched()
     archive = SnapshotArchive(store)
-    places = [SnapshotLocation(f"s{number}", scope_id="a") for number in range(4)]
+    locations = [SnapshotLocation(f"s{number}", scope_id="a") for number in range(4)]
     for number in range(3):
-        for place in places:
-            made = session_snapshot(state(number, place=place.session_id), place)
-            await save(archive, made, place)
+        for location in locations:
+            made = session_snapshot(state(number, place=location.session_id), location)
+            await save(archive, made, location)
             assert len(archive._saver._heads) <= 2
-            assert (await load(store, location=place)).digest == made.digest
+            assert (await load(store, location=location)).digest == made.digest
     store.forget()
-    await save(archive, session_snapshot(state(9), places[3]), places[3])
+    await save(archive, session_snapshot(state(9), locations[3]), locations[3])
     assert store.keys_with("s3")
     assert not [key for key in store.read if "/log/" in key or "/keyframes/" in key]
 

@@ -41,7 +41,7 @@ LOCATIONS = [
 ]
 
 
-async def filled(store, *, count=3):
+async def fill(store, *, count=3):
     """Store a session with three locations, and sessions with similar ids."""
     for location in LOCATIONS:
         await saved(store, count, location)
@@ -50,22 +50,22 @@ async def filled(store, *, count=3):
     await save(SnapshotArchive(store), session_snapshot(state(9)), is_latest=True)
 
 
-def of_session(store):
+def session_keys(store):
     return [key for key in store.keys_with() if key.startswith(session_prefix(HERE.session_id))]
 
 
-def of_index(store):
+def index_keys(store):
     return [key for key in store.keys_with("agents/") if f"_{HERE.session_id}/" in key]
 
 
 @async_test
 async def test_delete_session_deletes_all_of_it_and_nothing_else():
     store = Watched()
-    await filled(store)
+    await fill(store)
     expected = {
         key: value
         for key, value in store.content.items()
-        if key not in of_session(store) + of_index(store)
+        if key not in session_keys(store) + index_keys(store)
     }
     await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
     assert store.content == expected
@@ -90,22 +90,22 @@ async def test_deleting_a_missing_session_writes_nothing():
     assert store.written == []
 
 
-async def writes_of_deletion():
+async def count_writes_of_deletion():
     inner = Watched()
-    await filled(inner)
+    await fill(inner)
     counting = FaultyStateStore(inner)
     await SnapshotArchive(counting).delete_session(session_id=HERE.session_id)
     return counting.writes
 
 
-WRITES = run_async(writes_of_deletion())
+WRITES = run_async(count_writes_of_deletion())
 
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 def test_opening_a_session_finishes_its_interrupted_deletion(is_done):
     async def interrupted(at):
         inner = Watched()
-        await filled(inner)
+        await fill(inner)
         dying = FaultyStateStore(inner)
         dying.plan(Fault(at, "crash", is_done))
         with pytest.raises(Crash):
@@ -117,8 +117,8 @@ def test_opening_a_session_finishes_its_interrupted_deletion(is_done):
         for at in range(1 if is_done else 2, WRITES + 1):
             inner = await interrupted(at)
             assert await SnapshotArchive(inner).recover(HERE) == SnapshotManifest()
-            assert of_session(inner) == [], f"broken off at write {at}"
-            assert of_index(inner) == [], f"broken off at write {at}"
+            assert session_keys(inner) == [], f"broken off at write {at}"
+            assert index_keys(inner) == [], f"broken off at write {at}"
             for location in NEIGHBOURS:
                 loaded = await SnapshotArchive(inner).load_snapshot(location=location)
                 assert loaded.location == location
@@ -130,7 +130,7 @@ def test_a_session_created_after_an_interrupted_deletion_is_empty():
     async def work():
         for at in range(2, WRITES + 1):
             inner = Watched()
-            await filled(inner)
+            await fill(inner)
             dying = FaultyStateStore(inner)
             dying.plan(Fault(at, "crash"))
             with pytest.raises(Crash):
@@ -141,7 +141,7 @@ def test_a_session_created_after_an_interrupted_deletion_is_empty():
             assert await archive.list_snapshot_ids(location=HERE) == [new.snapshot_id]
             assert (await archive.load_snapshot(location=HERE)).digest == new.digest
             assert await Catalog(inner).locations(HERE.session_id) == [HERE]
-            assert len(of_index(inner)) == 1
+            assert len(index_keys(inner)) == 1
 
     run_async(work())
 
@@ -150,7 +150,7 @@ def test_a_partly_deleted_session_is_not_listed():
     async def work():
         for at in range(2, WRITES + 1):
             inner = Watched()
-            await filled(inner)
+            await fill(inner)
             dying = FaultyStateStore(inner)
             dying.plan(Fault(at, "crash"))
             with pytest.raises(Crash):
@@ -163,9 +163,9 @@ def test_a_partly_deleted_session_is_not_listed():
     run_async(work())
 
 
-async def calls_of_deletion():
+async def count_calls_of_deletion():
     inner = Watched()
-    await filled(inner, count=1)
+    await fill(inner, count=1)
     counting = Interrupted(inner, 0, None)
     await SnapshotArchive(counting).delete_session(session_id=HERE.session_id)
     return counting.calls
@@ -202,7 +202,7 @@ def test_a_session_created_during_a_deletion_is_not_deleted():
 
     async def overtaken(at):
         inner = Watched()
-        await filled(inner, count=1)
+        await fill(inner, count=1)
         new = session_snapshot(state(4, new=True))
 
         is_marked = False
@@ -215,17 +215,17 @@ def test_a_session_created_during_a_deletion_is_not_deleted():
         slow = Interrupted(inner, at, interrupt)
         await SnapshotArchive(slow).delete_session(session_id=HERE.session_id)
         if not is_marked:
-            return of_session(inner) == []  # it was a part of the session that is deleted
+            return session_keys(inner) == []  # it belonged to the deleted session
         loaded = await SnapshotArchive(inner).load_snapshot(location=HERE)
         return (
             loaded is not None
             and loaded.digest == new.digest
-            and len(of_index(inner)) == 1
+            and len(index_keys(inner)) == 1
             and (await SnapshotArchive(inner).verify(location=HERE)).ok
         )
 
     async def work():
-        calls = await calls_of_deletion()
+        calls = await count_calls_of_deletion()
         lost = [at for at in range(1, calls + 1) if not await overtaken(at)]
         assert lost == [], f"lost where the deleter was overtaken at these of its {calls} calls"
 
@@ -240,11 +240,11 @@ def test_a_damaged_session_can_be_deleted(key):
     @async_test
     async def work():
         store = Watched()
-        await filled(store)
+        await fill(store)
         await store.damage(key, lambda data: data[:-9])
         await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
-        assert of_session(store) == []
-        assert of_index(store) == []
+        assert session_keys(store) == []
+        assert index_keys(store) == []
 
     work()
 
@@ -257,22 +257,22 @@ async def test_the_index_entry_is_deleted_even_if_the_manifest_does_not_name_it(
         lambda data: SnapshotManifest().encode(),
     ):
         store = Watched()
-        await filled(store)
+        await fill(store)
         await store.damage(HERE.manifest_key, change)
         await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
-        assert of_index(store) == []
+        assert index_keys(store) == []
         assert len(store.keys_with("agents/")) == len(NEIGHBOURS)
 
 
 @async_test
 async def test_unknown_keys_inside_a_session_are_deleted_with_it():
     store = Watched()
-    await filled(store)
+    await fill(store)
     odd = f"{session_prefix(HERE.session_id)}scopes/agent/odd"
     for key in (odd, f"{session_prefix(HERE.session_id)}notes.txt"):
         await store.put(key, b"notes")
     await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
-    assert of_session(store) == []
+    assert session_keys(store) == []
 
 
 @async_test

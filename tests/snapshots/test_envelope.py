@@ -83,9 +83,7 @@ def test_content_other_than_an_object_is_damage():
 
 def test_a_newer_format_is_rejected():
     data = encode_envelope(CONTENT).replace(b'"format":1', b'"format":2', 1)
-    with pytest.raises(
-        InvalidDocumentError, match="newer Holdfast.*format 2, this one reads 1"
-    ):
+    with pytest.raises(InvalidDocumentError, match="newer Holdfast.*format 2, this one reads 1"):
         read(data)
 
 

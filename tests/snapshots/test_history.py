@@ -34,7 +34,7 @@ def id_at(millisecond, number=0):
     return f"{first_id_at(millisecond)}-7000-8000-{number:012x}"
 
 
-async def holding(ids):
+async def store_with_history(ids):
     store = Watched()
     # Other keys nearby, which must not be found.
     around = [
@@ -59,7 +59,7 @@ def in_order(ids):
 
 
 async def check(ids):
-    store = await holding(ids)
+    store = await store_with_history(ids)
     assert names_of(await gathered(iterate_newest_first(store, HERE))) == in_order(ids)
     assert names_of(await list_history(store, HERE)) == in_order(ids)[::-1]
     found = await find_newest_key(store, HERE)
@@ -91,7 +91,7 @@ SHAPES = {
     "none": [],
     "one": [id_at(now())],
     "one of long ago": [id_at(1)],
-    "one of the first moment": [id_at(0)],
+    "one at the epoch": [id_at(0)],
     "one of the far future": [id_at((1 << 48) - 1)],
     "just a page": [id_at(now() - at) for at in range(100)],
     "a page and one": [id_at(now() - at) for at in range(101)],
@@ -120,9 +120,9 @@ def test_an_id_that_looks_like_a_time_is_listed_once(own, after, monkeypatch):
     asyncio.run(check([own, id_at(now()), id_at(now() - 1), id_at(now() - DAY)]))
 
 
-async def listings(ids):
+async def count_listings(ids):
     """Count the listings, and the keys read, to find the newest and the ten newest."""
-    store = await holding(ids)
+    store = await store_with_history(ids)
     await find_newest_key(store, HERE)
     first = store.listings, store.listed
     store.forget()
@@ -146,8 +146,8 @@ PACES = {
 
 @pytest.mark.parametrize("pace", PACES)
 def test_cost_of_finding_the_newest_does_not_depend_on_their_number(pace):
-    few = asyncio.run(listings([PACES[pace](at) for at in range(FEW)]))
-    many = asyncio.run(listings([PACES[pace](at) for at in range(MANY)]))
+    few = asyncio.run(count_listings([PACES[pace](at) for at in range(FEW)]))
+    many = asyncio.run(count_listings([PACES[pace](at) for at in range(MANY)]))
     for (few_calls, few_keys), (many_calls, many_keys) in zip(few, many, strict=True):
         assert max(few_calls, many_calls) <= 64
         # The search halves the time since the newest, which grows on a slow machine.
@@ -156,21 +156,21 @@ def test_cost_of_finding_the_newest_does_not_depend_on_their_number(pace):
 
 
 def test_the_newest_of_ids_without_a_time_is_found_by_listing_once():
-    (calls, keys), _ = asyncio.run(listings([f"turn-{at:06}" for at in range(MANY)]))
+    (calls, keys), _ = asyncio.run(count_listings([f"turn-{at:06}" for at in range(MANY)]))
     assert calls <= 100
     assert keys <= 1.1 * MANY
 
 
 @async_test
 async def test_iterating_all_takes_about_one_listing_per_snapshot():
-    store = await holding([id_at(now() - at * 60_000) for at in range(5_000)])
+    store = await store_with_history([id_at(now() - at * 60_000) for at in range(5_000)])
     assert len(await gathered(iterate_newest_first(store, HERE))) == 5_000
     assert store.listings < 1.1 * 5_000
 
 
 @async_test
 async def test_an_empty_history_takes_few_listings():
-    store = await holding([])
+    store = await store_with_history([])
     assert await find_newest_key(store, HERE) is None
     assert store.listings <= 12
     assert store.read == []
@@ -181,7 +181,7 @@ async def test_the_search_ends_when_all_are_deleted_during_it(monkeypatch):
     monkeypatch.setattr(history, "SEARCH_PAGE_SIZE", 2)
     ids = [id_at(now() - at * 1000) for at in range(9)]
     for at in range(1, 12):
-        store = await holding(ids)
+        store = await store_with_history(ids)
 
         async def interrupt(store=store):
             for each in ids:
@@ -192,7 +192,7 @@ async def test_the_search_ends_when_all_are_deleted_during_it(monkeypatch):
 
 
 def test_first_id_at_sorts_before_every_id_of_its_millisecond():
-    for moment in (0, 1, 1_790_000_000_000, (1 << 48) - 1):
-        assert id_milliseconds(id_at(moment, 7)) == moment
-        assert first_id_at(moment) < id_at(moment)
-        assert moment == 0 or id_at(moment - 1, (1 << 48) - 1) < first_id_at(moment)
+    for millisecond in (0, 1, 1_790_000_000_000, (1 << 48) - 1):
+        assert id_milliseconds(id_at(millisecond, 7)) == millisecond
+        assert first_id_at(millisecond) < id_at(millisecond)
+        assert millisecond == 0 or id_at(millisecond - 1, (1 << 48) - 1) < first_id_at(millisecond)

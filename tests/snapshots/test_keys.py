@@ -34,13 +34,13 @@ HOSTILE = [".", "..", "...", "/", "../..", "a/b", "a\\b", "%2F", "%", "\x00", "\
 
 def test_keys_have_the_documented_form():
     location = SnapshotLocation("ses_abc123", scope_id="research-bot")
-    place = "sessions/ses_abc123/scopes/agent/research-bot/"
-    assert location.prefix == place
-    assert location.manifest_key == f"{place}snapshots/manifest.json"
-    assert location.latest_key == f"{place}snapshots/snapshot_latest.json"
+    prefix = "sessions/ses_abc123/scopes/agent/research-bot/"
+    assert location.prefix == prefix
+    assert location.manifest_key == f"{prefix}snapshots/manifest.json"
+    assert location.latest_key == f"{prefix}snapshots/snapshot_latest.json"
     key = location.snapshot_key("019a8b5e-6f00-7000-8000-000000000000")
     assert key == (
-        f"{place}snapshots/immutable_history/snapshot_019a8b5e-6f00-7000-8000-000000000000.json"
+        f"{prefix}snapshots/immutable_history/snapshot_019a8b5e-6f00-7000-8000-000000000000.json"
     )
     assert location.is_history_key(key)
     assert not location.is_history_key(f"{key}~")
@@ -51,11 +51,11 @@ def test_keys_have_the_documented_form():
 
 @given(LOCATIONS)
 def test_no_id_escapes_its_prefix(location):
-    place = location.prefix
-    assert place.count("/") == 5
-    assert not {"", ".", ".."} & set(place.rstrip("/").split("/"))
-    assert place.isascii()
-    validate_key(place + "snapshots/immutable_history/snapshot_" + "x" * 128 + ".json")
+    prefix = location.prefix
+    assert prefix.count("/") == 5
+    assert not {"", ".", ".."} & set(prefix.rstrip("/").split("/"))
+    assert prefix.isascii()
+    validate_key(prefix + "snapshots/immutable_history/snapshot_" + "x" * 128 + ".json")
     validate_key(index_key(location, EPOCH))
 
 

@@ -71,9 +71,7 @@ def test_extra_fields_cannot_replace_known_ones():
 
 def test_a_newer_schema_is_rejected():
     data = SnapshotManifest(schema_version=2).encode()
-    with pytest.raises(
-        InvalidDocumentError, match=r"newer Holdfast \(schema 2, this"
-    ):
+    with pytest.raises(InvalidDocumentError, match=r"newer Holdfast \(schema 2, this"):
         decode_manifest(KEY, data)
 
 
@@ -90,9 +88,7 @@ CONTENT = json.loads(FULL.encode())["content"]
 @pytest.mark.parametrize("name", sorted(KNOWN_FIELDS - {"pruning"}))
 def test_a_missing_field_is_damage(name):
     tree = {key: value for key, value in CONTENT.items() if key != name}
-    with pytest.raises(
-        IntegrityError, match=f"{KEY} is damaged: field '{name}' is missing"
-    ):
+    with pytest.raises(IntegrityError, match=f"{KEY} is damaged: field '{name}' is missing"):
         decode_manifest(KEY, encode_envelope(tree))
 
 

@@ -45,7 +45,7 @@ from support.observed_store import (
 OLD = "019a8b5e-6f00-7000-8000-000000000000"
 
 
-async def kept_as(store, ids):
+async def save_under(store, ids):
     """Save a growing state under each of these ids."""
     archive = SnapshotArchive(store)
     found = {}
@@ -56,7 +56,7 @@ async def kept_as(store, ids):
     return found
 
 
-def mixed(count, seed=0):
+def mixed_ids(count, seed=0):
     """Return ids of every kind, in no sorted order."""
     draw = random.Random(seed)
     kinds = [
@@ -72,8 +72,8 @@ def mixed(count, seed=0):
 async def test_latest_listing_newest_and_prune_agree_on_the_order():
     for seed in range(10):
         store = Watched()
-        ids = mixed(12, seed)
-        snapshots = await kept_as(store, ids)
+        ids = mixed_ids(12, seed)
+        snapshots = await save_under(store, ids)
         await check_whole(store, snapshots)
         archive = SnapshotArchive(store)
         assert (await load(store)).snapshot_id == ids[-1]
@@ -89,20 +89,20 @@ async def test_latest_listing_newest_and_prune_agree_on_the_order():
         await check_whole(store, {each: snapshots[each] for each in ids[-2:]})
         left = store.keys_with("/snapshots/ids/")
         assert left == sorted(
-            id_entry_key(HERE, each) for each in ids[-2:] if not is_own(store, each)
+            id_entry_key(HERE, each) for each in ids[-2:] if not has_plain_key(store, each)
         )
         await prune(store, RetentionPolicy(last=1))
         assert await ids_of(store) == ids[-1:]
 
 
-def is_own(store, snapshot_id):
+def has_plain_key(store, snapshot_id):
     return HERE.snapshot_key(snapshot_id) in store.content
 
 
 @async_test
 async def test_session_save_writes_one_record_after_all_others():
     store = Watched()
-    await kept_as(store, ["z", str(uuid.uuid4()), "a"])
+    await save_under(store, ["z", str(uuid.uuid4()), "a"])
     ids = await ids_of(store)
     session = await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
     store.forget()
@@ -111,7 +111,7 @@ async def test_session_save_writes_one_record_after_all_others():
         HERE.snapshot_key(first.snapshot_id)
     ]
     assert first.parent_id == "a"
-    await kept_as(store, ["b"])
+    await save_under(store, ["b"])
     second = await (
         await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
     ).save()
@@ -150,8 +150,8 @@ async def test_the_latest_snapshot_has_the_same_order():
 @async_test
 async def test_pages_continue_after_a_deleted_snapshot():
     store = Watched()
-    ids = mixed(9, seed=3)
-    await kept_as(store, ids)
+    ids = mixed_ids(9, seed=3)
+    await save_under(store, ids)
     archive = SnapshotArchive(store)
     page = await archive.list_snapshots(location=HERE, limit=3)
     assert page.snapshot_ids == ids[:3]
@@ -164,8 +164,8 @@ async def test_pages_continue_after_a_deleted_snapshot():
 @async_test
 async def test_a_listing_can_start_after_a_snapshot():
     store = Watched()
-    ids = mixed(9, seed=4)
-    await kept_as(store, ids)
+    ids = mixed_ids(9, seed=4)
+    await save_under(store, ids)
     archive = SnapshotArchive(store)
     for at, each in enumerate(ids):
         page = await archive.list_snapshots(location=HERE, limit=3, start_after=each)
@@ -192,10 +192,10 @@ async def test_invalid_token_is_rejected(bad):
 # ----------------------------------------------------------------------------------------- cost
 
 
-async def costs(count):
+async def count_costs(count):
     """Count listings, listed keys and read entries of each query over random ids."""
     store = Watched()
-    await kept_as(store, [str(uuid.uuid4()) for _ in range(count)])
+    await save_under(store, [str(uuid.uuid4()) for _ in range(count)])
     ids = await ids_of(store)
     archive = SnapshotArchive(store)
     token = HistoryKey(
@@ -220,7 +220,7 @@ async def costs(count):
 
 
 def test_cost_of_a_page_does_not_depend_on_the_size_of_the_history():
-    few, many = asyncio.run(costs(100)), asyncio.run(costs(500))
+    few, many = asyncio.run(count_costs(100)), asyncio.run(count_costs(500))
     for (few_calls, few_keys, few_read), (many_calls, many_keys, many_read) in zip(
         few, many, strict=True
     ):
@@ -238,7 +238,7 @@ def test_an_interrupted_save_can_be_repeated(atomic, is_done):
     async def work():
         for at in itertools.count(1):
             inner = MemoryStateStore()
-            before = await kept_as(inner, ["y", "x"])
+            before = await save_under(inner, ["y", "x"])
             dying = FaultyStateStore(inner, atomic=atomic)
             dying.plan(Fault(at, "crash", is_done))
             made = session_snapshot(state(7))
@@ -269,7 +269,7 @@ def test_an_interrupted_save_can_be_repeated(atomic, is_done):
 @async_test
 async def test_a_delayed_writer_does_not_save_an_id_twice(atomic):
     store = MemoryStateStore()
-    await kept_as(store, ["a"])
+    await save_under(store, ["a"])
     made, other = session_snapshot(state(1)), session_snapshot(state(1))
 
     class Standing(FaultyStateStore):
@@ -299,7 +299,7 @@ async def test_a_lost_or_damaged_id_entry_is_reported_and_can_be_deleted():
     for change in (lambda _: None, lambda data: data[:-3], lambda data: data.replace(b"01", b"02")):
         store = Watched()
         ids = ["z", "y", "x"]
-        await kept_as(store, ids)
+        await save_under(store, ids)
         key = id_entry_key(HERE, "y")
         await store.damage(key, change)
         assert await damage_of(store) == {key}
@@ -324,7 +324,7 @@ async def test_unknown_keys_are_skipped():
         f"{HERE.history_prefix}\u00e9",
     ]
     for at, each in enumerate(ids):
-        await kept_as(store, [each])
+        await save_under(store, [each])
         await store.put(strays[at], b"?")
     for key in strays:
         await store.put(key, b"?")
@@ -342,8 +342,8 @@ async def test_unknown_keys_are_skipped():
 @async_test
 async def test_a_copy_has_the_same_ids_in_the_same_order():
     source, target = Watched(), Watched()
-    ids = mixed(8, seed=5)
-    snapshots = await kept_as(source, ids)
+    ids = mixed_ids(8, seed=5)
+    snapshots = await save_under(source, ids)
     await copy_sessions(source, target)
     await check_whole(target, snapshots)
     assert await compare_stores(source, target) == []
@@ -360,7 +360,7 @@ async def test_a_copy_has_the_same_ids_in_the_same_order():
 @async_test
 async def test_delete_session_deletes_id_entries():
     store = Watched()
-    await kept_as(store, mixed(6))
+    await save_under(store, mixed_ids(6))
     assert await gathered(store.list(id_entries_prefix(HERE)))
     await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
     assert store.keys_with(HERE.prefix) == []
@@ -371,14 +371,14 @@ async def test_delete_session_deletes_id_entries():
 
 def test_a_history_key_is_parsed_back():
     stamp = new_id()
-    for place in (
+    for history_key in (
         HistoryKey(HERE, stamp),
         HistoryKey(HERE, "a", stamp),
         HistoryKey(HERE, f"{OLD}_a", stamp),
         HistoryKey(HERE, "_" * 128, stamp),
         HistoryKey(HERE, "turn-1"),
     ):
-        assert parse_history_key(HERE, place.key) == place
+        assert parse_history_key(HERE, history_key.key) == history_key
     assert is_uuid7(stamp)
     assert not is_uuid7(stamp.upper())
     assert not is_uuid7(str(uuid.uuid4()))

@@ -157,8 +157,8 @@ async def test_an_old_protected_snapshot_is_kept_with_the_last_ten(often):
     ids = list(snapshots)
     expected = [ids[3], ids[17], *ids[-10:]]
     policy = RetentionPolicy(last=10, protected=["reason"])
-    for moment in (NOW, NOW, NOW + dt.timedelta(days=2), NOW + dt.timedelta(days=4)):
-        result = await prune(store, policy, moment)
+    for now in (NOW, NOW, NOW + dt.timedelta(days=2), NOW + dt.timedelta(days=4)):
+        result = await prune(store, policy, now)
         assert result.kept == expected
         await check_whole(store, {each: snapshots[each] for each in expected})
     assert len(store.keys_with("/log/")) == 9
@@ -199,8 +199,8 @@ def test_the_latest_snapshot_loads_at_any_position(often, latest_at):
                 latest = session_snapshot(state(2, latest=True))
                 await save(archive, latest, is_latest=True)
             snapshots[await save(archive, made)] = made
-        for moment in (NOW, NOW + dt.timedelta(days=2)):
-            await prune(store, moment=moment)
+        for now in (NOW, NOW + dt.timedelta(days=2)):
+            await prune(store, moment=now)
             await check_whole(store, last_of(snapshots, 10))
             await check_loads(store, {latest.snapshot_id: latest})
         # When the latest is replaced, what it needed is deleted.
@@ -237,8 +237,8 @@ async def test_the_newest_snapshot_can_be_at_an_older_event_than_expired_ones(of
         old.snapshot, position=old.position, keyframe=old.keyframe, created_at=NOW
     )
     await save(archive, again)
-    for moment in (NOW, NOW + dt.timedelta(days=2)):
-        await prune(store, RetentionPolicy(last=1), moment)
+    for now in (NOW, NOW + dt.timedelta(days=2)):
+        await prune(store, RetentionPolicy(last=1), now)
         await check_whole(store, {again.snapshot_id: again})
     following = session_snapshot(state(50), created_at=NOW + HOUR)
     await save(SnapshotArchive(store), following)
@@ -266,8 +266,8 @@ async def test_tombstones_are_deleted_after_a_day(often):
     snapshots = await saved(store, 30)
     await prune(store)
     assert len(store.keys_with("/log/")) == 30
-    stubs = [key for key in store.keys_with("/log/") if b"pruned_at" in store.content[key]]
-    assert stubs == store.keys_with("/log/")[:21]
+    tombstones = [key for key in store.keys_with("/log/") if b"pruned_at" in store.content[key]]
+    assert tombstones == store.keys_with("/log/")[:21]
     for hours in (1, 23, 24):
         await prune(store, moment=NOW + hours * HOUR)
         assert len(store.keys_with("/log/")) == 30
@@ -333,8 +333,8 @@ async def test_pruned_events_are_not_found_even_without_tombstones(often):
     store = Watched()
     await saved(store, 30, tags={4: {"pin": ""}})
     policy = RetentionPolicy(last=10, protected=["pin"])
-    for moment in (NOW, NOW + dt.timedelta(days=2)):
-        await prune(store, policy, moment)
+    for now in (NOW, NOW + dt.timedelta(days=2)):
+        await prune(store, policy, now)
         for seq in (1, 3, 8, 20):
             with pytest.raises(NotFoundError, match="pruned"):
                 await Timeline(store, HERE.prefix, "00000000").load(seq)

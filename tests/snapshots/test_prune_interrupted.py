@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("one_incarnation")
 PINNED = RetentionPolicy(last=5, protected=["pin"])
 
 
-async def writes_of_pruning():
+async def count_writes_of_prune():
     inner = Watched()
     await saved(inner, 18, tags={3: {"pin": ""}})
     counting = FaultyStateStore(inner)
@@ -49,7 +49,7 @@ async def writes_of_pruning():
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 def test_a_prune_interrupted_anywhere_loses_no_kept_snapshot(often, is_done):
     async def work():
-        writes = await writes_of_pruning()
+        writes = await count_writes_of_prune()
         assert writes > 20
         for at in range(1, writes + 1):
             inner = Watched()
@@ -64,11 +64,11 @@ def test_a_prune_interrupted_anywhere_loses_no_kept_snapshot(often, is_done):
             listed = await SnapshotArchive(inner).list_snapshot_ids(location=HERE)
             await check_loads(inner, {each: snapshots[each] for each in listed})
             verification = await SnapshotArchive(inner).verify(location=HERE)
-            assert verification.damage == [], f"broken off at write {at}"
+            assert verification.damage == [], f"interrupted at write {at}"
             new = session_snapshot(state(40), created_at=NOW)
             kept[await save(SnapshotArchive(inner), new)] = new
-            for moment in (NOW, NOW + dt.timedelta(days=2)):
-                await prune(inner, RetentionPolicy(last=6, protected=["pin"]), moment)
+            for now in (NOW, NOW + dt.timedelta(days=2)):
+                await prune(inner, RetentionPolicy(last=6, protected=["pin"]), now)
                 await check_whole(inner, kept)
 
     run_async(work())
@@ -183,17 +183,17 @@ def test_kept_snapshots_load_after_any_saves_deletes_and_prunes(steps):
     async def work():
         store = Watched()
         archives = [SnapshotArchive(store), SnapshotArchive(store)]
-        kept, latest, moment = {}, {}, NOW
+        kept, latest, now = {}, {}, NOW
         for number, (what, *how) in enumerate(steps):
-            moment += dt.timedelta(minutes=1)
+            now += dt.timedelta(minutes=1)
             archive = archives[number % 2]
             if what == "save":
                 made = session_snapshot(
-                    state(how[0]), created_at=moment, tags={how[1]: "x"} if how[1] else {}
+                    state(how[0]), created_at=now, tags={how[1]: "x"} if how[1] else {}
                 )
                 kept[await save(archive, made)] = made
             elif what == "latest":
-                made = session_snapshot(state(how[0], latest=True), created_at=moment)
+                made = session_snapshot(state(how[0], latest=True), created_at=now)
                 await save(archive, made, is_latest=True)
                 latest = {made.snapshot_id: made}
             elif what == "delete" and kept:
@@ -203,10 +203,10 @@ def test_kept_snapshots_load_after_any_saves_deletes_and_prunes(steps):
             elif what == "prune":
                 if how[1]:
                     # A writer that was idle for an hour reads the head of the log again.
-                    moment += how[1] * dt.timedelta(hours=10)
+                    now += how[1] * dt.timedelta(hours=10)
                     archives = [SnapshotArchive(store), SnapshotArchive(store)]
                 policy = RetentionPolicy(last=how[0], protected=["pin"])
-                result = await prune(store, policy, moment)
+                result = await prune(store, policy, now)
                 kept = {each: kept[each] for each in result.kept}
             await check_whole(store, kept)
             await check_loads(store, latest)

@@ -18,16 +18,16 @@ NOW = dt.datetime(2026, 11, 15, 12, 0, tzinfo=dt.UTC)  # a Sunday
 HOUR, DAY, WEEK = dt.timedelta(hours=1), dt.timedelta(days=1), dt.timedelta(weeks=1)
 
 
-def taken(ago, name=None, **tags):
+def snapshot_of_age(ago, name=None, **tags):
     """Return the record of a snapshot of an age."""
-    moment = NOW - ago
+    time = NOW - ago
     return SnapshotInfo(
-        snapshot_id=name or f"{moment:%Y%m%d-%H%M%S-%f}",
+        snapshot_id=name or f"{time:%Y%m%d-%H%M%S-%f}",
         parent_id=None,
         agent_id="a",
         session_id="s",
         scope="agent",
-        created_at=moment,
+        created_at=time,
         tags=tags,
     )
 
@@ -36,60 +36,64 @@ def names(snapshots):
     return [each.snapshot_id for each in snapshots]
 
 
-def kept(snapshots, **rules):
+def select(snapshots, **rules):
     found = RetentionPolicy(**rules).select(snapshots, NOW)
     assert found == sorted(found, key=lambda each: (each.created_at, each.snapshot_id))
     return names(found)
 
 
-def every(step, count):
-    return [taken(step * number) for number in range(count)]
+def snapshots_every(step, count):
+    return [snapshot_of_age(step * number) for number in range(count)]
 
 
 def test_last_keeps_the_newest():
-    snapshots = every(HOUR, 20)
-    assert kept(snapshots, last=3) == names(snapshots[2::-1])
-    assert kept(snapshots, last=100) == names(snapshots[::-1])
-    assert kept(snapshots[::-1], last=3) == names(snapshots[2::-1])
+    snapshots = snapshots_every(HOUR, 20)
+    assert select(snapshots, last=3) == names(snapshots[2::-1])
+    assert select(snapshots, last=100) == names(snapshots[::-1])
+    assert select(snapshots[::-1], last=3) == names(snapshots[2::-1])
 
 
 def test_last_uses_the_order_of_saving_after_a_clock_was_set_back():
-    first, second, third = (taken(ago, new_id()) for ago in (-10 * DAY, HOUR, 365 * DAY))
+    first, second, third = (snapshot_of_age(ago, new_id()) for ago in (-10 * DAY, HOUR, 365 * DAY))
     found = RetentionPolicy(last=2).select([third, first, second], NOW)
     assert names(found) == [second.snapshot_id, third.snapshot_id]
 
 
 def test_ids_without_a_time_are_sorted_by_created_at():
-    snapshots = [taken(ago, str(uuid.uuid4())) for ago in (HOUR, DAY, WEEK)]
-    assert kept(snapshots, last=2) == names(snapshots[1::-1])
+    snapshots = [snapshot_of_age(ago, str(uuid.uuid4())) for ago in (HOUR, DAY, WEEK)]
+    assert select(snapshots, last=2) == names(snapshots[1::-1])
 
 
 def test_the_newest_is_always_kept():
-    snapshots = every(WEEK, 5)
+    snapshots = snapshots_every(WEEK, 5)
     for rules in ({"last": 0}, {"hourly": 0}, {"weekly": 0}, {"max_age": dt.timedelta()}):
-        assert kept(snapshots, **rules) == [snapshots[0].snapshot_id]
+        assert select(snapshots, **rules) == [snapshots[0].snapshot_id]
 
 
 def test_no_snapshots_give_no_result():
-    assert kept([], last=5) == []
+    assert select([], last=5) == []
 
 
 def test_of_equal_times_the_later_id_is_newer():
-    snapshots = [taken(HOUR, "b"), taken(HOUR, "a"), taken(2 * HOUR, "c")]
-    assert kept(snapshots, last=1) == ["b"]
-    assert kept(snapshots, last=2) == ["a", "b"]
+    snapshots = [
+        snapshot_of_age(HOUR, "b"),
+        snapshot_of_age(HOUR, "a"),
+        snapshot_of_age(2 * HOUR, "c"),
+    ]
+    assert select(snapshots, last=1) == ["b"]
+    assert select(snapshots, last=2) == ["a", "b"]
 
 
 def test_hourly_keeps_the_newest_of_each_hour():
-    snapshots = every(dt.timedelta(minutes=10), 40)
-    found = kept(snapshots, hourly=3)
+    snapshots = snapshots_every(dt.timedelta(minutes=10), 40)
+    found = select(snapshots, hourly=3)
     # 12:00, and the last of the hours 11 and 10.
     assert found == ["20261115-105000-000000", "20261115-115000-000000", "20261115-120000-000000"]
 
 
 def test_daily_keeps_the_newest_of_each_day():
-    snapshots = every(6 * HOUR, 40)
-    assert kept(snapshots, daily=3) == [
+    snapshots = snapshots_every(6 * HOUR, 40)
+    assert select(snapshots, daily=3) == [
         "20261113-180000-000000",
         "20261114-180000-000000",
         "20261115-120000-000000",
@@ -97,8 +101,8 @@ def test_daily_keeps_the_newest_of_each_day():
 
 
 def test_weekly_keeps_the_newest_of_each_week_from_monday():
-    snapshots = every(DAY, 40)
-    assert kept(snapshots, weekly=3) == [
+    snapshots = snapshots_every(DAY, 40)
+    assert select(snapshots, weekly=3) == [
         "20261101-120000-000000",
         "20261108-120000-000000",
         "20261115-120000-000000",
@@ -108,44 +112,48 @@ def test_weekly_keeps_the_newest_of_each_week_from_monday():
 def test_a_week_can_span_two_years():
     december, january = dt.datetime(2026, 12, 31, tzinfo=dt.UTC), dt.datetime(2027, 1, 1, 1)
     snapshots = [
-        replace(taken(HOUR, name), created_at=moment.replace(tzinfo=dt.UTC))
-        for name, moment in (("old", december - WEEK), ("thu", december), ("fri", january))
+        replace(snapshot_of_age(HOUR, name), created_at=time.replace(tzinfo=dt.UTC))
+        for name, time in (("old", december - WEEK), ("thu", december), ("fri", january))
     ]
-    assert kept(snapshots, weekly=5) == ["old", "fri"]
+    assert select(snapshots, weekly=5) == ["old", "fri"]
 
 
 def test_periods_without_snapshots_do_not_count():
-    snapshots = [taken(ago) for ago in (HOUR, 50 * HOUR, 51 * HOUR, 30 * DAY)]
-    assert kept(snapshots, hourly=3) == names(snapshots[2::-1])
-    assert kept(snapshots, daily=3) == names([snapshots[3], snapshots[1], snapshots[0]])
+    snapshots = [snapshot_of_age(ago) for ago in (HOUR, 50 * HOUR, 51 * HOUR, 30 * DAY)]
+    assert select(snapshots, hourly=3) == names(snapshots[2::-1])
+    assert select(snapshots, daily=3) == names([snapshots[3], snapshots[1], snapshots[0]])
 
 
 def test_periods_are_in_utc():
     east = dt.timezone(dt.timedelta(hours=5, minutes=30))
     snapshots = [
         replace(each, created_at=each.created_at.astimezone(east))
-        for each in every(dt.timedelta(minutes=10), 40)
+        for each in snapshots_every(dt.timedelta(minutes=10), 40)
     ]
     for rules in ({"hourly": 3}, {"daily": 2}, {"weekly": 2}):
-        plain = every(dt.timedelta(minutes=10), 40)
-        assert kept(snapshots, **rules) == kept(plain, **rules)
+        plain = snapshots_every(dt.timedelta(minutes=10), 40)
+        assert select(snapshots, **rules) == select(plain, **rules)
 
 
 def test_max_age_keeps_all_younger_snapshots():
-    snapshots = every(HOUR, 10)
-    assert kept(snapshots, max_age=3 * HOUR) == names(snapshots[2::-1])
-    ahead = taken(-HOUR)
-    assert kept([*snapshots, ahead], max_age=HOUR) == names([snapshots[0], ahead])
+    snapshots = snapshots_every(HOUR, 10)
+    assert select(snapshots, max_age=3 * HOUR) == names(snapshots[2::-1])
+    ahead = snapshot_of_age(-HOUR)
+    assert select([*snapshots, ahead], max_age=HOUR) == names([snapshots[0], ahead])
 
 
 def test_rules_add_up():
-    snapshots = every(HOUR, 24 * 40)
+    snapshots = snapshots_every(HOUR, 24 * 40)
     together = {"last": 5, "hourly": 3, "daily": 7, "weekly": 4, "max_age": 2 * HOUR}
-    found = set(kept(snapshots, **together))
-    assert found == set().union(*(kept(snapshots, **{rule: together[rule]}) for rule in together))
+    found = set(select(snapshots, **together))
+    assert found == set().union(*(select(snapshots, **{rule: together[rule]}) for rule in together))
 
 
-PROTECTED = [taken(HOUR), taken(9 * DAY, "pin", pin=""), taken(8 * DAY, "env", env="production")]
+PROTECTED = [
+    snapshot_of_age(HOUR),
+    snapshot_of_age(9 * DAY, "pin", pin=""),
+    snapshot_of_age(8 * DAY, "env", env="production"),
+]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +214,7 @@ RULES = st.fixed_dictionaries(
 ).filter(lambda rules: rules.keys() - {"protected"})
 SNAPSHOTS = st.lists(
     st.builds(
-        lambda minutes, tags: taken(minutes * dt.timedelta(minutes=1), **tags),
+        lambda minutes, tags: snapshot_of_age(minutes * dt.timedelta(minutes=1), **tags),
         st.integers(-100, 80 * 24 * 60),
         st.dictionaries(st.sampled_from(["pin", "env"]), st.just("x"), max_size=1),
     ),
@@ -234,7 +242,7 @@ def test_a_larger_policy_keeps_at_least_as_much(snapshots, rules, data):
         "max_age": rules.get("max_age", DAY) + DAY,
         "protected": {"pin", "env"},
     }.get(rule, 0) or rules[rule] + 1
-    assert set(kept(snapshots, **rules)) <= set(kept(snapshots, **{**rules, rule: more}))
+    assert set(select(snapshots, **rules)) <= set(select(snapshots, **{**rules, rule: more}))
 
 
 @given(SNAPSHOTS, RULES, st.integers(0, 100))
@@ -247,4 +255,4 @@ def test_an_expired_snapshot_is_not_kept_later(snapshots, rules, days):
 
 @given(SNAPSHOTS, RULES)
 def test_the_result_does_not_depend_on_the_input_order(snapshots, rules):
-    assert kept(snapshots, **rules) == kept(snapshots[::-1], **rules)
+    assert select(snapshots, **rules) == select(snapshots[::-1], **rules)

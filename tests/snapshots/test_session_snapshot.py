@@ -15,7 +15,7 @@ from holdfast.snapshots.session_snapshot import snapshot_from_info
 from support.observed_store import state
 
 
-def made(snapshot=None, **fields):
+def make_snapshot(snapshot=None, **fields):
     given = {"agent_id": "research-bot", "session_id": "ses_abc123", **fields}
     return SessionSnapshot.from_snapshot(
         state(2, plan=[1]) if snapshot is None else snapshot, **given
@@ -25,7 +25,9 @@ def made(snapshot=None, **fields):
 def test_from_snapshot_takes_the_snapshot_of_any_store():
     before = dt.datetime.now(dt.UTC)
     frozen = state(2, plan=[1])
-    snapshot = made(frozen, parent_id="p", tags={"env": "test"}, source_environment="laptop")
+    snapshot = make_snapshot(
+        frozen, parent_id="p", tags={"env": "test"}, source_environment="laptop"
+    )
     assert snapshot.snapshot is frozen
     assert snapshot.digest == frozen.digest
     assert uuid.UUID(snapshot.snapshot_id).version == 7
@@ -39,12 +41,12 @@ def test_from_snapshot_takes_the_snapshot_of_any_store():
 
 
 def test_new_ids_are_unique_and_increasing():
-    ids = [made().snapshot_id for _ in range(100)]
+    ids = [make_snapshot().snapshot_id for _ in range(100)]
     assert ids == sorted(set(ids))
 
 
 def test_the_location_has_the_scope():
-    together = made(scope="multi_agent")
+    together = make_snapshot(scope="multi_agent")
     assert together.location == SnapshotLocation("ses_abc123", "multi_agent", "research-bot")
 
 
@@ -53,7 +55,7 @@ def test_state_gives_messages_values_and_status():
     store.set("session", "status", "completed")
     store.set("messages", "000000000000", "hello")
     store.set("state", "plan", {"step": 3})
-    view = made(store.snapshot()).state
+    view = make_snapshot(store.snapshot()).state
     assert (view.status, view.messages, view.values) == (
         "completed",
         ["hello"],
@@ -62,7 +64,7 @@ def test_state_gives_messages_values_and_status():
 
 
 def test_changes_to_the_store_do_not_affect_the_snapshot():
-    snapshot = made(state(1, plan=[1]))
+    snapshot = make_snapshot(state(1, plan=[1]))
     store = snapshot.to_store()
     assert store.get("state", "plan") == [1]
     store.set("state", "plan", [2])
@@ -94,12 +96,12 @@ def test_tags_are_copied():
 )
 def test_invalid_fields_are_rejected(fields, error, what):
     with pytest.raises(error, match=what):
-        made(**fields)
+        make_snapshot(**fields)
 
 
 def test_invalid_snapshot_id_is_rejected():
     with pytest.raises(ValueError, match="snapshot_id"):
-        replace(made(), snapshot_id="../x")
+        replace(make_snapshot(), snapshot_id="../x")
 
 
 @pytest.mark.parametrize("bad", [None, {}, Store()])
@@ -115,7 +117,7 @@ def test_info_has_the_metadata():
     store.set("messages", "any key", "hello")
     frozen = store.snapshot()
     snapshot = replace(
-        made(frozen, parent_id="p", tags={"a": "b"}),
+        make_snapshot(frozen, parent_id="p", tags={"a": "b"}),
         position=Position(7, "hash"),
         keyframe=4,
         unfinished=True,
@@ -139,14 +141,14 @@ def test_info_has_the_metadata():
 
 
 def test_info_without_a_position_is_at_zero():
-    assert made().info().position == Position()
-    assert made().info().status == "pending"
+    assert make_snapshot().info().position == Position()
+    assert make_snapshot().info().status == "pending"
 
 
 def test_a_snapshot_is_rebuilt_from_info_and_state():
     frozen = state(3)
     snapshot = replace(
-        made(frozen, scope="multi_agent", parent_id="p", tags={"a": "b"}),
+        make_snapshot(frozen, scope="multi_agent", parent_id="p", tags={"a": "b"}),
         position=Position(7, "hash"),
         event_log_count=7,
         keyframe=4,

@@ -86,7 +86,5 @@ def test_each_agent_has_a_namespace():
 def test_unknown_status_is_rejected():
     assert [validate_status(status) for status in STATUSES] == list(STATUSES)
     for bad in ("archived", "", None, 7, ["running"]):
-        with pytest.raises(
-            ValueError, match="invalid status .*; use one of pending, running"
-        ):
+        with pytest.raises(ValueError, match="invalid status .*; use one of pending, running"):
             validate_status(bad)

@@ -32,7 +32,7 @@ from support.observed_store import (
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
 
-def forged(store, seq, content):
+def forge_keyframe(store, seq, content):
     """Replace the state of a keyframe by another."""
     real = decode_keyframe(frame(seq), store.content[frame(seq)])
     return encode_keyframe(seq, real.hash, (), content.changes(state()))[0]
@@ -52,7 +52,7 @@ async def problem_of(store, key):
 @async_test
 async def test_a_keyframe_with_a_wrong_state_is_reported(often):
     store, _ = await world()
-    await store.put(frame(9), forged(store, 9, state(3)))
+    await store.put(frame(9), forge_keyframe(store, 9, state(3)))
     assert "its state is not the fold of the log" in await problem_of(store, frame(9))
     assert frame(5) not in await damage_of(store)
 
@@ -107,14 +107,14 @@ async def test_keyframes_after_a_damaged_segment_are_still_verified(often):
     await store.damage(log(3), lambda data: data[:-9])
     # The record of the event in it cannot be verified.
     assert await damage_of(store) == {log(3), record(snapshots, 1)}
-    await store.put(frame(13), forged(store, 13, state(2)))
+    await store.put(frame(13), forge_keyframe(store, 13, state(2)))
     assert await damage_of(store) == {log(3), record(snapshots, 1), frame(13)}
 
 
 # ------------------------------------------------------------------------------ after a prune
 
 
-async def pruned_world():
+async def make_pruned_session():
     """Twenty snapshots, pruned to the fourth and the last ten; the log starts at 12."""
     store = Watched()
     snapshots = await saved(store, 20, tags={3: {"pin": ""}})
@@ -124,7 +124,7 @@ async def pruned_world():
 
 @async_test
 async def test_a_pruned_session_has_no_damage(often):
-    store, _ = await pruned_world()
+    store, _ = await make_pruned_session()
     found = await verify(store)
     assert found.ok
     assert found.events == 9
@@ -133,7 +133,7 @@ async def test_a_pruned_session_has_no_damage(often):
 
 @async_test
 async def test_a_missing_keyframe_at_the_log_start_is_reported(often):
-    store, snapshots = await pruned_world()
+    store, snapshots = await make_pruned_session()
     await store.delete(frame(12))
     assert "the log starts here, and the keyframe is missing" in await problem_of(store, frame(12))
     # After the next keyframe, the state is known again.
@@ -142,7 +142,7 @@ async def test_a_missing_keyframe_at_the_log_start_is_reported(often):
 
 @async_test
 async def test_a_missing_keyframe_of_a_snapshot_before_the_log_start_is_reported(often):
-    store, snapshots = await pruned_world()
+    store, snapshots = await make_pruned_session()
     assert (await verify(store)).ok
     await store.delete(frame(5))
     key = record(snapshots, 0)
@@ -151,7 +151,7 @@ async def test_a_missing_keyframe_of_a_snapshot_before_the_log_start_is_reported
 
 @async_test
 async def test_a_wrong_record_before_the_log_start_is_reported(often):
-    store, snapshots = await pruned_world()
+    store, snapshots = await make_pruned_session()
     key = record(snapshots, 0)
     await rewrite(store, key, hash="0" * 64)
     assert "its hash does not match the keyframe at 5" in await problem_of(store, key)
@@ -159,7 +159,7 @@ async def test_a_wrong_record_before_the_log_start_is_reported(often):
 
 @async_test
 async def test_a_wrong_record_at_the_log_start_is_reported(often):
-    store, snapshots = await pruned_world()
+    store, snapshots = await make_pruned_session()
     key = record(snapshots, 1)
     assert decode_record(key, store.content[key], HERE).seq == 12
     await rewrite(store, key, hash="0" * 64)
@@ -168,7 +168,7 @@ async def test_a_wrong_record_at_the_log_start_is_reported(often):
 
 @async_test
 async def test_a_wrong_log_start_is_reported(often):
-    store, _ = await pruned_world()
+    store, _ = await make_pruned_session()
     found = await SnapshotArchive(store).load_manifest(location=HERE)
     wrong = replace(found, log_start=replace(found.log_start, hash="0" * 64))
     await store.put(HERE.manifest_key, wrong.encode())
@@ -178,7 +178,7 @@ async def test_a_wrong_log_start_is_reported(often):
 @async_test
 async def test_a_lost_manifest_of_a_pruned_session_is_reported(often):
     for change in (lambda data: None, lambda data: SnapshotManifest().encode(), lambda data: b""):
-        store, _ = await pruned_world()
+        store, _ = await make_pruned_session()
         await store.damage(HERE.manifest_key, change)
         assert not (await verify(store)).ok
 
