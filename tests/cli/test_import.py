@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast.cli.console import typed
 from holdfast.documents.json_file import read_json_file
-from support.observed_store import with_digest
+from support.sample_documents import with_digest
 
 TARGETS = ["sqlite:///new.db", "file:new"]
 
@@ -97,7 +97,7 @@ def test_events_that_were_taken_out_are_told_and_no_option_that_does_not_help(ru
     document.write_text(json.dumps({**tree, "events": tree["events"][:4] + tree["events"][5:]}))
     for more in ((), ("--allow-modified",)):
         ran = run("state", "import", "incident.json", *more, *target)
-        ran.failed("the event 5", "cannot be taken out of the middle", "get another copy")
+        ran.failed("event 5", "cannot be removed or reordered", "get another copy")
         assert "allow" not in ran.err
 
 

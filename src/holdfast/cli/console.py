@@ -25,6 +25,7 @@ from rich.text import Text
 
 from holdfast.cli.completion import complete_agent, complete_session
 from holdfast.cli.output import Output
+from holdfast.documents.errors import ModifiedDocumentError
 from holdfast.errors import (
     ConflictError,
     HoldfastError,
@@ -140,7 +141,7 @@ def errors_told() -> Iterator[None]:
 
 def hint_for(error: BaseException) -> str:
     """What to do about an error."""
-    if isinstance(error, InvalidDocumentError) and "allow_modified" in str(error):
+    if isinstance(error, ModifiedDocumentError):
         return "get another copy; state import --allow-modified takes what was edited on purpose"
     if isinstance(error, MissingExtraError):
         return f"pip install 'holdfast[{error.extra}]'"

@@ -248,6 +248,6 @@ def redactor(
     from holdfast.redaction.redactor import Redactor  # noqa: PLC0415 - used by few
 
     try:
-        return Redactor(patterns, paths, cards=cards, ibans=ibans, ssns=ssns).redacted
+        return Redactor(patterns, paths, cards=cards, ibans=ibans, ssns=ssns).redact
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--redact-path") from None

@@ -18,13 +18,13 @@ from holdfast.cli.names import (
     path_of,
     split_reference,
 )
+from holdfast.documents.document import Document
 from holdfast.documents.export import export_document
-from holdfast.documents.json_file import read_json_file
+from holdfast.documents.files import read_document
 from holdfast.errors import HoldfastError, NotFoundError, short_repr
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.keys import SnapshotLocation, is_snapshot_id
 from holdfast.snapshots.records import SnapshotInfo
-from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.stores.base import StateStore
 from holdfast.stores.registry import open_state_store
 from holdfast.stores.urls import StoreURL, mask_secrets
@@ -279,7 +279,7 @@ async def check_name(url: str | None, name: str) -> None:
     check_file(name)
 
 
-async def load(url: str | None, *names: str, agent_id: str | None = None) -> list[SessionSnapshot]:
+async def load(url: str | None, *names: str, agent_id: str | None = None) -> list[Document]:
     """The documents that names mean: of files, or made of what is in the store of a URL.
 
     The store is opened where a name means something in it, and not for files alone.
@@ -311,13 +311,13 @@ def check_file(name: str) -> None:
         fail(f"{name} is a folder, not a document", "name a file in it")
 
 
-def from_file(name: str) -> SessionSnapshot:
+def from_file(name: str) -> Document:
     """The document of a file, checked."""
     check_file(name)
-    return SessionSnapshot.from_dict(read_json_file(name))
+    return read_document(name)
 
 
-async def from_store(store: StateStore, name: str, agent_id: str | None) -> SessionSnapshot:
+async def from_store(store: StateStore, name: str, agent_id: str | None) -> Document:
     """A document made of what is in the store."""
     found = await find(store, name, agent_id)
     archive = SnapshotArchive(store)

@@ -26,14 +26,14 @@ from holdfast.cli.console import (
 )
 from holdfast.cli.diff import print_difference, shortened
 from holdfast.cli.references import load
-from holdfast.documents.encode import event_json, state_json
+from holdfast.documents.document import Document
+from holdfast.documents.encode import encode_event, encode_state
 from holdfast.documents.export import missing_event_error, pruned_events_error
 from holdfast.documents.json_diff import diff_states
 from holdfast.errors import NotFoundError
 from holdfast.log.event import format_time
 from holdfast.sessions.replay import Step
 from holdfast.sessions.replay import replay as steps_of
-from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.values import to_json
 
 # Arrow keys, as a terminal in either of its modes sends them, in lower case.
@@ -79,7 +79,7 @@ async def replay(
     except NotFoundError as error:
         fail(str(error), kept_hint(found))
     if format is Format.json:
-        print_json([event_json(each.event) for each in steps])
+        print_json([encode_event(each.event) for each in steps])
     elif step and has_person():
         with interruptible():
             walk(steps)
@@ -90,7 +90,7 @@ async def replay(
             print_step(each)
 
 
-def no_steps(found: SessionSnapshot, first: int | None) -> NotFoundError:
+def no_steps(found: Document, first: int | None) -> NotFoundError:
     """Make the error for a replay that has nothing to show."""
     end = found.events[-1].seq if found.events else 0
     if first is not None and end:
@@ -101,7 +101,7 @@ def no_steps(found: SessionSnapshot, first: int | None) -> NotFoundError:
     return NotFoundError(f"{found.agent_id}/{found.session_id} has no events; nothing to replay")
 
 
-def kept_hint(found: SessionSnapshot) -> str:
+def kept_hint(found: Document) -> str:
     """What can be replayed instead."""
     if not found.events:
         return f"holdfast state list --session {quote(found.session_id)} lists its snapshots"
@@ -151,7 +151,7 @@ def walk(steps: list[Step]) -> None:
 
 def print_state(step: Step) -> None:
     """The whole state after a step, as JSON with colours."""
-    text = json.dumps(state_json(step.after), indent=2, ensure_ascii=False)
+    text = json.dumps(encode_state(step.after), indent=2, ensure_ascii=False)
     out.print(JSONHighlighter()("\n".join(map(visible, text.split("\n")))))
 
 

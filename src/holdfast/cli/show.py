@@ -40,10 +40,11 @@ from holdfast.cli.rendering import (
     text_lines,
 )
 from holdfast.cli.tables import Column, fold, print_table, tags_text, terminal_width
+from holdfast.documents.document import Document
+from holdfast.documents.files import decode_document
 from holdfast.documents.json_file import read_json_file
 from holdfast.documents.signing import PublicKey, SignatureError, read_signatures, verify_signature
 from holdfast.log.event import format_time
-from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import MESSAGES, SESSION, STATE
 from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.state.snapshot import Snapshot
@@ -106,15 +107,15 @@ async def show(
             print_unfinished(found.snapshot)
 
 
-def read_file(name: str, required: list[PublicKey] | None) -> tuple[SessionSnapshot, str | None]:
+def read_file(name: str, required: list[PublicKey] | None) -> tuple[Document, str | None]:
     """The document of a file, and who signed it; one of the required keys, if there are any."""
     check_file(name)
     tree = read_json_file(name)
     if required is not None:
         with signatures_told(name):
-            signers = [key.key_id for key in verify_signature(tree, required)]
-        return SessionSnapshot.from_dict(tree), signers_text(signers, required)
-    return SessionSnapshot.from_dict(tree), told(tree)
+            found = decode_document(tree, trusted=required)
+        return found, signers_text(found.signed_by, required)
+    return decode_document(tree), told(tree)
 
 
 def told(tree: Any) -> str | None:
@@ -132,7 +133,7 @@ def told(tree: Any) -> str | None:
         return f"nobody that is trusted: {error}"
 
 
-def rows(found: SessionSnapshot) -> dict[str, object]:
+def rows(found: Document) -> dict[str, object]:
     """What the table says of a document."""
     return {
         "schema_version": found.schema_version,

@@ -22,11 +22,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import IO, Any
 
-from holdfast.documents.json_file import read_json_stream
-from holdfast.documents.limits import DocumentLimits, DocumentTooLargeError
-from holdfast.documents.signing import PublicKey, record_signers, verify_signature
-from holdfast.errors import InvalidDocumentError
-from holdfast.snapshots.session_snapshot import SessionSnapshot
+from holdfast.documents.document import Document
+from holdfast.documents.files import read_document
+from holdfast.documents.limits import DocumentLimits
+from holdfast.documents.signing import PublicKey
 from holdfast.values import register_type
 
 NAME = "the body"
@@ -36,37 +35,17 @@ IDLE_SECONDS = 30.0
 TOO_LARGE = "MemoryError"
 
 
-class UnreadableError(InvalidDocumentError):
-    """A body is not JSON, or not packed as it says: nothing of it was looked at."""
-
-
 def decode(
     file: IO[bytes],
     limits: DocumentLimits,
     *,
     allow_modified: bool,
     trusted: Iterable[PublicKey] | None,
-) -> SessionSnapshot:
-    """Return the document in a file, after all checks.
-
-    Raises:
-        UnreadableError: It is not JSON.
-        DocumentTooLargeError: It exceeds a limit.
-        SignatureError: Keys are given, and none of them has signed it.
-        InvalidDocumentError: It is not a document, or was modified.
-        UnsupportedValueError: It has values of a type that is not registered.
-
-    """
-    try:
-        tree = read_json_stream(file, NAME, limits=limits)
-    except DocumentTooLargeError:
-        raise
-    except InvalidDocumentError as error:
-        raise UnreadableError(str(error)) from error
-    # Before anything else of it is looked at.
-    signers = () if trusted is None else verify_signature(tree, trusted)
-    found = SessionSnapshot.from_dict(tree, allow_modified=allow_modified)
-    return record_signers(found, signers) if signers else found
+) -> Document:
+    """Read the document in a file, as `read_document` does."""
+    return read_document(
+        file, name=NAME, limits=limits, allow_modified=allow_modified, trusted=trusted
+    )
 
 
 def run(jobs: int, replies: IO[bytes]) -> None:

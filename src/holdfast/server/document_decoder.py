@@ -19,19 +19,27 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from holdfast.documents.limits import DocumentLimits, DocumentTooLargeError
-from holdfast.documents.signing import PublicKey, SignatureError
+from holdfast.documents.document import Document
+from holdfast.documents.errors import (
+    DocumentTooLargeError,
+    ModifiedDocumentError,
+    SignatureError,
+    UnreadableDocumentError,
+)
+from holdfast.documents.limits import DocumentLimits
+from holdfast.documents.signing import PublicKey
 from holdfast.errors import (
     HoldfastError,
     InvalidDocumentError,
     StateStoreError,
+    UnregisteredTypeError,
     UnsupportedValueError,
 )
+from holdfast.extras import MissingExtraError
 from holdfast.server import decode_worker
-from holdfast.server.decode_worker import LENGTH, UnreadableError
+from holdfast.server.decode_worker import LENGTH
 from holdfast.server.middleware import Limits
 from holdfast.server.problems import Problem
-from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.values.lowering import registered_names
 
 WORKERS = 2
@@ -57,9 +65,12 @@ ERRORS: dict[str, type[HoldfastError]] = {
     for kind in (
         DocumentTooLargeError,
         InvalidDocumentError,
+        MissingExtraError,
+        ModifiedDocumentError,
         SignatureError,
         StateStoreError,
-        UnreadableError,
+        UnreadableDocumentError,
+        UnregisteredTypeError,
         UnsupportedValueError,
     )
 }
@@ -87,7 +98,7 @@ class Decoder:
             weakref.WeakKeyDictionary()
         )
 
-    async def decode(self, file: IO[bytes], *, allow_modified: bool) -> SessionSnapshot:
+    async def decode(self, file: IO[bytes], *, allow_modified: bool) -> Document:
         """Return the document in a file, after all checks.
 
         Raises:
@@ -107,7 +118,7 @@ class Decoder:
         while self._idle:
             self._idle.pop().kill()
 
-    def _decode_here(self, file: IO[bytes], *, allow_modified: bool) -> SessionSnapshot:
+    def _decode_here(self, file: IO[bytes], *, allow_modified: bool) -> Document:
         try:
             return decode_worker.decode(
                 file, self.limits, allow_modified=allow_modified, trusted=self._trusted
@@ -273,7 +284,7 @@ def as_problem(error: Exception) -> Exception:
             str(error),
             hint="import it with the command line, or start the server with a larger --max-body",
         )
-    if isinstance(error, UnreadableError):
+    if isinstance(error, UnreadableDocumentError):
         return Problem(
             400,
             str(error),

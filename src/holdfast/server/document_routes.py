@@ -185,7 +185,7 @@ def redaction() -> Redaction:
     """What takes out of a document what must not leave."""
     from holdfast.redaction.redactor import Redactor  # noqa: PLC0415 - needs an extra
 
-    return Redactor().redacted
+    return Redactor().redact
 
 
 # ---------------------------------------------------------------------------------------- import

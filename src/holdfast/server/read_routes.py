@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.documents.encode import event_json
+from holdfast.documents.encode import encode_event
 from holdfast.log.timeline import Timeline
 from holdfast.server import schemas
 from holdfast.server.auth import authority_of
@@ -162,7 +162,7 @@ async def events(
     following = end + 1 if found and found[-1].seq > end else None
     listed = [event for event in found if event.seq <= end]
     if not brief:
-        rows = [event_json(event) for event in listed]
+        rows = [encode_event(event) for event in listed]
     elif listed:
         rows = brief_events(listed, (await desk.moments.at(place, str(first - 1))).state)
     else:
@@ -191,7 +191,7 @@ async def event(
     if log_start < seq < 10**12:
         timeline = await desk.archive.timeline(location=place)
         async for found in timeline.events(seq, seq):
-            return tagged(request, event_json(found), etag(found.hash))
+            return tagged(request, encode_event(found), etag(found.hash))
     raise await not_in_log(desk.archive, place, seq)
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from holdfast.documents.encode import state_json
+from holdfast.documents.encode import encode_state
 from holdfast.documents.json_diff import Difference, diff_states, make_state_patch
 from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event, format_time
@@ -112,7 +112,7 @@ def messages_window(state: Snapshot, offset: int, limit: int | None) -> dict[str
     keys = store.keys(MESSAGES)
     first = max(0, len(keys) + offset) if offset < 0 else min(offset, len(keys))
     last = len(keys) if limit is None else first + limit
-    tree = state_json(state, keys[first:last])
+    tree = encode_state(state, keys[first:last])
     if first and "message_keys" not in tree:
         # Keys are counted from the first message, and this is not it.
         tree["message_keys"] = keys[first:last]

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self, TypeVar, cast
 from weakref import WeakValueDictionary
 
+from holdfast.documents.document import Document
 from holdfast.log.event_log import EventLog
 from holdfast.process_fork import ForkSafeLock
 from holdfast.sessions.agents import SessionAgent
@@ -206,7 +207,7 @@ class BlockingSession(Recorder):
 
     def export(
         self, *, at: str | int | None = None, tags: Mapping[str, str] | None = None
-    ) -> SessionSnapshot:
+    ) -> Document:
         """What is committed, or a kept snapshot, with its events: the whole document."""
         return get_portal().call(self._session.export(at=at, tags=tags))
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
+from holdfast.documents.document import Document
 from holdfast.documents.export import export_document, load_state_at_event
 from holdfast.errors import ConflictError, NotFoundError, short_repr
 from holdfast.ids import new_id
@@ -44,7 +45,7 @@ from holdfast.stores.entries import Put
 
 T = TypeVar("T")
 
-SnapshotRef: TypeAlias = str | int | SessionSnapshot | Snapshot
+SnapshotRef: TypeAlias = str | int | SessionSnapshot | Document | Snapshot
 """A durable snapshot by its id, an event by its number, a snapshot that was saved or loaded, or
 one in memory.
 """
@@ -354,7 +355,7 @@ class Session(Recorder):
         """The state at a moment, and its id where it is durable."""
         if isinstance(moment, Snapshot):
             return moment, None
-        if isinstance(moment, SessionSnapshot):
+        if isinstance(moment, SessionSnapshot | Document):
             return moment.snapshot, moment.snapshot_id
         if isinstance(moment, int):
             return (await load_state_at_event(self.archive, self.location, moment)).snapshot, None
@@ -369,7 +370,7 @@ class Session(Recorder):
 
     async def export(
         self, *, at: str | int | None = None, tags: Mapping[str, str] | None = None
-    ) -> SessionSnapshot:
+    ) -> Document:
         """What is committed, or a kept snapshot, with its events: the whole document.
 
         ``at`` is the id of a snapshot, or the number of an event.

@@ -24,6 +24,7 @@ from holdfast.adapters.openai_agents.compaction import (
 )
 from holdfast.adapters.openai_agents.run_status import infer_items_status
 from holdfast.adapters.requirement import import_requirement
+from holdfast.documents.document import Document
 from holdfast.errors import ConflictError, HoldfastError, short_repr
 from holdfast.sessions.run_status import CANCELLED, COMPLETED, FAILED, WAITING
 from holdfast.sessions.session import Session, SnapshotRef
@@ -269,7 +270,7 @@ class HoldfastSession:
 
     async def export(
         self, *, at: str | None = None, tags: Mapping[str, str] | None = None
-    ) -> SessionSnapshot:
+    ) -> Document:
         """What is committed, or a kept snapshot, with its events: the whole document."""
         async with self._turn():
             return await (await self._current()).export(at=at, tags=tags)

@@ -18,13 +18,13 @@ from holdfast.adapters.requirement import import_requirement
 from holdfast.adapters.strands import keys
 from holdfast.adapters.strands.search import ScannedStorage, storage_errors
 from holdfast.adapters.strands.session import StrandsSession
+from holdfast.documents.document import Document
 from holdfast.documents.export import export_document
 from holdfast.errors import short_repr
 from holdfast.sessions.portal import get_portal
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog.catalog import Catalog
 from holdfast.snapshots.keys import AGENT, SnapshotLocation
-from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import SESSION
 from holdfast.stores.base import StateStore
 
@@ -156,7 +156,7 @@ class HoldfastStorage:
         *,
         snapshot_id: str | None = None,
         scope: str = AGENT,
-    ) -> SessionSnapshot:
+    ) -> Document:
         """A session as a document, as it is now or at a snapshot: messages, values, events."""
         location = SnapshotLocation(session_id, scope, agent_id)
         work = export_document(self._archive, location, snapshot_id=snapshot_id)
