@@ -33,6 +33,7 @@ from holdfast.documents.limits import (
 )
 from holdfast.documents.signing import SignatureError, read_signatures
 from holdfast.errors import HoldfastError, InvalidDocumentError, StateStoreError, short_repr
+from holdfast.extras import require_extra
 from holdfast.stores.local import sync_descriptor, sync_folder
 from holdfast.stores.urls import mask_secrets
 
@@ -71,7 +72,7 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
             "choose another path"
         )
     if target.name.endswith(".zst"):
-        import_zstandard(target)
+        import_zstandard()
     return target
 
 
@@ -125,7 +126,7 @@ def open_compressor(target: Path, file: IO[bytes]) -> Iterator[Any]:
                 gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0)
             )
         elif target.name.endswith(".zst"):
-            compressor = import_zstandard(target).ZstdCompressor(level=3, write_checksum=True)
+            compressor = import_zstandard().ZstdCompressor(level=3, write_checksum=True)
             yield stack.enter_context(compressor.stream_writer(file, closefd=False))
         else:
             yield file
@@ -189,7 +190,7 @@ def open_decompressor(source: str, file: IO[bytes]) -> Iterator[Any]:
         if start[:2] == b"\x1f\x8b":
             yield stack.enter_context(gzip.GzipFile(fileobj=file, mode="rb"))
         elif ZSTD.match(start):
-            zstd = import_zstandard(source)
+            zstd = import_zstandard()
             try:
                 decompressor = zstd.ZstdDecompressor(max_window_size=1 << 27)
                 with decompressor.stream_reader(
@@ -258,14 +259,13 @@ def reject_duplicate_names(text: bytes | bytearray, source: str) -> None:
     json.loads(text, object_pairs_hook=named_once, parse_int=str, parse_float=str, strict=False)
 
 
-def import_zstandard(path: Path | str) -> Any:
-    """The module that packs with zstd, or an error that says how to get it."""
-    try:
+def import_zstandard() -> Any:
+    """Import zstandard.
+
+    Raises:
+        MissingExtraError: It is not installed.
+
+    """
+    with require_extra("compression"):
         import zstandard  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        if error.name != "zstandard":
-            raise
-        raise StateStoreError(
-            f"{path} needs zstandard: pip install 'holdfast[compression]', or use .json.gz"
-        ) from None
     return zstandard
