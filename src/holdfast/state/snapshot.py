@@ -199,6 +199,16 @@ def compute_digest(root: Trie) -> str:
     return "sha256:" + sha.hexdigest()
 
 
+def changes_size(later: Snapshot, base: Snapshot) -> int:
+    """Return the size in bytes of the entries that differ, without decoding them."""
+    size = 0
+    for namespace, key, value, _ in find_differences(later._root, base._root):
+        size += len(namespace) + len(key)
+        if value is not None:
+            size += len(value)
+    return size
+
+
 def validate_name(value: object, what: str) -> str:
     """A namespace or a key as a plain str; an error that says which of them is not."""
     if type(value) is str:

@@ -35,12 +35,28 @@ def to_json(value: object) -> Any:
 
 
 def encode_canonical(value: object) -> bytes:
-    """The canonical bytes of a value, packed once where JSON says it as it is."""
+    """Return the canonical bytes of a value."""
+    return _pack_sorted(value) if _is_json_value(value) else canonicalize(encode(value))
+
+
+def to_json_and_canonical(value: object) -> tuple[Any, bytes]:
+    """Return the JSON form and the canonical bytes of a value, with one pass over plain data.
+
+    Raises:
+        UnsupportedValueError: The value holds something that cannot be stored.
+
+    """
+    if _is_json_value(value):
+        return value, _pack_sorted(value)
+    canonical = canonicalize(encode(value))  # first: its error names the path
+    return to_json(value), canonical
+
+
+def _is_json_value(value: object) -> bool:
     try:
-        is_json = _is_json(value, MAX_DEPTH)
+        return _is_json(value, MAX_DEPTH)
     except LoweringError:
-        is_json = False  # The longer way says what is wrong, and where.
-    return _pack_sorted(value) if is_json else canonicalize(encode(value))
+        return False  # encode() reports what is wrong, and where
 
 
 def from_json(tree: object) -> Any:
