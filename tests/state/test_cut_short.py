@@ -110,7 +110,7 @@ def test_a_batch_that_is_cut_short_is_undone(monkeypatch, at):
 
 
 def test_the_one_step_way_does_what_the_locked_way_does(monkeypatch):
-    monkeypatch.setattr(store, "_ONE_STEP", True)
+    monkeypatch.setattr(store, "_ATOMIC", True)
     made = Store()
     model = {}
     for turn in range(3):
@@ -136,7 +136,7 @@ def test_the_compiled_shape_of_a_transaction_does_what_the_other_does():
     transaction = Transaction(made)
     with transaction:
         made.set("n", "outer", 1)
-        with pytest.raises(RuntimeError, match="this transaction is open"), transaction:
+        with pytest.raises(RuntimeError, match="transaction is already open"), transaction:
             pass
         with pytest.raises(KeyError), Transaction(made):
             made.set("n", "inner", 1)
@@ -159,7 +159,7 @@ def test_what_the_packer_refuses_is_an_unsupported_value(monkeypatch):
 
 @pytest.mark.parametrize("value", SAMPLES.values(), ids=SAMPLES)
 def test_values_survive_the_one_step_way(monkeypatch, value):
-    monkeypatch.setattr(store, "_ONE_STEP", True)
+    monkeypatch.setattr(store, "_ATOMIC", True)
     made = Store()
     made.set("n", "k", 0)
     made.set("n", "k", value)
