@@ -15,7 +15,7 @@ import typer
 import holdfast
 from holdfast.cli import references, show
 from holdfast.cli.console import confirm, interruptible, plural, print_json, say, visible
-from holdfast.stores.registry import MissingStoreExtraError
+from holdfast.extras import MissingExtraError
 from holdfast.stores.urls import StoreURLError
 
 
@@ -55,7 +55,7 @@ def failing(run, world, monkeypatch):
         (holdfast.StateStoreError("down"), "doctor"),
         (StoreURLError("no", meant="sqlite:///s.db"), "did you mean sqlite:///s.db?"),
         (StoreURLError("no"), "a store is named by a URL"),
-        (MissingStoreExtraError("no", "redis"), "pip install 'holdfast[redis]'"),
+        (MissingExtraError("redis"), "pip install 'holdfast[redis]'"),
         (BrokenPipeError(32, "Broken pipe"), "see whether the place exists"),
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, BaseException) else None,

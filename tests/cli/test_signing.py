@@ -262,8 +262,6 @@ def test_a_server_that_is_broken_is_not_called_missing(run, signed, monkeypatch,
     (tmp_path / "uvicorn.py").write_text("raise ImportError('its library is of another machine')")
     for name in [name for name in sys.modules if name.partition(".")[0] == "uvicorn"]:
         monkeypatch.delitem(sys.modules, name)
-    ran = run("serve")
-    ran.failed("its library is of another machine")
-    assert "install" not in ran.err
+    run("serve").failed("the server cannot be loaded: its library is of another machine")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    run("serve").failed("needs uvicorn, which is not installed", "pip install 'holdfast[server]'")
+    run("serve").failed("uvicorn is not installed", "pip install 'holdfast[server]'")

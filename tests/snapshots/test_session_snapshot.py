@@ -102,7 +102,7 @@ def test_an_id_that_is_no_part_of_a_key_is_refused():
 
 @pytest.mark.parametrize("bad", [None, {}, Store()])
 def test_what_is_no_snapshot_is_refused(bad):
-    with pytest.raises(TypeError, match="expected a Snapshot as Store.snapshot"):
+    with pytest.raises(TypeError, match="expected a Snapshot as returned by Store.snapshot"):
         SessionSnapshot.from_snapshot(bad, agent_id="a", session_id="s")
 
 

@@ -212,7 +212,7 @@ def test_a_function_that_fails_or_gives_a_bad_value_merges_nothing():
     with pytest.raises(ZeroDivisionError):
         store.merge(theirs, base, on_conflict=lambda conflict: 1 / 0)
     with pytest.raises(
-        UnsupportedValueError, match="on_conflict returned for namespace 'n', key 'both'"
+        UnsupportedValueError, match="invalid value for namespace 'n', key 'both'"
     ):
         store.merge(theirs, base, on_conflict=lambda conflict: object())
     assert store.snapshot().diff(before) == NOTHING

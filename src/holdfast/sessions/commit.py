@@ -16,7 +16,7 @@ from typing import Literal, Self, TypeAlias
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError, short_repr
 from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event, EventDraft
-from holdfast.log.event_log import Position
+from holdfast.log.event_log import Position, PreparedSegment
 from holdfast.log.segment import Segment, decode_segment
 from holdfast.log.timeline import Timeline
 from holdfast.sessions.contention import GIVE_UP_AFTER, CommitAttempts, Contention
@@ -111,11 +111,13 @@ class Committer:
             if not self.working.pending:
                 await self._write_rest(record, more)
                 return
-            if also is not None:
-                more = also(self.working.events())
-            if await self._commit(record, more):
-                attempts.won()
-                return
+            prepared = await self._prepare()
+            if prepared is not None:
+                if also is not None:
+                    more = also(prepared.events)
+                if await self._commit(prepared, record, more):
+                    attempts.won()
+                    return
             if on_conflict == "raise":
                 await self.resolve_conflict(on_conflict)
         raise self.stale(f"other writers were first for {GIVE_UP_AFTER:g} seconds")
@@ -137,32 +139,37 @@ class Committer:
         self.tried_to_create = True
         await self.incarnation.create(puts, records, started_at=at, active_at=active_at)
 
-    async def _commit(self, record: RecordBuilder | None, also: Sequence[Put]) -> bool:
-        """Write the pending events at the end of the log; False where another writer was first."""
+    async def _prepare(self) -> PreparedSegment | None:
+        """Encode the pending events; None if another writer created the session first."""
         if self.tried_to_create and not self.incarnation.is_created and await self._adopt():
-            return False
+            return None
+        return self.timeline.log.prepare(self.working.pending, self.working.end)
+
+    async def _commit(
+        self, prepared: PreparedSegment, record: RecordBuilder | None, also: Sequence[Put]
+    ) -> bool:
+        """Write the pending events at the head of the log; False if another writer was first."""
         working, timeline = self.working, self.timeline
         mark = working.mark()
-        sealed = timeline.log.prepare_segment(working.events())
         records = list(also)
         if record is not None:
-            records.append(record(sealed.end, mark.state))
+            records.append(record(prepared.end, mark.state))
         try:
             if self.incarnation.is_created:
                 active = [
                     each.at for each in working.pending if each.type not in PASSIVE_EVENT_TYPES
                 ]
                 await self.incarnation.write(
-                    [sealed.put],
+                    [prepared.put],
                     records,
                     end=working.end,
                     seen=self.tail.segments[-1:],
                     active_at=max(active, default=None),
                 )
             else:
-                await self._create([sealed.put], records, working.pending[0].at)
+                await self._create([prepared.put], records, working.pending[0].at)
         except ConflictError as error:
-            if error.key in (None, sealed.put.key):
+            if error.key in (None, prepared.put.key):
                 return False
             if error.key == self.location.manifest_key and working.end.seq == 0:
                 # Nothing of this object is committed, so any session of that id will do.
@@ -171,9 +178,9 @@ class Committer:
             if isinstance(error, ReplacedError):
                 raise self.stale(str(error), ways_out=RELOAD) from error
             raise
-        timeline.advance(sealed)
-        working.committed(mark, sealed.end)
-        self.tail.add(decode_segment(sealed.put.key, sealed.put.value))
+        timeline.advance(prepared)
+        working.committed(mark, prepared.end)
+        self.tail.add(prepared.segment)
         await timeline.write_keyframe_if_due(mark.state)
         return True
 

@@ -120,7 +120,7 @@ async def read_target(state_store: StateStore, location: SnapshotLocation) -> Im
     incarnation, _, loaded = await Incarnation.open(state_store, location)
     if await state_store.get(deletion_mark_key(location.session_id)) is not None:
         incarnation = Incarnation(state_store, location, SnapshotManifest(), None)
-        loaded = LoadedState.nothing()
+        loaded = LoadedState.empty()
     return ImportTarget(incarnation, loaded.store.snapshot(), loaded.end)
 
 
@@ -258,7 +258,7 @@ class NewSessionWriter:
         """Return the writes of the log, with up to ``size`` events per segment."""
         log = self.timeline.log
         return [
-            log.prepare_segment(self.events[at : at + size]).put
+            log.prepare_linked(self.events[at : at + size]).put
             for at in range(0, len(self.events), size)
         ]
 
