@@ -53,7 +53,7 @@ def failing(run, world, monkeypatch):
         (holdfast.InvalidDocumentError("bad: see allow_modified"), "--allow-modified"),
         (holdfast.IntegrityError("bad"), "state verify"),
         (holdfast.StateStoreError("down"), "doctor"),
-        (StoreURLError("no", meant="sqlite:///s.db"), "did you mean sqlite:///s.db?"),
+        (StoreURLError("no", suggestion="sqlite:///s.db"), "did you mean sqlite:///s.db?"),
         (StoreURLError("no"), "a store is named by a URL"),
         (MissingExtraError("redis"), "pip install 'holdfast[redis]'"),
         (BrokenPipeError(32, "Broken pipe"), "see whether the place exists"),

@@ -103,7 +103,7 @@ def test_events_that_were_taken_out_are_told_and_no_option_that_does_not_help(ru
 
 def test_a_read_only_store_is_an_error(run, document):
     ran = run("state", "import", "incident.json", "--store", "sqlite:///state.db?read_only=true")
-    ran.failed("takes no writes")
+    ran.failed("is read-only")
 
 
 def test_the_command_that_undoes_it_can_be_typed_as_it_is_printed(run, document):

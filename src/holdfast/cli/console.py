@@ -146,7 +146,7 @@ def hint_for(error: BaseException) -> str:
     if isinstance(error, MissingExtraError):
         return f"pip install 'holdfast[{error.extra}]'"
     if isinstance(error, StoreURLError):
-        return f"did you mean {error.meant}?" if error.meant else STORE_URLS
+        return f"did you mean {error.suggestion}?" if error.suggestion else STORE_URLS
     for kind, hint in HINTS:
         if isinstance(error, kind):
             return hint
