@@ -164,7 +164,7 @@ async def test_after_pruning_replaying_begins_with_what_is_left(often):
     now = dt.datetime.now(dt.UTC)
     for moment in (now, now + dt.timedelta(days=2)):
         await session.archive.prune(
-            location=session.location, policy=RetentionPolicy(last=3), moment=moment
+            location=session.location, policy=RetentionPolicy(last=3), now=moment
         )
     left = await steps_of(session)
     check(left, expected, events[9:], 10)

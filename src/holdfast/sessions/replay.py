@@ -53,7 +53,7 @@ class Replay:
             for step in self._of_document(source):
                 yield step
             return
-        if (self._first or 1) > source._working.end.seq:
+        if (self._first or 1) > source._working.head.seq:
             return
         manifest = await source.archive.load_manifest(location=source.location)
         log_start = manifest.log_start
