@@ -99,7 +99,7 @@ def test_a_call_from_inside_its_own_loop_is_refused_and_not_waited_for_ever():
     async def work():
         return get_portal().call(give(1))
 
-    with pytest.raises(RuntimeError, match="from inside Holdfast's event loop; use the async Session"):
+    with pytest.raises(RuntimeError, match="use the async Session there"):
         get_portal().call(work())
     assert get_portal().call(give(2)) == 2
 

@@ -249,7 +249,7 @@ async def test_what_is_committed_does_not_wait_any_more():
 @async_test
 async def test_a_session_of_one_agent_has_no_parts():
     session = await opened(MemoryStateStore())
-    with pytest.raises(ValueError, match='ses belongs to a single agent; open it with scope="multi_agent"'):
+    with pytest.raises(ValueError, match="ses belongs to a single agent"):
         session.agent("writer")
 
 
