@@ -61,7 +61,7 @@ class BlockingSession(BaseSession):
         store that is opened here is closed with the session.
 
         Raises:
-            NotFoundError: With ``must_exist``, there is no such session.
+            NotFoundError: With ``must_exist``, the session does not exist.
             IntegrityError: The stored log or a keyframe is damaged.
             StateStoreError: The store cannot be opened, or failed.
 

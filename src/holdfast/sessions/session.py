@@ -85,7 +85,7 @@ class Session(BaseSession):
         group. Nothing is written before the first commit.
 
         Raises:
-            NotFoundError: With ``must_exist``, there is no such session.
+            NotFoundError: With ``must_exist``, the session does not exist.
             IntegrityError: The stored log or a keyframe is damaged.
             StateStoreError: The store failed.
 

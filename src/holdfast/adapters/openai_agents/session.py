@@ -266,7 +266,7 @@ class HoldfastSession:
         """Restore the conversation to a durable snapshot. The log is not truncated.
 
         Raises:
-            NotFoundError: There is no such snapshot or event, or it was pruned.
+            NotFoundError: The snapshot or event does not exist, or was pruned.
             StateStoreError: The store failed.
 
         """
@@ -284,7 +284,7 @@ class HoldfastSession:
         It is durable when this returns; this conversation is not changed.
 
         Raises:
-            NotFoundError: There is no such snapshot or event, or it was pruned.
+            NotFoundError: The snapshot or event does not exist, or was pruned.
             ConflictError: A session with the id of the fork exists.
             StateStoreError: The store failed.
 
@@ -305,7 +305,7 @@ class HoldfastSession:
         """Return the conversation, or a durable snapshot of it, as a document.
 
         Raises:
-            NotFoundError: There is no such snapshot, or it was pruned.
+            NotFoundError: The snapshot does not exist, or was pruned.
             IntegrityError: Stored data is damaged.
             StateStoreError: The store failed.
 

@@ -178,7 +178,7 @@ class HoldfastStorage:
         """Return a session, or one of its snapshots, as a document.
 
         Raises:
-            NotFoundError: There is no such session or snapshot.
+            NotFoundError: The session or snapshot does not exist.
             IntegrityError: Stored data is damaged.
             StateStoreError: The store failed.
 
