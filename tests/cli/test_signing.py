@@ -210,7 +210,9 @@ def test_what_is_not_signed_as_required_is_refused_and_nothing_is_written(run, s
         for more in ([], ["--allow-modified"], ["--dry-run"]):
             run("state", "import", file, *trust, *more).failed(words)
     run("state", "import", "signed.json", *trust, "--as", "chat").failed("it is read as chat")
-    run("state", "import", "signed.json", *NEW, "--trust", "other.pub").failed(signed, "trust that key")
+    run("state", "import", "signed.json", *NEW, "--trust", "other.pub").failed(
+        signed, "trust that key"
+    )
     run("state", "import", "signed.json", *NEW, "--trust", "release.key").failed("private key")
     run("state", "show", "edited.json", "--trust", "release.pub").failed("edited.json: the sig")
     run("state", "import", "signed.json", *NEW, "--require-signature").misused(

@@ -290,8 +290,7 @@ async def test_a_keyframe_that_cannot_be_written_is_put_off_with_a_warning(often
         assert caplog.messages == []
         await writer.commit(2)
     assert (
-        caplog.messages
-        == ["keyframe in place/ postponed to the next commit: the disk is full"] * 2
+        caplog.messages == ["keyframe in place/ postponed to the next commit: the disk is full"] * 2
     )
     await writer.check(1, 2, 3, 4, 5)
     store.refusing = False

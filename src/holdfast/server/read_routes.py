@@ -127,7 +127,7 @@ async def version_of(desk: Desk, place: SnapshotLocation, manifest: SnapshotMani
 
     The names are the same in a session that was restored from a backup and continued from there.
     """
-    last, keyframe = await (await desk.archive.timeline(location=place)).head()
+    last, keyframe = await (await desk.archive.timeline(location=place)).change_token()
     entry = await desk.state_store.get(last) if last else None
     return last, entry and entry.etag, keyframe, manifest.log_start
 

@@ -23,7 +23,7 @@ from holdfast.server.moments import NOW, Moment, no_snapshot
 from holdfast.server.problems import Problem, refusing
 from holdfast.server.read_routes import MOST, SESSION
 from holdfast.server.serializers import compared, info_json
-from holdfast.sessions.once import compute_restore_changes
+from holdfast.sessions.restore import compute_restore_changes
 from holdfast.sessions.session import Session
 from holdfast.snapshots.keys import SnapshotLocation, location_fields
 from holdfast.snapshots.lifecycle import find_first_key

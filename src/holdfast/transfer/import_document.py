@@ -311,7 +311,7 @@ async def overwrite_session(
         undo = await session.save(tags=tags)
         changes = document.snapshot.changes(undo.snapshot)
         data = {**describe_origin(document), "undo": undo.snapshot_id}
-        session._working.record_owned(IMPORTED, data, changes)
+        session.committer.working.record_owned(IMPORTED, data, changes)
         try:
             await session.commit()
         except ConflictError:
