@@ -61,7 +61,7 @@ def serve(
     with errors_told():
         with require_extra("server"):
             from holdfast.server import Limits, read_tokens  # noqa: PLC0415 - an extra
-            from holdfast.server.app import checked_origins  # noqa: PLC0415 - an extra
+            from holdfast.server.app import validate_origins  # noqa: PLC0415 - an extra
             from holdfast.server.run import (  # noqa: PLC0415 - an extra
                 ListenError,
                 check_listening,
@@ -72,7 +72,7 @@ def serve(
         with misused("--host"):
             check_listening(host, known)
         with misused("--cors"):
-            checked_origins(cors or [])
+            validate_origins(cors or [])
         with misused("--timeout"):
             limits = Limits(body_bytes=max_body * MEGABYTE, seconds=timeout)
         state_store = open_store(store)

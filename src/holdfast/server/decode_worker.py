@@ -48,7 +48,7 @@ def decode(
     )
 
 
-def run(jobs: int, replies: IO[bytes]) -> None:
+def serve_jobs(jobs: int, replies: IO[bytes]) -> None:
     """Work on one job after another."""
     while os.name != "posix" or select.select([jobs], [], [], IDLE_SECONDS)[0]:
         start = read_pipe(jobs, LENGTH.size)
@@ -56,7 +56,7 @@ def run(jobs: int, replies: IO[bytes]) -> None:
             return
         header = json.loads(read_pipe(jobs, *LENGTH.unpack(start)))
         limit_process(header["cpu_seconds"], header["seconds"], header["memory"])
-        reply = reply_to(header, jobs)
+        reply = decode_job(header, jobs)
         limit_process(0, 0, None)
         data = json.dumps(reply).encode()
         replies.write(LENGTH.pack(len(data)) + data)
@@ -65,7 +65,7 @@ def run(jobs: int, replies: IO[bytes]) -> None:
             return  # what it has allocated may not come back
 
 
-def reply_to(header: dict[str, Any], jobs: int) -> dict[str, Any]:
+def decode_job(header: dict[str, Any], jobs: int) -> dict[str, Any]:
     """Decode a document, and return what is wrong with it."""
     try:
         register_names(header["types"])
@@ -95,14 +95,14 @@ def limit_process(cpu_seconds: float, seconds: float, memory: int | None) -> Non
     except ImportError:
         return
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    soft = hard if memory is None else allocated() + memory
+    soft = hard if memory is None else allocated_bytes() + memory
     if hard != resource.RLIM_INFINITY:
         soft = min(soft, hard)
     with suppress(ValueError, OSError):  # macOS refuses it: time and counts remain
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def allocated() -> int:
+def allocated_bytes() -> int:
     """Return the address space that this process has."""
     try:
         with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - a worker starts quickly
@@ -135,7 +135,7 @@ def main() -> None:
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever is printed is not a reply
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this one
-    run(0, replies)
+    serve_jobs(0, replies)
 
 
 def read_pipe(pipe: int, size: int) -> bytearray:
