@@ -48,8 +48,8 @@ INTERRUPTED = 130
 TRACEBACK = "HOLDFAST_TRACEBACK"
 # Control codes, which a terminal would obey; what turns the direction of text; surrogates.
 BEYOND_ASCII = r"\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-UNSEEN = re.compile(rf"[\x00-\x1f{BEYOND_ASCII}]")
-UNSEEN_IN_JSON = re.compile(f"[{BEYOND_ASCII}]")  # which spells out the others itself
+CONTROL_CODES = re.compile(rf"[\x00-\x1f{BEYOND_ASCII}]")
+CONTROL_CODES_IN_JSON = re.compile(f"[{BEYOND_ASCII}]")  # which spells out the others itself
 
 STORE_URLS = "a store is named by a URL: sqlite:///state.db, file:///var/lib/agents, redis://host/0"
 HINTS: list[tuple[type[BaseException], str]] = [
@@ -70,7 +70,7 @@ class Format(StrEnum):
     json = "json"
 
 
-def named_url(text: str | None) -> str | None:
+def validate_url(text: str | None) -> str | None:
     """A URL as it was typed. An empty one, as of a variable that is not set, means no store."""
     if text == "":
         raise typer.BadParameter("it is empty, and names no store")
@@ -84,7 +84,7 @@ StoreOption = Annotated[
         metavar="URL",
         help="The state store; $HOLDFAST_STORE without it, and .holdfast/state.db without that.",
         show_default=False,
-        callback=named_url,
+        callback=validate_url,
     ),
 ]
 FormatOption = Annotated[
@@ -115,18 +115,18 @@ def command(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def run(*arguments: P.args, **options: P.kwargs) -> T:
-        with errors_told():
+        with report_errors():
             return asyncio.run(function(*arguments, **options))
 
     return run
 
 
 @contextmanager
-def errors_told() -> Iterator[None]:
+def report_errors() -> Iterator[None]:
     """End the command with a line for whatever goes wrong inside."""
     try:
         yield
-        check_printed()
+        check_output_written()
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise  # typer ends the command as these ask for
     except KeyboardInterrupt:
@@ -156,12 +156,12 @@ def hint_for(error: BaseException) -> str:
 
 def fail(message: str, hint: str) -> NoReturn:
     """End the command with an error."""
-    say(("error:", "red"), f" {' '.join(message.split())}", to=err)
-    say((f"hint: {hint}", "dim"), to=err)
+    print_line(("error:", "red"), f" {' '.join(message.split())}", to=err)
+    print_line((f"hint: {hint}", "dim"), to=err)
     raise typer.Exit(FAILED)
 
 
-def check_printed() -> None:
+def check_output_written() -> None:
     """Fail where output was lost, after the work is done. A reader that went away is not a loss."""
     if out.problem is not None and not isinstance(out.problem, BrokenPipeError):
         fail(
@@ -170,21 +170,21 @@ def check_printed() -> None:
         )
 
 
-def visible(text: str) -> str:
+def escape_control_codes(text: str) -> str:
     """A text without control codes: what a terminal would obey is spelled out."""
-    return UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    return CONTROL_CODES.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
-def say(*parts: str | tuple[str, str], to: Output = out) -> None:
+def print_line(*parts: str | tuple[str, str], to: Output = out) -> None:
     """Print a line; a part that has a style is a pair of both."""
     line = Text()
     for part in parts:
         words, style = (part, "") if isinstance(part, str) else part
-        line.append(visible(words), style)
+        line.append(escape_control_codes(words), style)
     to.print(line)
 
 
-def typed(command_: str, *words: str, store: str | None = None, **options: str) -> str:
+def format_command(command_: str, *words: str, store: str | None = None, **options: str) -> str:
     """A command as it is typed, with the store that this one was told; a password is left out."""
     if store is not None:
         options["store"] = str(StoreURL(store))
@@ -197,7 +197,7 @@ def typed(command_: str, *words: str, store: str | None = None, **options: str) 
 def print_json(data: object) -> None:
     """JSON for a program: UTF-8, whatever the terminal has. It may be one that a person sits at."""
     text = json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"
-    text = UNSEEN_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    text = CONTROL_CODES_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     if out.problem is not None:
         return
     try:
@@ -208,7 +208,7 @@ def print_json(data: object) -> None:
 
 def write_bytes(chunks: Iterable[bytes]) -> None:
     """Bytes to the standard output, after what was printed before."""
-    check_standard_output()
+    require_stdout()
     sys.stdout.flush()
     for chunk in chunks:
         left = memoryview(chunk)
@@ -218,20 +218,20 @@ def write_bytes(chunks: Iterable[bytes]) -> None:
     sys.stdout.buffer.flush()
 
 
-def check_standard_output() -> None:
+def require_stdout() -> None:
     """Refuse to print where the standard output was closed: it is None then."""
     if sys.stdout is None:
         fail("the output cannot be written: the standard output is closed", "send it to a file")
 
 
-def plural(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """A number with its noun: 1 session, 2 sessions, 3 entries."""
     if count == 1:
         return f"1 {noun}"
     return f"{count:,} {noun[:-1]}ies" if noun.endswith("ry") else f"{count:,} {noun}s"
 
 
-def read_tags(pairs: list[str] | None) -> dict[str, str]:
+def parse_tags(pairs: list[str] | None) -> dict[str, str]:
     """Tags of the form K=V; wrong usage where one is not."""
     tags = {}
     for pair in pairs or []:
@@ -242,7 +242,7 @@ def read_tags(pairs: list[str] | None) -> dict[str, str]:
     return tags
 
 
-def tags_text(tags: dict[str, str]) -> str:
+def format_tags(tags: dict[str, str]) -> str:
     """Tags as they are typed."""
     return " ".join(f"{name}={value}" for name, value in tags.items()) or "-"
 
@@ -251,19 +251,19 @@ def confirm(question: str, *, yes: bool) -> None:
     """Go on if a person agrees, or said so in advance; fail where stdin is not a terminal."""
     if yes:
         return
-    if not has_person():
+    if not is_interactive():
         fail("stdin is not a terminal; pass --yes to confirm", "--dry-run shows what would be done")
-    if not agrees(question):
-        say("nothing was changed", to=err)
+    if not ask_yes_no(question):
+        print_line("nothing was changed", to=err)
         raise typer.Exit(FAILED)
 
 
-def agrees(question: str) -> bool:
+def ask_yes_no(question: str) -> bool:
     """What a person answers. Ctrl-C is the same here as anywhere else."""
-    with interruptible():
+    with restore_sigint():
         try:
             # Not on the standard output, which may be a pipe that is closed, or a file of JSON.
-            return typer.confirm(visible(question), err=True)
+            return typer.confirm(escape_control_codes(question), err=True)
         except typer.Abort as error:
             # typer says this of the end of the input as well.
             if isinstance(error.__context__, KeyboardInterrupt):
@@ -272,13 +272,13 @@ def agrees(question: str) -> bool:
             raise
 
 
-def has_person() -> bool:
+def is_interactive() -> bool:
     """Whether somebody sits at the standard input. It is None where it was closed."""
     return bool(sys.stdin and sys.stdin.isatty())
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def restore_sigint() -> Iterator[None]:
     """Let Ctrl-C end a question: asyncio would note it and go on waiting for the answer."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -15,15 +15,15 @@ from holdfast.cli.console import (
     FormatOption,
     command,
     err,
+    escape_control_codes,
     fail,
-    named_url,
-    plural,
+    format_count,
     print_json,
-    say,
-    visible,
+    print_line,
+    validate_url,
 )
 from holdfast.cli.names import is_same_store
-from holdfast.cli.references import existing_store, find_sessions
+from holdfast.cli.references import find_sessions, open_existing_store
 from holdfast.snapshots.keys import SnapshotLocation, location_fields
 from holdfast.stores.base import StateStore
 from holdfast.stores.registry import open_state_store
@@ -31,7 +31,7 @@ from holdfast.stores.urls import StoreURL
 from holdfast.stores.wrappers.base import is_encrypted
 from holdfast.transfer.copy import CopyResult, copy_sessions
 
-MendOption = Annotated[
+RepairOption = Annotated[
     bool, typer.Option("--mend", help="Look for damage in the target, and write that anew.")
 ]
 
@@ -39,10 +39,10 @@ MendOption = Annotated[
 @command
 async def copy(
     source: Annotated[
-        str, typer.Argument(metavar="SRC_URL", help="The store to read.", callback=named_url)
+        str, typer.Argument(metavar="SRC_URL", help="The store to read.", callback=validate_url)
     ],
     target: Annotated[
-        str, typer.Argument(metavar="DST_URL", help="The store to write.", callback=named_url)
+        str, typer.Argument(metavar="DST_URL", help="The store to write.", callback=validate_url)
     ],
     agent: Annotated[
         str | None,
@@ -62,20 +62,20 @@ async def copy(
             autocompletion=complete_session,
         ),
     ] = None,
-    mend: MendOption = False,
+    mend: RepairOption = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Copy sessions between stores. Only what is missing is written; cut short, begin it again.
 
     Example: holdfast copy sqlite:///dev.db postgresql://staging/agents --agent research-bot
     """
-    check_different(source, target)
-    async with existing_store(source) as first, open_state_store(target) as second:
-        done = await with_progress(first, second, agent, session, mend=mend)
-    report(done, format)
+    require_different_stores(source, target)
+    async with open_existing_store(source) as first, open_state_store(target) as second:
+        done = await copy_with_progress(first, second, agent, session, mend=mend)
+    print_copy_result(done, format)
 
 
-def check_different(source: str, target: str) -> None:
+def require_different_stores(source: str, target: str) -> None:
     """Refuse to copy a store onto itself, however its two URLs are spelled."""
     if is_same_store(source, target):
         fail(
@@ -84,12 +84,12 @@ def check_different(source: str, target: str) -> None:
         )
 
 
-async def with_progress(
+async def copy_with_progress(
     source: StateStore, target: StateStore, agent: str | None, session: str | None, *, mend: bool
 ) -> CopyResult:
     """Copy, with a bar for whoever waits."""
     if is_encrypted(source) and not is_encrypted(target):
-        say(
+        print_line(
             ("warning:", "yellow"),
             " the source is encrypted and the target is not: what is written there can be read by "
             "whoever reads the target. Add ?encrypt=NAME to its URL",
@@ -108,14 +108,14 @@ async def with_progress(
         task = bar.add_task("sessions", total=total)
 
         def step(location: SnapshotLocation, _written: int) -> None:
-            bar.update(task, advance=1, description=visible(location.session_id[:40]))
+            bar.update(task, advance=1, description=escape_control_codes(location.session_id[:40]))
 
         return await copy_sessions(
             source, target, agent_id=agent, session_id=session, mend=mend, progress=step
         )
 
 
-def report(done: CopyResult, format_: Format) -> None:
+def print_copy_result(done: CopyResult, format_: Format) -> None:
     """What was copied, and what was not."""
     if format_ is Format.json:
         failed = [
@@ -123,13 +123,13 @@ def report(done: CopyResult, format_: Format) -> None:
         ]
         print_json({**asdict(replace(done, failed={})), "failed": failed})
     else:
-        mended = f", {plural(done.mended, 'damaged entry')} repaired" if done.mended else ""
-        say(
-            f"{plural(done.sessions, 'session')}, {plural(done.entries, 'new entry')}, "
-            f"{plural(done.size, 'byte')}{mended}"
+        mended = f", {format_count(done.mended, 'damaged entry')} repaired" if done.mended else ""
+        print_line(
+            f"{format_count(done.sessions, 'session')}, {format_count(done.entries, 'new entry')}, "
+            f"{format_count(done.size, 'byte')}{mended}"
         )
         for place, problem in done.failed.items():
             name = f"session {place.session_id} of {place.scope_id}"
-            say(("not copied:", "red"), f" {name}: {problem}", to=err)
+            print_line(("not copied:", "red"), f" {name}: {problem}", to=err)
     if done.failed:
         raise typer.Exit(FAILED)

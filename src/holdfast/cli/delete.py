@@ -17,15 +17,15 @@ from holdfast.cli.console import (
     YesOption,
     command,
     confirm,
-    plural,
+    format_count,
     print_json,
-    say,
+    print_line,
 )
 from holdfast.cli.references import (
-    existing_store,
     find_session,
     find_sessions,
-    resolve_snapshot,
+    open_existing_store,
+    resolve_snapshot_ref,
 )
 from holdfast.snapshots.archive import SnapshotArchive
 
@@ -57,17 +57,19 @@ async def delete(
             "a session is deleted with every agent's part; an agent is named with --snapshot",
             param_hint="--agent",
         )
-    async with existing_store(store) as state_store:
+    async with open_existing_store(store) as state_store:
         archive = SnapshotArchive(state_store)
         snapshot_id = None
         if snapshot is None:
             places = await find_sessions(state_store, session, None)
             ids = [await archive.list_snapshot_ids(location=place) for place in places]
             agents = ", ".join(place.scope_id for place in places)
-            what = f"session {session} of {agents} with {plural(sum(map(len, ids)), 'snapshot')}"
+            what = (
+                f"session {session} of {agents} with {format_count(sum(map(len, ids)), 'snapshot')}"
+            )
         else:
             places = [await find_session(state_store, session, agent)]
-            snapshot_id = await resolve_snapshot(archive, places[0], snapshot)
+            snapshot_id = await resolve_snapshot_ref(archive, places[0], snapshot)
             what = f"snapshot {snapshot_id} of {session}"
         if not dry_run:
             confirm(f"Delete {what} for good?", yes=yes)
@@ -86,4 +88,4 @@ async def delete(
             }
         )
     else:
-        say(f"would delete {what}" if dry_run else f"deleted {what}")
+        print_line(f"would delete {what}" if dry_run else f"deleted {what}")

@@ -18,9 +18,9 @@ from holdfast.cli.console import (
     FormatOption,
     StoreOption,
     command,
-    plural,
+    format_count,
     print_json,
-    say,
+    print_line,
 )
 from holdfast.errors import ConflictError, HoldfastError
 from holdfast.snapshots.catalog.catalog import Catalog
@@ -61,21 +61,21 @@ async def doctor(
     there = [extra for extra, package in EXTRAS.items() if is_installed(package)]
     is_table = format is Format.table
     if is_table:
-        say(
+        print_line(
             f"holdfast {holdfast.__version__}, "
             f"{'compiled' if holdfast.compiled else 'interpreted (a C compiler makes it faster)'}, "
             f"Python {platform.python_version()}"
         )
-        say(f"extras: {', '.join(there) or 'none'}")
+        print_line(f"extras: {', '.join(there) or 'none'}")
     looks = []
     async with open_state_store(store) as state_store:
         shown = repr(state_store)
         if is_table:
-            say(f"store: {shown}")
+            print_line(f"store: {shown}")
         for name in LOOKS:
-            looks.append(await looked(state_store, name))
+            looks.append(await run_check(state_store, name))
             if is_table:
-                print_look(looks[-1])
+                print_check(looks[-1])
     ok = all(look.ok for look in looks)
     if not is_table:
         print_json(
@@ -94,7 +94,7 @@ async def doctor(
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Check:
     """What one look at the store found."""
 
     name: str
@@ -103,22 +103,22 @@ class Look:
     milliseconds: float
 
 
-async def looked(store: StateStore, name: str) -> Look:
+async def run_check(store: StateStore, name: str) -> Check:
     """Look at the store; that it fails is what is looked for."""
     started = time.perf_counter()
     try:
         ok, said = True, await LOOKS[name](store)
     except HoldfastError as error:
         ok, said = False, str(error)
-    return Look(name, ok, said, round((time.perf_counter() - started) * 1000, 1))
+    return Check(name, ok, said, round((time.perf_counter() - started) * 1000, 1))
 
 
-def print_look(look: Look) -> None:
+def print_check(look: Check) -> None:
     """One line of it."""
     if look.ok:
-        say(("✓", "green"), f" {look.name}: {look.said} ({look.milliseconds} ms)")
+        print_line(("✓", "green"), f" {look.name}: {look.said} ({look.milliseconds} ms)")
     else:
-        say(("✗", "red"), f" {look.name}: {look.said}")
+        print_line(("✗", "red"), f" {look.name}: {look.said}")
 
 
 def is_installed(package: str) -> bool:
@@ -130,13 +130,13 @@ def is_installed(package: str) -> bool:
     return True
 
 
-async def look_around(store: StateStore) -> str:
+async def check_readable(store: StateStore) -> str:
     """Whether it can be read."""
     agents = await Catalog(store).agents(limit=100)
-    return plural(len(agents), "agent") + (" or more" if len(agents) == 100 else "")
+    return format_count(len(agents), "agent") + (" or more" if len(agents) == 100 else "")
 
 
-async def write_once(store: StateStore) -> str:
+async def check_writable(store: StateStore) -> str:
     """Whether it can be written, and what is written can be read and removed."""
     if not store.writable:
         return "read-only, as asked for"
@@ -155,7 +155,7 @@ async def write_once(store: StateStore) -> str:
         await store.delete(key)
 
 
-async def tell_abilities(store: StateStore) -> str:
+async def describe_capabilities(store: StateStore) -> str:
     """What it promises."""
     names = (
         "durable",
@@ -169,7 +169,7 @@ async def tell_abilities(store: StateStore) -> str:
 
 
 LOOKS: dict[str, Callable[[StateStore], Awaitable[str]]] = {
-    "reading": look_around,
-    "writing": write_once,
-    "abilities": tell_abilities,
+    "reading": check_readable,
+    "writing": check_writable,
+    "abilities": describe_capabilities,
 }

@@ -17,32 +17,32 @@ from holdfast.cli.console import (
     FAILED,
     StoreOption,
     TagOption,
-    check_standard_output,
     command,
     err,
     fail,
+    format_count,
     out,
-    plural,
-    read_tags,
-    say,
+    parse_tags,
+    print_line,
+    require_stdout,
     write_bytes,
 )
-from holdfast.cli.keys import named_file, signing_key
+from holdfast.cli.keys import load_signing_key, require_file_name
 from holdfast.cli.names import split_reference
 from holdfast.cli.references import (
     Reference,
-    existing_store,
-    find,
+    find_reference,
     is_session,
-    resolve,
+    open_existing_store,
+    resolve_ref,
 )
 from holdfast.documents.json_file import check_writable
 from holdfast.errors import NotFoundError, StateStoreError
 from holdfast.stores.urls import mask_secrets
 from holdfast.transfer.manager import Redaction, SnapshotManager, suggest_names
 
-MOST = 1000
-OPEN_ALREADY = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
+MAX_SUGGESTIONS_READ = 1000
+OPEN_DESCRIPTORS = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
 
 
 @command
@@ -101,7 +101,7 @@ async def export(
             "--sign",
             metavar="KEYFILE",
             help="Sign it with this private key.",
-            callback=named_file,
+            callback=require_file_name,
         ),
     ] = None,
     store: StoreOption = None,
@@ -110,19 +110,19 @@ async def export(
 
     Example: holdfast state export research-bot --tag reason=incident --output incident.json.gz
     """
-    tags = read_tags(tag)
+    tags = parse_tags(tag)
     check_output(output)
-    redaction = redactor(
+    redaction = make_redactor(
         patterns=redact,
         paths=redact_path or [],
         cards=redact_cards,
         ibans=redact_ibans,
         ssns=redact_ssns,
     )
-    key = None if sign is None else signing_key(sign)
-    async with existing_store(store) as state_store:
+    key = None if sign is None else load_signing_key(sign)
+    async with open_existing_store(store) as state_store:
         manager = SnapshotManager(state_store)
-        wanted = await find_exported(manager, name, session, snapshot)
+        wanted = await find_export_target(manager, name, session, snapshot)
         location = wanted.location
         found = await manager.export_session(
             location.scope_id,
@@ -146,16 +146,16 @@ async def export(
     else:
         manager.to_file(found, output)
     taken = sum(each["count"] for each in found.extra["redactions"]) if redaction else 0
-    say(
-        f"{output}: {plural(found.snapshot.count('messages'), 'message')}, "
-        f"{plural(found.event_log_count, 'event')} of {found.agent_id}/{found.session_id}"
-        + (f", {plural(taken, 'redaction')}" if redaction else "")
+    print_line(
+        f"{output}: {format_count(found.snapshot.count('messages'), 'message')}, "
+        f"{format_count(found.event_log_count, 'event')} of {found.agent_id}/{found.session_id}"
+        + (f", {format_count(taken, 'redaction')}" if redaction else "")
         + (f", signed by {key.key_id}" if key else ""),
         to=err,
     )
 
 
-async def find_exported(
+async def find_export_target(
     manager: SnapshotManager, name: str, session: str | None, ref: str | None
 ) -> Reference:
     """Find what to export: an agent's session, the one that is named or its latest, or a session.
@@ -183,7 +183,7 @@ async def find_exported(
         if latest is None and not owners:
             return await find_by_reference(manager, name, ref)
         location = owners[0] if latest is None else latest.location
-    at = None if ref is None else await resolve(manager.archive, location, ref)
+    at = None if ref is None else await resolve_ref(manager.archive, location, ref)
     return Reference(location, at)
 
 
@@ -193,10 +193,10 @@ async def find_by_reference(manager: SnapshotManager, name: str, ref: str | None
         if await is_session(manager, session_id):
             if ref is not None:
                 raise typer.BadParameter(f"{name!r} names a state already", param_hint="--snapshot")
-            return await find(manager.state_store, name)
+            return await find_reference(manager.state_store, name)
     known = [
-        *await manager.catalog.agents(limit=MOST),
-        *await manager.catalog.session_ids(limit=MOST),
+        *await manager.catalog.agents(limit=MAX_SUGGESTIONS_READ),
+        *await manager.catalog.session_ids(limit=MAX_SUGGESTIONS_READ),
     ]
     raise NotFoundError(
         f"there is no agent {name!r} and no session of that id{suggest_names(name, known)}"
@@ -206,7 +206,7 @@ async def find_by_reference(manager: SnapshotManager, name: str, ref: str | None
 def check_output(output: str) -> None:
     """Refuse what cannot be written before any work is done for it."""
     if output == "-":
-        check_standard_output()
+        require_stdout()
         return
     if is_stream(output):
         return
@@ -230,7 +230,7 @@ def is_stream(output: str) -> bool:
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             return True
     # These lead to what is open already, which may be a file.
-    return str(path.absolute()).startswith(OPEN_ALREADY)
+    return str(path.absolute()).startswith(OPEN_DESCRIPTORS)
 
 
 def write_stream(output: str, chunks: Iterable[bytes]) -> None:
@@ -239,7 +239,7 @@ def write_stream(output: str, chunks: Iterable[bytes]) -> None:
         stream.writelines(chunks)
 
 
-def redactor(
+def make_redactor(
     *, patterns: bool, paths: list[str], cards: bool, ibans: bool, ssns: bool
 ) -> Redaction | None:
     """What takes out of the document what must not leave, if anything must not."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.console import read_tags
+from holdfast.cli.console import parse_tags
 from holdfast.snapshots.filters import ListingFilter, make_filter, parse_since
 from holdfast.snapshots.session_state import STATUSES
 
@@ -34,7 +34,7 @@ UnfinishedOption = Annotated[
 ]
 
 
-def read_filter(
+def parse_filter(
     status: list[str] | None, tag: list[str] | None, since: str | None, *, unfinished: bool
 ) -> ListingFilter:
     """Return the filter that the options describe; wrong usage where one is invalid."""
@@ -45,11 +45,14 @@ def read_filter(
                 param_hint="--status",
             )
     return make_filter(
-        status=status or None, tags=read_tags(tag), since=read_since(since), unfinished=unfinished
+        status=status or None,
+        tags=parse_tags(tag),
+        since=parse_since_option(since),
+        unfinished=unfinished,
     )
 
 
-def read_since(text: str | None) -> dt.datetime | None:
+def parse_since_option(text: str | None) -> dt.datetime | None:
     """Return the time that ``--since`` means; wrong usage where it means none."""
     try:
         return None if text is None else parse_since(text)

@@ -14,12 +14,12 @@ from holdfast.cli.console import (
     StoreOption,
     command,
     fail,
-    plural,
+    format_command,
+    format_count,
     print_json,
-    say,
-    typed,
+    print_line,
 )
-from holdfast.cli.references import existing_store, find_at
+from holdfast.cli.references import find_with_ref, open_existing_store
 from holdfast.errors import ConflictError
 from holdfast.sessions.session import Session
 
@@ -52,8 +52,8 @@ async def fork(
 
     Example: holdfast state fork ses_abc123 ses_what_if
     """
-    async with existing_store(store) as state_store:
-        wanted = await find_at(state_store, session, at, agent)
+    async with open_existing_store(store) as state_store:
+        wanted = await find_with_ref(state_store, session, at, agent)
         location = wanted.location
         live = await Session.open(
             state_store,
@@ -64,7 +64,7 @@ async def fork(
         try:
             other = await live.fork(new, at=wanted.at)
         except ConflictError as error:
-            listing = typed("holdfast state list", location.scope_id, store=store)
+            listing = format_command("holdfast state list", location.scope_id, store=store)
             fail(str(error), f"{listing} shows which there are")
         said = {
             "agent_id": location.scope_id,
@@ -76,4 +76,6 @@ async def fork(
     if format is Format.json:
         print_json(said)
     else:
-        say(f"{other.session_id}: {plural(other.message_count, 'message')}, {other.status}")
+        print_line(
+            f"{other.session_id}: {format_count(other.message_count, 'message')}, {other.status}"
+        )

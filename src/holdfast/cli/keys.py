@@ -13,10 +13,10 @@ import typer
 from holdfast.cli.console import (
     Format,
     FormatOption,
-    errors_told,
     fail,
     print_json,
-    say,
+    print_line,
+    report_errors,
 )
 from holdfast.cli.tables import Column, print_table
 from holdfast.documents.signing import (
@@ -29,23 +29,23 @@ from holdfast.documents.signing import (
 from holdfast.documents.signing_keys import read_key_file
 from holdfast.stores.local import sync_descriptor
 
-TRUSTED = "HOLDFAST_TRUSTED_KEYS"
+TRUST_VARIABLE = "HOLDFAST_TRUSTED_KEYS"
 COLUMNS = (Column("name", least=6), Column("key_id", least=40))
-PASSPHRASE = "HOLDFAST_SIGNING_PASSPHRASE"  # noqa: S105 - the name of a variable
+PASSPHRASE_VARIABLE = "HOLDFAST_SIGNING_PASSPHRASE"  # noqa: S105 - the name of a variable
 SUFFIXES = (".key", ".pub")
 
 
-def named_file(text: str | None) -> str | None:
+def require_file_name(text: str | None) -> str | None:
     """A path as it was typed. An empty one, as of a variable that is not set, names no key."""
     if text == "":
         raise typer.BadParameter("it is empty, and names no key")
     return text
 
 
-def named_files(texts: list[str] | None) -> list[str] | None:
+def require_file_names(texts: list[str] | None) -> list[str] | None:
     """Paths as they were typed, none of them empty."""
     for text in texts or ():
-        named_file(text)
+        require_file_name(text)
     return texts
 
 
@@ -55,13 +55,13 @@ TrustOption = Annotated[
         "--trust",
         metavar="FILE",
         help="Take only what this public key signed, or one of a folder's *.pub. Repeatable.",
-        callback=named_files,
+        callback=require_file_names,
     ),
 ]
 RequireOption = Annotated[
     bool,
     typer.Option(
-        "--require-signature", help=f"Take only what a key of --trust or ${TRUSTED} signed."
+        "--require-signature", help=f"Take only what a key of --trust or ${TRUST_VARIABLE} signed."
     ),
 ]
 
@@ -78,7 +78,7 @@ def new(
 
     Example: holdfast keys new release
     """
-    with errors_told(), keys_told():
+    with report_errors(), report_key_errors():
         stem = name.removesuffix(".key").removesuffix(".pub")
         private, public = (Path(stem + suffix) for suffix in SUFFIXES)
         if not stem or stem.endswith(("/", os.sep)):
@@ -87,17 +87,17 @@ def new(
             if os.path.lexists(path):
                 fail(f"{path} is there already, and is not replaced", "choose another NAME")
         key = SigningKey.generate(private.stem)
-        secret = passphrase()
-        write(private, key.to_pem(passphrase=secret), 0o600)
+        secret = read_passphrase()
+        write_key_file(private, key.to_pem(passphrase=secret), 0o600)
         try:
-            write(public, key.public.to_pem(), 0o644)
+            write_key_file(public, key.public.to_pem(), 0o644)
         except BaseException:
             private.unlink()
             raise
-    locked = f"encrypted with ${PASSPHRASE}" if secret else "not encrypted"
-    say(f"{private}  signs documents: keep it secret ({locked})")
-    say(f"{public}  checks them: give it to whoever imports them")
-    say(key.key_id)
+    locked = f"encrypted with ${PASSPHRASE_VARIABLE}" if secret else "not encrypted"
+    print_line(f"{private}  signs documents: keep it secret ({locked})")
+    print_line(f"{public}  checks them: give it to whoever imports them")
+    print_line(key.key_id)
 
 
 def show(
@@ -111,22 +111,22 @@ def show(
 
     Example: holdfast keys show release.pub
     """
-    with errors_told(), keys_told():
-        found = [key for file in files for key in keys_in(file)]
+    with report_errors(), report_key_errors():
+        found = [key for file in files for key in load_public_keys(file)]
     if format is Format.json:
         print_json([{"name": key.name, "key_id": key.key_id} for key in found])
     else:
         print_table(COLUMNS, [[key.name, key.key_id] for key in found], "")
 
 
-def keys_in(file: str) -> list[PublicKey]:
+def load_public_keys(file: str) -> list[PublicKey]:
     """The public keys of a file or a folder, that of a private key too."""
     if Path(file).is_file() and b"PRIVATE KEY-----" in read_key_file(file):
-        return [signing_key(file).public]
+        return [load_signing_key(file).public]
     return load_trusted_keys(file)
 
 
-def write(path: Path, data: bytes, mode: int) -> None:
+def write_key_file(path: Path, data: bytes, mode: int) -> None:
     """Write a file that must not be there, and that nobody else can read before it has its mode.
 
     What could not be written wholly does not stay: it would be in the way of the next try.
@@ -147,39 +147,39 @@ def write(path: Path, data: bytes, mode: int) -> None:
 # --------------------------------------------------------------------------- for other commands
 
 
-def signing_key(file: str) -> SigningKey:
+def load_signing_key(file: str) -> SigningKey:
     """The private key of a file."""
-    with keys_told():
-        return SigningKey.from_file(file, passphrase=passphrase())
+    with report_key_errors():
+        return SigningKey.from_file(file, passphrase=read_passphrase())
 
 
-def passphrase() -> bytes | None:
+def read_passphrase() -> bytes | None:
     """What private keys are encrypted with: the bytes of the variable, which may be no text."""
-    text = os.environ.get(PASSPHRASE)
+    text = os.environ.get(PASSPHRASE_VARIABLE)
     return None if text is None else os.fsencode(text)
 
 
-def required_keys(trust: list[str] | None, *, required: bool) -> list[PublicKey] | None:
+def load_required_keys(trust: list[str] | None, *, required: bool) -> list[PublicKey] | None:
     """The keys of which one must have signed, or None where nobody has to."""
     if not trust and not required:
         return None
-    keys = known_keys(trust)
+    keys = load_known_keys(trust)
     if not keys:
         raise typer.BadParameter(
-            f"no key is trusted: name it with --trust or ${TRUSTED}",
+            f"no key is trusted: name it with --trust or ${TRUST_VARIABLE}",
             param_hint="--require-signature",
         )
     return keys
 
 
-def known_keys(trust: list[str] | None = None) -> list[PublicKey]:
+def load_known_keys(trust: list[str] | None = None) -> list[PublicKey]:
     """The keys that the command line names, or the environment without it."""
-    paths = trust or [each for each in os.environ.get(TRUSTED, "").split(os.pathsep) if each]
-    with keys_told():
+    paths = trust or [each for each in os.environ.get(TRUST_VARIABLE, "").split(os.pathsep) if each]
+    with report_key_errors():
         return load_trusted_keys(*paths)
 
 
-def signers_text(key_ids: Iterable[str], keys: Iterable[PublicKey]) -> str:
+def format_signers(key_ids: Iterable[str], keys: Iterable[PublicKey]) -> str:
     """Who signed, by ids and by names."""
     names = {key.key_id: key.name for key in keys}
     return ", ".join(
@@ -188,7 +188,7 @@ def signers_text(key_ids: Iterable[str], keys: Iterable[PublicKey]) -> str:
 
 
 @contextmanager
-def keys_told() -> Iterator[None]:
+def report_key_errors() -> Iterator[None]:
     """End the command with a hint for keys where a key is the matter."""
     try:
         yield
@@ -199,7 +199,7 @@ def keys_told() -> Iterator[None]:
 
 
 @contextmanager
-def signatures_told(file: str) -> Iterator[None]:
+def report_signature_errors(file: str) -> Iterator[None]:
     """End the command with a hint for signatures where a signature is the matter."""
     try:
         yield

@@ -18,24 +18,24 @@ from holdfast.cli.console import (
     command,
     err,
     print_json,
-    say,
+    print_line,
 )
 from holdfast.cli.filters import (
     SinceOption,
     StatusOption,
     TagFilterOption,
     UnfinishedOption,
-    read_filter,
+    parse_filter,
 )
-from holdfast.cli.references import existing_store, find_session, find_sessions
+from holdfast.cli.references import find_session, find_sessions, open_existing_store
 from holdfast.cli.tables import (
     Cell,
     Column,
-    minute_text,
+    format_minute,
+    format_size,
+    format_tags,
     print_table,
-    short_ids,
-    size_text,
-    tags_text,
+    shorten_ids,
 )
 from holdfast.log.event import format_time
 from holdfast.snapshots.catalog.summary import SessionSummary, summarize_sessions
@@ -45,7 +45,7 @@ from holdfast.snapshots.records import SnapshotInfo
 from holdfast.transfer.manager import SnapshotManager
 
 LIMIT = 50
-MOST_COMPARED = 1000
+MAX_COMPARED = 1000
 """Where a session has more snapshots, their ids are not shortened: that would need them all."""
 SESSION_COLUMNS = (
     Column("agent_id", least=8),
@@ -115,10 +115,10 @@ async def list_(
     if None not in (name, agent) and name != agent:
         raise typer.BadParameter(f"{name!r} was named already", param_hint="--agent")
     owner = agent if name is None else name
-    wanted = read_filter(status, tag, since, unfinished=unfinished)
+    wanted = parse_filter(status, tag, since, unfinished=unfinished)
     if agents and (wanted or owner is not None or session is not None):
         raise typer.BadParameter("it lists all agents, and takes no filter", param_hint="--agents")
-    async with existing_store(store) as state_store:
+    async with open_existing_store(store) as state_store:
         manager = SnapshotManager(state_store)
         if agents:
             listing = await list_agents(manager, limit, after)
@@ -134,9 +134,9 @@ async def list_(
         return
     print_table(listing.columns, listing.rows, "nothing matches" if wanted else "nothing here yet")
     for problem in listing.problems:
-        say(("unreadable:", "red"), f" {problem}", to=err)
+        print_line(("unreadable:", "red"), f" {problem}", to=err)
     if listing.next_token is not None:
-        say(f"more: --after {quote(listing.next_token)}")
+        print_line(f"more: --after {quote(listing.next_token)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +167,15 @@ async def list_sessions(
     )
     first = 0 if agent_id is None else 1  # the agent is known where it was named
     return Listing(
-        [summary_json(each) for each in page.sessions],
+        [session_to_json(each) for each in page.sessions],
         SESSION_COLUMNS[first:],
-        [summary_row(each)[first:] for each in page.sessions],
+        [session_to_row(each)[first:] for each in page.sessions],
         page.next_token,
         [each.problem for each in page.sessions if each.problem is not None],
     )
 
 
-def summary_json(each: SessionSummary) -> dict[str, Any]:
+def session_to_json(each: SessionSummary) -> dict[str, Any]:
     """Return what a program is told of a session."""
     found: dict[str, Any] = {
         **location_fields(each.location),
@@ -191,7 +191,7 @@ def summary_json(each: SessionSummary) -> dict[str, Any]:
     return found if each.problem is None else {**found, "problem": each.problem}
 
 
-def summary_row(each: SessionSummary) -> list[Cell]:
+def session_to_row(each: SessionSummary) -> list[Cell]:
     """Return what a person is told of a session."""
     is_read = each.problem is None
     return [
@@ -199,11 +199,11 @@ def summary_row(each: SessionSummary) -> list[Cell]:
         each.session_id,
         "" if each.scope == AGENT else each.scope,
         each.status if is_read else "unreadable",
-        minute_text(each.active_at),
+        format_minute(each.active_at),
         each.message_count if is_read else "-",
-        size_text(each.size_bytes) if is_read else "-",
+        format_size(each.size_bytes) if is_read else "-",
         len(each.unfinished) or "-",
-        tags_text(each.tags),
+        format_tags(each.tags),
     ]
 
 
@@ -224,20 +224,20 @@ async def list_snapshots(
         since=wanted.since,
         unfinished=wanted.unfinished,
     )
-    known = await manager.archive.list_snapshot_ids(location=location, limit=MOST_COMPARED + 1)
+    known = await manager.archive.list_snapshot_ids(location=location, limit=MAX_COMPARED + 1)
     ids = page.snapshot_ids
-    names = short_ids(ids, known) if len(known) <= MOST_COMPARED else ids
+    names = shorten_ids(ids, known) if len(known) <= MAX_COMPARED else ids
     return Listing(
-        [snapshot_json(info, location) for info in page.snapshots],
+        [snapshot_to_json(info, location) for info in page.snapshots],
         SNAPSHOT_COLUMNS,
         [
             [
                 (info.snapshot_id, short),
-                minute_text(info.created_at),
+                format_minute(info.created_at),
                 info.status,
                 info.message_count,
                 info.event_log_count,
-                tags_text(info.tags),
+                format_tags(info.tags),
             ]
             for info, short in zip(page.snapshots, names, strict=True)
         ],
@@ -245,7 +245,7 @@ async def list_snapshots(
     )
 
 
-def snapshot_json(info: SnapshotInfo, location: SnapshotLocation) -> dict[str, Any]:
+def snapshot_to_json(info: SnapshotInfo, location: SnapshotLocation) -> dict[str, Any]:
     """Return what a program is told of a snapshot."""
     return {
         **location_fields(location),
@@ -277,5 +277,5 @@ async def list_agents(manager: SnapshotManager, limit: int, after: str | None) -
                     "active_at": format_time(at),
                 }
             )
-            rows.append([name, latest.session_id, minute_text(at)])
+            rows.append([name, latest.session_id, format_minute(at)])
     return Listing(items, AGENT_COLUMNS, rows, names[limit - 1] if len(names) > limit else None)

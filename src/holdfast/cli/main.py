@@ -72,7 +72,7 @@ for verb, function in VERBS.items():
     app.command(verb)(function)
 
 
-def version(wanted: bool) -> None:
+def print_version(wanted: bool) -> None:
     """Print the version and stop."""
     if wanted:
         typer.echo(f"holdfast {holdfast.__version__}")
@@ -82,7 +82,8 @@ def version(wanted: bool) -> None:
 @app.callback()
 def main(
     show_version: Annotated[
-        bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Keeps the state of AI agents: look at it, compare, go back, branch, move, replay."""

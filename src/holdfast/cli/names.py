@@ -41,19 +41,19 @@ def split_reference(name: str) -> list[tuple[str, str]]:
 # -------------------------------------------------------------------------------------- stores
 
 
-def named_or_usual(url: str | None) -> str:
+def default_url(url: str | None) -> str:
     """The URL of a store, where none was named that of the environment, or the usual one."""
     return os.environ.get("HOLDFAST_STORE") or DEFAULT_URL if url is None else url
 
 
-def path_of(url: StoreURL) -> str | None:
+def local_path(url: StoreURL) -> str | None:
     """Where a store on this machine is kept; None for any other."""
     return {"sqlite": url.path[1:], "file": url.path}.get(url.scheme)
 
 
-def is_there(url: StoreURL) -> bool:
+def store_exists(url: StoreURL) -> bool:
     """Whether a store is there, as far as this machine can tell."""
-    path = path_of(url)
+    path = local_path(url)
     return path is None or Path(path).exists()
 
 
@@ -62,12 +62,12 @@ def is_same_store(one: str, other: str) -> bool:
     first, second = StoreURL(one), StoreURL(other)
     if "memory" in (first.scheme, second.scheme):
         return False  # each is a store of its own
-    return identity(first) == identity(second)
+    return store_identity(first) == store_identity(second)
 
 
-def identity(url: StoreURL) -> tuple[object, ...]:
+def store_identity(url: StoreURL) -> tuple[object, ...]:
     """What tells a store from others: where it is, and which part of that it uses."""
-    path = path_of(url)
+    path = local_path(url)
     prefix = url.options.get("prefix", "")
     if path is not None:
         return (url.scheme, Path(path).resolve(), prefix)

@@ -23,7 +23,7 @@ from holdfast.cli.console import out
 
 LESS = "FRX"
 """How less behaves unless LESS says otherwise: ends on one screen, keeps colours and the screen."""
-NONE = ("", "cat")
+NO_PAGER = ("", "cat")
 
 NoPagerOption = Annotated[
     bool, typer.Option("--no-pager", help="Print all of it, also on a terminal.")
@@ -31,7 +31,7 @@ NoPagerOption = Annotated[
 
 
 @contextmanager
-def paged(*, no_pager: bool) -> Iterator[None]:
+def use_pager(*, no_pager: bool) -> Iterator[None]:
     """Send what is printed inside through a pager, if somebody reads it at a terminal."""
     command = None if no_pager else pager_command()
     if command is None:
@@ -46,7 +46,7 @@ def pager_command() -> list[str] | None:
     if sys.stdout is None or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         return None
     wanted = os.environ.get("PAGER", "less").strip()
-    if wanted in NONE:
+    if wanted in NO_PAGER:
         return None
     command = shlex.split(wanted)
     return command if shutil.which(command[0]) else None

@@ -20,14 +20,14 @@ from holdfast.cli.console import (
     command,
     confirm,
     err,
-    has_person,
+    format_count,
+    is_interactive,
     out,
-    plural,
     print_json,
-    say,
+    print_line,
 )
 from holdfast.cli.output import Output
-from holdfast.cli.references import existing_store, find_session, find_sessions
+from holdfast.cli.references import find_session, find_sessions, open_existing_store
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.keys import SnapshotLocation, location_fields
 from holdfast.snapshots.prune import PruneResult
@@ -37,7 +37,7 @@ AGE = re.compile(r"([0-9]+)([smhdw])")
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def read_age(text: str | None) -> dt.timedelta | None:
+def parse_age(text: str | None) -> dt.timedelta | None:
     """An age such as 30d; wrong usage where it is none."""
     if text is None:
         return None
@@ -83,7 +83,7 @@ async def prune(
 
     Example: holdfast state prune --all --last 10 --daily 7 --protect baseline
     """
-    age = read_age(max_age)
+    age = parse_age(max_age)
     if (session is None) == (not every):
         raise typer.BadParameter("name one session, or --all", param_hint="SESSION")
     rules = {"last": last, "hourly": hourly, "daily": daily, "weekly": weekly, "max_age": age}
@@ -99,7 +99,7 @@ async def prune(
                 param_hint="--protect",
             )
     policy = RetentionPolicy(**rules, protected=protect or ())  # type: ignore[arg-type]
-    async with existing_store(store) as state_store:
+    async with open_existing_store(store) as state_store:
         archive = SnapshotArchive(state_store)
         if session is None:
             places = await find_sessions(state_store, None, agent)
@@ -112,11 +112,11 @@ async def prune(
             done = await archive.prune(location=place, policy=policy, dry_run=dry_run)
             reports.append({**location_fields(place), **asdict(done)})
             if format is Format.table:
-                print_pruned(place, done, dry_run=dry_run)
+                print_prune_result(place, done, dry_run=dry_run)
     if format is Format.json:
         print_json(reports)
     elif not reports:
-        say("nothing here yet")
+        print_line("nothing here yet")
 
 
 async def confirm_prune(
@@ -129,20 +129,20 @@ async def confirm_prune(
         if plan.removed or plan.events_removed:
             snapshots += len(plan.removed)
             sessions += 1
-            if has_person():
-                print_pruned(place, plan, dry_run=True, to=err)
+            if is_interactive():
+                print_prune_result(place, plan, dry_run=True, to=err)
     if sessions:
-        removed, pruned = plural(snapshots, "snapshot"), plural(sessions, "session")
+        removed, pruned = format_count(snapshots, "snapshot"), format_count(sessions, "session")
         confirm(f"Remove {removed} of {pruned} for good?", yes=False)
 
 
-def print_pruned(
+def print_prune_result(
     place: SnapshotLocation, done: PruneResult, *, dry_run: bool, to: Output = out
 ) -> None:
     """One line on a session."""
     verb = "would be removed" if dry_run else "removed"
-    say(
-        f"{place.scope_id}/{place.session_id}: {plural(len(done.kept), 'snapshot')} kept, "
-        f"{len(done.removed)} {verb}, with {plural(done.events_removed, 'event')}",
+    print_line(
+        f"{place.scope_id}/{place.session_id}: {format_count(len(done.kept), 'snapshot')} kept, "
+        f"{len(done.removed)} {verb}, with {format_count(done.events_removed, 'event')}",
         to=to,
     )

@@ -12,11 +12,11 @@ from holdfast.cli.names import (
     LATEST,
     TAG,
     UUID,
-    is_there,
+    default_url,
+    local_path,
     looks_like_ref,
-    named_or_usual,
-    path_of,
     split_reference,
+    store_exists,
 )
 from holdfast.documents.export import export_document
 from holdfast.documents.json_file import read_json_file
@@ -32,8 +32,8 @@ from holdfast.transfer.copy import list_locations
 from holdfast.transfer.manager import SnapshotManager, suggest_names
 
 SUFFIXES = (".json", ".json.gz", ".json.zst", ".gz", ".zst")
-MOST_NAMES = 1000
-MOST_CANDIDATES = 5
+MAX_NAMES = 1000
+MAX_CANDIDATES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +58,15 @@ class Reference:
 # -------------------------------------------------------------------------------------- stores
 
 
-def existing_store(url: str | None) -> StateStore:
+def open_existing_store(url: str | None) -> StateStore:
     """The store of a URL, to read what is in it. On this machine it must be there already.
 
     A wrong path would look like an empty store otherwise, and be made by the first write.
     """
     store = open_store(url)
-    parsed = StoreURL(named_or_usual(url))
-    if not is_there(parsed):
-        path = Path(str(path_of(parsed))).absolute()
+    parsed = StoreURL(default_url(url))
+    if not store_exists(parsed):
+        path = Path(str(local_path(parsed))).absolute()
         fail(
             f"there is no store {parsed}: {path} does not exist",
             "name the store with --store or $HOLDFAST_STORE; holdfast demo makes one to play with",
@@ -76,10 +76,10 @@ def existing_store(url: str | None) -> StateStore:
 
 def open_store(url: str | None) -> StateStore:
     """The store of a URL, which is made by the first write where it does not exist."""
-    url = named_or_usual(url)
+    url = default_url(url)
     store = open_state_store(url)
     parsed = StoreURL(url)
-    path = path_of(parsed)
+    path = local_path(parsed)
     if parsed.scheme == "sqlite" and Path(str(path)).is_dir():
         fail(
             f"{parsed} is no database: {Path(str(path)).absolute()} is a folder",
@@ -116,30 +116,30 @@ async def find_sessions(
         return found
     catalog = SnapshotManager(store).catalog
     if agent_id is not None and await catalog.latest_session(agent_id) is None:
-        known = await catalog.agents(limit=MOST_NAMES)
-        raise NotFoundError(f"there is no agent {agent_id!r}{nearest(agent_id, known)}")
+        known = await catalog.agents(limit=MAX_NAMES)
+        raise NotFoundError(f"there is no agent {agent_id!r}{suggest_nearest(agent_id, known)}")
     owner = "" if agent_id is None else f" of the agent {agent_id}"
     name = str(session_id)
-    known = await catalog.session_ids(limit=MOST_NAMES)
-    raise NotFoundError(f"there is no session {name!r}{owner}{nearest(name, known)}")
+    known = await catalog.session_ids(limit=MAX_NAMES)
+    raise NotFoundError(f"there is no session {name!r}{owner}{suggest_nearest(name, known)}")
 
 
-def nearest(name: str, known: list[str]) -> str:
+def suggest_nearest(name: str, known: list[str]) -> str:
     """The names that are nearest to one that is not there, for an error."""
     return suggest_names(name, known) if known else ": the store has none"
 
 
-async def find_at(
+async def find_with_ref(
     store: StateStore, name: str, ref: str | None, agent_id: str | None = None
 ) -> Reference:
     """Find ``SESSION`` with a REF of its own, or ``SESSION@REF`` without one."""
     if ref is None:
-        return await find(store, name, agent_id)
+        return await find_reference(store, name, agent_id)
     location = await find_session(store, name, agent_id)
-    return Reference(location, await resolve(SnapshotArchive(store), location, ref))
+    return Reference(location, await resolve_ref(SnapshotArchive(store), location, ref))
 
 
-async def find(store: StateStore, name: str, agent_id: str | None = None) -> Reference:
+async def find_reference(store: StateStore, name: str, agent_id: str | None = None) -> Reference:
     """Find a session by its id, ``SESSION@REF``, or a snapshot by its own id.
 
     An id may have any characters: a session that has just this one is meant before all others.
@@ -150,7 +150,7 @@ async def find(store: StateStore, name: str, agent_id: str | None = None) -> Ref
     for session_id, ref in split_reference(name):
         if await is_session(manager, session_id):
             location = await find_session(store, session_id, agent_id)
-            return Reference(location, await resolve(manager.archive, location, ref))
+            return Reference(location, await resolve_ref(manager.archive, location, ref))
     if UUID.fullmatch(name):
         for location in await find_sessions(store, None, agent_id):
             if await manager.archive.load_info(location=location, snapshot_id=name):
@@ -170,7 +170,7 @@ async def is_session(manager: SnapshotManager, session_id: str) -> bool:
         return False
 
 
-async def resolve(archive: SnapshotArchive, location: SnapshotLocation, ref: str) -> str | int:
+async def resolve_ref(archive: SnapshotArchive, location: SnapshotLocation, ref: str) -> str | int:
     """Find the snapshot of a session that a REF means, or the number of an event.
 
     Whether the session has such an event is seen when its state is loaded.
@@ -178,12 +178,12 @@ async def resolve(archive: SnapshotArchive, location: SnapshotLocation, ref: str
     if ref == LATEST:
         latest = await archive.load_info(location=location)
         if latest is None:
-            raise no_snapshot(location, "")
+            raise snapshot_not_found(location, "")
         return latest.snapshot_id
     if ref.startswith(TAG):
         return await find_tagged(archive, location, ref)
     if not is_snapshot_id(ref):
-        raise no_snapshot(location, f" {ref!r}")
+        raise snapshot_not_found(location, f" {ref!r}")
     if await archive.load_info(location=location, snapshot_id=ref) is not None:
         return ref
     if EVENT.fullmatch(ref):
@@ -191,11 +191,13 @@ async def resolve(archive: SnapshotArchive, location: SnapshotLocation, ref: str
     return await find_prefix(archive, location, ref)
 
 
-async def resolve_snapshot(archive: SnapshotArchive, location: SnapshotLocation, ref: str) -> str:
+async def resolve_snapshot_ref(
+    archive: SnapshotArchive, location: SnapshotLocation, ref: str
+) -> str:
     """Find the snapshot that a REF means, where the number of an event does not do."""
-    found = await resolve(archive, location, ref)
+    found = await resolve_ref(archive, location, ref)
     if isinstance(found, int):
-        raise no_snapshot(location, f" {ref!r}")
+        raise snapshot_not_found(location, f" {ref!r}")
     return found
 
 
@@ -212,7 +214,7 @@ async def find_tagged(archive: SnapshotArchive, location: SnapshotLocation, ref:
     if not has_tag(info):
         info = await archive.find_newest_info(location=location, wanted=has_tag)
     if info is None:
-        raise no_snapshot(location, f" with the tag {name}={value}")
+        raise snapshot_not_found(location, f" with the tag {name}={value}")
     return info.snapshot_id
 
 
@@ -224,19 +226,19 @@ async def find_prefix(archive: SnapshotArchive, location: SnapshotLocation, pref
         ids = list(dict.fromkeys([*ids, latest.snapshot_id]))
     found = [each for each in ids if each.startswith(prefix)]
     if not found:
-        raise no_snapshot(location, f" {prefix!r}")
+        raise snapshot_not_found(location, f" {prefix!r}")
     if len(found) > 1:
-        more = len(found) - MOST_CANDIDATES
+        more = len(found) - MAX_CANDIDATES
         fail(
             f"{prefix!r} is ambiguous in session {location.session_id}: {len(found)} snapshots "
-            f"start with it: {', '.join(found[:MOST_CANDIDATES])}"
+            f"start with it: {', '.join(found[:MAX_CANDIDATES])}"
             + (f" and {more} more" if more > 0 else ""),
             "type more characters of the id",
         )
     return found[0]
 
 
-def no_snapshot(location: SnapshotLocation, which: str) -> NotFoundError:
+def snapshot_not_found(location: SnapshotLocation, which: str) -> NotFoundError:
     """Make the error for a snapshot that a session does not have."""
     return NotFoundError(
         f"session {location.session_id} of {location.scope_id} has no snapshot{which}; "
@@ -256,7 +258,7 @@ def is_file(name: str) -> bool:
         return False  # too long for a path, and so no file
 
 
-async def check_name(url: str | None, name: str) -> None:
+async def reject_missing_file(url: str | None, name: str) -> None:
     """Refuse a name that is like a file's where there is no such file, and no such session.
 
     Most who type one mean a file; but an id may end in any way.
@@ -264,8 +266,8 @@ async def check_name(url: str | None, name: str) -> None:
     if not name.endswith(SUFFIXES) or is_file(name):
         return
     try:
-        if is_there(StoreURL(named_or_usual(url))):
-            async with existing_store(url) as store:
+        if store_exists(StoreURL(default_url(url))):
+            async with open_existing_store(url) as store:
                 if await SnapshotManager(store).catalog.locations(name):
                     return
     except HoldfastError as error:
@@ -276,26 +278,28 @@ async def check_name(url: str | None, name: str) -> None:
         )
     except ValueError:
         pass  # it cannot be an id
-    check_file(name)
+    require_file(name)
 
 
-async def load(url: str | None, *names: str, agent_id: str | None = None) -> list[SessionSnapshot]:
+async def load_documents(
+    url: str | None, *names: str, agent_id: str | None = None
+) -> list[SessionSnapshot]:
     """The documents that names mean: of files, or made of what is in the store of a URL.
 
     The store is opened where a name means something in it, and not for files alone.
     """
     for name in names:
-        await check_name(url, name)
+        await reject_missing_file(url, name)
     if all(map(is_file, names)):
-        return [from_file(name) for name in names]
-    async with existing_store(url) as store:
+        return [load_from_file(name) for name in names]
+    async with open_existing_store(url) as store:
         return [
-            from_file(name) if is_file(name) else await from_store(store, name, agent_id)
+            load_from_file(name) if is_file(name) else await load_from_store(store, name, agent_id)
             for name in names
         ]
 
 
-def check_file(name: str) -> None:
+def require_file(name: str) -> None:
     """Refuse what is no file, before it is taken for a document that is damaged."""
     path = Path(name)
     try:
@@ -311,15 +315,15 @@ def check_file(name: str) -> None:
         fail(f"{name} is a folder, not a document", "name a file in it")
 
 
-def from_file(name: str) -> SessionSnapshot:
+def load_from_file(name: str) -> SessionSnapshot:
     """The document of a file, checked."""
-    check_file(name)
+    require_file(name)
     return SessionSnapshot.from_dict(read_json_file(name))
 
 
-async def from_store(store: StateStore, name: str, agent_id: str | None) -> SessionSnapshot:
+async def load_from_store(store: StateStore, name: str, agent_id: str | None) -> SessionSnapshot:
     """A document made of what is in the store."""
-    found = await find(store, name, agent_id)
+    found = await find_reference(store, name, agent_id)
     archive = SnapshotArchive(store)
     return await export_document(
         archive, found.location, snapshot_id=found.snapshot_id, seq=found.seq

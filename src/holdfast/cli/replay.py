@@ -16,16 +16,16 @@ from holdfast.cli.console import (
     FormatOption,
     StoreOption,
     command,
+    escape_control_codes,
     fail,
-    has_person,
-    interruptible,
+    is_interactive,
     out,
     print_json,
-    say,
-    visible,
+    print_line,
+    restore_sigint,
 )
-from holdfast.cli.diff import print_difference, shortened
-from holdfast.cli.references import load
+from holdfast.cli.diff import print_difference, shorten_value
+from holdfast.cli.references import load_documents
 from holdfast.documents.encode import event_json, state_json
 from holdfast.documents.export import missing_event_error, pruned_events_error
 from holdfast.documents.json_diff import diff_states
@@ -71,18 +71,18 @@ async def replay(
     """
     if first is not None and last is not None and last < first:
         raise typer.BadParameter(f"{last} is before --from {first}", param_hint="--to")
-    (found,) = await load(store, name, agent_id=agent)
+    (found,) = await load_documents(store, name, agent_id=agent)
     try:
         steps = list(steps_of(found, first=first, last=last))
         if not steps:
-            raise no_steps(found, first)
+            raise no_steps_error(found, first)
     except NotFoundError as error:
-        fail(str(error), kept_hint(found))
+        fail(str(error), suggest_range(found))
     if format is Format.json:
         print_json([event_json(each.event) for each in steps])
-    elif step and has_person():
-        with interruptible():
-            walk(steps)
+    elif step and is_interactive():
+        with restore_sigint():
+            step_through(steps)
     else:
         for each in steps:
             if out.problem is not None:
@@ -90,7 +90,7 @@ async def replay(
             print_step(each)
 
 
-def no_steps(found: SessionSnapshot, first: int | None) -> NotFoundError:
+def no_steps_error(found: SessionSnapshot, first: int | None) -> NotFoundError:
     """Make the error for a replay that has nothing to show."""
     end = found.events[-1].seq if found.events else 0
     if first is not None and end:
@@ -101,7 +101,7 @@ def no_steps(found: SessionSnapshot, first: int | None) -> NotFoundError:
     return NotFoundError(f"{found.agent_id}/{found.session_id} has no events; nothing to replay")
 
 
-def kept_hint(found: SessionSnapshot) -> str:
+def suggest_range(found: SessionSnapshot) -> str:
     """What can be replayed instead."""
     if not found.events:
         return f"holdfast state list --session {quote(found.session_id)} lists its snapshots"
@@ -111,23 +111,23 @@ def kept_hint(found: SessionSnapshot) -> str:
 def print_step(step: Step) -> None:
     """One event and what it changed."""
     event = step.event
-    say(
+    print_line(
         (f"{event.seq:>5}", "bold"),
         (f" {format_time(event.at)}", "dim"),
         (f" {event.type}", "cyan"),
-        f" {shortened(to_json(event.data))}" if event.data is not None else "",
+        f" {shorten_value(to_json(event.data))}" if event.data is not None else "",
     )
     for each in diff_states(step.after, step.before):
         print_difference(each)
 
 
-def walk(steps: list[Step]) -> None:
+def step_through(steps: list[Step]) -> None:
     """Through the steps with the keyboard, until told to stop."""
     at = 0
     print_step(steps[at])
     while True:
-        say((f"step {at + 1} of {len(steps)}: {KEYS}", "dim"))
-        key = pressed()
+        print_line((f"step {at + 1} of {len(steps)}: {KEYS}", "dim"))
+        key = read_key()
         if key in QUIT:
             return
         if key == "s":
@@ -139,11 +139,11 @@ def walk(steps: list[Step]) -> None:
         elif key in BACK:
             wanted = at - 1
         elif key == "g":
-            wanted = asked_for(steps, at)
+            wanted = read_step_number(steps, at)
         elif key != "c":
             continue
         if wanted not in range(len(steps)):
-            say("there is nothing before it" if wanted < 0 else "this was the last")
+            print_line("there is nothing before it" if wanted < 0 else "this was the last")
             continue
         at = wanted
         print_step(steps[at])
@@ -152,10 +152,10 @@ def walk(steps: list[Step]) -> None:
 def print_state(step: Step) -> None:
     """The whole state after a step, as JSON with colours."""
     text = json.dumps(state_json(step.after), indent=2, ensure_ascii=False)
-    out.print(JSONHighlighter()("\n".join(map(visible, text.split("\n")))))
+    out.print(JSONHighlighter()("\n".join(map(escape_control_codes, text.split("\n")))))
 
 
-def pressed() -> str:
+def read_key() -> str:
     """The next key, or q where there will be none."""
     try:
         return typer.getchar().lower()
@@ -163,7 +163,7 @@ def pressed() -> str:
         return "q"
 
 
-def asked_for(steps: list[Step], at: int) -> int:
+def read_step_number(steps: list[Step], at: int) -> int:
     """The step that a person names by its event, or the nearest to it."""
     try:
         seq = typer.prompt("event", type=int)

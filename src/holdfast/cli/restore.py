@@ -16,13 +16,13 @@ from holdfast.cli.console import (
     YesOption,
     command,
     confirm,
-    plural,
+    format_command,
+    format_count,
     print_json,
-    say,
-    typed,
+    print_line,
 )
 from holdfast.cli.diff import print_difference
-from holdfast.cli.references import Reference, existing_store, find_at
+from holdfast.cli.references import Reference, find_with_ref, open_existing_store
 from holdfast.documents.export import load_state_at_event
 from holdfast.documents.json_diff import Difference, diff_states
 from holdfast.errors import ConflictError, NotFoundError
@@ -66,8 +66,8 @@ async def restore(
     Example: holdfast state restore ses_abc123 01a1de4e-112f-736d-8a70-8771d4e5738f
     """
     undo_id = None
-    async with existing_store(store) as state_store:
-        wanted = await find_at(state_store, session, ref, agent)
+    async with open_existing_store(store) as state_store:
+        wanted = await find_with_ref(state_store, session, ref, agent)
         if wanted.at is None:
             raise typer.BadParameter(f"say which state {session!r} goes back to", param_hint="REF")
         location = wanted.location
@@ -78,13 +78,13 @@ async def restore(
             session_id=location.session_id,
             scope=location.scope,
         )
-        changed = restored_entries(target, live)
+        changed = diff_restore(target, live)
         if format is Format.table:
             for each in changed:
                 print_difference(each)
         is_done = bool(changed) and not dry_run
         if is_done:
-            question = f"Change {plural(len(changed), 'entry')} of {location.session_id}?"
+            question = f"Change {format_count(len(changed), 'entry')} of {location.session_id}?"
             confirm(question, yes=yes)
             undo_id = await restore_with_undo(live, wanted, target)
     if format is Format.json:
@@ -104,11 +104,17 @@ async def restore(
     elif undo_id is not None:
         place = wanted.snapshot_id or f"event {wanted.seq}"
         names = (location.session_id, undo_id)
-        undo = typed("holdfast state restore", *names, agent=location.scope_id, store=store)
-        say(f"{location.session_id} is as it was at {place}")
-        say(f"to undo it: {undo}")
+        undo = format_command(
+            "holdfast state restore", *names, agent=location.scope_id, store=store
+        )
+        print_line(f"{location.session_id} is as it was at {place}")
+        print_line(f"to undo it: {undo}")
     else:
-        say(f"{plural(len(changed), 'entry')} would change" if changed else "nothing to change")
+        print_line(
+            f"{format_count(len(changed), 'entry')} would change"
+            if changed
+            else "nothing to change"
+        )
 
 
 async def load_target(state_store: StateStore, wanted: Reference) -> SessionSnapshot:
@@ -122,7 +128,7 @@ async def load_target(state_store: StateStore, wanted: Reference) -> SessionSnap
     return found
 
 
-def restored_entries(target: SessionSnapshot, live: Session) -> list[Difference]:
+def diff_restore(target: SessionSnapshot, live: Session) -> list[Difference]:
     """The entries that going back changes. What was done once stays done."""
     return [
         each

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.console import StoreOption, err, errors_told, fail, say
-from holdfast.cli.keys import RequireOption, TrustOption, required_keys
-from holdfast.cli.names import is_there, named_or_usual
+from holdfast.cli.console import StoreOption, err, fail, print_line, report_errors
+from holdfast.cli.keys import RequireOption, TrustOption, load_required_keys
+from holdfast.cli.names import default_url, store_exists
 from holdfast.cli.references import open_store
 from holdfast.extras import MissingExtraError, require_extra
 from holdfast.stores.urls import StoreURL
@@ -58,7 +58,7 @@ def serve(
 
     Example: holdfast serve --store sqlite:///state.db --port 8000
     """
-    with errors_told():
+    with report_errors():
         try:
             with require_extra("server"):
                 from holdfast.server import Limits, read_tokens  # noqa: PLC0415 - an extra
@@ -73,21 +73,21 @@ def serve(
                 f"the server needs {error.name}, which is not installed",
                 "pip install 'holdfast[server]'",
             )
-        known = given_tokens(token) + (read_tokens(tokens) if tokens else [])
-        keys = required_keys(trust, required=require_signature)
-        with misused("--host"):
+        known = load_tokens(token) + (read_tokens(tokens) if tokens else [])
+        keys = load_required_keys(trust, required=require_signature)
+        with usage_error("--host"):
             check_listening(host, known)
-        with misused("--cors"):
+        with usage_error("--cors"):
             checked_origins(cors or [])
-        with misused("--timeout"):
+        with usage_error("--timeout"):
             limits = Limits(body_bytes=max_body * MEGABYTE, seconds=timeout)
         state_store = open_store(store)
-        url = StoreURL(named_or_usual(store))
+        url = StoreURL(default_url(store))
 
         def announce(address: str) -> None:
-            if not is_there(url):
-                say(f"{url} does not exist yet; the first write creates it", to=err)
-            say(f"{address} has the viewer; Ctrl-C ends it", to=err)
+            if not store_exists(url):
+                print_line(f"{url} does not exist yet; the first write creates it", to=err)
+            print_line(f"{address} has the viewer; Ctrl-C ends it", to=err)
 
         try:
             run(
@@ -115,7 +115,7 @@ def listen_hint(number: int | None) -> str:
     return "choose another --host or --port"
 
 
-def given_tokens(texts: list[str] | None) -> list[Token]:
+def load_tokens(texts: list[str] | None) -> list[Token]:
     """The tokens of the command line, or of the environment without them."""
     from holdfast.server import Token  # noqa: PLC0415 - an extra
 
@@ -123,7 +123,7 @@ def given_tokens(texts: list[str] | None) -> list[Token]:
     found = []
     for number, text in enumerate(given, 1):
         scope, colon, secret = text.partition(":")
-        with misused("--token"):
+        with usage_error("--token"):
             if colon and scope == "read":
                 found.append(Token(secret, "read", name=f"token {number}"))
             else:
@@ -132,7 +132,7 @@ def given_tokens(texts: list[str] | None) -> list[Token]:
 
 
 @contextmanager
-def misused(option: str) -> Iterator[None]:
+def usage_error(option: str) -> Iterator[None]:
     """Make wrong usage of what an option cannot be."""
     try:
         yield

@@ -17,9 +17,9 @@ from holdfast.cli.console import (
     command,
     err,
     print_json,
-    say,
+    print_line,
 )
-from holdfast.cli.references import existing_store, find_sessions
+from holdfast.cli.references import find_sessions, open_existing_store
 from holdfast.cli.tables import Column, print_table
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.keys import location_fields
@@ -61,11 +61,11 @@ async def verify(
     Example: holdfast state verify ses_abc123
     """
     reports = []
-    async with existing_store(store) as state_store:
+    async with open_existing_store(store) as state_store:
         archive = SnapshotArchive(state_store)
         problems = await state_store.check()
         for problem in problems:
-            say(("damaged:", "red"), f" {problem}", to=err)
+            print_line(("damaged:", "red"), f" {problem}", to=err)
         with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
             for place in progress.track(await find_sessions(state_store, session, agent)):
                 fixed = await archive.repair(location=place) if repair else RepairResult()
@@ -102,12 +102,12 @@ def print_reports(reports: list[dict[str, Any]]) -> None:
     print_table(COLUMNS, rows, "nothing here yet")
     for report in reports:
         for each in report["damage"]:
-            say(("damaged:", "red"), f" {each['key']}: {each['problem']}")
+            print_line(("damaged:", "red"), f" {each['key']}: {each['problem']}")
         for key in report["repaired"]:
-            say(("repaired:", "green"), f" {key}")
+            print_line(("repaired:", "green"), f" {key}")
         for key in report["removed"]:
-            say(f"removed: {key}: left over by a crash or a deleted session")
+            print_line(f"removed: {key}: left over by a crash or a deleted session")
         for key in report["leftovers"]:
-            say(f"left over: {key}: harmless; remove it with --repair")
+            print_line(f"left over: {key}: harmless; remove it with --repair")
         for key in report["other_keys"]:
-            say(f"ignored: {key}: not written by Holdfast")
+            print_line(f"ignored: {key}: not written by Holdfast")
