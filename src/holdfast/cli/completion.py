@@ -1,4 +1,4 @@
-"""What the shell offers after a Tab: agents, sessions, and snapshots of a session.
+"""Shell completion of agents, sessions and snapshots.
 
 A shell waits for the answer, and shows whatever a program prints. So nothing is printed but names,
 a store that does not answer soon is given up, a store that does not exist is not created, and
@@ -26,29 +26,29 @@ from holdfast.stores.urls import StoreURL
 MAX_CANDIDATES = 100
 MAX_TAGGED = 20
 SECONDS = 2.0
-# The characters that are not escaped in a key, in their order.
+# Characters that keys do not escape, in order.
 ORDER = "-." + string.digits + string.ascii_uppercase + "_" + string.ascii_lowercase + "~"
 
 Lookup = Callable[[StateStore], Awaitable[list[str]]]
 
 
 def complete_agent(context: typer.Context, incomplete: str) -> list[str]:
-    """Offer the agents whose ids start with what was typed."""
+    """Complete agent ids."""
     return query_store(context, lambda store: find_agents(store, incomplete))
 
 
 def complete_session(context: typer.Context, incomplete: str) -> list[str]:
-    """Offer the sessions whose ids start with what was typed; those of ``--agent`` if given."""
+    """Complete session ids, of ``--agent`` if given."""
     return query_store(context, lambda store: find_ids(store, incomplete, typed_agent(context)))
 
 
 def complete_state(context: typer.Context, incomplete: str) -> list[str]:
-    """Offer sessions, and after an ``@`` the snapshots of one."""
+    """Complete sessions, and snapshots after an ``@``."""
     return query_store(context, lambda store: find_states(store, incomplete, typed_agent(context)))
 
 
 def complete_agent_or_state(context: typer.Context, incomplete: str) -> list[str]:
-    """Offer agents, sessions, and after an ``@`` the snapshots of one."""
+    """Complete agents, sessions, and snapshots after an ``@``."""
 
     async def both(store: StateStore) -> list[str]:
         agents = await find_agents(store, incomplete)
@@ -58,10 +58,10 @@ def complete_agent_or_state(context: typer.Context, incomplete: str) -> list[str
 
 
 def complete_ref(context: typer.Context, incomplete: str) -> list[str]:
-    """Offer the snapshots of the session that was named before, or of the agent's latest."""
+    """Complete snapshots of the session named before, or of the agent's latest."""
 
     async def refs(store: StateStore) -> list[str]:
-        # Before the value of an option is there, arguments are not assigned to their names.
+        # click assigns arguments to names only once the option has a value.
         name = context.params.get("name") or next(iter(context.args), "")
         session_id = str(context.params.get("session") or name)
         if context.params.get("session") is None:
@@ -73,13 +73,13 @@ def complete_ref(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def typed_agent(context: typer.Context) -> str | None:
-    """The agent that was named before, with ``--agent``."""
+    """Return the agent given with ``--agent``."""
     agent = context.params.get("agent")
     return agent if isinstance(agent, str) else None
 
 
 def query_store(context: typer.Context, lookup: Lookup) -> list[str]:
-    """Look something up in the store that was named; nothing where that fails or takes long."""
+    """Query the store of the command line; return nothing on failure or timeout."""
     discard(sys.stderr)
     url = context.params.get("store") or context.params.get("source")
     with suppress(Exception):
@@ -88,7 +88,7 @@ def query_store(context: typer.Context, lookup: Lookup) -> list[str]:
 
 
 async def query_existing_store(url: str | None, lookup: Lookup) -> list[str]:
-    """Look something up in the store of a URL, if it exists."""
+    """Query the store of a URL, if it exists."""
     url = default_url(url)
     if not store_exists(StoreURL(url)):
         return []
@@ -100,13 +100,13 @@ async def query_existing_store(url: str | None, lookup: Lookup) -> list[str]:
 
 
 async def find_agents(store: StateStore, prefix: str) -> list[str]:
-    """The agents whose ids start with a text."""
+    """Return the agents that start with a prefix."""
     found = await Catalog(store).agents(limit=MAX_CANDIDATES, start_after=name_just_before(prefix))
     return [each for each in found if each.startswith(prefix)]
 
 
 async def find_ids(store: StateStore, prefix: str, agent_id: str | None) -> list[str]:
-    """The sessions whose ids start with a text, of an agent or of all."""
+    """Return the sessions that start with a prefix."""
     catalog = Catalog(store)
     if agent_id is not None:
         page = await catalog.sessions(agent_id, limit=MAX_CANDIDATES)
@@ -119,7 +119,7 @@ async def find_ids(store: StateStore, prefix: str, agent_id: str | None) -> list
 
 
 async def find_states(store: StateStore, text: str, agent_id: str | None) -> list[str]:
-    """The sessions that a text is the beginning of; of ``SESSION@`` its snapshots."""
+    """Return the sessions that start with a text; for ``SESSION@``, its snapshots."""
     found = await find_ids(store, text, agent_id)
     session_id, at, ref = text.rpartition("@")
     if found or not at:
@@ -130,7 +130,7 @@ async def find_states(store: StateStore, text: str, agent_id: str | None) -> lis
 async def find_refs(
     store: StateStore, session_id: str, agent_id: str | None, prefix: str
 ) -> list[str]:
-    """The snapshots of a session, the newest first, and tags, as far as they start with a text."""
+    """Return the snapshots and tags of a session that start with a prefix, newest first."""
     places = await Catalog(store).locations(session_id)
     offered = []
     for location in places:
@@ -149,9 +149,6 @@ async def find_refs(
 
 
 def name_just_before(prefix: str) -> str:
-    """A name before all those that start with a text, and after nearly all others before them.
-
-    A listing that begins there has the wanted names first. It may begin anywhere earlier.
-    """
+    """Return a name that sorts just before all names with a prefix, to start a listing at."""
     place = ORDER.find(prefix[-1]) if prefix else -1
     return "" if place < 1 else prefix[:-1] + ORDER[place - 1] + "~" * 8

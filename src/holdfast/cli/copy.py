@@ -1,4 +1,4 @@
-"""``holdfast copy``: sessions from one store to another, as they are."""
+"""``holdfast copy``: copy sessions between stores."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from holdfast.stores.wrappers.base import is_encrypted
 from holdfast.transfer.copy import CopyResult, copy_sessions
 
 RepairOption = Annotated[
-    bool, typer.Option("--mend", help="Look for damage in the target, and write that anew.")
+    bool, typer.Option("--repair", help="Find damaged entries in the target and rewrite them.")
 ]
 
 
@@ -49,7 +49,7 @@ async def copy(
         typer.Option(
             "--agent",
             metavar="AGENT",
-            help="Only this agent's sessions.",
+            help="Copy only this agent's sessions.",
             autocompletion=complete_agent,
         ),
     ] = None,
@@ -58,46 +58,47 @@ async def copy(
         typer.Option(
             "--session",
             metavar="SESSION",
-            help="Only this session.",
+            help="Copy only this session.",
             autocompletion=complete_session,
         ),
     ] = None,
-    mend: RepairOption = False,
+    repair: RepairOption = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Copy sessions between stores. Only what is missing is written; cut short, begin it again.
+    """Copy sessions between stores, incrementally. Rerun it if it was interrupted.
 
     Example: holdfast copy sqlite:///dev.db postgresql://staging/agents --agent research-bot
     """
     require_different_stores(source, target)
     async with open_existing_store(source) as first, open_state_store(target) as second:
-        done = await copy_with_progress(first, second, agent, session, mend=mend)
+        done = await copy_with_progress(first, second, agent, session, repair=repair)
     print_copy_result(done, format)
 
 
 def require_different_stores(source: str, target: str) -> None:
-    """Refuse to copy a store onto itself, however its two URLs are spelled."""
+    """Fail if two URLs refer to the same store."""
     if is_same_store(source, target):
         fail(
             f"source and target are the same store: {StoreURL(target)}",
-            "name another target; ?prefix=NAME/ keeps a copy in the same database",
+            "choose another target; ?prefix=NAME/ copies within a database",
         )
 
 
 async def copy_with_progress(
-    source: StateStore, target: StateStore, agent: str | None, session: str | None, *, mend: bool
+    source: StateStore, target: StateStore, agent: str | None, session: str | None, *, repair: bool
 ) -> CopyResult:
-    """Copy, with a bar for whoever waits."""
+    """Copy sessions, with a progress bar on a terminal."""
     if is_encrypted(source) and not is_encrypted(target):
         print_line(
             ("warning:", "yellow"),
-            " the source is encrypted and the target is not: what is written there can be read by "
-            "whoever reads the target. Add ?encrypt=NAME to its URL",
+            " the source is encrypted and the target is not; add ?encrypt=NAME to the target's URL",
             to=err,
         )
     total = len(await find_sessions(source, session, agent))
     if not err.is_terminal:
-        return await copy_sessions(source, target, agent_id=agent, session_id=session, mend=mend)
+        return await copy_sessions(
+            source, target, agent_id=agent, session_id=session, repair=repair
+        )
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -111,25 +112,28 @@ async def copy_with_progress(
             bar.update(task, advance=1, description=escape_control_codes(location.session_id[:40]))
 
         return await copy_sessions(
-            source, target, agent_id=agent, session_id=session, mend=mend, progress=step
+            source, target, agent_id=agent, session_id=session, repair=repair, progress=step
         )
 
 
 def print_copy_result(done: CopyResult, format_: Format) -> None:
-    """What was copied, and what was not."""
+    """Print what was copied and what failed."""
     if format_ is Format.json:
         failed = [
-            {**location_fields(place), "problem": problem} for place, problem in done.failed.items()
+            {**location_fields(location), "problem": problem}
+            for location, problem in done.failed.items()
         ]
         print_json({**asdict(replace(done, failed={})), "failed": failed})
     else:
-        mended = f", {format_count(done.mended, 'damaged entry')} repaired" if done.mended else ""
+        repaired = (
+            f", {format_count(done.repaired, 'damaged entry')} repaired" if done.repaired else ""
+        )
         print_line(
             f"{format_count(done.sessions, 'session')}, {format_count(done.entries, 'new entry')}, "
-            f"{format_count(done.size, 'byte')}{mended}"
+            f"{format_count(done.size, 'byte')}{repaired}"
         )
-        for place, problem in done.failed.items():
-            name = f"session {place.session_id} of {place.scope_id}"
+        for location, problem in done.failed.items():
+            name = f"session {location.session_id} of {location.scope_id}"
             print_line(("not copied:", "red"), f" {name}: {problem}", to=err)
     if done.failed:
         raise typer.Exit(FAILED)

@@ -36,7 +36,7 @@ STAGING = "sqlite:///staging.db"
 
 @dataclass(frozen=True, slots=True)
 class DemoState:
-    """What the agent left behind: where it was right, and where it was wrong."""
+    """The snapshots that the demo's agent saved."""
 
     good: str
     bad: str
@@ -46,10 +46,12 @@ def demo(
     context: typer.Context,
     folder: Annotated[
         Path | None,
-        typer.Option("--folder", metavar="FOLDER", help="Where to play; a new one without it."),
+        typer.Option(
+            "--folder", metavar="FOLDER", help="Where to write. Default: a temporary folder."
+        ),
     ] = None,
 ) -> None:
-    """Play a short story: an agent takes a wrong turn, and is taken back. Nothing is needed for it.
+    """Run a short demo: an agent makes a mistake, and you restore it.
 
     Example: holdfast demo
     """
@@ -64,12 +66,12 @@ def demo(
 
 
 def make_demo_folder(folder: Path | None) -> Path:
-    """An empty folder to play in."""
+    """Return an empty folder for the demo."""
     if folder is None:
         return Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        fail(f"{folder} is not empty", "name a new folder, or none at all")
+        fail(f"{folder} is not empty", "pass a new folder, or none")
     return folder.absolute()
 
 
@@ -77,7 +79,7 @@ def make_demo_folder(folder: Path | None) -> Path:
 
 
 async def run_agent() -> DemoState:
-    """The agent at work: two good steps, a snapshot, and a wrong turn."""
+    """Run the agent: two good steps, a snapshot, and a mistake."""
     async with open_state_store(DEFAULT_URL) as store:
         session = await Session.open(store, agent_id=AGENT, session_id=SESSION)
         session.status = "running"
@@ -104,7 +106,7 @@ async def run_agent() -> DemoState:
 
 
 async def run_fork() -> None:
-    """The agent goes on in the fork, with the right report."""
+    """Continue the agent in the fork, with the right report."""
     async with (
         open_state_store(DEFAULT_URL) as store,
         Session.open(store, agent_id=AGENT, session_id=FORK) as session,
@@ -119,7 +121,7 @@ async def run_fork() -> None:
 
 
 def play_demo(context: typer.Context, place: Path) -> None:
-    """The story from beginning to end."""
+    """Run the demo from start to end."""
     print_title("1. A research agent works, and everything is recorded")
     story = asyncio.run(run_agent())
     print_note(f"It wrote to the embedded store, {place / '.holdfast' / 'state.db'}.")
@@ -137,7 +139,7 @@ def play_demo(context: typer.Context, place: Path) -> None:
 
     print_title("4. Go back to where it was right")
     run_command(context, "state", "restore", SESSION, story.good, "--yes")
-    print_note("The log is not shortened: it says that somebody went back.")
+    print_note("The log is not truncated: it records the restore.")
 
     print_title("5. Try another way in a fork, without touching the original")
     run_command(context, "state", "fork", SESSION, FORK, "--at", story.good)
@@ -145,9 +147,7 @@ def play_demo(context: typer.Context, place: Path) -> None:
     print_note("The agent went on in the fork, with the report of 2025.")
     run_command(context, "state", "diff", SESSION, FORK)
 
-    print_title(
-        "6. Take the incident to another environment: first what would change, then for good"
-    )
+    print_title("6. Import the incident into another environment, after a dry run")
     with set_environment({ENVIRONMENT_VARIABLE: "staging"}):
         run_command(context, "state", "import", FILE, "--dry-run", "--store", STAGING)
         run_command(context, "state", "import", FILE, "--store", STAGING)
@@ -159,7 +159,7 @@ def play_demo(context: typer.Context, place: Path) -> None:
     print_title("Try next")
     for line in (
         f"cd {shlex.quote(str(place))}",
-        "holdfast serve  # in a browser: every step, forwards and backwards",
+        "holdfast serve  # step through it in a browser",
         f"holdfast replay {FILE} --step",
         f"holdfast state show {FILE} --format json",
         f"holdfast state list {AGENT}",
@@ -172,7 +172,7 @@ def play_demo(context: typer.Context, place: Path) -> None:
 
 
 def offer_viewer(context: typer.Context) -> None:
-    """Serve the sessions of the story to a browser, if somebody is there who wants that."""
+    """Offer to open the demo's sessions in the viewer."""
     if not is_terminal() or find_spec("fastapi") is None:
         return
     out.print()
@@ -181,29 +181,29 @@ def offer_viewer(context: typer.Context) -> None:
 
 
 def is_terminal() -> bool:
-    """Whether a person can be asked."""
+    """Return whether the user can be asked."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def command_prefix() -> str:
-    """What starts this command line in a shell, also where it is not on the path."""
+    """Return the command that starts this program, even if it is not on the path."""
     return "holdfast" if shutil.which("holdfast") else f"{shlex.quote(sys.executable)} -m holdfast"
 
 
 def print_title(text: str) -> None:
-    """A headline that a reader can find again."""
+    """Print a heading."""
     out.print()
     print_line((text, "bold"))
     print_line(("─" * len(text), "dim"))
 
 
 def print_note(text: str) -> None:
-    """What a reader should know."""
+    """Print a note."""
     print_line(text)
 
 
 def run_command(context: typer.Context, *arguments: str) -> None:
-    """Print a command as one would type it, and run it."""
+    """Print a command line and run it."""
     environment = os.environ[ENVIRONMENT_VARIABLE]
     prompt = "" if environment == "production" else f"{ENVIRONMENT_VARIABLE}={environment} "
     out.print()
@@ -217,7 +217,7 @@ def run_command(context: typer.Context, *arguments: str) -> None:
 
 @contextmanager
 def set_environment(wanted: dict[str, str | None]) -> Iterator[None]:
-    """Environment variables for a while; None takes one away."""
+    """Set environment variables temporarily; None unsets one."""
     before = {name: os.environ.get(name) for name in wanted}
     update_environment(wanted)
     try:
@@ -227,7 +227,7 @@ def set_environment(wanted: dict[str, str | None]) -> Iterator[None]:
 
 
 def update_environment(wanted: dict[str, str | None]) -> None:
-    """Set environment variables, and remove those that are None."""
+    """Set environment variables; unset those that are None."""
     for name, value in wanted.items():
         if value is None:
             os.environ.pop(name, None)

@@ -1,4 +1,4 @@
-"""``holdfast state diff``: what differs between two states, wherever they are kept."""
+"""``holdfast state diff``: compare two states, in files or in the store."""
 
 from __future__ import annotations
 
@@ -58,14 +58,16 @@ async def diff(
         str,
         typer.Argument(
             metavar="BEFORE",
-            help="A file, a session, SESSION@REF, or a snapshot's id.",
+            help="A file, a session, SESSION@REF or a snapshot id.",
             autocompletion=complete_state,
         ),
     ],
     after: Annotated[
         str,
         typer.Argument(
-            metavar="AFTER", help="The same, of the later state.", autocompletion=complete_state
+            metavar="AFTER",
+            help="The later state, in the same form.",
+            autocompletion=complete_state,
         ),
     ],
     only: Annotated[
@@ -73,21 +75,21 @@ async def diff(
         typer.Option(
             "--only",
             metavar="PATH",
-            help="Only this, as in values.plan or messages[-1].content; may be repeated.",
+            help="Show only this path, such as values.plan or messages[-1].content. Repeatable.",
         ),
     ] = None,
-    stat: Annotated[bool, typer.Option("--stat", help="Which entries differ, without values.")] = (
-        False
-    ),
-    full: Annotated[bool, typer.Option("--full", help="Long values to their end.")] = False,
+    stat: Annotated[
+        bool, typer.Option("--stat", help="Show which entries differ, without values.")
+    ] = (False),
+    full: Annotated[bool, typer.Option("--full", help="Do not shorten long values.")] = False,
     no_pager: NoPagerOption = False,
     agent: AgentOption = None,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Show what was added, removed and changed from one moment to another.
+    """Show what was added, removed and changed between two states.
 
-    JSON is a JSON Patch (RFC 6902) that leads from the first document's state to the second's.
+    The JSON output is a JSON Patch (RFC 6902) from the first document's state to the second's.
     Example: holdfast state diff baseline.json ses_abc123
     """
     wanted = parse_paths(only)
@@ -111,7 +113,7 @@ async def diff(
 
 
 def parse_paths(texts: Sequence[str] | None) -> tuple[JsonPath, ...]:
-    """Return the paths of ``--only``; wrong usage where one is invalid."""
+    """Return the paths of ``--only``."""
     try:
         return json_path.parse_paths(texts or [])
     except ValueError as error:
@@ -128,20 +130,20 @@ def count_kinds(found: Sequence[Difference]) -> dict[str, int]:
 
 
 def format_summary(found: Sequence[Difference]) -> str:
-    """Return what differs in one line."""
+    """Return the counts on one line."""
     if not found:
         return "no difference"
     return ", ".join(f"{count:,} {kind}" for kind, count in count_kinds(found).items())
 
 
 def stat_to_json(each: Difference) -> dict[str, Any]:
-    """Return which entry differs, without its values."""
+    """Return a difference without its values."""
     pointers = [field["path"] for field in each.fields]
     return {"namespace": each.namespace, "key": each.key, "kind": each.kind, "fields": pointers}
 
 
 def print_stat(each: Difference) -> None:
-    """Print which entry differs, and how much of it."""
+    """Print which entry differs, and by how much."""
     if each.kind == "changed":
         count = len(each.fields)
         detail = f"{count:,} {'field' if count == 1 else 'fields'}"
@@ -154,15 +156,16 @@ def print_stat(each: Difference) -> None:
 
 
 def format_title(each: Difference) -> str:
-    """Return how an entry differs, and which one it is."""
-    return f"{COLOURS[each.kind][1]} {escape_control_codes(each.namespace)}/{escape_control_codes(each.key)}"
+    """Return the sign and the name of an entry."""
+    name = escape_control_codes(f"{each.namespace}/{each.key}")
+    return f"{COLOURS[each.kind][1]} {name}"
 
 
 # -------------------------------------------------------------------------------------- entries
 
 
 def print_difference(each: Difference, *, most: int | None = MAX_LINES) -> None:
-    """Print one entry: itself, and what changed inside it."""
+    """Print one entry and what changed inside it."""
     width = terminal_width()
     colour, _ = COLOURS[each.kind]
     print_lines("", fold_text(format_title(each), width), colour)
@@ -176,7 +179,7 @@ def print_difference(each: Difference, *, most: int | None = MAX_LINES) -> None:
 
 
 def print_field(field: dict[str, Any], before: Any, width: int, most: int | None) -> None:
-    """Print what changed at one place inside an entry: on one line if it fits."""
+    """Print one changed field, on one line if it fits."""
     colour, sign = COLOURS[KINDS[field["op"]]]
     name = f"{INDENT}{sign} {escape_control_codes(field['path']) or '(all of it)'}:"
     sides = []
@@ -202,20 +205,20 @@ def print_field(field: dict[str, Any], before: Any, width: int, most: int | None
 
 
 def print_text_difference(changed: list[tuple[str, str]], most: int | None) -> None:
-    """Print the lines of a text that changed, and one line around them."""
+    """Print the changed lines of a text with one line of context."""
     lines = [f"{sign} {line}" for sign, line in changed]
     for line in truncate_lines(lines, None if most is None else 2 * most):
         print_line((f"{DEEPER}{line}".rstrip(), SIGNS.get(line[:1], "dim")))
 
 
 def print_lines(indent: str, lines: Sequence[str], colour: str) -> None:
-    """Print lines of one colour."""
+    """Print lines in one colour."""
     for line in lines:
         print_line((f"{indent}{line}".rstrip(), colour))
 
 
 def resolve_pointer(tree: Any, path: str) -> Any:
-    """Return what a JSON Pointer leads to."""
+    """Return the value at a JSON Pointer."""
     for name in split_pointer(path):
         tree = tree[int(name)] if isinstance(tree, list) else tree[name]
     return tree

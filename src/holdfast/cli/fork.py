@@ -1,4 +1,4 @@
-"""``holdfast state fork``: a what-if from any state of a session, without touching it."""
+"""``holdfast state fork``: create a session from any state of another."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def fork(
         typer.Option(
             "--at",
             metavar="REF",
-            help="A snapshot id or prefix, an event number, latest or tag:k=v; now without it.",
+            help="A snapshot id or prefix, an event number, latest or tag:k=v. Default: the head.",
             autocompletion=complete_ref,
         ),
     ] = None,
@@ -48,7 +48,7 @@ async def fork(
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Make a new session with the state of another, now, at a snapshot or after an event.
+    """Create a session with the state of another: its head, a snapshot or an event.
 
     Example: holdfast state fork ses_abc123 ses_what_if
     """
@@ -65,7 +65,7 @@ async def fork(
             other = await live.fork(new, at=wanted.at)
         except ConflictError as error:
             listing = format_command("holdfast state list", location.scope_id, store=store)
-            fail(str(error), f"{listing} shows which there are")
+            fail(str(error), f"{listing} lists existing sessions")
         said = {
             "agent_id": location.scope_id,
             "session_id": other.session_id,

@@ -1,4 +1,4 @@
-"""``holdfast keys``: keys that documents are signed with, and the options that name them."""
+"""``holdfast keys``: create and show keys that sign documents."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ SUFFIXES = (".key", ".pub")
 
 
 def require_file_name(text: str | None) -> str | None:
-    """A path as it was typed. An empty one, as of a variable that is not set, names no key."""
+    """Reject an empty path, such as the value of an unset variable."""
     if text == "":
-        raise typer.BadParameter("it is empty, and names no key")
+        raise typer.BadParameter("must not be empty")
     return text
 
 
 def require_file_names(texts: list[str] | None) -> list[str] | None:
-    """Paths as they were typed, none of them empty."""
+    """Reject empty paths."""
     for text in texts or ():
         require_file_name(text)
     return texts
@@ -54,14 +54,14 @@ TrustOption = Annotated[
     typer.Option(
         "--trust",
         metavar="FILE",
-        help="Take only what this public key signed, or one of a folder's *.pub. Repeatable.",
+        help="Accept only documents signed by this public key, or by a folder's *.pub. Repeatable.",
         callback=require_file_names,
     ),
 ]
 RequireOption = Annotated[
     bool,
     typer.Option(
-        "--require-signature", help=f"Take only what a key of --trust or ${TRUST_VARIABLE} signed."
+        "--require-signature", help=f"Accept only documents signed by --trust or ${TRUST_VARIABLE}."
     ),
 ]
 
@@ -70,11 +70,9 @@ RequireOption = Annotated[
 
 
 def new(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The files are NAME.key and NAME.pub.")
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Writes NAME.key and NAME.pub.")],
 ) -> None:
-    """Make a key to sign documents with, and the public key that checks them.
+    """Create a private key that signs documents and the public key that verifies them.
 
     Example: holdfast keys new release
     """
@@ -82,10 +80,10 @@ def new(
         stem = name.removesuffix(".key").removesuffix(".pub")
         private, public = (Path(stem + suffix) for suffix in SUFFIXES)
         if not stem or stem.endswith(("/", os.sep)):
-            raise typer.BadParameter(f"{name!r} names no file", param_hint="NAME")
+            raise typer.BadParameter(f"invalid name {name!r}", param_hint="NAME")
         for path in (private, public):
             if os.path.lexists(path):
-                fail(f"{path} is there already, and is not replaced", "choose another NAME")
+                fail(f"{path} already exists", "choose another NAME")
         key = SigningKey.generate(private.stem)
         secret = read_passphrase()
         write_key_file(private, key.to_pem(passphrase=secret), 0o600)
@@ -95,19 +93,19 @@ def new(
             private.unlink()
             raise
     locked = f"encrypted with ${PASSPHRASE_VARIABLE}" if secret else "not encrypted"
-    print_line(f"{private}  signs documents: keep it secret ({locked})")
-    print_line(f"{public}  checks them: give it to whoever imports them")
+    print_line(f"{private}  private key: keep it secret ({locked})")
+    print_line(f"{public}  public key: share it with those who import your documents")
     print_line(key.key_id)
 
 
 def show(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE", help="A key, public or private, or a folder; also several."),
+        typer.Argument(metavar="FILE", help="Public or private keys, or folders."),
     ],
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Show the ids of keys, by which documents name who signed them.
+    """Show the ids of keys, as they appear in signed documents.
 
     Example: holdfast keys show release.pub
     """
@@ -120,17 +118,14 @@ def show(
 
 
 def load_public_keys(file: str) -> list[PublicKey]:
-    """The public keys of a file or a folder, that of a private key too."""
+    """Return the public keys of a file or a folder, including those of private keys."""
     if Path(file).is_file() and b"PRIVATE KEY-----" in read_key_file(file):
         return [load_signing_key(file).public]
     return load_trusted_keys(file)
 
 
 def write_key_file(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that must not be there, and that nobody else can read before it has its mode.
-
-    What could not be written wholly does not stay: it would be in the way of the next try.
-    """
+    """Create a file with a mode; remove it again if it cannot be written completely."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -140,7 +135,7 @@ def write_key_file(path: Path, data: bytes, mode: int) -> None:
     except BaseException as error:
         path.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            error.filename = str(path)  # which the system does not know of an open file
+            error.filename = str(path)  # not set for an open descriptor
         raise
 
 
@@ -148,39 +143,39 @@ def write_key_file(path: Path, data: bytes, mode: int) -> None:
 
 
 def load_signing_key(file: str) -> SigningKey:
-    """The private key of a file."""
+    """Load a private key."""
     with report_key_errors():
         return SigningKey.from_file(file, passphrase=read_passphrase())
 
 
 def read_passphrase() -> bytes | None:
-    """What private keys are encrypted with: the bytes of the variable, which may be no text."""
+    """Return the passphrase from the environment as bytes; it need not be valid text."""
     text = os.environ.get(PASSPHRASE_VARIABLE)
     return None if text is None else os.fsencode(text)
 
 
 def load_required_keys(trust: list[str] | None, *, required: bool) -> list[PublicKey] | None:
-    """The keys of which one must have signed, or None where nobody has to."""
+    """Return the keys of which one must have signed; None if no signature is required."""
     if not trust and not required:
         return None
     keys = load_known_keys(trust)
     if not keys:
         raise typer.BadParameter(
-            f"no key is trusted: name it with --trust or ${TRUST_VARIABLE}",
+            f"no trusted key; pass --trust or set ${TRUST_VARIABLE}",
             param_hint="--require-signature",
         )
     return keys
 
 
 def load_known_keys(trust: list[str] | None = None) -> list[PublicKey]:
-    """The keys that the command line names, or the environment without it."""
+    """Return the trusted keys of the command line, else of the environment."""
     paths = trust or [each for each in os.environ.get(TRUST_VARIABLE, "").split(os.pathsep) if each]
     with report_key_errors():
         return load_trusted_keys(*paths)
 
 
 def format_signers(key_ids: Iterable[str], keys: Iterable[PublicKey]) -> str:
-    """Who signed, by ids and by names."""
+    """Return the signers by id and name."""
     names = {key.key_id: key.name for key in keys}
     return ", ".join(
         f"{each} ({names[each]})" if names.get(each) else each for each in dict.fromkeys(key_ids)
@@ -189,22 +184,25 @@ def format_signers(key_ids: Iterable[str], keys: Iterable[PublicKey]) -> str:
 
 @contextmanager
 def report_key_errors() -> Iterator[None]:
-    """End the command with a hint for keys where a key is the matter."""
+    """Report key errors with a hint."""
     try:
         yield
     except KeyFileError as error:
-        fail(str(error), "holdfast keys new NAME makes a key, and keys show FILE looks at one")
+        fail(
+            str(error),
+            "create a key with holdfast keys new NAME; inspect one with holdfast keys show FILE",
+        )
     except OSError as error:
-        fail(f"{error.filename}: {error.strerror or error}", "choose another place for the key")
+        fail(f"{error.filename}: {error.strerror or error}", "choose another path for the key")
 
 
 @contextmanager
 def report_signature_errors(file: str) -> Iterator[None]:
-    """End the command with a hint for signatures where a signature is the matter."""
+    """Report signature errors with a hint."""
     try:
         yield
     except SignatureError as error:
         fail(
             f"{file}: {error}",
-            "holdfast state show tells who signed a file, and holdfast keys show whose key it is",
+            "see who signed with holdfast state show, and key ids with holdfast keys show",
         )

@@ -1,4 +1,4 @@
-"""``holdfast state list``: sessions, a session's snapshots, agents."""
+"""``holdfast state list``: list sessions, snapshots or agents."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from holdfast.transfer.manager import SnapshotManager
 
 LIMIT = 50
 MAX_COMPARED = 1000
-"""Where a session has more snapshots, their ids are not shortened: that would need them all."""
+"""Snapshots of a session up to which ids are shortened, since that needs all of them."""
 SESSION_COLUMNS = (
     Column("agent_id", least=8),
     Column("session_id", least=12),
@@ -79,7 +79,7 @@ async def list_(
         str | None,
         typer.Argument(
             metavar="AGENT",
-            help="An agent: its sessions. Without one: of all agents.",
+            help="List only this agent's sessions.",
             autocompletion=complete_agent,
         ),
     ] = None,
@@ -88,22 +88,24 @@ async def list_(
         typer.Option(
             "--session",
             metavar="SESSION",
-            help="The snapshots of this session.",
+            help="List the snapshots of this session.",
             autocompletion=complete_session,
         ),
     ] = None,
     agents: Annotated[
-        bool, typer.Option("--agents", help="The agents, each with its latest session.")
+        bool, typer.Option("--agents", help="List agents with their latest session.")
     ] = False,
     status: StatusOption = None,
     tag: TagFilterOption = None,
     since: SinceOption = None,
     unfinished: UnfinishedOption = False,
     agent: AgentOption = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = LIMIT,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="N", help="List at most N.")
+    ] = LIMIT,
     after: Annotated[
         str | None,
-        typer.Option("--after", metavar="TOKEN", help="Go on where the page before ended."),
+        typer.Option("--after", metavar="TOKEN", help="Continue after a previous page."),
     ] = None,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
@@ -113,11 +115,13 @@ async def list_(
     Example: holdfast state list research-bot --status failed --since 2d
     """
     if None not in (name, agent) and name != agent:
-        raise typer.BadParameter(f"{name!r} was named already", param_hint="--agent")
+        raise typer.BadParameter(f"conflicts with {name!r}", param_hint="--agent")
     owner = agent if name is None else name
     wanted = parse_filter(status, tag, since, unfinished=unfinished)
     if agents and (wanted or owner is not None or session is not None):
-        raise typer.BadParameter("it lists all agents, and takes no filter", param_hint="--agents")
+        raise typer.BadParameter(
+            "cannot be combined with an agent, a session or filters", param_hint="--agents"
+        )
     async with open_existing_store(store) as state_store:
         manager = SnapshotManager(state_store)
         if agents:
@@ -132,7 +136,7 @@ async def list_(
     if format is Format.json:
         print_json({"items": listing.items, "next_token": listing.next_token})
         return
-    print_table(listing.columns, listing.rows, "nothing matches" if wanted else "nothing here yet")
+    print_table(listing.columns, listing.rows, "no matches" if wanted else "no sessions")
     for problem in listing.problems:
         print_line(("unreadable:", "red"), f" {problem}", to=err)
     if listing.next_token is not None:
@@ -141,7 +145,7 @@ async def list_(
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A page: as JSON and as a table."""
+    """A page, as JSON and as a table."""
 
     items: list[dict[str, Any]]
     columns: Sequence[Column]
@@ -165,7 +169,7 @@ async def list_sessions(
         limit=limit,
         next_token=after,
     )
-    first = 0 if agent_id is None else 1  # the agent is known where it was named
+    first = 0 if agent_id is None else 1  # no column for an agent that was given
     return Listing(
         [session_to_json(each) for each in page.sessions],
         SESSION_COLUMNS[first:],
@@ -176,7 +180,7 @@ async def list_sessions(
 
 
 def session_to_json(each: SessionSummary) -> dict[str, Any]:
-    """Return what a program is told of a session."""
+    """Return a session as JSON data."""
     found: dict[str, Any] = {
         **location_fields(each.location),
         "status": each.status,
@@ -192,7 +196,7 @@ def session_to_json(each: SessionSummary) -> dict[str, Any]:
 
 
 def session_to_row(each: SessionSummary) -> list[Cell]:
-    """Return what a person is told of a session."""
+    """Return a session as a table row."""
     is_read = each.problem is None
     return [
         each.agent_id,
@@ -246,7 +250,7 @@ async def list_snapshots(
 
 
 def snapshot_to_json(info: SnapshotInfo, location: SnapshotLocation) -> dict[str, Any]:
-    """Return what a program is told of a snapshot."""
+    """Return a snapshot as JSON data."""
     return {
         **location_fields(location),
         "snapshot_id": info.snapshot_id,
@@ -261,13 +265,13 @@ def snapshot_to_json(info: SnapshotInfo, location: SnapshotLocation) -> dict[str
 
 
 async def list_agents(manager: SnapshotManager, limit: int, after: str | None) -> Listing:
-    """List all agents, each with the session that it was active in last."""
+    """List agents with their latest session."""
     names = await manager.catalog.agents(limit=limit + 1, start_after=after or "")
     items: list[dict[str, Any]] = []
     rows: list[list[Cell]] = []
     for name in names[:limit]:
         latest = await manager.catalog.latest_session(name)
-        if latest is not None:  # it was deleted otherwise
+        if latest is not None:  # else it was deleted concurrently
             at = latest.active_at
             items.append(
                 {

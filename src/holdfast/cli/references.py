@@ -1,4 +1,4 @@
-"""What a person names on the command line: a store, a file, a session, a snapshot of one."""
+"""Resolve names on the command line to stores, files, sessions and snapshots."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ MAX_CANDIDATES = 5
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A session as it is committed, or as it was at a snapshot or after an event."""
+    """A session at its head, at a snapshot or after an event."""
 
     location: SnapshotLocation
     at: str | int | None = None
-    """The id of a snapshot, the number of an event, or None for what is committed."""
+    """A snapshot id, an event number, or None for the head."""
 
     @property
     def snapshot_id(self) -> str | None:
-        """The id of the snapshot, where it is one."""
+        """The snapshot id, if the reference is a snapshot."""
         return self.at if isinstance(self.at, str) else None
 
     @property
     def seq(self) -> int | None:
-        """The number of the event, where it is one."""
+        """The event number, if the reference is an event."""
         return self.at if isinstance(self.at, int) else None
 
 
@@ -59,31 +59,31 @@ class Reference:
 
 
 def open_existing_store(url: str | None) -> StateStore:
-    """The store of a URL, to read what is in it. On this machine it must be there already.
+    """Open a store to read from it. A local store must exist.
 
-    A wrong path would look like an empty store otherwise, and be made by the first write.
+    Otherwise a mistyped path would look like an empty store.
     """
     store = open_store(url)
     parsed = StoreURL(default_url(url))
     if not store_exists(parsed):
         path = Path(str(local_path(parsed))).absolute()
         fail(
-            f"there is no store {parsed}: {path} does not exist",
-            "name the store with --store or $HOLDFAST_STORE; holdfast demo makes one to play with",
+            f"no store at {parsed}: {path} does not exist",
+            "set --store or $HOLDFAST_STORE; holdfast demo creates a sample store",
         )
     return store
 
 
 def open_store(url: str | None) -> StateStore:
-    """The store of a URL, which is made by the first write where it does not exist."""
+    """Open a store; the first write creates it."""
     url = default_url(url)
     store = open_state_store(url)
     parsed = StoreURL(url)
     path = local_path(parsed)
     if parsed.scheme == "sqlite" and Path(str(path)).is_dir():
         fail(
-            f"{parsed} is no database: {Path(str(path)).absolute()} is a folder",
-            f"name the file in it, or the folder as file:{path} if it is a store of files",
+            f"{parsed} is not a database: {Path(str(path)).absolute()} is a folder",
+            f"use the database file in it, or file:{path} for a store of files",
         )
     return store
 
@@ -94,12 +94,12 @@ def open_store(url: str | None) -> StateStore:
 async def find_session(
     store: StateStore, session_id: str, agent_id: str | None = None
 ) -> SnapshotLocation:
-    """The one place of a session; an agent is needed where several have it."""
+    """Return the location of a session; several agents need an agent id."""
     found = await find_sessions(store, session_id, agent_id)
     if len(found) > 1:
         agents = ", ".join(location.scope_id for location in found)
         raise NotFoundError(
-            f"the session {session_id} has several agents ({agents}): say which with --agent"
+            f"session {session_id} has several agents ({agents}); choose one with --agent"
         )
     return found[0]
 
@@ -107,9 +107,11 @@ async def find_session(
 async def find_sessions(
     store: StateStore, session_id: str | None, agent_id: str | None
 ) -> list[SnapshotLocation]:
-    """All places of sessions, those of one session, or of one agent. What is named must be there.
+    """Return the locations of all sessions, of one session, or of one agent's sessions.
 
-    Without a name it may be none.
+    Raises:
+        NotFoundError: The session or agent does not exist.
+
     """
     found = [each async for each in list_locations(store, agent_id, session_id)]
     if found or (session_id is None and agent_id is None):
@@ -117,22 +119,22 @@ async def find_sessions(
     catalog = SnapshotManager(store).catalog
     if agent_id is not None and await catalog.latest_session(agent_id) is None:
         known = await catalog.agents(limit=MAX_NAMES)
-        raise NotFoundError(f"there is no agent {agent_id!r}{suggest_nearest(agent_id, known)}")
-    owner = "" if agent_id is None else f" of the agent {agent_id}"
+        raise NotFoundError(f"no agent {agent_id!r}{suggest_nearest(agent_id, known)}")
+    owner = "" if agent_id is None else f" of agent {agent_id}"
     name = str(session_id)
     known = await catalog.session_ids(limit=MAX_NAMES)
-    raise NotFoundError(f"there is no session {name!r}{owner}{suggest_nearest(name, known)}")
+    raise NotFoundError(f"no session {name!r}{owner}{suggest_nearest(name, known)}")
 
 
 def suggest_nearest(name: str, known: list[str]) -> str:
-    """The names that are nearest to one that is not there, for an error."""
+    """Return the nearest known names, for an error message."""
     return suggest_names(name, known) if known else ": the store has none"
 
 
 async def find_with_ref(
     store: StateStore, name: str, ref: str | None, agent_id: str | None = None
 ) -> Reference:
-    """Find ``SESSION`` with a REF of its own, or ``SESSION@REF`` without one."""
+    """Find ``SESSION`` at a separate REF, or ``SESSION@REF``."""
     if ref is None:
         return await find_reference(store, name, agent_id)
     location = await find_session(store, name, agent_id)
@@ -142,7 +144,7 @@ async def find_with_ref(
 async def find_reference(store: StateStore, name: str, agent_id: str | None = None) -> Reference:
     """Find a session by its id, ``SESSION@REF``, or a snapshot by its own id.
 
-    An id may have any characters: a session that has just this one is meant before all others.
+    Ids may contain any characters, so a session with exactly this id wins.
     """
     manager = SnapshotManager(store)
     if await is_session(manager, name):
@@ -155,7 +157,7 @@ async def find_reference(store: StateStore, name: str, agent_id: str | None = No
         for location in await find_sessions(store, None, agent_id):
             if await manager.archive.load_info(location=location, snapshot_id=name):
                 return Reference(location, name)
-        raise NotFoundError(f"there is no session and no snapshot {name}")
+        raise NotFoundError(f"no session or snapshot {name}")
     for session_id, ref in split_reference(name):
         if looks_like_ref(ref):
             return Reference(await find_session(store, session_id, agent_id))
@@ -163,7 +165,7 @@ async def find_reference(store: StateStore, name: str, agent_id: str | None = No
 
 
 async def is_session(manager: SnapshotManager, session_id: str) -> bool:
-    """Whether there is a session of this id; a text that cannot be an id is not one."""
+    """Return whether a session has this id; an invalid id is not an error."""
     try:
         return bool(await manager.catalog.locations(session_id))
     except ValueError:
@@ -171,9 +173,9 @@ async def is_session(manager: SnapshotManager, session_id: str) -> bool:
 
 
 async def resolve_ref(archive: SnapshotArchive, location: SnapshotLocation, ref: str) -> str | int:
-    """Find the snapshot of a session that a REF means, or the number of an event.
+    """Return the snapshot id or event number that a REF stands for.
 
-    Whether the session has such an event is seen when its state is loaded.
+    Whether the event exists is checked when its state is loaded.
     """
     if ref == LATEST:
         latest = await archive.load_info(location=location)
@@ -194,7 +196,7 @@ async def resolve_ref(archive: SnapshotArchive, location: SnapshotLocation, ref:
 async def resolve_snapshot_ref(
     archive: SnapshotArchive, location: SnapshotLocation, ref: str
 ) -> str:
-    """Find the snapshot that a REF means, where the number of an event does not do."""
+    """Return the snapshot id that a REF stands for; event numbers are not allowed."""
     found = await resolve_ref(archive, location, ref)
     if isinstance(found, int):
         raise snapshot_not_found(location, f" {ref!r}")
@@ -202,10 +204,10 @@ async def resolve_snapshot_ref(
 
 
 async def find_tagged(archive: SnapshotArchive, location: SnapshotLocation, ref: str) -> str:
-    """Find the newest snapshot that has a tag."""
+    """Return the id of the newest snapshot with a tag."""
     name, equals, value = ref.removeprefix(TAG).partition("=")
     if not equals or not name:
-        fail(f"invalid tag {ref!r}: must be of the form tag:k=v", "write it as tag:env=production")
+        fail(f"invalid tag {ref!r}: must be tag:k=v", "write for example tag:env=production")
 
     def has_tag(info: SnapshotInfo | None) -> bool:
         return info is not None and info.tags.get(name) == value
@@ -214,12 +216,12 @@ async def find_tagged(archive: SnapshotArchive, location: SnapshotLocation, ref:
     if not has_tag(info):
         info = await archive.find_newest_info(location=location, wanted=has_tag)
     if info is None:
-        raise snapshot_not_found(location, f" with the tag {name}={value}")
+        raise snapshot_not_found(location, f" with tag {name}={value}")
     return info.snapshot_id
 
 
 async def find_prefix(archive: SnapshotArchive, location: SnapshotLocation, prefix: str) -> str:
-    """Find the one snapshot whose id starts with a text."""
+    """Return the id of the only snapshot that starts with a prefix."""
     ids = await archive.list_snapshot_ids(location=location)
     latest = await archive.load_info(location=location)
     if latest is not None:
@@ -233,13 +235,13 @@ async def find_prefix(archive: SnapshotArchive, location: SnapshotLocation, pref
             f"{prefix!r} is ambiguous in session {location.session_id}: {len(found)} snapshots "
             f"start with it: {', '.join(found[:MAX_CANDIDATES])}"
             + (f" and {more} more" if more > 0 else ""),
-            "type more characters of the id",
+            "use a longer prefix",
         )
     return found[0]
 
 
 def snapshot_not_found(location: SnapshotLocation, which: str) -> NotFoundError:
-    """Make the error for a snapshot that a session does not have."""
+    """Return the error for a snapshot that does not exist."""
     return NotFoundError(
         f"session {location.session_id} of {location.scope_id} has no snapshot{which}; "
         f"holdfast state list --session {quote(location.session_id)} lists its snapshots"
@@ -250,19 +252,16 @@ def snapshot_not_found(location: SnapshotLocation, which: str) -> NotFoundError:
 
 
 def is_file(name: str) -> bool:
-    """Whether a name means a file rather than something in the store."""
+    """Return whether a name is a file rather than a session."""
     path = Path(name)
     try:
         return path.is_file() or (name.endswith(SUFFIXES) and path.exists())
     except OSError:
-        return False  # too long for a path, and so no file
+        return False  # not a valid path
 
 
 async def reject_missing_file(url: str | None, name: str) -> None:
-    """Refuse a name that is like a file's where there is no such file, and no such session.
-
-    Most who type one mean a file; but an id may end in any way.
-    """
+    """Fail if a name looks like a file but neither the file nor such a session exists."""
     if not name.endswith(SUFFIXES) or is_file(name):
         return
     try:
@@ -272,21 +271,20 @@ async def reject_missing_file(url: str | None, name: str) -> None:
                     return
     except HoldfastError as error:
         fail(
-            f"there is no file {name}, and the store cannot be asked for a session of that name: "
-            f"{error}",
-            "see the path, and the store",
+            f"no file {name}, and no store to look for a session of that name: {error}",
+            "check the path and --store",
         )
     except ValueError:
-        pass  # it cannot be an id
+        pass  # not a valid id
     require_file(name)
 
 
 async def load_documents(
     url: str | None, *names: str, agent_id: str | None = None
 ) -> list[SessionSnapshot]:
-    """The documents that names mean: of files, or made of what is in the store of a URL.
+    """Return the documents that names stand for, from files or from the store.
 
-    The store is opened where a name means something in it, and not for files alone.
+    The store is opened only if a name is not a file.
     """
     for name in names:
         await reject_missing_file(url, name)
@@ -300,29 +298,29 @@ async def load_documents(
 
 
 def require_file(name: str) -> None:
-    """Refuse what is no file, before it is taken for a document that is damaged."""
+    """Fail with a clear error if a name is not a file."""
     path = Path(name)
     try:
         is_there = path.exists()
     except OSError as error:
-        fail(f"{short_repr(mask_secrets(name))} cannot be a file: {error.strerror}", "see the path")
+        fail(f"invalid path {short_repr(mask_secrets(name))}: {error.strerror}", "check the path")
     masked = mask_secrets(name)
     if not is_there and masked != name:
-        fail(f"there is no file {masked}", "the URL of a database is SCHEME://HOST/NAME")
+        fail(f"no file {masked}", "a database URL is SCHEME://HOST/NAME")
     if not is_there:
-        fail(f"there is no file {name}", "see the path; what is in a store is named by its id")
+        fail(f"no file {name}", "check the path")
     if path.is_dir():
-        fail(f"{name} is a folder, not a document", "name a file in it")
+        fail(f"{name} is a folder, not a document", "choose a file in it")
 
 
 def load_from_file(name: str) -> SessionSnapshot:
-    """The document of a file, checked."""
+    """Load and validate a document file."""
     require_file(name)
     return SessionSnapshot.from_dict(read_json_file(name))
 
 
 async def load_from_store(store: StateStore, name: str, agent_id: str | None) -> SessionSnapshot:
-    """A document made of what is in the store."""
+    """Export a document from the store."""
     found = await find_reference(store, name, agent_id)
     archive = SnapshotArchive(store)
     return await export_document(

@@ -1,4 +1,4 @@
-"""Values and messages as lines of text that fit a width.
+"""Render values and messages as lines of a given width.
 
 A short value is JSON on one line. A long text is shown as text, and what holds long texts is shown
 field by field. What takes too many lines is folded: the rest of it is counted.
@@ -20,11 +20,11 @@ from holdfast.snapshots.tool_calls import find_tool_calls
 from holdfast.values import to_json
 
 MAX_LINES = 10
-"""How many lines of one value are shown unless all of them are asked for."""
+"""Lines of one value that are shown by default."""
 INDENT = "  "
 MIN_WIDTH = 16
 MAX_UNITS = 5000
-"""How many lines of two texts are compared; the time that it takes grows with their product."""
+"""Lines of two texts that are compared; the time grows with their product."""
 SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 
 
@@ -34,7 +34,7 @@ def to_compact_json(value: Any) -> str:
 
 
 def render_value(value: Any, width: int, most: int | None = MAX_LINES) -> list[str]:
-    """Return JSON data as lines: on one if it fits, else texts as text and the rest by fields."""
+    """Return JSON data on one line if it fits, else texts as text and the rest by field."""
     return truncate_lines(list(render_lines(value, max(width, MIN_WIDTH))), most)
 
 
@@ -56,7 +56,7 @@ def render_lines(value: Any, width: int) -> Iterator[str]:
 
 
 def render_field(name: str, value: Any, width: int) -> Iterator[str]:
-    """Return a field: on one line if it fits, else its value below its name."""
+    """Return a field on one line if it fits, else its value below its name."""
     one = f"{name}: {to_compact_json(value)}"
     if cell_len(one) <= width and not (isinstance(value, str) and "\n" in value):
         yield one
@@ -67,13 +67,13 @@ def render_field(name: str, value: Any, width: int) -> Iterator[str]:
 
 
 def wrap_text(text: str, width: int) -> Iterator[str]:
-    """Return a text as text, its long lines broken."""
+    """Return a text with its long lines wrapped."""
     for line in text.split("\n"):
         yield from fold_text(escape_control_codes(line), width)
 
 
 def truncate_lines(lines: list[str], most: int | None) -> list[str]:
-    """Return the first lines, and how many there are beyond them."""
+    """Return the first lines and the number of omitted ones."""
     if most is None or len(lines) <= most:
         return lines
     return [*lines[: most - 1], f"… {len(lines) - most + 1:,} more lines"]
@@ -85,7 +85,7 @@ def truncate_lines(lines: list[str], most: int | None) -> list[str]:
 def diff_texts(before: str, after: str, width: int) -> list[tuple[str, str]] | None:
     """Return how a text changed, as signs (``-``, ``+``, ``…`` or none) and lines.
 
-    Long lines are compared by their sentences. None where the texts are too long for that.
+    Long lines are compared by sentence. Return None if the texts are too long.
     """
     old, new = list(split_units(before, width)), list(split_units(after, width))
     if len(old) + len(new) > MAX_UNITS:
@@ -109,18 +109,18 @@ def diff_texts(before: str, after: str, width: int) -> list[tuple[str, str]] | N
 
 
 def split_units(text: str, width: int) -> Iterator[str]:
-    """Return what texts are compared by: lines, and the sentences of long lines."""
+    """Split a text into lines, and long lines into sentences."""
     for line in text.split("\n"):
         yield from SENTENCE.split(line) if cell_len(line) > width else [line]
 
 
 def prefix_lines(sign: str, lines: Iterable[str], width: int) -> list[tuple[str, str]]:
-    """Return lines with a sign before each."""
+    """Return lines with a sign in front of each."""
     return [(sign, part) for line in lines for part in fold_text(escape_control_codes(line), width)]
 
 
 def is_long_text(value: Any, width: int) -> bool:
-    """Return whether JSON data is a text that is better shown as text."""
+    """Return whether a value is a long text."""
     return isinstance(value, str) and ("\n" in value or cell_len(value) > width)
 
 
@@ -128,7 +128,7 @@ def is_long_text(value: Any, width: int) -> bool:
 
 
 def message_role(message: Any) -> str:
-    """Return who speaks in a message, or what kind of item it is."""
+    """Return the role of a message, or the type of an item."""
     found = None
     if isinstance(message, dict):
         found = message.get("role") or message.get("type")
@@ -136,7 +136,7 @@ def message_role(message: Any) -> str:
 
 
 def message_text(message: Any) -> str:
-    """Return what a message says: its text, its tool calls and the results in it."""
+    """Return the text, tool calls and results of a message."""
     if not isinstance(message, dict):
         return to_compact_json(to_json(message))
     said = [
@@ -147,7 +147,7 @@ def message_text(message: Any) -> str:
 
 
 def message_texts(message: dict[str, Any]) -> Iterator[str]:
-    """Return the texts of a message; its other parts by their kind."""
+    """Return the texts of a message, and the types of its other parts."""
     for name in ("content", "parts", "output"):
         content = message.get(name)
         if isinstance(content, str):
@@ -164,6 +164,6 @@ def message_texts(message: dict[str, Any]) -> Iterator[str]:
 
 
 def format_call(tool: str, arguments: Any) -> str:
-    """Return a tool call as code would write it."""
+    """Return a tool call as code."""
     given = "" if arguments is None else arguments
     return f"→ {tool}({given if isinstance(given, str) else to_compact_json(to_json(given))})"

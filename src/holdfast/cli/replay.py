@@ -1,4 +1,4 @@
-"""``holdfast replay``: through an incident, step by step."""
+"""``holdfast replay``: step through the events of a session."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from holdfast.sessions.replay import replay as steps_of
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.values import to_json
 
-# Arrow keys, as a terminal in either of its modes sends them, in lower case.
+# Keys in lower case; arrow keys as terminals send them in normal and in application mode.
 NEXT = ("n", " ", "\r", "\n", "\x1b[c", "\x1boc", "\x1b[b", "\x1bob")
 BACK = ("b", "p", "\x1b[d", "\x1bod", "\x1b[a", "\x1boa")
 QUIT = ("q", "\x1b")
@@ -55,22 +55,24 @@ async def replay(
     ],
     first: Annotated[
         int | None,
-        typer.Option(
-            "--from", min=1, help="From this event on; the first that was not pruned without it."
-        ),
+        typer.Option("--from", min=1, help="First event. Default: the start of the log."),
     ] = None,
-    last: Annotated[int | None, typer.Option("--to", min=1, help="Up to this event.")] = None,
-    step: Annotated[bool, typer.Option("--step", help="Walk with the keyboard.")] = False,
+    last: Annotated[
+        int | None, typer.Option("--to", min=1, help="Last event. Default: the head.")
+    ] = None,
+    step: Annotated[bool, typer.Option("--step", help="Step through with the keyboard.")] = False,
     agent: AgentOption = None,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Walk through what happened: every event, and what it changed.
+    """Print each event and what it changed.
 
     Example: holdfast replay incident.json --from 12 --step
     """
     if first is not None and last is not None and last < first:
-        raise typer.BadParameter(f"{last} is before --from {first}", param_hint="--to")
+        raise typer.BadParameter(
+            f"must not be less than --from {first}, got {last}", param_hint="--to"
+        )
     (found,) = await load_documents(store, name, agent_id=agent)
     try:
         steps = list(steps_of(found, first=first, last=last))
@@ -86,12 +88,12 @@ async def replay(
     else:
         for each in steps:
             if out.problem is not None:
-                break  # nothing is read any more, and there is no other work
+                break  # the reader is gone, and there is nothing else to do
             print_step(each)
 
 
 def no_steps_error(found: SessionSnapshot, first: int | None) -> NotFoundError:
-    """Make the error for a replay that has nothing to show."""
+    """Return the error for a replay without events."""
     end = found.events[-1].seq if found.events else 0
     if first is not None and end:
         return missing_event_error(found.location, first, end)
@@ -102,14 +104,14 @@ def no_steps_error(found: SessionSnapshot, first: int | None) -> NotFoundError:
 
 
 def suggest_range(found: SessionSnapshot) -> str:
-    """What can be replayed instead."""
+    """Return a hint that says what can be replayed."""
     if not found.events:
         return f"holdfast state list --session {quote(found.session_id)} lists its snapshots"
     return f"there are events {found.events[0].seq} to {found.events[-1].seq}"
 
 
 def print_step(step: Step) -> None:
-    """One event and what it changed."""
+    """Print an event and what it changed."""
     event = step.event
     print_line(
         (f"{event.seq:>5}", "bold"),
@@ -122,7 +124,7 @@ def print_step(step: Step) -> None:
 
 
 def step_through(steps: list[Step]) -> None:
-    """Through the steps with the keyboard, until told to stop."""
+    """Step through events with the keyboard."""
     at = 0
     print_step(steps[at])
     while True:
@@ -143,20 +145,20 @@ def step_through(steps: list[Step]) -> None:
         elif key != "c":
             continue
         if wanted not in range(len(steps)):
-            print_line("there is nothing before it" if wanted < 0 else "this was the last")
+            print_line("this is the first step" if wanted < 0 else "this is the last step")
             continue
         at = wanted
         print_step(steps[at])
 
 
 def print_state(step: Step) -> None:
-    """The whole state after a step, as JSON with colours."""
+    """Print the state after a step as JSON."""
     text = json.dumps(state_json(step.after), indent=2, ensure_ascii=False)
     out.print(JSONHighlighter()("\n".join(map(escape_control_codes, text.split("\n")))))
 
 
 def read_key() -> str:
-    """The next key, or q where there will be none."""
+    """Read a key; return q at the end of input."""
     try:
         return typer.getchar().lower()
     except (EOFError, KeyboardInterrupt):
@@ -164,7 +166,7 @@ def read_key() -> str:
 
 
 def read_step_number(steps: list[Step], at: int) -> int:
-    """The step that a person names by its event, or the nearest to it."""
+    """Ask for an event number; return the index of the nearest step."""
     try:
         seq = typer.prompt("event", type=int)
     except typer.Abort:

@@ -1,4 +1,4 @@
-"""``holdfast state save``: a durable snapshot of a session as it is committed."""
+"""``holdfast state save``: save a durable snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``holdfast serve``: the REST API and the viewer on a store."""
+"""``holdfast serve``: run the REST API and the viewer."""
 
 from __future__ import annotations
 
@@ -27,34 +27,41 @@ MEGABYTE = 1 << 20
 
 def serve(
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0: any.")] = 8000,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="The port; 0 for any free one.")
+    ] = 8000,
     token: Annotated[
         list[str] | None,
         typer.Option(
             "--token",
             metavar="[read:]SECRET",
-            help="Lets its bearer in, to read only with read: in front. Several may be given.",
+            help="Accept this token; prefix it with read: for read-only access. Repeatable.",
         ),
     ] = None,
     tokens: Annotated[
         Path | None,
-        typer.Option("--tokens", metavar="FILE", help="A TOML file of tokens, also for agents."),
+        typer.Option(
+            "--tokens",
+            metavar="FILE",
+            help="A TOML file with tokens, which may be limited to agents.",
+        ),
     ] = None,
     max_body: Annotated[
-        int, typer.Option("--max-body", min=1, metavar="MB", help="The largest body.")
+        int, typer.Option("--max-body", min=1, metavar="MB", help="Largest request body in MB.")
     ] = 64,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, metavar="S", help="Seconds for a request.")
+        float,
+        typer.Option("--timeout", min=0.1, metavar="S", help="Time limit per request in seconds."),
     ] = 60.0,
     cors: Annotated[
         list[str] | None,
-        typer.Option("--cors", metavar="ORIGIN", help="A page that may use it from elsewhere."),
+        typer.Option("--cors", metavar="ORIGIN", help="Allow pages of this origin. Repeatable."),
     ] = None,
     require_signature: RequireOption = False,
     trust: TrustOption = None,
     store: StoreOption = None,
 ) -> None:
-    """Serve the REST API and the viewer. On anything but this machine a token is needed.
+    """Run the REST API and the viewer. A token is required except on loopback.
 
     Example: holdfast serve --store sqlite:///state.db --port 8000
     """
@@ -62,7 +69,7 @@ def serve(
         try:
             with require_extra("server"):
                 from holdfast.server import Limits, read_tokens  # noqa: PLC0415 - an extra
-                from holdfast.server.app import checked_origins  # noqa: PLC0415 - an extra
+                from holdfast.server.app import validate_origins  # noqa: PLC0415 - an extra
                 from holdfast.server.run import (  # noqa: PLC0415 - an extra
                     ListenError,
                     check_listening,
@@ -78,7 +85,7 @@ def serve(
         with usage_error("--host"):
             check_listening(host, known)
         with usage_error("--cors"):
-            checked_origins(cors or [])
+            validate_origins(cors or [])
         with usage_error("--timeout"):
             limits = Limits(body_bytes=max_body * MEGABYTE, seconds=timeout)
         state_store = open_store(store)
@@ -87,7 +94,7 @@ def serve(
         def announce(address: str) -> None:
             if not store_exists(url):
                 print_line(f"{url} does not exist yet; the first write creates it", to=err)
-            print_line(f"{address} has the viewer; Ctrl-C ends it", to=err)
+            print_line(f"viewer at {address}; press Ctrl-C to stop", to=err)
 
         try:
             run(
@@ -105,18 +112,16 @@ def serve(
 
 
 def listen_hint(number: int | None) -> str:
-    """What to do about an address that cannot be listened on."""
+    """Return a hint for an address that cannot be bound."""
     if number == errno.EADDRINUSE:
-        return (
-            "another program uses the port; choose one with --port, or any free one with --port 0"
-        )
+        return "the port is in use; choose another with --port, or --port 0 for any free one"
     if number == errno.EACCES:
         return "ports below 1024 need privileges; choose another with --port"
     return "choose another --host or --port"
 
 
 def load_tokens(texts: list[str] | None) -> list[Token]:
-    """The tokens of the command line, or of the environment without them."""
+    """Return the tokens of the command line, else of the environment."""
     from holdfast.server import Token  # noqa: PLC0415 - an extra
 
     given = texts or [each for each in [os.environ.get(TOKEN)] if each]
@@ -133,7 +138,7 @@ def load_tokens(texts: list[str] | None) -> list[Token]:
 
 @contextmanager
 def usage_error(option: str) -> Iterator[None]:
-    """Make wrong usage of what an option cannot be."""
+    """Report an invalid option value as a usage error."""
     try:
         yield
     except ValueError as error:

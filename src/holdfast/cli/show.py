@@ -1,4 +1,4 @@
-"""``holdfast state show``: what a document or a session is, at a glance."""
+"""``holdfast state show``: summarize a document or a session."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ async def show(
     ],
     agent: AgentOption = None,
     messages: Annotated[
-        int, typer.Option("--messages", min=0, metavar="N", help="The last N messages.")
+        int, typer.Option("--messages", min=0, metavar="N", help="Show the last N messages.")
     ] = MESSAGES_SHOWN,
     values: Annotated[
-        bool, typer.Option("--values", help="The values, and not their keys alone.")
+        bool, typer.Option("--values", help="Show values, not only their keys.")
     ] = False,
     require_signature: RequireOption = False,
     trust: TrustOption = None,
@@ -79,9 +79,9 @@ async def show(
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Show a document, or a session in the store, after checking all of it.
+    """Validate and summarize a document or a session.
 
-    Below the table are the last messages, the keys of its values and its unfinished tool calls.
+    Shows the last messages, the keys of the values and unfinished tool calls.
 
     Example: holdfast state show incident.json
     """
@@ -92,8 +92,8 @@ async def show(
         (found,), signers = await load_documents(store, name, agent_id=agent), None
     else:
         fail(
-            f"{name} is no file, and what is in a store is not signed",
-            "name the file of a document, or leave --trust and --require-signature out",
+            f"{name} is not a file; only files are signed",
+            "pass a document file, or omit --trust and --require-signature",
         )
     if format is Format.json:
         print_json(found.to_dict())
@@ -109,7 +109,7 @@ async def show(
 
 
 def read_file(name: str, required: list[PublicKey] | None) -> tuple[SessionSnapshot, str | None]:
-    """The document of a file, and who signed it; one of the required keys, if there are any."""
+    """Return a document and its signers; one of the required keys must have signed."""
     require_file(name)
     tree = read_json_file(name)
     if required is not None:
@@ -120,7 +120,7 @@ def read_file(name: str, required: list[PublicKey] | None) -> tuple[SessionSnaps
 
 
 def describe_signatures(tree: Any) -> str | None:
-    """Who is said to have signed a document, and whether that is so; None where nobody is."""
+    """Return who signed a document and whether that was verified; None if unsigned."""
     try:
         found = read_signatures(tree)
         if not found:
@@ -128,14 +128,14 @@ def describe_signatures(tree: Any) -> str | None:
         claimed = format_signers((each.key_id for each in found), ())
         keys = load_known_keys()
         if not keys:
-            return f"{claimed}: not checked, as no key is trusted here"
+            return f"{claimed}: not verified, no trusted keys"
         return format_signers((key.key_id for key in verify_signature(tree, keys)), keys)
     except SignatureError as error:
-        return f"nobody that is trusted: {error}"
+        return f"not by a trusted key: {error}"
 
 
 def document_rows(found: SessionSnapshot) -> dict[str, object]:
-    """What the table says of a document."""
+    """Return the rows of the table."""
     return {
         "schema_version": found.schema_version,
         "agent_id": found.agent_id,

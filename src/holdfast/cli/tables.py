@@ -28,29 +28,29 @@ WIDTH = 80
 MIN_WIDTH = 20
 NOTHING = ("", "-")
 SHORT = 13
-"""Characters of a UUID of version 7 that tell its millisecond."""
+"""Characters of a version 7 UUID that hold its timestamp."""
 
 Cell: TypeAlias = object | tuple[object, object]
-"""What a cell shows; a pair of its full and its short form."""
+"""The content of a cell, or a pair of its full and short form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table, and what becomes of it where the table is too wide."""
+    """A column of a table, and how it shrinks if the table is too wide."""
 
     name: str
     rank: int = 0
-    """0 for one that is never dropped; those with the highest rank are dropped first."""
+    """0 if it is never dropped; the highest rank is dropped first."""
     least: int = 0
-    """The width down to which it may be folded; 0 for one that is not folded."""
+    """The width it may be folded to; 0 if it is not folded."""
     right: bool = False
-    """Whether it is aligned to the right, as numbers are."""
+    """Whether it is aligned to the right."""
     optional: bool = False
-    """Whether it is left out where all of its cells are empty."""
+    """Whether it is omitted if all its cells are empty."""
 
 
 def terminal_width() -> int:
-    """Return how many columns there are to print in; those of a usual one if it has hardly any."""
+    """Return the width of the terminal; 80 if it is unusably narrow."""
     width = shutil.get_terminal_size((WIDTH, 24)).columns
     return width if width >= MIN_WIDTH else WIDTH
 
@@ -58,7 +58,7 @@ def terminal_width() -> int:
 def print_table(
     columns: Sequence[Column], rows: Sequence[Sequence[Cell]], nothing: str, *, width: int = 0
 ) -> None:
-    """Print rows under headings within the width of the terminal; a sentence if there are none."""
+    """Print a table that fits the terminal, or a sentence if there are no rows."""
     if not rows:
         print_line(nothing)
         return
@@ -71,7 +71,7 @@ def print_table(
 def fit_columns(
     columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int
 ) -> tuple[list[Column], list[list[str]], list[int]]:
-    """Return the columns that are shown, their cells and their widths."""
+    """Return the columns to show, their cells and their widths."""
     full = [[cell_text(cell, short=False) for cell in row] for row in rows]
     short = [[cell_text(cell, short=True) for cell in row] for row in rows]
     shown = [
@@ -96,23 +96,23 @@ def fit_columns(
 
 
 def cell_text(cell: Cell, *, short: bool) -> str:
-    """Return what a cell shows."""
+    """Return the text of a cell."""
     return escape_control_codes(str(cell[short] if isinstance(cell, tuple) else cell))
 
 
 def natural_widths(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
-    """Return how wide columns are that are not folded."""
+    """Return the widths of unfolded columns."""
     headed = [[column.name for column in columns], *cells]
     return [max(map(cell_len, column)) for column in zip(*headed, strict=True)]
 
 
 def table_width(widths: Sequence[int]) -> int:
-    """Return how wide a table is."""
+    """Return the width of a table."""
     return sum(widths) + GAP * (len(widths) - 1)
 
 
 def folded_widths(columns: Sequence[Column], widths: Sequence[int], most: int) -> list[int]:
-    """Return narrower widths: the widest column that may be folded gives way first."""
+    """Return narrower widths, shrinking the widest foldable column first."""
     found = list(widths)
     while table_width(found) > most:
         wide = [n for n, column in enumerate(columns) if column.least and found[n] > column.least]
@@ -125,7 +125,7 @@ def folded_widths(columns: Sequence[Column], widths: Sequence[int], most: int) -
 def print_row(
     row: Sequence[str], columns: Sequence[Column], widths: Sequence[int], *, style: str = ""
 ) -> None:
-    """Print one row, on as many lines as its longest cell needs."""
+    """Print one row, on several lines if a cell is folded."""
     folded = [fold_text(cell, width) for cell, width in zip(row, widths, strict=True)]
     for number in range(max(map(len, folded))):
         parts = []
@@ -137,7 +137,7 @@ def print_row(
 
 
 def fold_text(text: str, width: int) -> list[str]:
-    """Break a text into lines, at spaces where it has some."""
+    """Break a text into lines, at spaces if possible."""
     if cell_len(text) <= width:
         return [text]
     return [str(line).rstrip() for line in Text(text).wrap(out, width, overflow="fold")]
@@ -147,25 +147,25 @@ def fold_text(text: str, width: int) -> list[str]:
 
 
 def format_size(size: int) -> str:
-    """Return a number of bytes for people."""
+    """Return a size such as 1.4 MB."""
     return decimal(size)
 
 
 def format_minute(at: dt.datetime) -> Cell:
-    """Return a time for people, in UTC: to the second, or to the minute where that is too long."""
+    """Return a UTC time to the second, and its short form to the minute."""
     text = f"{at.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S}"
     return f"{text}Z", f"{text[:-3]}Z"
 
 
 def format_tags(tags: dict[str, str]) -> str:
-    """Return tags as they are typed, separated by commas."""
+    """Return tags as K=V pairs."""
     return ", ".join(f"{name}={value}" for name, value in tags.items()) or "-"
 
 
 def shorten_ids(ids: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return prefixes of ids that no other known id begins with, all of one length.
+    """Return unambiguous prefixes of ids, all of one length.
 
-    None looks like a number, which a REF would take for that of an event.
+    None is all digits, since a REF of digits is an event number.
     """
     for size in range(SHORT, max(map(len, ids), default=0)):
         count = Counter(id_[:size] for id_ in known)

@@ -1,4 +1,4 @@
-"""``holdfast state verify``: everything that is stored, held against the log."""
+"""``holdfast state verify``: check everything stored against the log."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def verify(
         str | None,
         typer.Argument(
             metavar="SESSION",
-            help="A session; all of the store without it.",
+            help="The session. Default: all sessions.",
             autocompletion=complete_session,
         ),
     ] = None,
@@ -50,13 +50,13 @@ async def verify(
         bool,
         typer.Option(
             "--repair",
-            help="Restore lost manifests and index entries, and remove leftovers of crashes.",
+            help="Rebuild lost manifests and index entries; remove leftovers of crashes.",
         ),
     ] = False,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Fold every log anew and check chain, digests, keyframes and snapshots. 1 where it is damaged.
+    """Check hash chains, digests, keyframes and snapshots; exit with 1 if anything is damaged.
 
     Example: holdfast state verify ses_abc123
     """
@@ -94,12 +94,12 @@ async def verify(
 
 
 def print_reports(reports: list[dict[str, Any]]) -> None:
-    """Print a row for each session, and all that is damaged below them."""
+    """Print a row per session, then all damage."""
     rows = [
         ["ok" if report["ok"] else "damaged", *(report[column.name] for column in COLUMNS[1:])]
         for report in reports
     ]
-    print_table(COLUMNS, rows, "nothing here yet")
+    print_table(COLUMNS, rows, "no sessions")
     for report in reports:
         for each in report["damage"]:
             print_line(("damaged:", "red"), f" {each['key']}: {each['problem']}")
