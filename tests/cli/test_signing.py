@@ -75,12 +75,12 @@ def test_a_key_that_is_there_is_never_replaced(run, tmp_path):
 def test_where_the_second_file_cannot_be_written_the_first_does_not_stay(
     run, monkeypatch, tmp_path
 ):
-    def full(path, data, mode, write=keys.write):
+    def full(path, data, mode, write=keys.write_key_file):
         if path.suffix == ".pub":
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         write(path, data, mode)
 
-    monkeypatch.setattr(keys, "write", full)
+    monkeypatch.setattr(keys, "write_key_file", full)
     run("keys", "new", "release").failed("release.pub: No space left on device")
     assert list(tmp_path.iterdir()) == []
     run("keys", "show", "none.pub").failed("none.pub", "No such file")
