@@ -36,8 +36,6 @@ def test_from_snapshot_takes_the_snapshot_of_any_store():
     assert snapshot.source_environment == "laptop"
     assert snapshot.location == SnapshotLocation("ses_abc123", "agent", "research-bot")
     assert snapshot.position is None
-    assert snapshot.events == ()
-    assert snapshot.schema_version == 1
 
 
 def test_new_ids_are_unique_and_increasing():

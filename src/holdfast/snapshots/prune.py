@@ -329,7 +329,7 @@ async def delete_keyframes(
 async def read_chain(timeline: Timeline, seq: int) -> tuple[int, ...]:
     """Return the keyframes that one builds on; none if a concurrent prune deleted it."""
     try:
-        return tuple((await timeline.keyframe(seq)).chain)
+        return tuple((await timeline.read_keyframe(seq)).chain)
     except IntegrityError:
         if await timeline.state_store.get(timeline.key(seq)) is not None:
             raise

@@ -18,8 +18,7 @@ from weakref import WeakValueDictionary
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError
 from holdfast.log.event import draft_event
 from holdfast.log.event_log import Position, PreparedSegment
-from holdfast.log.hash_chain import link_events
-from holdfast.log.segment import Segment, decode_segment
+from holdfast.log.segment import Segment
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots.history import choose_history_key, find_history_key
 from holdfast.snapshots.incarnation import PASSIVE_EVENT_TYPES, Incarnation, ReplacedError
@@ -248,7 +247,7 @@ class StateSaver:
                 with_record(segment.end),
                 seen=head.seen,
             )
-            head.seen = [decode_segment(segment.put.key, segment.put.value)]
+            head.seen = [segment.segment]
             head.state = snapshot.snapshot
             await head.timeline.write_keyframe_if_due(head.state)
         else:
@@ -265,7 +264,7 @@ class StateSaver:
             started = {"agent_id": location.scope_id, "session_id": location.session_id}
             drafts.insert(0, draft_event("session.started", started))
         log = head.timeline.log
-        return log.prepare_segment(link_events(drafts, log.head.seq, log.head.hash))
+        return log.prepare(drafts, log.head)
 
     async def _is_found_by_id(self, history_key: HistoryKey) -> bool:
         """Tell whether a snapshot that was just saved is found by its id; delete it if not.

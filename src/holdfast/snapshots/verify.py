@@ -259,7 +259,7 @@ class Verifier:
         for seq in await self.timeline.list_keyframe_seqs():
             key = self.timeline.key(seq)
             try:
-                frame = await self.timeline.keyframe(seq)
+                frame = await self.timeline.read_keyframe(seq)
             except StateStoreError:
                 raise  # a failed read is not damage
             except HoldfastError as error:

@@ -76,7 +76,7 @@ class Catalog(SessionIndex):
             if manifest is None:
                 return ""
             timeline = Timeline(self.state_store, entry.location.prefix, manifest.incarnation)
-            return (await timeline.head())[0]
+            return (await timeline.change_token())[0]
 
         keys = await asyncio.gather(*map(find_last_segment, entries))
         segments = await read_entries(self.state_store, [key for key in keys if key])
