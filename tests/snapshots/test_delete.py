@@ -86,7 +86,7 @@ async def test_a_session_of_many_entries_is_deleted_completely(monkeypatch):
 @async_test
 async def test_deleting_a_missing_session_writes_nothing():
     store = Watched()
-    await SnapshotArchive(store).delete_session(session_id="nobody")
+    await SnapshotArchive(store).delete_session(session_id="missing")
     assert store.written == []
 
 

@@ -143,7 +143,7 @@ class SnapshotArchive:
         With ``start_after``, the id of a snapshot, return those saved after it.
 
         Raises:
-            NotFoundError: There is no snapshot ``start_after``, and its id is not a UUIDv7.
+            NotFoundError: No snapshot has the id ``start_after``, and it is not a UUIDv7.
             ValueError: The limit is invalid.
 
         """
@@ -172,7 +172,7 @@ class SnapshotArchive:
         (by ``created_at``), ``unfinished`` (with tool calls that have no result).
 
         Raises:
-            NotFoundError: There is no snapshot ``start_after``, and its id is not a UUIDv7.
+            NotFoundError: No snapshot has the id ``start_after``, and it is not a UUIDv7.
             ValueError: A filter, the token or the limit is invalid.
             IntegrityError: A record is damaged.
 

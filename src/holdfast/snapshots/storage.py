@@ -66,7 +66,7 @@ class SnapshotStorage(Protocol):
         With ``start_after``, the id of a snapshot, return those saved after it.
 
         Raises:
-            NotFoundError: There is no snapshot ``start_after``, and its id is not a UUIDv7.
+            NotFoundError: No snapshot has the id ``start_after``, and it is not a UUIDv7.
 
         """
 
@@ -84,7 +84,7 @@ class SnapshotStorage(Protocol):
         the previous page, and takes precedence.
 
         Raises:
-            NotFoundError: There is no snapshot ``start_after``, and its id is not a UUIDv7.
+            NotFoundError: No snapshot has the id ``start_after``, and it is not a UUIDv7.
 
         """
 
