@@ -37,12 +37,14 @@ class Page:
 def pages() -> dict[str, Page]:
     """All files of the viewer, by name."""
     found = {}
-    for file in (resources.files("holdfast.server") / "viewer").iterdir():
-        kind = TYPES.get(file.name.rpartition(".")[2])
-        if kind is not None:
-            content = file.read_bytes()
-            tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-            found[file.name] = Page(content, kind, tag)
+    root = resources.files("holdfast.server") / "viewer"
+    for folder in ("", "api/", "components/", "styles/", "views/"):
+        for file in (root / folder).iterdir():
+            kind = TYPES.get(file.name.rpartition(".")[2])
+            if kind is not None:
+                content = file.read_bytes()
+                tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+                found[folder + file.name] = Page(content, kind, tag)
     return found
 
 
@@ -68,7 +70,7 @@ async def docs(request: Request) -> Response:
     return served(request, "docs.html")
 
 
-@router.get("/viewer/{name}")
+@router.get("/viewer/{name:path}")
 async def file(request: Request, name: str) -> Response:
     """A file of the viewer."""
     return served(request, name)

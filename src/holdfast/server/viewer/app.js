@@ -1,27 +1,27 @@
 // The viewer put together: one place (agent, session, step, view) is looked at, and everything on the
 // page follows it. The address says which place it is.
 
-import { get, send, sessionPath, forget } from "./api.js";
-import { canDelete, canWrite, enter } from "./access.js";
-import { comparison, compareView } from "./compare.js";
-import { conversation } from "./conversation.js";
-import { byId, setBusy } from "./dom.js";
-import { closeDrawer } from "./drawer.js";
-import { eventCard, eventList } from "./events.js";
-import { timelineKeys } from "./keys.js";
-import { linkState, live } from "./live.js";
-import { eventsAround, loadMoment, messageChanges, messagesAt } from "./moment.js";
-import { alertOf, announce, clearAlerts, clearNotes } from "./notices.js";
-import { outsideNotice } from "./outside.js";
-import { plotView } from "./plot.js";
+import { get, send, sessionPath, forget } from "./api/client.js";
+import { canDelete, canWrite, enter } from "./views/access.js";
+import { comparison, compareView } from "./views/compare.js";
+import { conversation } from "./views/conversation.js";
+import { byId, setBusy } from "./components/dom.js";
+import { closeDrawer } from "./components/drawer.js";
+import { eventCard, eventList } from "./views/events.js";
+import { timelineKeys } from "./views/timeline-keys.js";
+import { linkState, live } from "./api/live.js";
+import { eventsAround, loadMoment, messageChanges, messagesAt } from "./api/position.js";
+import { alertOf, announce, clearAlerts, clearNotes } from "./components/notices.js";
+import { outsideNotice } from "./views/missing-event.js";
+import { plotView } from "./views/growth.js";
 import { parsed, write } from "./route.js";
-import { sessionActs } from "./sessionacts.js";
-import { sessionHead } from "./sessionhead.js";
-import { sessionList } from "./sessions.js";
-import { allSnapshots, snapshotTable } from "./snapshots.js";
-import { tabs } from "./tabs.js";
-import { timeline } from "./timeline.js";
-import { valuesView } from "./values.js";
+import { sessionActs } from "./views/action-buttons.js";
+import { sessionHead } from "./views/session-header.js";
+import { sessionList } from "./views/sessions.js";
+import { allSnapshots, snapshotTable } from "./views/snapshots.js";
+import { tabs } from "./components/tabs.js";
+import { timeline } from "./views/timeline.js";
+import { valuesView } from "./views/values.js";
 
 const VIEWS = { moment: "This moment", compare: "Compare", growth: "Growth", snapshots: "Snapshots" };
 const REST = 150;

@@ -1,8 +1,8 @@
 // How the session grew: messages, size and events, each a small chart over one axis of time or of
 // events. The step that is looked at is marked; a click goes to another. A table says the same.
 
-import { button, el, fill, svg } from "./dom.js";
-import { clock, count, day, dayAndClock, size } from "./format.js";
+import { button, el, fill, svg } from "../components/dom.js";
+import { clock, count, day, dayAndClock, size } from "../components/format.js";
 
 const HEIGHT = 84;
 const GAP = 36;

@@ -3,9 +3,9 @@
 
 import { add, el, freshId } from "./dom.js";
 import { count, cut, plural } from "./format.js";
-import { described, short } from "./jsonform.js";
-import { Marks, SIGNS } from "./marks.js";
-import { treeKeys } from "./treekeys.js";
+import { described, short } from "../api/json-values.js";
+import { Marks, SIGNS } from "./changes.js";
+import { treeKeys } from "./tree-keys.js";
 
 const PAGE = 100;
 const LONG = 200;

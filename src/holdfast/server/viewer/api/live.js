@@ -1,8 +1,8 @@
 // Keeping up with an agent that is running: asks for the summary every two seconds while the page is
 // seen, and hears "nothing new" in a few bytes. When the server is gone it says so and waits longer.
 
-import { send, sessionPath } from "./api.js";
-import { byId, button, el, fill } from "./dom.js";
+import { send, sessionPath } from "./client.js";
+import { byId, button, el, fill } from "../components/dom.js";
 
 const EVERY = 2000;
 const AT_MOST = 30_000;

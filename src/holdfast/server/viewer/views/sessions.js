@@ -1,11 +1,11 @@
 // The side of the page: agents, and the sessions of the one that is open, each with a search. Lists
 // come page by page; a page may be empty and still not be the last.
 
-import { button, el, fill, setBusy } from "./dom.js";
-import { get } from "./api.js";
-import { dayAndClock } from "./format.js";
-import { alertOf } from "./notices.js";
-import { hashOf } from "./route.js";
+import { button, el, fill, setBusy } from "../components/dom.js";
+import { get } from "../api/client.js";
+import { dayAndClock } from "../components/format.js";
+import { alertOf } from "../components/notices.js";
+import { hashOf } from "../route.js";
 
 const PAGE = 50;
 

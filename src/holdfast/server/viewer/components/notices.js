@@ -2,7 +2,7 @@
 // notes with something to do next.
 
 import { add, button, byId, el, fill } from "./dom.js";
-import { isAbort } from "./api.js";
+import { isAbort } from "../api/client.js";
 
 /** An error as elements: what happened, why, what to do. */
 export function errorText(error) {

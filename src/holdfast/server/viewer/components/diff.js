@@ -3,8 +3,8 @@
 
 import { button, el } from "./dom.js";
 import { count, cut, plural } from "./format.js";
-import { at, described, segments, short } from "./jsonform.js";
-import { SIGNS } from "./marks.js";
+import { at, described, segments, short } from "../api/json-values.js";
+import { SIGNS } from "./changes.js";
 import { treeOf } from "./tree.js";
 
 const PAGE = 50;

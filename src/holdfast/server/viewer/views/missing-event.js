@@ -1,8 +1,8 @@
 // What is shown in place of a step that is not in the log: it was pruned, or it has not happened. Which events
 // there are, and the way to them.
 
-import { button, el, fill } from "./dom.js";
-import { count, cut } from "./format.js";
+import { button, el, fill } from "../components/dom.js";
+import { count, cut } from "../components/format.js";
 
 /** A notice below the timeline. `onPick(seq)` goes to an event. */
 export function outsideNotice(root, page, { onPick }) {

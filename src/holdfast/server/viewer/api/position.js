@@ -1,9 +1,9 @@
 // All that is needed to show one step: the state after the event, the event, what it changed, and
 // the events around it. All of it is fixed for ever, so it is fetched once and remembered.
 
-import { getFixed, sessionPath } from "./api.js";
-import { STRETCH } from "./conversation.js";
-import { Marks } from "./marks.js";
+import { getFixed, sessionPath } from "./client.js";
+import { STRETCH } from "../views/conversation.js";
+import { Marks } from "../components/changes.js";
 
 const BLOCK = 100;
 

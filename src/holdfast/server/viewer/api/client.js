@@ -3,8 +3,8 @@
 
 import { Recent } from "./cache.js";
 
-/** Where the API is; the viewer's files are one level below it, also under a prefix. */
-const BASE = new URL("..", import.meta.url);
+/** Where the API is; the viewer's files are two levels below it, also under a prefix. */
+const BASE = new URL("../..", import.meta.url);
 
 const TOKEN = "holdfast.token";
 const remembered = new Recent(400, 24_000_000);

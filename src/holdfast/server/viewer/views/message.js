@@ -1,11 +1,11 @@
 // One message of the conversation as people read it: who, what was said, which tools were called
 // with what, and what came of it.
 
-import { button, el } from "./dom.js";
-import { count } from "./format.js";
-import { SIGNS } from "./marks.js";
-import { read, resultText } from "./shapes.js";
-import { treeOf } from "./tree.js";
+import { button, el } from "../components/dom.js";
+import { count } from "../components/format.js";
+import { SIGNS } from "../components/changes.js";
+import { read, resultText } from "../api/messages.js";
+import { treeOf } from "../components/tree.js";
 
 const FOLD_CHARACTERS = 900;
 const FOLD_LINES = 14;

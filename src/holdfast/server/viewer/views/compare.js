@@ -1,11 +1,11 @@
 // Two moments beside each other: of this session, of two sessions, of two agents. The address holds
 // what is compared, so that a comparison can be sent to somebody.
 
-import { button, el, fill, setBusy } from "./dom.js";
-import { get, sessionPath } from "./api.js";
-import { entriesView, summary } from "./diffview.js";
-import { errorText } from "./notices.js";
-import { momentPicker } from "./picker.js";
+import { button, el, fill, setBusy } from "../components/dom.js";
+import { get, sessionPath } from "../api/client.js";
+import { entriesView, summary } from "../components/diff.js";
+import { errorText } from "../components/notices.js";
+import { momentPicker } from "../components/position-picker.js";
 
 export function compareView(root, { here, onCompared }) {
   let stop = new AbortController();

@@ -1,8 +1,8 @@
 // Which result belongs to which call: each names the other, and a click leads there. A call whose
 // result is nowhere in what follows is said to have none.
 
-import { button, fill } from "./dom.js";
-import { read } from "./shapes.js";
+import { button, fill } from "../components/dom.js";
+import { read } from "../api/messages.js";
 
 export class CallBook {
   #calls = new Map();

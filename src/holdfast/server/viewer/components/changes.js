@@ -1,7 +1,7 @@
 // What changed at a step, by the place in the tree where it is seen: each entry that was added,
 // changed or removed, and each field inside of it. Signs and words say it, not colour alone.
 
-import { at, segment } from "./jsonform.js";
+import { at, segment } from "../api/json-values.js";
 
 export const SIGNS = { added: "+", changed: "~", removed: "−" };
 const KINDS = { add: "added", replace: "changed", remove: "removed", move: "changed", copy: "added" };

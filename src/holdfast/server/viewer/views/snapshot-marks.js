@@ -1,8 +1,8 @@
 // Marks for snapshots above the slider, each a button at its event with its tags. Where there are
 // too many to tell apart they become bars: as high as a stretch of the log has snapshots.
 
-import { button, el, fill } from "./dom.js";
-import { count, dayAndClock, plural, tagLine } from "./format.js";
+import { button, el, fill } from "../components/dom.js";
+import { count, dayAndClock, plural, tagLine } from "../components/format.js";
 
 const FEW = 40;
 const BARS = 60;

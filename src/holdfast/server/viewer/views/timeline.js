@@ -2,10 +2,10 @@
 // and play. It shows at once where it is moved to; what is there comes a moment later. A link or a number may
 // name an event that is not in the log: then the slider stands at the nearest end and says so.
 
-import { button, el, fill } from "./dom.js";
-import { clock, count, dayAndClock } from "./format.js";
-import { icon } from "./icons.js";
-import { snapshotTrack } from "./track.js";
+import { button, el, fill } from "../components/dom.js";
+import { clock, count, dayAndClock } from "../components/format.js";
+import { icon } from "../components/icons.js";
+import { snapshotTrack } from "./snapshot-marks.js";
 
 const SPEEDS = [["1/s", 1000], ["4/s", 250], ["20/s", 50]];
 

@@ -1,7 +1,7 @@
 // The head of the page: which session it is, how it is doing, and what can be done with it.
 
-import { byId, el, fill } from "./dom.js";
-import { count, dayAndClock, plural, size } from "./format.js";
+import { byId, el, fill } from "../components/dom.js";
+import { count, dayAndClock, plural, size } from "../components/format.js";
 
 export function sessionHead({ agent, session }, summary, buttons) {
   byId("of-agent").textContent = `${agent} /`;

@@ -1,10 +1,10 @@
 // Who may do what. Where the server wants a token the viewer asks for one, and keeps it for this tab
 // only. With a token for reading there are no buttons that write.
 
-import { button, byId, el, field, fill } from "./dom.js";
-import { get, setToken, token } from "./api.js";
-import { openDialog } from "./dialogs.js";
-import { errorText } from "./notices.js";
+import { button, byId, el, field, fill } from "../components/dom.js";
+import { get, setToken, token } from "../api/client.js";
+import { openDialog } from "../components/dialogs.js";
+import { errorText } from "../components/notices.js";
 
 let access = { required: false, scope: null, agents: null };
 

@@ -1,9 +1,9 @@
 // The snapshots of a session: all of them for the marks on the timeline, and a table with what one
 // can do with each.
 
-import { button, el, fill } from "./dom.js";
-import { get, sessionPath } from "./api.js";
-import { count, dayAndClock, plural, size } from "./format.js";
+import { button, el, fill } from "../components/dom.js";
+import { get, sessionPath } from "../api/client.js";
+import { count, dayAndClock, plural, size } from "../components/format.js";
 
 const PAGE = 500;
 const MOST = 10_000;

@@ -1,10 +1,10 @@
 // The values at a step as one tree: what the agent keeps, the session's own, and every other
 // namespace. What changed at the step is marked and unfolded.
 
-import { byId, el, fill } from "./dom.js";
-import { plural } from "./format.js";
-import { segment } from "./jsonform.js";
-import { tree } from "./tree.js";
+import { byId, el, fill } from "../components/dom.js";
+import { plural } from "../components/format.js";
+import { segment } from "../api/json-values.js";
+import { tree } from "../components/tree.js";
 
 /** The namespaces of a state, by the names that changes use. */
 function spaces({ state }) {

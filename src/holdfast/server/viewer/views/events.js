@@ -1,10 +1,10 @@
 // The event of the current step in full, and the list of those around it.
 
-import { add, button, el, fill } from "./dom.js";
-import { clock, count, dayAndClock, plural } from "./format.js";
-import { short } from "./jsonform.js";
-import { SIGNS } from "./marks.js";
-import { treeOf } from "./tree.js";
+import { add, button, el, fill } from "../components/dom.js";
+import { clock, count, dayAndClock, plural } from "../components/format.js";
+import { short } from "../api/json-values.js";
+import { SIGNS } from "../components/changes.js";
+import { treeOf } from "../components/tree.js";
 
 /** The event of a step: its type, its data, what it changed. */
 export function eventCard(root) {

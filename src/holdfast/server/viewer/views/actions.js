@@ -1,12 +1,12 @@
 // What one can do to a session: restore, fork, save a snapshot, delete. Every request carries the head
 // that was seen at the look ahead, so that nothing happens that was not shown.
 
-import { button, el, field, fill } from "./dom.js";
-import { forget, get, send, sessionPath } from "./api.js";
-import { ask } from "./dialogs.js";
-import { entriesView, summary } from "./diffview.js";
-import { count, plural, size } from "./format.js";
-import { note } from "./notices.js";
+import { button, el, field, fill } from "../components/dom.js";
+import { forget, get, send, sessionPath } from "../api/client.js";
+import { ask } from "../components/dialogs.js";
+import { entriesView, summary } from "../components/diff.js";
+import { count, plural, size } from "../components/format.js";
+import { note } from "../components/notices.js";
 
 /** Requests to one session, first for show and then in earnest, with the head of the look ahead. */
 function guarded(place, path, method) {

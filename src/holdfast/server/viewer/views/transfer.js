@@ -1,12 +1,12 @@
 // Sessions as files: export downloads the document, import takes one in after showing what it would
 // change.
 
-import { button, checkbox, el, field } from "./dom.js";
-import { forget, get, send, sessionPath, token, url } from "./api.js";
-import { ask, openDialog } from "./dialogs.js";
-import { count, dayAndClock, plural, tagLine } from "./format.js";
-import { SIGNS } from "./marks.js";
-import { alertOf, note } from "./notices.js";
+import { button, checkbox, el, field } from "../components/dom.js";
+import { forget, get, send, sessionPath, token, url } from "../api/client.js";
+import { ask, openDialog } from "../components/dialogs.js";
+import { count, dayAndClock, plural, tagLine } from "../components/format.js";
+import { SIGNS } from "../components/changes.js";
+import { alertOf, note } from "../components/notices.js";
 
 /** Download a session as it is now or one of its snapshots; `chosen` is the snapshot to begin with. */
 export function exportDialog({ place, snapshots, chosen }) {

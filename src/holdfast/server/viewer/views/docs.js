@@ -1,9 +1,9 @@
 // The API as a page: reads openapi.json and says for each route what it takes and what it answers.
 
-import { el, fill, byId } from "./dom.js";
-import { get } from "./api.js";
-import { alertOf } from "./notices.js";
-import { exampleOf, shapeView, typeName } from "./schema.js";
+import { el, fill, byId } from "../components/dom.js";
+import { get } from "../api/client.js";
+import { alertOf } from "../components/notices.js";
+import { exampleOf, shapeView, typeName } from "../api/json-schema.js";
 
 const VERBS = ["get", "post", "put", "patch", "delete"];
 

@@ -1,8 +1,8 @@
 // The buttons at the head of a session, each of which opens its dialog with what is looked at now.
 
-import { button } from "./dom.js";
+import { button } from "../components/dom.js";
 import { deleteSession, deleteSnapshot, fork, restore, saveSnapshot } from "./actions.js";
-import { count } from "./format.js";
+import { count } from "../components/format.js";
 import { exportDialog, importDialog } from "./transfer.js";
 
 export function sessionActs({ here, snapshots, open, reload, leave }) {

@@ -1,6 +1,6 @@
 // JSON Schema for people: the name of a type, its fields, and an example of it.
 
-import { el } from "./dom.js";
+import { el } from "../components/dom.js";
 
 const DEEPEST = 6;
 

@@ -1,7 +1,7 @@
 // Choosing a moment: an event by its number, a snapshot, or now, of this session or any other.
 
 import { button, checkbox, el, field, fill, freshId } from "./dom.js";
-import { get, sessionPath } from "./api.js";
+import { get, sessionPath } from "../api/client.js";
 import { count, dayAndClock, tagLine } from "./format.js";
 import { alertOf } from "./notices.js";
 

@@ -2,7 +2,7 @@
 // only then offers the button that does it. Where the session has gone on in between, it shows anew.
 
 import { button, el, fill, setBusy } from "./dom.js";
-import { isAbort } from "./api.js";
+import { isAbort } from "../api/client.js";
 import { errorText } from "./notices.js";
 
 /** An open dialog with a title; it is gone from the page when it is closed. */

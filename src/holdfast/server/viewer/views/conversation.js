@@ -1,11 +1,11 @@
 // The conversation at one step. It is cut into stretches of fifty messages; only those near what is
 // looked at are fetched and in the page, so that ten thousand messages scroll like fifty.
 
-import { byId, button, el, fill } from "./dom.js";
-import { plural } from "./format.js";
+import { byId, button, el, fill } from "../components/dom.js";
+import { plural } from "../components/format.js";
 import { messageView } from "./message.js";
-import { alertOf } from "./notices.js";
-import { CallBook } from "./callbook.js";
+import { alertOf } from "../components/notices.js";
+import { CallBook } from "./tool-calls.js";
 
 export const STRETCH = 50;
 const GUESSED_HEIGHT = 84;
