@@ -1,4 +1,4 @@
-"""Sessions to look at: one as agents make them, one that is long, one that means harm."""
+"""Sample sessions: one as agents record them, a long one, a hostile one and others."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ AGENT = "research-bot"
 SESSION = "ses_market_report"
 FORK = "ses_what_if"
 LONG_AGENT = "load-bot"
-LONG = "ses_10000_events"
+LONG = "ses_1500_events"
 CROWDED = "ses_many_snapshots"
 PRUNED_AGENT = "old-bot"
-SEVERAL = "team"
+MULTI_AGENT = "team"
 
 SCRIPT = "<script>window.hacked=1</script>"
 IMAGE = '"><img src=x onerror=window.hacked=1>'
@@ -34,10 +34,10 @@ PRICES = (
 )
 
 
-def recorded(state_store, pause: float = 0) -> None:
-    """A session with messages of every shape, values, snapshots and a fork.
+def report_session(state_store, pause: float = 0) -> None:
+    """Record a session with messages in several formats, values, snapshots and a fork.
 
-    With a ``pause`` between its steps it looks in a plot as those of real agents do.
+    With a ``pause`` between its events, its growth looks like that of a real agent.
     """
     with BlockingSession.open(state_store, agent_id=AGENT, session_id=SESSION) as session:
         session.status = "running"
@@ -147,8 +147,8 @@ def call(call_id: str, name: str, arguments: str) -> dict:
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def hostile(state_store) -> None:
-    """Markup and scripts wherever a text can be."""
+def hostile_session(state_store) -> None:
+    """Record markup and scripts wherever text is possible."""
     with BlockingSession.open(
         state_store, agent_id=HOSTILE_AGENT, session_id=HOSTILE_SESSION
     ) as session:
@@ -165,28 +165,28 @@ def hostile(state_store) -> None:
         session.set(IMAGE, {SCRIPT: [IMAGE], "constructor": IMAGE})
 
 
-def long(state_store) -> None:
-    """Ten thousand events, nine thousand of them messages."""
+def long_session(state_store) -> None:
+    """Record 1,500 events, 1,349 of them messages: more than one diff lists."""
     with BlockingSession.open(state_store, agent_id=LONG_AGENT, session_id=LONG) as session:
-        for number in range(1, 9000):  # with session.started and the status 10,000 events
+        for number in range(1, 1350):  # with session.started and the status, 1,500 events
             session.add_message("user" if number % 2 else "assistant", f"message number {number}")
             if number % 9 == 0:
                 session.set("counter", {"at": number})
-            if number % 1500 == 0:
+            if number % 150 == 0:
                 session.save(tags={"at": str(number)})
         session.status = "completed"
 
 
-def crowded(state_store) -> None:
-    """More snapshots than can be told apart on a line."""
+def many_snapshots(state_store) -> None:
+    """Save more snapshots than fit beside each other on the timeline."""
     with BlockingSession.open(state_store, agent_id=LONG_AGENT, session_id=CROWDED) as session:
         for number in range(120):
             session.set("turn", number)
             session.save(tags={"turn": str(number)})
 
 
-def pruned(state_store) -> None:
-    """A session of which the newest snapshot is kept, and of which little happened after it."""
+def pruned_sessions(state_store) -> None:
+    """Prune a session to its head, and another that continues after it."""
     with BlockingSession.open(state_store, agent_id=PRUNED_AGENT, session_id="ses_all") as session:
         for number in range(6):
             session.set("turn", number)
@@ -207,31 +207,31 @@ def prune(session: BlockingSession) -> None:
     portal().call(archive.prune(location=session.location, policy=policy))
 
 
-def several(state_store) -> None:
-    """One conversation of two agents."""
+def multi_agent_session(state_store) -> None:
+    """Record one conversation of two agents."""
     with BlockingSession.open(
-        state_store, agent_id=SEVERAL, session_id="ses_team", scope="multi_agent"
+        state_store, agent_id=MULTI_AGENT, session_id="ses_team", scope="multi_agent"
     ) as session:
         session.agent("planner").add_message("assistant", "We do the summary first.")
         session.agent("writer").add_message("assistant", "Done.")
         session.agent("writer").set("words", 412)
 
 
-def many_agents(state_store) -> None:
-    """More agents and sessions than one page has."""
-    for number in range(60):
+def agents_and_sessions_on_two_pages(state_store) -> None:
+    """Create more agents, and more sessions of one agent, than the 50 of a page."""
+    for number in range(52):
         with BlockingSession.open(
-            state_store, agent_id=f"crowd-{number:03}", session_id=f"s-{number}"
+            state_store, agent_id=f"agent-{number:03}", session_id=f"s-{number}"
         ):
             pass
-    for number in range(55):
+    for number in range(52):
         with BlockingSession.open(state_store, agent_id="busy", session_id=f"run-{number:03}"):
             pass
 
 
-def store_with(*writers) -> holdfast.StateStore:
-    """A store in memory, which the server and the test share, with these recordings in it."""
+def store_with(*recorders) -> holdfast.StateStore:
+    """Return a store in memory with the sessions that the functions record."""
     state_store = holdfast.open_state_store("memory:")
-    for write in writers:
-        write(state_store)
+    for record in recorders:
+        record(state_store)
     return state_store

@@ -1,10 +1,10 @@
-"""A browser that looks at a server: what it opens, and what must not happen while it does."""
+"""A tab of a browser on the viewer. What the browser complains about fails the test."""
 
 from __future__ import annotations
 
 from urllib.parse import quote, urlencode
 
-ARGUMENTS = [
+CHROMIUM_ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
     "--disable-background-networking",
@@ -13,88 +13,99 @@ ARGUMENTS = [
 ]
 
 
-SHOWN = """([agent, session, at]) => {
+IS_SHOWN = """([agent, session, at]) => {
   const [slider, title] = ["slider", "event-title"].map((id) => document.getElementById(id));
   const name = document.getElementById("session-title")?.parentElement.textContent;
   if (!title || document.getElementById("session").hidden) return false;
-  const step = at ?? slider.max;
-  return name === `${agent} / ${session}` && slider.value == step
-    && title.dataset.seq == step && slider.getAttribute("aria-valuetext").split(", ").length > 2;
+  const seq = at ?? slider.max;
+  return name === `${agent} / ${session}` && slider.value == seq
+    && title.dataset.seq == seq && slider.getAttribute("aria-valuetext").split(", ").length > 2;
 }"""
 
+IS_IDLE = "() => !document.querySelector('[aria-busy=true]')"
 
-QUIET = "() => !document.querySelector('[aria-busy=true]')"
 
+def expect(locator):
+    """Playwright's ``expect``, after the page has become idle.
 
-def expect(what):
-    """What Playwright expects of a part of a page, sooner or later.
-
-    Playwright looks again at ever longer intervals; a page that says when it is busy is waited for
-    without losing that time.
+    Playwright retries at growing intervals; waiting for the page first is faster.
     """
-    from playwright.sync_api import expect as expected  # it may not be installed
+    from playwright.sync_api import expect as playwright_expect  # it may not be installed
 
-    what.page.wait_for_function(QUIET)
-    return expected(what)
+    locator.page.wait_for_function(IS_IDLE)
+    return playwright_expect(locator)
 
 
 def box_of(locator):
-    """Where something is, once it is there: what is drawn anew is not there for a moment."""
+    """The position and size of an element, once it is attached: a redraw may replace it."""
     for _ in range(200):
         if box := locator.bounding_box():
             return box
         locator.page.wait_for_timeout(20)
-    raise AssertionError(f"{locator} is not there")
+    raise AssertionError(f"{locator} is not attached")
 
 
-def place(agent: str = "", session: str = "", **options: object) -> str:
-    """The hash of what is looked at."""
+def route(agent: str = "", session: str = "", **options: object) -> str:
+    """The hash of the address of a session."""
     path = "/".join(quote(each, safe="") for each in (agent, session) if each)
     query = urlencode({name: str(value) for name, value in options.items()})
     return f"#/{path}" + (f"?{query}" if query else "")
 
 
-class Look:
-    """One page on a server. What a browser complains of fails the test, unless it is expected."""
+class ViewerPage:
+    """A tab on a server, with the requests that it sent and the complaints of the browser."""
 
     def __init__(self, page, url: str) -> None:
         self.page = page
         self.url = url
-        self.expected: list[str] = []
-        self.complaints: list[str] = []
         self.requests: list[str] = []
-        page.on("console", self._heard)
-        page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        self._complaints: list[str] = []
+        self._allowed: list[str] = []
+        page.on("console", self._on_console)
+        page.on("pageerror", lambda error: self._complaints.append(f"error: {error}"))
         page.on("request", lambda request: self.requests.append(request.url))
 
-    def _heard(self, message) -> None:
+    def _on_console(self, message) -> None:
         if message.type in ("error", "warning"):
-            self.complaints.append(f"{message.type}: {message.text} {message.location}")
+            self._complaints.append(f"{message.type}: {message.text} {message.location}")
 
-    def at(self, agent: str = "", session: str = "", **options: object) -> Look:
-        """Go to a place, and wait until it is shown. What is on the page already stays there."""
-        wanted = self.url + place(agent, session, **options)
-        if self.page.url == wanted:
-            self.page.wait_for_timeout(250)  # the address is not up to date while one steps
-        self.page.goto(wanted)
+    def open(self, agent: str = "", session: str = "", **options: object) -> ViewerPage:
+        """Go to a position and wait until it is shown. The page is not reloaded."""
+        url = self.url + route(agent, session, **options)
+        position = [agent, session, options.get("at")]
+        if session and self.page.url == url:
+            # Navigating to the current address has no effect, but a step may not be in it yet.
+            is_ready = f"([url, ...position]) => location.href !== url || ({IS_SHOWN})(position)"
+            self.page.wait_for_function(is_ready, arg=[url, *position])
+        self.page.goto(url)
         if session:
-            self.page.wait_for_function(SHOWN, arg=[agent, session, options.get("at")])
+            self.page.wait_for_function(IS_SHOWN, arg=position)
         return self
 
-    def fresh(self) -> Look:
-        """Leave the session, so that the next place begins with nothing unfolded."""
+    def reset(self) -> ViewerPage:
+        """Leave the session, so that the next one is opened with everything collapsed."""
         self.page.goto(f"{self.url}#/")
         self.page.locator("#welcome").wait_for()
         return self
 
-    def wake(self) -> None:
-        """Come back to the page, which then looks at once for what is new."""
+    def wait_for_address(self, part: str) -> None:
+        """Wait until the address contains a text; it is written a little after a step."""
+        self.page.wait_for_function("(part) => location.hash.includes(part)", arg=part)
+
+    def poll_now(self) -> None:
+        """Have the page poll at once, as it does when it becomes visible."""
         self.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
+    def allow(self, text: str) -> None:
+        """Allow complaints of the browser that contain a text, in this test."""
+        self._allowed.append(text)
+
     def check(self) -> None:
-        """Nothing was complained of that was not expected."""
-        left = [each for each in self.complaints if not any(text in each for text in self.expected)]
-        self.complaints.clear()
-        self.expected.clear()
+        """Fail if the browser complained, or if a script of a session ran."""
+        left = [
+            each for each in self._complaints if not any(text in each for text in self._allowed)
+        ]
+        self._complaints.clear()
+        self._allowed.clear()
         assert left == []
         assert self.page.evaluate("window.hacked") is None

@@ -1,12 +1,12 @@
-// A small memory of what was used last, bounded by how many things it holds and how large they are.
+// A least-recently-used cache, bounded by the number of its entries and by their total size.
 
-export class Recent {
+export class LruCache {
   #entries = new Map();
-  #weight = 0;
+  #size = 0;
 
-  constructor(most, heaviest) {
-    this.most = most;
-    this.heaviest = heaviest;
+  constructor(maxEntries, maxSize) {
+    this.maxEntries = maxEntries;
+    this.maxSize = maxSize;
   }
 
   get(key) {
@@ -17,24 +17,24 @@ export class Recent {
     return entry.value;
   }
 
-  put(key, value, weight) {
-    if (weight > this.heaviest / 4) return;
+  put(key, value, size) {
+    if (size > this.maxSize / 4) return;
     this.#drop(key);
-    this.#entries.set(key, { value, weight });
-    this.#weight += weight;
+    this.#entries.set(key, { value, size });
+    this.#size += size;
     for (const oldest of this.#entries.keys()) {
-      if (this.#entries.size <= this.most && this.#weight <= this.heaviest) break;
+      if (this.#entries.size <= this.maxEntries && this.#size <= this.maxSize) break;
       this.#drop(oldest);
     }
   }
 
   clear() {
     this.#entries.clear();
-    this.#weight = 0;
+    this.#size = 0;
   }
 
   #drop(key) {
-    this.#weight -= this.#entries.get(key)?.weight ?? 0;
+    this.#size -= this.#entries.get(key)?.size ?? 0;
     this.#entries.delete(key);
   }
 }

@@ -1,102 +1,106 @@
-// The one door to the server: where it is, the token, and what its errors say. Whatever never
-// changes (an event, the state after it) is remembered, so that going to and fro costs nothing.
+// The client of the REST API: URLs, the token, errors. Responses that never change (an event, the state after
+// it) are cached, so stepping back and forth sends no requests.
 
-import { Recent } from "./cache.js";
+import { LruCache } from "./cache.js";
 
-/** Where the API is; the viewer's files are two levels below it, also under a prefix. */
-const BASE = new URL("../..", import.meta.url);
+const TOKEN_KEY = "holdfast.token";
 
-const TOKEN = "holdfast.token";
-const remembered = new Recent(400, 24_000_000);
-
-/** What the server refused and why, in its own words. Status 0: it did not answer at all. */
-export class Problem extends Error {
+/** An error response, or no response at all: then the status is 0. */
+export class ApiError extends Error {
   constructor(status, body) {
-    super(body.detail || body.title || `The server answered with status ${status}.`);
+    super(body.detail || body.title || `The server responded with status ${status}.`);
     this.status = status;
-    this.title = body.title ?? "";
-    this.detail = body.detail ?? "";
     this.hint = body.hint ?? "";
     this.errors = body.errors ?? [];
     this.conflicts = body.conflicts ?? [];
   }
 }
 
-export const token = () => sessionStorage.getItem(TOKEN);
+/** Whether an error means that the request was cancelled because its result is no longer needed. */
+export const isAbort = (error) => error?.name === "AbortError";
 
-export function setToken(text) {
-  if (text) sessionStorage.setItem(TOKEN, text);
-  else sessionStorage.removeItem(TOKEN);
-  forget();
-}
-
-/** Drop what is remembered: it may have been of something that is no more. */
-export const forget = () => remembered.clear();
-
-export function url(path, query = {}) {
-  const found = new URL(path, BASE);
-  for (const [name, value] of Object.entries(query)) {
-    if (value !== null && value !== undefined && value !== "") found.searchParams.append(name, value);
-  }
-  return found;
-}
-
-/** The path of a session and of what is below it. */
+/** Return the path of a session, given as `{agent, session}`, or of a resource below it. */
 export function sessionPath({ agent, session }, ...below) {
-  const parts = ["agents", agent, "sessions", session, ...below];
-  return parts.map(encodeURIComponent).join("/");
+  return ["agents", agent, "sessions", session, ...below].map(encodeURIComponent).join("/");
 }
 
-/** The answer of the server, or a `Problem`. */
-export async function send(path, { method = "GET", query, body, headers = {}, signal } = {}) {
-  const all = new Headers(headers);
-  if (token()) all.set("Authorization", `Bearer ${token()}`);
-  const plain = body !== undefined && !(body instanceof Blob);
-  if (plain) all.set("Content-Type", "application/json");
-  const answer = await answered(url(path, query), {
-    method, headers: all, signal, body: plain ? JSON.stringify(body) : body, cache: "no-store",
-  });
-  if (answer.ok || answer.status === 304) return answer;
-  throw new Problem(answer.status, await said(answer));
+export class Client {
+  #cache = new LruCache(400, 24_000_000);
+  // The pages are served from the root of the API, which may itself be mounted below a prefix.
+  #base = new URL(".", document.baseURI);
+
+  /** The token of this tab; null if there is none. */
+  get token() {
+    return sessionStorage.getItem(TOKEN_KEY);
+  }
+
+  set token(text) {
+    if (text) sessionStorage.setItem(TOKEN_KEY, text);
+    else sessionStorage.removeItem(TOKEN_KEY);
+    this.clearCache();
+  }
+
+  /** Forget cached responses: a session may have been deleted and created again under the same id. */
+  clearCache() {
+    this.#cache.clear();
+  }
+
+  /** Return the URL of a path. Empty values are left out of the query. */
+  url(path, query = {}) {
+    const url = new URL(path, this.#base);
+    for (const [name, value] of Object.entries(query)) {
+      if (value !== null && value !== undefined && value !== "") url.searchParams.append(name, value);
+    }
+    return url;
+  }
+
+  /** Send a request and return its response. Throws `ApiError`. */
+  async send(path, { method = "GET", query, body, headers = {}, signal } = {}) {
+    const allHeaders = new Headers(headers);
+    if (this.token) allHeaders.set("Authorization", `Bearer ${this.token}`);
+    const isJson = body !== undefined && !(body instanceof Blob);
+    if (isJson) allHeaders.set("Content-Type", "application/json");
+    const response = await fetchOrFail(this.url(path, query), {
+      method, headers: allHeaders, signal, body: isJson ? JSON.stringify(body) : body, cache: "no-store",
+    });
+    if (response.ok || response.status === 304) return response;
+    throw new ApiError(response.status, await errorBody(response));
+  }
+
+  /** Get the JSON of a path. */
+  async get(path, query = {}, signal = undefined) {
+    return (await this.send(path, { query, signal })).json();
+  }
+
+  /** Get JSON that never changes, from the cache if possible. */
+  async getImmutable(path, query = {}, signal = undefined) {
+    const key = this.url(path, query).href;
+    const cached = this.#cache.get(key);
+    if (cached !== undefined) return cached;
+    const text = await (await this.send(path, { query, signal })).text();
+    const value = JSON.parse(text);
+    this.#cache.put(key, value, text.length);
+    return value;
+  }
 }
 
-async function answered(where, how) {
+async function fetchOrFail(url, options) {
   try {
-    return await fetch(where, how);
+    return await fetch(url, options);
   } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Problem(0, {
-      title: "The server does not answer",
-      detail: "The server does not answer.",
-      hint: "Is it still running? The page goes on by itself when it is back.",
+    if (isAbort(error)) throw error;
+    throw new ApiError(0, {
+      detail: "The server does not respond.",
+      hint: "Check that it is running. The page reconnects automatically.",
     });
   }
 }
 
-async function said(answer) {
+async function errorBody(response) {
   try {
-    const body = JSON.parse(await answer.text());
+    const body = JSON.parse(await response.text());
     return body && typeof body === "object" ? body : {};
   } catch {
-    return { title: answer.statusText };
+    return { title: response.statusText };
   }
 }
-
-/** What a path has now. */
-export async function get(path, query = {}, signal = undefined) {
-  return (await send(path, { query, signal })).json();
-}
-
-/** What a path has for ever: an event, a state after an event. */
-export async function getFixed(path, query = {}, signal = undefined) {
-  const key = url(path, query).href;
-  const known = remembered.get(key);
-  if (known !== undefined) return known;
-  const text = await (await send(path, { query, signal })).text();
-  const value = JSON.parse(text);
-  remembered.put(key, value, text.length);
-  return value;
-}
-
-/** Whether an error says only that nobody waits for the answer any more. */
-export const isAbort = (error) => error?.name === "AbortError";

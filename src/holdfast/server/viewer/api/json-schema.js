@@ -1,77 +1,63 @@
-// JSON Schema for people: the name of a type, its fields, and an example of it.
+// JSON Schema as OpenAPI uses it: names of types, and examples.
 
-import { el } from "../components/dom.js";
+const MAX_DEPTH = 6;
 
-const DEEPEST = 6;
-
-function resolved(schema, api) {
-  let found = schema;
-  for (let hops = 0; found?.$ref && hops < 10; hops += 1) {
-    found = found.$ref.split("/").slice(1).reduce((part, key) => part?.[key], api);
+function resolve(schema, api) {
+  let resolved = schema;
+  for (let hops = 0; resolved?.$ref && hops < 10; hops += 1) {
+    resolved = resolved.$ref.split("/").slice(1).reduce((part, key) => part?.[key], api);
   }
-  return found ?? {};
+  return resolved ?? {};
 }
 
-const choices = (schema) => schema.anyOf ?? schema.oneOf ?? null;
-const isNull = (schema) => schema.type === "null";
+const alternatives = (schema) => schema.anyOf ?? schema.oneOf ?? [];
+const notNull = (schemas) => schemas.filter(({ type }) => type !== "null");
 
-/** What a type is called: text, list of Event, number or null. */
-export function typeName(schema, api) {
+/** Return the name of a type: "string", "list of Event", "integer or null". */
+export function typeName(schema) {
   if (schema.$ref) return schema.$ref.split("/").at(-1);
-  if (choices(schema)) return choices(schema).map((each) => typeName(each, api)).join(" or ");
+  if (alternatives(schema).length) return alternatives(schema).map(typeName).join(" or ");
   if (schema.const !== undefined) return JSON.stringify(schema.const);
-  if (schema.enum) return schema.enum.map((each) => JSON.stringify(each)).join(" or ");
+  if (schema.enum) return schema.enum.map((value) => JSON.stringify(value)).join(" or ");
   if (schema.type === "array") {
-    if (schema.prefixItems) return `[${schema.prefixItems.map((each) => typeName(each, api)).join(", ")}]`;
-    return `list of ${typeName(schema.items ?? {}, api)}`;
+    if (schema.prefixItems) return `[${schema.prefixItems.map(typeName).join(", ")}]`;
+    return `list of ${typeName(schema.items ?? {})}`;
   }
   if (schema.type === "object" && typeof schema.additionalProperties === "object") {
-    return `object of ${typeName(schema.additionalProperties, api)}`;
+    return `object of ${typeName(schema.additionalProperties)}`;
   }
-  return schema.type ?? "anything";
+  return schema.type ?? "any";
 }
 
-/** The object inside a type, if there is one: itself, the items of a list, the one that is not null. */
-function inner(schema, api) {
-  const found = resolved(schema, api);
-  if (found.properties) return found;
-  if (found.type === "array" && found.items) return inner(found.items, api);
-  const others = (choices(found) ?? []).filter((each) => !isNull(each));
-  return others.length ? inner(others[0], api) : null;
+/** Return the object in a type: itself, the items of a list, the first alternative to null; or null. */
+export function objectIn(schema, api) {
+  const resolved = resolve(schema, api);
+  if (resolved.properties) return resolved;
+  if (resolved.type === "array" && resolved.items) return objectIn(resolved.items, api);
+  const [first] = notNull(alternatives(resolved));
+  return first ? objectIn(first, api) : null;
 }
 
-/** The fields of a type, and those inside of them. */
-export function shapeView(schema, api, seen = []) {
-  const found = inner(schema, api);
-  if (!found || seen.includes(found) || seen.length > DEEPEST) return null;
-  const required = new Set(found.required ?? []);
-  return el("div", { class: "shape" }, Object.entries(found.properties).map(([name, field]) => el("div", {},
-    el("span", { class: "tree-key" }, name), required.has(name) ? "" : "?", ": ",
-    el("span", { class: "leaf-number" }, typeName(field, api)), " ",
-    el("span", { class: "muted" }, field.description),
-    shapeView(field, api, [...seen, found]))));
-}
-
-/** An example of a type: its own, or one put together of those of its fields. */
+/** Return an example of a type, its own or one built from those of its fields; undefined if there is none. */
 export function exampleOf(schema, api, depth = 0) {
-  const found = resolved(schema, api);
-  if (found.example !== undefined) return found.example;
-  if (found.examples?.length) return found.examples[0];
-  if (depth > DEEPEST) return undefined;
-  const others = (choices(found) ?? []).filter((each) => !isNull(each));
-  if (others.length) return exampleOf(others[0], api, depth + 1);
-  if (found.type === "array" && found.items) {
-    const item = exampleOf(found.items, api, depth + 1);
+  const resolved = resolve(schema, api);
+  if (resolved.example !== undefined) return resolved.example;
+  if (resolved.examples?.length) return resolved.examples[0];
+  if (depth > MAX_DEPTH) return undefined;
+  const [first] = notNull(alternatives(resolved));
+  if (first) return exampleOf(first, api, depth + 1);
+  if (resolved.type === "array" && resolved.items) {
+    const item = exampleOf(resolved.items, api, depth + 1);
     return item === undefined ? undefined : [item];
   }
-  return found.properties ? objectExample(found, api, depth) : undefined;
+  return resolved.properties ? objectExample(resolved, api, depth) : undefined;
 }
 
-function objectExample(found, api, depth) {
-  const made = {};
-  for (const [name, field] of Object.entries(found.properties)) {
+function objectExample({ properties }, api, depth) {
+  const example = {};
+  for (const [name, field] of Object.entries(properties)) {
     const value = exampleOf(field, api, depth + 1);
-    if (value !== undefined) made[name] = value;
+    if (value !== undefined) example[name] = value;
   }
-  return Object.keys(made).length ? made : undefined;
+  return Object.keys(example).length ? example : undefined;
 }

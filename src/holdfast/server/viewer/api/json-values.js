@@ -1,22 +1,22 @@
-// The JSON form of values, read back: what JSON cannot say is an object with one key, the tag, and a
-// dict that only looks like one has a second dollar sign. Here is what each is called and holds.
+// The JSON encoding of values. What JSON cannot express is an object with one key, the tag, as in {"$decimal":
+// "1.50"}; a dict that looks like one has a second dollar sign.
 
 const SCALARS = new Set([
   "$int", "$decimal", "$uuid", "$datetime", "$date", "$time", "$timedelta", "$bytes", "$float",
 ]);
 const SEQUENCES = new Set(["$tuple", "$set", "$frozenset"]);
 
-/** One segment of a JSON pointer. */
-export const segment = (key) => String(key).replaceAll("~", "~0").replaceAll("/", "~1");
+/** Escape a key as one segment of a JSON pointer. */
+export const escapeSegment = (key) => String(key).replaceAll("~", "~0").replaceAll("/", "~1");
 
-/** The keys of a JSON pointer. */
-export const segments = (pointer) =>
+/** Return the keys of a JSON pointer. */
+export const pointerKeys = (pointer) =>
   pointer.split("/").slice(1).map((part) => part.replaceAll("~1", "/").replaceAll("~0", "~"));
 
-/** The value at a pointer, or undefined. */
-export function at(value, pointer) {
+/** Return the value at a JSON pointer, or undefined. */
+export function valueAt(value, pointer) {
   let found = value;
-  for (const key of segments(pointer)) {
+  for (const key of pointerKeys(pointer)) {
     if (found === null || typeof found !== "object") return undefined;
     found = Object.hasOwn(found, key) ? found[key] : undefined;
   }
@@ -29,61 +29,64 @@ const tagOf = (value) => {
 };
 
 /**
- * What a value is: its `type`, its `text` where it is a leaf, and otherwise how many `children` it has
- * and `child(i)`, each with its key as people read it and its pointer as the JSON form has it.
+ * Describe a value: its `type`, and the `text` of a leaf or the number of `children` of a collection. `child(i)`
+ * returns the key and value of a child, and its JSON pointer in the encoded value.
  */
-export function described(value) {
+export function describeValue(value) {
   if (value === null) return { type: "none", text: "null" };
   if (typeof value !== "object") return { type: typeof value, text: String(value) };
-  if (Array.isArray(value)) return sequence("list", value, "");
+  if (Array.isArray(value)) return describeSequence("list", value, "");
   const tag = tagOf(value);
   if (SCALARS.has(tag)) return { type: tag.slice(1), text: String(value[tag]) };
-  if (SEQUENCES.has(tag) && Array.isArray(value[tag])) return sequence(tag.slice(1), value[tag], `/${tag}`);
-  if (tag === "$map" && Array.isArray(value.$map)) return mapping(value.$map);
-  if (tag === "$type" && Array.isArray(value.$type)) return registered(value.$type);
-  return object(value, tag);
+  if (SEQUENCES.has(tag) && Array.isArray(value[tag])) return describeSequence(tag.slice(1), value[tag], `/${tag}`);
+  if (tag === "$map" && Array.isArray(value.$map)) return describeMap(value.$map);
+  if (tag === "$type" && Array.isArray(value.$type)) return describeRegistered(value.$type);
+  return describeObject(value, tag);
 }
 
-function sequence(type, items, prefix) {
+function describeSequence(type, items, prefix) {
   const child = (i) => ({ key: i, value: items[i], pointer: `${prefix}/${i}` });
   return { type, children: items.length, child };
 }
 
-function mapping(pairs) {
-  const child = (i) => ({ key: short(pairs[i][0]), value: pairs[i][1], pointer: `/$map/${i}/1` });
+function describeMap(pairs) {
+  const child = (i) => ({ key: previewValue(pairs[i][0]), value: pairs[i][1], pointer: `/$map/${i}/1` });
   return { type: "dict", children: pairs.length, child };
 }
 
-function registered([name, content]) {
+function describeRegistered([name, content]) {
   const child = () => ({ key: "content", value: content, pointer: "/$type/1" });
   return { type: String(name), children: 1, child };
 }
 
-function object(value, tag) {
+function describeObject(value, tag) {
   const keys = Object.keys(value);
   const child = (i) => ({
     key: tag ? keys[i].slice(1) : keys[i], // {"$$ref": …} is a dict with the key $ref
     value: value[keys[i]],
-    pointer: `/${segment(keys[i])}`,
+    pointer: `/${escapeSegment(keys[i])}`,
   });
   return { type: "dict", children: keys.length, child };
 }
 
-/** A value on one line, cut where it is long. */
-export function short(value, length = 60) {
-  const found = described(value);
-  if (found.children === undefined) {
-    const text = found.type === "string" ? JSON.stringify(value) : found.text;
+/** Whether a value is a collection, also an empty one. */
+export const isCollection = (value) => value !== undefined && describeValue(value).children !== undefined;
+
+/** Return a value on one line, truncated to about `length` characters. */
+export function previewValue(value, length = 60) {
+  const described = describeValue(value);
+  if (described.children === undefined) {
+    const text = described.type === "string" ? JSON.stringify(value) : described.text;
     return text.length > length ? `${text.slice(0, length)}…` : text;
   }
-  if (found.children === 0) return found.type === "dict" ? "{}" : "[]";
+  if (described.children === 0) return described.type === "dict" ? "{}" : "[]";
   const parts = [];
-  for (let i = 0, room = length; i < found.children && room > 0; i += 1) {
-    const { key, value: inner } = found.child(i);
-    const text = found.type === "dict" ? `${key}: ${short(inner, room)}` : short(inner, room);
+  for (let i = 0, room = length; i < described.children && room > 0; i += 1) {
+    const { key, value: inner } = described.child(i);
+    const text = described.type === "dict" ? `${key}: ${previewValue(inner, room)}` : previewValue(inner, room);
     parts.push(text);
     room -= text.length;
   }
-  if (parts.length < found.children) parts.push("…");
-  return found.type === "dict" ? `{${parts.join(", ")}}` : `[${parts.join(", ")}]`;
+  if (parts.length < described.children) parts.push("…");
+  return described.type === "dict" ? `{${parts.join(", ")}}` : `[${parts.join(", ")}]`;
 }

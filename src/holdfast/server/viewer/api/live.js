@@ -1,81 +1,70 @@
-// Keeping up with an agent that is running: asks for the summary every two seconds while the page is
-// seen, and hears "nothing new" in a few bytes. When the server is gone it says so and waits longer.
+// Live updates: polls the summary of the open session while the page is visible. An unchanged session costs a
+// 304 response; while the server does not respond, the interval grows.
 
-import { send, sessionPath } from "./client.js";
-import { byId, button, el, fill } from "../components/dom.js";
+import { sessionPath } from "./client.js";
 
-const EVERY = 2000;
-const AT_MOST = 30_000;
+const INTERVAL = 2000;
+const MAX_INTERVAL = 30_000;
 
-export function live({ onChange, onGone, onBack, onLost }) {
-  let place = null;
+/**
+ * Create a poller. `onChange(summary)` is called when the session has changed, `onDeleted(error)` when it no longer
+ * exists, `onOffline(error, wait)` after a failed request, `onOnline()` when requests succeed again.
+ */
+export function createPoller(client, { onChange, onDeleted, onOffline, onOnline }) {
+  let ref = null;
   let etag = null;
-  let wait = EVERY;
+  let wait = INTERVAL;
   let timer = null;
   let stop = new AbortController();
 
   function schedule() {
     clearTimeout(timer);
-    if (place && !document.hidden) timer = setTimeout(look, wait);
+    if (ref && !document.hidden) timer = setTimeout(poll, wait);
   }
 
-  async function look() {
+  async function poll() {
     const { signal } = stop;
     try {
       const headers = etag ? { "If-None-Match": etag } : {};
-      const answer = await send(sessionPath(place), { query: { scope: place.scope }, headers, signal });
-      if (wait > EVERY) onBack();
-      wait = EVERY;
-      if (answer.status !== 304) {
-        etag = answer.headers.get("ETag");
-        const summary = await answer.json();
+      const response = await client.send(sessionPath(ref), { query: { scope: ref.scope }, headers, signal });
+      if (wait > INTERVAL) onOnline();
+      wait = INTERVAL;
+      if (response.status !== 304) {
+        etag = response.headers.get("ETag");
+        const summary = await response.json();
         if (!signal.aborted) onChange(summary);
       }
     } catch (error) {
       if (signal.aborted) return;
       if (error.status === 404) {
-        place = null;
-        onLost(error);
+        ref = null;
+        onDeleted(error);
         return;
       }
-      wait = Math.min(wait * 2, AT_MOST);
-      onGone(error, wait);
+      wait = Math.min(wait * 2, MAX_INTERVAL);
+      onOffline(error, wait);
     }
     schedule();
   }
 
-  document.addEventListener("visibilitychange", () => {
-    if (document.hidden) clearTimeout(timer);
-    else if (place) now();
-  });
-
-  /** Look at once. */
-  function now() {
+  function pollNow() {
     clearTimeout(timer);
-    if (place) look();
+    if (ref) poll();
   }
 
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) clearTimeout(timer);
+    else pollNow();
+  });
+
   return {
-    now,
-    /** Watch a session, of which this ETag was seen; null: none. */
-    watch(wanted, seen = null) {
+    pollNow,
+    /** Watch a session from the version with this ETag on; null stops polling. */
+    watch(watched, seenEtag = null) {
       stop.abort();
       stop = new AbortController();
-      [place, etag, wait] = [wanted, seen, EVERY];
+      [ref, etag, wait] = [watched, seenEtag, INTERVAL];
       schedule();
-    },
-  };
-}
-
-/** Says at the top of the page when the server is gone, and takes it back. */
-export function linkState(tryNow) {
-  const line = byId("link-state");
-  return {
-    onBack: () => fill(line),
-    onGone: (error, wait) => {
-      const why = error.status === 0 ? "The server does not answer" : error.message;
-      const text = `${why}; trying again in ${Math.round(wait / 1000)} s. `;
-      fill(line, el("span", { class: "gone" }, text), button("Try now", tryNow, { class: "quiet small" }));
     },
   };
 }

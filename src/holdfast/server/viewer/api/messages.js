@@ -1,26 +1,26 @@
-// The shapes that messages come in, brought to one: a role and blocks of text, calls and results.
-// OpenAI's chat messages and response items, Anthropic's content blocks, Bedrock's and Gemini's parts.
+// Message formats of model providers, parsed into one: a role and blocks of text, tool calls and results. Supports
+// OpenAI's chat messages and response items, Anthropic's content blocks, and the parts of Bedrock and Gemini.
 
 const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 const text = (value) => (value === null || value === undefined ? "" : String(value));
 
-/** Content that may wrap its items as a tuple. */
+/** Return the items of a list or of an encoded tuple; null for anything else. */
 const listOf = (value) => {
   if (Array.isArray(value)) return value;
   return isObject(value) && Array.isArray(value.$tuple) ? value.$tuple : null;
 };
 
-const KNOWN = new Set([
+const KNOWN_FIELDS = new Set([
   "role", "content", "parts", "tool_calls", "tool_call_id", "name", "agent", "type", "refusal",
 ]);
 
 /**
- * What a message says: `{role, name, blocks, rest}`; null where it has a shape that nobody knows.
+ * Parse a message into `{role, name, blocks, rest}`; null if its format is unknown.
  * Blocks are `{kind: "text" | "thinking" | "call" | "result" | "value", …}`.
  */
-export function read(message) {
+export function parseMessage(message) {
   if (!isObject(message)) return null;
-  const item = fromItem(message);
+  const item = parseResponseItem(message);
   if (item) return item;
   if (typeof message.role !== "string") return null;
   const blocks = [
@@ -28,12 +28,12 @@ export function read(message) {
     ...callBlocks(listOf(message.tool_calls) ?? []),
   ];
   if (typeof message.refusal === "string") blocks.push({ kind: "text", text: message.refusal });
-  const rest = Object.fromEntries(Object.entries(message).filter(([key]) => !KNOWN.has(key)));
+  const rest = Object.fromEntries(Object.entries(message).filter(([key]) => !KNOWN_FIELDS.has(key)));
   return { role: message.role, name: text(message.agent ?? message.name), blocks, rest };
 }
 
-/** The items of OpenAI's Responses API that stand for a message each. */
-function fromItem(item) {
+/** Parse an item of OpenAI's Responses API that is a message by itself. */
+function parseResponseItem(item) {
   if (item.type === "function_call") {
     const block = { kind: "call", id: text(item.call_id ?? item.id), name: text(item.name), input: item.arguments };
     return { role: "assistant", name: "", blocks: [block], rest: {} };
@@ -106,7 +106,7 @@ function namedPart(part) {
   return null;
 }
 
-/** What a result says as text, where it is only text. */
+/** Return the content of a tool result as text; null if it is more than text. */
 export function resultText(content) {
   if (typeof content === "string") return content;
   const parts = listOf(content);

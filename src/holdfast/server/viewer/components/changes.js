@@ -1,49 +1,55 @@
-// What changed at a step, by the place in the tree where it is seen: each entry that was added,
-// changed or removed, and each field inside of it. Signs and words say it, not colour alone.
+// The changes of an event, as signs and by their paths in a tree of values. Signs and words, not colour alone, tell
+// what changed.
 
-import { at, segment } from "../api/json-values.js";
+import { escapeSegment, pointerKeys, valueAt } from "../api/json-values.js";
+import { el } from "./dom.js";
 
 export const SIGNS = { added: "+", changed: "~", removed: "−" };
 const KINDS = { add: "added", replace: "changed", remove: "removed", move: "changed", copy: "added" };
 
-/** The place of an entry in the tree. */
-const entryPath = (namespace, key) => `/${segment(namespace)}/${segment(key)}`;
+/** Return the kind of change that an operation of a JSON patch is. */
+export const kindOfOperation = (op) => KINDS[op] ?? "changed";
 
-export class Marks {
+/** Create the mark "+ added", "~ changed" or "− removed". */
+export const changeMark = (kind) => el("span", { class: `mark ${kind}` }, `${SIGNS[kind]} ${kind}`);
+
+/** Return the path of an entry in the tree of values. */
+export const entryPath = (namespace, key) => `/${escapeSegment(namespace)}/${escapeSegment(key)}`;
+
+/** The changed paths of a tree: entries of a diff, and the fields inside them. */
+export class ChangeIndex {
   #kinds = new Map();
-  #gone = new Map();
-  #inside = new Set();
+  #removed = new Map();
+  #ancestors = new Set();
 
-  /** Of the entries of a diff. */
   constructor(entries = []) {
-    for (const entry of entries) this.#take(entry);
+    for (const entry of entries) this.#addEntry(entry);
   }
 
-  #take({ namespace, key, kind, before, fields }) {
+  #addEntry({ namespace, key, kind, before, fields }) {
     const path = entryPath(namespace, key);
-    this.#mark(path, kind, `/${segment(namespace)}`, key, before);
+    this.#add(path, kind, `/${escapeSegment(namespace)}`, key, before);
     if (kind !== "changed") return;
     for (const { op, path: pointer } of fields ?? []) {
       if (!pointer || !KINDS[op]) continue;
-      const cutAt = pointer.lastIndexOf("/");
-      const last = pointer.slice(cutAt + 1).replaceAll("~1", "/").replaceAll("~0", "~");
-      this.#mark(path + pointer, KINDS[op], path + pointer.slice(0, cutAt), last, at(before, pointer));
+      const parent = path + pointer.slice(0, pointer.lastIndexOf("/"));
+      this.#add(path + pointer, KINDS[op], parent, pointerKeys(pointer).at(-1), valueAt(before, pointer));
     }
   }
 
-  #mark(path, kind, parent, key, before) {
+  #add(path, kind, parent, key, before) {
     if (kind === "removed") {
-      this.#gone.set(parent, [...(this.#gone.get(parent) ?? []), { key, before, path }]);
+      this.#removed.set(parent, [...(this.#removed.get(parent) ?? []), { key, before, path }]);
     } else this.#kinds.set(path, kind);
-    for (let up = parent; up; up = up.slice(0, up.lastIndexOf("/"))) this.#inside.add(up);
+    for (let up = parent; up; up = up.slice(0, up.lastIndexOf("/"))) this.#ancestors.add(up);
   }
 
-  /** What happened to the thing at a path: added, changed, or nothing. */
-  kindOf = (path) => this.#kinds.get(path) ?? null;
+  /** Return "added" or "changed", or null if the value at the path did not change. */
+  kindAt = (path) => this.#kinds.get(path) ?? null;
 
-  /** What is no more, of what was directly below a path. */
-  goneBelow = (path) => this.#gone.get(path) ?? [];
+  /** Return the removed children of a path as `{key, before, path}`. */
+  removedBelow = (path) => this.#removed.get(path) ?? [];
 
-  /** Whether something below a path changed. */
-  hasInside = (path) => this.#inside.has(path);
+  /** Whether something below the path changed. */
+  hasChangesBelow = (path) => this.#ancestors.has(path);
 }

@@ -1,13 +1,14 @@
-// Dialogs that ask before they do. Each first lets the server say what would happen, shows that, and
-// only then offers the button that does it. Where the session has gone on in between, it shows anew.
+// Dialogs. A dialog that changes something first shows a preview by the server, and only then enables its button.
 
-import { button, el, fill, setBusy } from "./dom.js";
 import { isAbort } from "../api/client.js";
-import { errorText } from "./notices.js";
+import { button, el, fill, setBusy } from "./dom.js";
+import { describeError } from "./notices.js";
 
-/** An open dialog with a title; it is gone from the page when it is closed. */
+const INPUT_DELAY = 300;
+
+/** Open a dialog; closing it removes it from the page. */
 export function openDialog(title, ...content) {
-  const heading = el("h2", { id: `dialog-title` }, title);
+  const heading = el("h2", { id: "dialog-title" }, title);
   const dialog = el("dialog", { "aria-labelledby": heading.id }, heading, content);
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
@@ -16,74 +17,74 @@ export function openDialog(title, ...content) {
 }
 
 /**
- * Ask, with a look ahead. `preview()` gives elements that say what would happen, or null where there
- * is not enough to go by yet; `act()` does it. `fields` are controls that change what it would do.
+ * Open a dialog that asks for confirmation. `preview()` returns elements that show what would change, or null while
+ * input is missing; `execute()` changes it. The preview is repeated when one of the `fields` changes, and when the
+ * session was changed after it.
  */
-export function ask({ title, explain, fields = [], preview, act, confirm, danger = false }) {
-  const ahead = el("div", { class: "ahead", "aria-live": "polite" });
-  const wrong = el("div", { role: "alert" });
-  const yes = el("button", { class: danger ? "main danger" : "main", disabled: true }, confirm);
-  const form = el("form", { class: "asking" },
-    explain && el("p", {}, explain), fields, wrong, ahead,
-    el("div", { class: "row dialog-end" }, button("Cancel", () => dialog.close()), yes));
+export function confirmDialog({ title, explanation, fields = [], preview, execute, confirm, isDangerous = false }) {
+  const previewBox = el("div", { "aria-live": "polite" });
+  const errorBox = el("div", { role: "alert" });
+  const confirmButton = el("button", { class: isDangerous ? "main danger" : "main", disabled: true }, confirm);
+  const form = el("form", { class: "dialog-form" },
+    explanation && el("p", {}, explanation), fields, errorBox, previewBox,
+    el("div", { class: "row dialog-end" }, button("Cancel", () => dialog.close()), confirmButton));
   const dialog = openDialog(title, form);
-  let looking = 0;
+  let previews = 0;
 
-  async function look() {
-    const mine = ++looking;
-    yes.disabled = true;
+  async function updatePreview() {
+    const number = ++previews;
+    confirmButton.disabled = true;
     setBusy(dialog, true);
-    fill(ahead, el("p", { class: "muted" }, "Looking at what would happen…"));
+    fill(previewBox, el("p", { class: "muted" }, "Loading preview…"));
     try {
-      const found = await preview();
-      if (mine !== looking) return;
-      fill(ahead, found);
-      yes.disabled = !found;
+      const content = await preview();
+      if (number !== previews) return;
+      fill(previewBox, content);
+      confirmButton.disabled = !content;
     } catch (error) {
-      if (mine !== looking) return;
-      fill(ahead);
-      refuse(error);
+      if (number !== previews) return;
+      fill(previewBox);
+      showDialogError(error);
     }
     setBusy(dialog, false);
   }
 
-  function refuse(error) {
-    if (!isAbort(error)) fill(wrong, el("div", { class: "notice bad" }, errorText(error)));
+  function showDialogError(error) {
+    if (!isAbort(error)) fill(errorBox, el("div", { class: "notice bad" }, describeError(error)));
   }
 
-  async function go() {
-    yes.disabled = true;
+  async function submit() {
+    confirmButton.disabled = true;
     setBusy(dialog, true);
-    fill(wrong);
+    fill(errorBox);
     try {
-      await act();
+      await execute();
       dialog.close();
     } catch (error) {
       if (error.status === 412) {
-        fill(wrong, el("div", { class: "notice bad" },
-          el("p", {}, el("strong", {}, "The session has gone on in the meantime.")),
-          el("p", {}, "Nothing was done. This is what would happen now:")));
-        await look();
+        fill(errorBox, el("div", { class: "notice bad" },
+          el("p", {}, el("strong", {}, "The session has changed.")),
+          el("p", {}, "Nothing was written. Check the new preview and confirm again.")));
+        await updatePreview();
       } else {
-        refuse(error);
-        yes.disabled = false;
+        showDialogError(error);
+        confirmButton.disabled = false;
         setBusy(dialog, false);
       }
     }
   }
 
-  let waiting = null;
+  let timer = null;
   form.addEventListener("input", () => {
-    clearTimeout(waiting);
-    yes.disabled = true;
+    clearTimeout(timer);
+    confirmButton.disabled = true;
     setBusy(dialog, true);
-    looking += 1;
-    waiting = setTimeout(() => { fill(wrong); look(); }, 300);
+    previews += 1; // one that is being loaded is outdated
+    timer = setTimeout(() => { fill(errorBox); updatePreview(); }, INPUT_DELAY);
   });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    if (!yes.disabled) go();
+    if (!confirmButton.disabled) submit();
   });
-  look();
-  return dialog;
+  updatePreview();
 }

@@ -1,17 +1,17 @@
-// Changes between two moments, entry by entry: before and after beside each other, and the fields
-// inside that differ. Used by the comparison and by everything that says what it would change.
+// A diff of two states, entry by entry: the values before and after side by side, and the fields inside that differ.
 
+import { isCollection, pointerKeys, previewValue, valueAt } from "../api/json-values.js";
+import { SIGNS, changeMark, kindOfOperation } from "./changes.js";
 import { button, el } from "./dom.js";
-import { count, cut, plural } from "./format.js";
-import { at, described, segments, short } from "../api/json-values.js";
-import { SIGNS } from "./changes.js";
-import { treeOf } from "./tree.js";
+import { count, plural, truncate } from "./format.js";
+import { valueTree } from "./tree.js";
 
 const PAGE = 50;
+const MAX_FIELDS = 100;
 
-/** How many of each kind, in words and signs. */
-export function summary({ added, removed, changed, truncated }) {
-  if (!added && !removed && !changed) return el("p", { class: "summary" }, "Nothing differs.");
+/** Return the numbers of added, removed and changed entries. */
+export function diffSummary({ added, removed, changed, truncated }) {
+  if (!added && !removed && !changed) return el("p", { class: "summary" }, "No differences.");
   const part = (kind, number) =>
     number > 0 && el("span", { class: `mark ${kind}` }, `${SIGNS[kind]} ${count(number)} ${kind}`);
   return el("p", { class: "summary" },
@@ -19,67 +19,64 @@ export function summary({ added, removed, changed, truncated }) {
     truncated && el("span", { class: "muted" }, " (not all are listed)"));
 }
 
-/** All entries, by pages. */
-export function entriesView({ entries }) {
+/** Return the list of entries, and the button that shows more of them. */
+export function diffEntries({ entries }) {
   const list = el("ol", { class: "diff" });
-  const more = button("", () => page(), { class: "quiet" });
+  const more = button("", showPage, { class: "quiet" });
   let next = 0;
-  function page() {
-    list.append(...entries.slice(next, next + PAGE).map(entryView));
+  function showPage() {
+    list.append(...entries.slice(next, next + PAGE).map(entryItem));
     next += PAGE;
     more.hidden = next >= entries.length;
-    more.textContent = `show more of ${plural(entries.length - next, "entry", "entries")}`;
+    more.textContent = `show more (${plural(entries.length - next, "entry", "entries")} left)`;
   }
-  page();
+  showPage();
   return [list, more];
 }
 
-function entryView({ namespace, key, kind, before, after, fields }) {
-  const head = el("div", { class: "diff-head" },
-    el("span", { class: `mark ${kind}` }, `${SIGNS[kind]} ${kind}`),
-    el("code", {}, `${namespace}/${key}`));
-  const inside = kind === "changed" && fields?.length && hasInside(before) && hasInside(after);
+function entryItem({ namespace, key, kind, before, after, fields }) {
+  const head = el("div", { class: "diff-head" }, changeMark(kind), el("code", {}, `${namespace}/${key}`));
+  const hasFields = kind === "changed" && fields?.length && isCollection(before) && isCollection(after);
+  const more = hasFields ? fields.length - MAX_FIELDS : 0;
   return el("li", { class: `diff-entry is-${kind}` }, head,
-    inside && el("ul", { class: "fields" }, fields.slice(0, 100).map((field) => fieldView(field, before))),
-    inside && fields.length > 100 && el("p", { class: "muted" }, `and ${plural(fields.length - 100, "more field")}`),
-    inside ? wholeLater(before, after) : columns(side("before", before), side("after", after)));
+    hasFields && el("ul", { class: "fields" }, fields.slice(0, MAX_FIELDS).map((each) => fieldRow(each, before))),
+    more > 0 && el("p", { class: "muted" }, `and ${plural(more, "more field")}`),
+    hasFields ? fullValues(before, after) : columns(before, after));
 }
 
-const hasInside = (value) => value !== undefined && described(value).children !== undefined;
+function columns(before, after) {
+  return el("div", { class: "columns" }, column("before", before), column("after", after));
+}
 
-const columns = (left, right) => el("div", { class: "columns" }, left, right);
-
-function side(name, value) {
+function column(name, value) {
   return el("div", { class: `column ${name}` },
     el("h4", {}, name),
-    value === undefined ? el("p", { class: "muted" }, "not there") : shown(name, value));
+    value === undefined ? el("p", { class: "muted" }, "absent") : columnValue(name, value));
 }
 
-function shown(name, value) {
-  if (typeof value === "string") return el("pre", { class: "said" }, cut(value, 4000));
-  if (hasInside(value)) return treeOf(name, value);
-  return el("p", {}, el("code", {}, short(value, 400)));
+function columnValue(name, value) {
+  if (typeof value === "string") return el("pre", { class: "prose" }, truncate(value, 4000));
+  if (isCollection(value)) return valueTree(name, value);
+  return el("p", {}, el("code", {}, previewValue(value, 400)));
 }
 
-/** The whole of a large value is drawn only when somebody wants it. */
-function wholeLater(before, after) {
-  const details = el("details", {}, el("summary", {}, "whole value before and after"));
+/** Return the full values in a disclosure; they are drawn when it is opened, since they may be large. */
+function fullValues(before, after) {
+  const details = el("details", {}, el("summary", {}, "full values before and after"));
   details.addEventListener("toggle", () => {
-    if (details.open && details.children.length === 1) details.append(columns(side("before", before), side("after", after)));
+    if (details.open && details.children.length === 1) details.append(columns(before, after));
   });
   return details;
 }
 
-const FIELD_KINDS = { add: "added", remove: "removed", replace: "changed" };
-
-function fieldView({ op, path, value, from }, before) {
-  const kind = FIELD_KINDS[op] ?? "changed";
-  const name = segments(path).join(" › ") || "the value";
-  const old = op === "add" ? undefined : at(before, from ?? path);
+function fieldRow({ op, path, value, from }, before) {
+  const kind = kindOfOperation(op);
+  const name = pointerKeys(path).join(" › ") || "(value)";
+  const old = op === "add" ? undefined : valueAt(before, from ?? path);
   return el("li", { class: `field-row is-${kind}` },
     el("span", { class: `mark ${kind}` }, SIGNS[kind], el("span", { class: "visually-hidden" }, kind)),
     el("code", { class: "field-name" }, name),
-    el("span", { class: "field-before" }, old === undefined ? "—" : short(old, 300)),
+    el("span", { class: "field-before" }, old === undefined ? "—" : previewValue(old, 300)),
     el("span", { class: "field-arrow", "aria-label": "becomes" }, "→"),
-    el("span", { class: "field-after" }, op === "remove" ? "—" : short(value, 300)));
+    el("span", { class: "field-after" }, op === "remove" ? "—" : previewValue(value, 300)));
 }

@@ -1,4 +1,4 @@
-// The small things around the page: the side list as a drawer on a phone, and the skip link.
+// The session list as a drawer on a phone.
 
 import { byId } from "./dom.js";
 
@@ -9,17 +9,15 @@ function setOpen(isOpen) {
 
 export const closeDrawer = () => setOpen(false);
 
-byId("drawer").addEventListener("click", () => {
-  const isOpen = byId("drawer").getAttribute("aria-expanded") !== "true";
-  setOpen(isOpen);
-  if (isOpen) byId("side").querySelector("input")?.focus();
-});
-document.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape" || !document.body.classList.contains("drawer-open")) return;
-  closeDrawer();
-  byId("drawer").focus();
-});
-byId("skip").addEventListener("click", (event) => {
-  event.preventDefault(); // the hash is the address of what is looked at
-  byId("main").focus();
-});
+export function initDrawer() {
+  byId("drawer").addEventListener("click", () => {
+    const isOpen = byId("drawer").getAttribute("aria-expanded") !== "true";
+    setOpen(isOpen);
+    if (isOpen) byId("side").querySelector("input")?.focus();
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !document.body.classList.contains("drawer-open")) return;
+    closeDrawer();
+    byId("drawer").focus();
+  });
+}

@@ -1,11 +1,10 @@
-// What the viewer has to say: errors in words that help, in a region that is read out at once, and
-// notes with something to do next.
+// Errors, notes and announcements at the top of the page.
 
-import { add, button, byId, el, fill } from "./dom.js";
 import { isAbort } from "../api/client.js";
+import { append, button, byId, el, fill } from "./dom.js";
 
-/** An error as elements: what happened, why, what to do. */
-export function errorText(error) {
+/** Return the elements that describe an error: what happened and what to do. */
+export function describeError(error) {
   const lines = [el("p", {}, el("strong", {}, error.message))];
   if (error.hint) lines.push(el("p", { class: "hint" }, error.hint));
   for (const { where, what } of error.errors ?? []) {
@@ -13,37 +12,38 @@ export function errorText(error) {
   }
   const conflicts = error.conflicts ?? [];
   if (conflicts.length) {
-    lines.push(el("p", {}, "In conflict: ", conflicts.map((pair) => pair.join("/")).join(", ")));
+    lines.push(el("p", {}, "Conflicts: ", conflicts.map((pair) => pair.join("/")).join(", ")));
   }
   return lines;
 }
 
-/** Show an error until it is dismissed or the next thing is done. */
-export function alertOf(error) {
+/** Show an error until it is dismissed or cleared. Cancelled requests are not errors. */
+export function showError(error) {
   if (isAbort(error)) return;
-  const box = el("div", { class: "notice bad" }, el("div", {}, errorText(error)));
+  const box = el("div", { class: "notice bad" }, el("div", {}, describeError(error)));
   box.append(button("Dismiss", () => box.remove(), { class: "quiet" }));
   fill(byId("alerts"), box);
 }
 
-export const clearAlerts = () => fill(byId("alerts"));
+export const clearErrors = () => fill(byId("alerts"));
 
-/** Say that something was done, with a button for what one may want next. */
-export function note(text, next = null) {
+/** Show what was done; `next` is a button `{text, onClick}` for a likely next action. */
+export function showNote(text, next = null) {
   const box = el("div", { class: "notice good" }, el("p", {}, text));
-  const ends = el("div", { class: "row" });
-  if (next) add(ends, button(next.text, () => { box.remove(); next.act(); }));
-  add(ends, button("Dismiss", () => box.remove(), { class: "quiet" }));
-  box.append(ends);
+  const buttons = el("div", { class: "row" });
+  if (next) append(buttons, button(next.text, () => { box.remove(); next.onClick(); }));
+  append(buttons, button("Dismiss", () => box.remove(), { class: "quiet" }));
+  box.append(buttons);
   fill(byId("notes"), box);
 }
 
 export const clearNotes = () => fill(byId("notes"));
 
-let waiting = null;
-
-/** Have a screen reader say where one is, when the steps have come to rest. */
-export function announce(text) {
-  clearTimeout(waiting);
-  waiting = setTimeout(() => { byId("announcer").textContent = text; }, 350);
+/** Create a function that has screen readers announce a text, but only the last of several in a row. */
+export function createAnnouncer(node) {
+  let timer = null;
+  return (text) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => { node.textContent = text; }, 350);
+  };
 }

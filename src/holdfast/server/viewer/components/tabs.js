@@ -1,14 +1,15 @@
-// Tabs by the ARIA pattern: one stop of the Tab key, arrows between them, each shows its panel.
+// Tabs by the ARIA pattern: one tab stop, arrow keys between the tabs.
 
 import { el, fill } from "./dom.js";
 
-export function tabs(root, names, onPick) {
-  const made = Object.entries(names).map(([name, text]) => el("button", {
+/** Create tabs from their texts by name; `onPick(name)` is called for the tab to show. */
+export function createTabs(root, texts, onPick) {
+  const tabs = Object.entries(texts).map(([name, text]) => el("button", {
     type: "button", role: "tab", id: `tab-${name}`, "aria-controls": `view-${name}`, "data-view": name,
   }, text));
 
   function show(name) {
-    for (const tab of made) {
+    for (const tab of tabs) {
       const isShown = tab.dataset.view === name;
       tab.setAttribute("aria-selected", String(isShown));
       tab.tabIndex = isShown ? 0 : -1;
@@ -22,14 +23,14 @@ export function tabs(root, names, onPick) {
   });
   root.addEventListener("keydown", (event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    const from = made.indexOf(event.target);
-    const to = event.key === "Home" ? 0 : event.key === "End" ? made.length - 1 : from + by;
+    const from = tabs.indexOf(event.target);
+    const to = event.key === "Home" ? 0 : event.key === "End" ? tabs.length - 1 : from + by;
     if (from < 0 || Number.isNaN(to)) return;
     event.preventDefault();
-    const tab = made[(to + made.length) % made.length];
+    const tab = tabs[(to + tabs.length) % tabs.length];
     tab.focus();
     onPick(tab.dataset.view);
   });
-  fill(root, made);
-  return { show, has: (name) => Object.hasOwn(names, name) };
+  fill(root, tabs);
+  return { show, has: (name) => Object.hasOwn(texts, name) };
 }

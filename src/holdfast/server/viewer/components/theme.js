@@ -1,23 +1,24 @@
-// Light or dark: as the system says, unless somebody chose. It runs before the first paint.
+// The theme: light, dark, or the system's.
 
 const KEY = "holdfast.theme";
 const NEXT = { auto: "light", light: "dark", dark: "auto" };
 
-function chosen() {
-  const kept = localStorage.getItem(KEY);
-  return kept in NEXT ? kept : "auto";
+function currentTheme() {
+  const stored = localStorage.getItem(KEY);
+  return Object.hasOwn(NEXT, stored) ? stored : "auto";
 }
 
-function apply(theme) {
-  document.documentElement.dataset.theme = theme;
-  const toggle = document.getElementById("theme");
-  if (toggle) toggle.textContent = `Theme: ${theme}`;
+function apply(button) {
+  document.documentElement.dataset.theme = currentTheme();
+  button.textContent = `Theme: ${currentTheme()}`;
 }
 
-apply(chosen());
-document.addEventListener("DOMContentLoaded", () => apply(chosen()));
-document.addEventListener("click", (event) => {
-  if (event.target.id !== "theme") return;
-  localStorage.setItem(KEY, NEXT[chosen()]);
-  apply(chosen());
-});
+/** Apply the chosen theme, and let the button of the page switch it. */
+export function initTheme() {
+  const button = document.getElementById("theme");
+  apply(button);
+  button.addEventListener("click", () => {
+    localStorage.setItem(KEY, NEXT[currentTheme()]);
+    apply(button);
+  });
+}

@@ -1,152 +1,151 @@
-// A value as a tree, by the ARIA pattern: one stop of the Tab key, arrows inside. What is folded is
-// not in the page, and large collections come by the hundred, so that size does not matter.
+// A value as a tree, by the ARIA pattern: one tab stop, arrow keys inside. Collapsed items are not in the page, and
+// large collections are shown a hundred items at a time, so the size of a value does not matter.
 
-import { add, el, freshId } from "./dom.js";
-import { count, cut, plural } from "./format.js";
-import { described, short } from "../api/json-values.js";
-import { Marks, SIGNS } from "./changes.js";
-import { treeKeys } from "./tree-keys.js";
+import { describeValue, previewValue } from "../api/json-values.js";
+import { ChangeIndex, changeMark } from "./changes.js";
+import { append, el, freshId } from "./dom.js";
+import { count, plural, truncate } from "./format.js";
+import { addTreeKeys } from "./tree-keys.js";
 
 const PAGE = 100;
-const LONG = 200;
+const MAX_TEXT = 200;
 const nodes = new WeakMap();
 
 /**
- * A tree of roots `{key, value, path}`. `opened` is a set of paths that are unfolded; it is kept up
- * to date, so that the next tree of the same place looks alike.
+ * Create a tree of roots `{key, value, path}`. `expanded` is the set of expanded paths. It is updated, so that the
+ * next tree with the same set looks alike.
  */
-export function tree(label, roots, { opened = new Set(), marks = new Marks() } = {}) {
-  const top = el("ul", { role: "tree", "aria-label": label, class: "tree" });
-  const look = { opened, marks };
-  roots.forEach((root, i) => top.append(item(root, 1, i + 1, roots.length, look)));
-  top.querySelector("[role=treeitem]")?.setAttribute("tabindex", "0");
-  treeKeys(top, { fold, unfold });
-  return top;
+export function createTree(label, roots, { expanded = new Set(), changes = new ChangeIndex() } = {}) {
+  const tree = el("ul", { role: "tree", "aria-label": label, class: "tree" });
+  const options = { expanded, changes };
+  roots.forEach((root, i) => tree.append(treeItem(root, 1, i + 1, roots.length, options)));
+  tree.querySelector("[role=treeitem]")?.setAttribute("tabindex", "0");
+  addTreeKeys(tree, { collapse, expand });
+  return tree;
 }
 
-/** The tree of one value alone: its children are the roots. */
-export function treeOf(label, value, options = {}) {
-  const found = described(value);
-  if (!found.children) return tree(label, [{ key: null, value, path: "/" }], options);
-  if (found.children > PAGE) {
-    const opened = options.opened ?? new Set();
-    opened.add("/");
-    return tree(label, [{ key: found.type, value, path: "/" }], { ...options, opened });
+/** Create the tree of one value; its children are the roots. */
+export function valueTree(label, value, options = {}) {
+  const described = describeValue(value);
+  if (!described.children) return createTree(label, [{ key: null, value, path: "/" }], options);
+  if (described.children > PAGE) {
+    const expanded = options.expanded ?? new Set();
+    expanded.add("/");
+    return createTree(label, [{ key: described.type, value, path: "/" }], { ...options, expanded });
   }
-  const roots = Array.from({ length: found.children }, (_, i) => {
-    const child = found.child(i);
+  const roots = Array.from({ length: described.children }, (_, i) => {
+    const child = described.child(i);
     return { key: child.key, value: child.value, path: child.pointer };
   });
-  return tree(label, roots, options);
+  return createTree(label, roots, options);
 }
 
-function item(node, level, position, size, look) {
-  const found = described(node.value);
-  const gone = look.marks.goneBelow(node.path);
-  const isLong = found.type === "string" && found.text.length > LONG;
-  const canOpen = found.children > 0 || isLong || gone.length > 0;
+function treeItem(node, level, position, size, options) {
+  const described = describeValue(node.value);
+  const removed = options.changes.removedBelow(node.path);
+  const isLongText = described.type === "string" && described.text.length > MAX_TEXT;
+  const canExpand = described.children > 0 || isLongText || removed.length > 0;
   const row = el("div", { class: "tree-row", id: freshId("node") });
-  const li = el("li", {
+  const item = el("li", {
     role: "treeitem", tabindex: "-1", "aria-level": level, "aria-posinset": position,
-    "aria-setsize": size, "aria-labelledby": row.id, "aria-expanded": canOpen ? "false" : null,
+    "aria-setsize": size, "aria-labelledby": row.id, "aria-expanded": canExpand ? "false" : null,
     "data-path": node.path,
   }, row);
-  nodes.set(li, { node, found, gone, isLong, level, look });
-  add(row, [
-    el("span", { class: "twist", "aria-hidden": "true" }),
+  nodes.set(item, { node, described, removed, isLongText, level, options });
+  append(row, [
+    el("span", { class: "toggle", "aria-hidden": "true" }),
     node.key !== null && el("span", { class: "tree-key" }, String(node.key)),
     node.key !== null && el("span", { class: "punct" }, ": "),
-    shownValue(found, node.value, canOpen),
-    mark(node, look.marks),
+    rowValue(described, node.value, canExpand),
+    rowMark(node, options.changes),
   ]);
   row.addEventListener("click", () => {
-    if (!canOpen) return;
-    if (li.getAttribute("aria-expanded") === "true") fold(li);
-    else unfold(li);
+    if (!canExpand) return;
+    if (item.getAttribute("aria-expanded") === "true") collapse(item);
+    else expand(item);
   });
-  if (canOpen && look.opened.has(node.path)) unfold(li);
-  return li;
+  if (canExpand && options.expanded.has(node.path)) expand(item);
+  return item;
 }
 
-function shownValue(found, value, canOpen) {
-  if (found.children === undefined) {
-    const text = found.type === "string" ? JSON.stringify(cut(found.text, LONG)) : found.text;
-    const isTagged = !["string", "number", "boolean", "none"].includes(found.type);
+function rowValue(described, value, canExpand) {
+  if (described.children === undefined) {
+    const text = described.type === "string" ? JSON.stringify(truncate(described.text, MAX_TEXT)) : described.text;
+    const isTagged = !["string", "number", "boolean", "none"].includes(described.type);
     return [
-      el("span", { class: `leaf leaf-${isTagged ? "tagged" : found.type}` }, text),
-      isTagged && el("span", { class: "kind" }, ` ${found.type}`),
-      canOpen && el("span", { class: "kind" }, ` ${count(found.text.length)} characters`),
+      el("span", { class: `leaf leaf-${isTagged ? "tagged" : described.type}` }, text),
+      isTagged && el("span", { class: "kind" }, ` ${described.type}`),
+      canExpand && el("span", { class: "kind" }, ` ${count(described.text.length)} characters`),
     ];
   }
-  const what = `${found.type}, ${plural(found.children, "item")}`;
   return [
-    el("span", { class: "preview" }, short(value, 48)),
-    found.children > 0 && el("span", { class: "kind" }, ` ${what}`),
+    el("span", { class: "preview" }, previewValue(value, 48)),
+    described.children > 0
+      && el("span", { class: "kind" }, ` ${described.type}, ${plural(described.children, "item")}`),
   ];
 }
 
-function mark(node, marks) {
-  const kind = node.gone ? "removed" : marks.kindOf(node.path);
-  if (kind) return el("span", { class: `mark ${kind}` }, `${SIGNS[kind]} ${kind}`);
-  return marks.hasInside(node.path) && el("span", { class: "mark inside" }, "• changed inside");
+function rowMark(node, changes) {
+  const kind = node.isRemoved ? "removed" : changes.kindAt(node.path);
+  if (kind) return changeMark(kind);
+  return changes.hasChangesBelow(node.path) && el("span", { class: "mark inside" }, "• changed inside");
 }
 
-/** Show what is below an item. */
-export function unfold(li) {
-  if (li.getAttribute("aria-expanded") !== "false") return;
-  const { node, found, gone, isLong, level, look } = nodes.get(li);
-  li.setAttribute("aria-expanded", "true");
-  look.opened.add(node.path);
+function expand(item) {
+  if (item.getAttribute("aria-expanded") !== "false") return;
+  const { node, described, removed, isLongText, level, options } = nodes.get(item);
+  item.setAttribute("aria-expanded", "true");
+  options.expanded.add(node.path);
   const group = el("ul", { role: "group" });
-  li.append(group);
-  if (isLong) group.append(wholeText(found.text, level + 1));
-  const size = (found.children ?? 0) + gone.length;
-  gone.forEach((each, i) => {
-    const lost = { key: each.key, value: each.before ?? null, path: `${each.path}\u0000gone`, gone: true };
-    group.append(item(lost, level + 1, i + 1, size, look));
+  item.append(group);
+  if (isLongText) group.append(textItem(described.text, level + 1));
+  const size = (described.children ?? 0) + removed.length;
+  removed.forEach((each, i) => {
+    const path = `${each.path}\u0000removed`; // a new value may have the path itself
+    const removedNode = { key: each.key, value: each.before ?? null, path, isRemoved: true };
+    group.append(treeItem(removedNode, level + 1, i + 1, size, options));
   });
-  page(group, li, 0);
+  addPage(group, item, 0);
 }
 
-/** Hide it again. */
-export function fold(li) {
-  if (li.getAttribute("aria-expanded") !== "true") return;
-  li.setAttribute("aria-expanded", "false");
-  nodes.get(li).look.opened.delete(nodes.get(li).node.path);
-  li.querySelector(":scope > [role=group]")?.remove();
+function collapse(item) {
+  if (item.getAttribute("aria-expanded") !== "true") return;
+  item.setAttribute("aria-expanded", "false");
+  nodes.get(item).options.expanded.delete(nodes.get(item).node.path);
+  item.querySelector(":scope > [role=group]")?.remove();
 }
 
-function page(group, li, from) {
-  const { node, found, gone, level, look } = nodes.get(li);
-  const all = found.children ?? 0;
-  const to = Math.min(from + PAGE, all);
+function addPage(group, item, from) {
+  const { node, described, removed, level, options } = nodes.get(item);
+  const total = described.children ?? 0;
+  const to = Math.min(from + PAGE, total);
   for (let i = from; i < to; i += 1) {
-    const { key, value, pointer } = found.child(i);
-    const below = { key, value, path: node.path + pointer };
-    group.append(item(below, level + 1, gone.length + i + 1, all + gone.length, look));
+    const { key, value, pointer } = described.child(i);
+    const child = { key, value, path: node.path + pointer };
+    group.append(treeItem(child, level + 1, removed.length + i + 1, total + removed.length, options));
   }
-  if (to < all) group.append(more(group, li, to, all));
+  if (to < total) group.append(moreItem(group, item, to, total));
 }
 
-function more(group, li, from, all) {
+function moreItem(group, item, from, total) {
   const row = el("div", { class: "tree-row more", id: freshId("node") },
-    `show ${count(Math.min(PAGE, all - from))} more of ${count(all - from)}`);
+    `show ${count(Math.min(PAGE, total - from))} more of ${count(total - from)}`);
   const last = el("li", {
-    role: "treeitem", tabindex: "-1", "aria-level": nodes.get(li).level + 1, "aria-labelledby": row.id,
+    role: "treeitem", tabindex: "-1", "aria-level": nodes.get(item).level + 1, "aria-labelledby": row.id,
   }, row);
-  const go = () => {
+  const showMore = () => {
     const hadFocus = document.activeElement === last;
     last.remove();
-    page(group, li, from);
+    addPage(group, item, from);
     if (hadFocus) group.children[group.children.length - 1]?.focus();
   };
-  row.addEventListener("click", go);
-  last.addEventListener("activate", go);
+  row.addEventListener("click", showMore);
+  last.addEventListener("activate", showMore);
   return last;
 }
 
-function wholeText(text, level) {
-  const row = el("div", { class: "tree-row whole", id: freshId("node") }, text);
+function textItem(text, level) {
+  const row = el("div", { class: "tree-row full-text", id: freshId("node") }, text);
   return el("li", {
     role: "treeitem", tabindex: "-1", "aria-level": level, "aria-labelledby": row.id,
   }, row);

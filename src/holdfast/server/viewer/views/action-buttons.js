@@ -1,48 +1,43 @@
-// The buttons at the head of a session, each of which opens its dialog with what is looked at now.
+// The buttons of a session, each of which opens a dialog for the shown position.
 
 import { button } from "../components/dom.js";
-import { deleteSession, deleteSnapshot, fork, restore, saveSnapshot } from "./actions.js";
 import { count } from "../components/format.js";
-import { exportDialog, importDialog } from "./transfer.js";
+import { deleteSession, deleteSnapshot, fork, restore, saveSnapshot } from "./actions.js";
+import { openExportDialog, openImportDialog } from "./transfer.js";
 
-export function sessionActs({ here, snapshots, open, reload, leave }) {
-  const place = () => {
-    const { agent, session, scope } = here();
-    return { agent, session, scope };
-  };
-  const at = () => String(here().seq);
-  const restoreButton = button("Restore…", () => restore({ place: place(), at: at(), reload }));
-  const forkButton = button("Fork…", () => fork({ place: place(), at: at(), open }));
+/**
+ * Create the buttons. `current()` returns the shown position; `open(ref)` opens a session, `reload(how)` updates the
+ * open one, `leave()` leaves it after its deletion.
+ */
+export function createActions({ client, store, access, current, open, reload, leave }) {
+  const at = () => String(current().seq);
+  const restoreButton = button("Restore…", () => restore({ client, ref: store.ref, at: at(), reload }));
+  const forkButton = button("Fork…", () => fork({ client, ref: store.ref, at: at(), open }));
 
-  const exported = (chosen) => exportDialog({ place: place(), snapshots: snapshots(), chosen });
-
-  /** The snapshot that is looked at, where the step has one. */
-  const lookedAt = () => snapshots().findLast(({ seq }) => seq === here().seq)?.snapshot_id;
+  const openExport = (chosen) => openExportDialog({ client, ref: store.ref, snapshots: store.snapshots, chosen });
+  const shownSnapshot = () => store.snapshots.findLast(({ seq }) => seq === current().seq)?.snapshot_id;
 
   return {
-    buttons({ canWrite, canDelete }) {
+    /** Return the buttons that the user may use. */
+    buttons() {
+      const canWrite = access.canWrite();
       return [
         canWrite && restoreButton,
         canWrite && forkButton,
-        canWrite && button("Save a snapshot…", () => saveSnapshot({ place: place(), reload })),
-        button("Export…", () => exported(lookedAt())),
-        canDelete && button("Delete…", () => deleteSession({ place: place(), leave }), { class: "danger" }),
+        canWrite && button("Save snapshot…", () => saveSnapshot({ client, ref: store.ref, reload })),
+        button("Export…", () => openExport(shownSnapshot())),
+        access.canDelete()
+          && button("Delete…", () => deleteSession({ client, ref: store.ref, leave }), { class: "danger" }),
       ];
     },
-    /** Say which step the buttons are about. */
-    at(seq) {
+    setPosition(seq) {
       restoreButton.title = `Restore to event ${count(seq)}`;
       forkButton.title = `Fork from event ${count(seq)}`;
     },
-    ofSnapshot: {
-      export: (info) => exported(info.snapshot_id),
-      delete: (info) => deleteSnapshot({ place: place(), info, reload }),
-    },
-    importFile() {
-      importDialog({
-        open,
-        undo: (where, id) => restore({ place: where, at: id, reload }),
-      });
-    },
+    exportSnapshot: (info) => openExport(info.snapshot_id),
+    deleteSnapshot: (info) => deleteSnapshot({ client, ref: store.ref, info, reload }),
+    importFile: () => openImportDialog({
+      client, open, undo: (ref, snapshotId) => restore({ client, ref, at: snapshotId, reload }),
+    }),
   };
 }

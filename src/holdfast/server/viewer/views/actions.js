@@ -1,81 +1,84 @@
-// What one can do to a session: restore, fork, save a snapshot, delete. Every request carries the head
-// that was seen at the look ahead, so that nothing happens that was not shown.
+// Dialogs that change a session: restore, fork, save a snapshot, delete. The final request carries the head that the
+// preview was made for, so it fails if the session has changed since.
 
+import { sessionPath } from "../api/client.js";
+import { confirmDialog } from "../components/dialogs.js";
+import { diffEntries, diffSummary } from "../components/diff.js";
 import { button, el, field, fill } from "../components/dom.js";
-import { forget, get, send, sessionPath } from "../api/client.js";
-import { ask } from "../components/dialogs.js";
-import { entriesView, summary } from "../components/diff.js";
 import { count, plural, size } from "../components/format.js";
-import { note } from "../components/notices.js";
+import { showNote } from "../components/notices.js";
 
-/** Requests to one session, first for show and then in earnest, with the head of the look ahead. */
-function guarded(place, path, method) {
+/** Return a request to a session as `preview(body)`, a dry run, and `execute(body)`. */
+function conditionalRequest(client, ref, path, method) {
   let head = null;
-  const ask_ = (body, dryRun) => send(path, {
-    method, body, query: { dry_run: dryRun || null, scope: place.scope }, headers: { "If-Match": `"${head}"` },
+  const send = (body, dryRun) => client.send(path, {
+    method, body, query: { dry_run: dryRun || null, scope: ref.scope }, headers: { "If-Match": `"${head}"` },
   });
   return {
-    async ahead(body) {
-      head = (await get(sessionPath(place), { scope: place.scope })).head;
-      return (await ask_(body, true)).json();
+    async preview(body) {
+      head = (await client.get(sessionPath(ref), { scope: ref.scope })).head;
+      return (await send(body, true)).json();
     },
-    earnest: (body) => ask_(body, false),
+    execute: (body) => send(body, false),
   };
 }
 
-export function restore({ place, at, reload }) {
-  const requests = guarded(place, sessionPath(place, "restore"), "POST");
-  const isEvent = /^\d+$/.test(at);
-  const name = isEvent ? `event ${count(Number(at))}` : "the snapshot";
-  ask({
-    title: `Restore to ${name}?`,
-    explain: "The state becomes what it was then. The log is not shortened: an event is added that says so.",
+/** Restore a session to an event or a snapshot. */
+export function restore({ client, ref, at, reload }) {
+  const request = conditionalRequest(client, ref, sessionPath(ref, "restore"), "POST");
+  const target = /^\d+$/.test(at) ? `event ${count(Number(at))}` : "the snapshot";
+  confirmDialog({
+    title: `Restore to ${target}?`,
+    explanation: "The state becomes what it was then. The log is not truncated: the restore is appended as an event.",
     confirm: "Restore",
     preview: async () => {
-      const { changes } = await requests.ahead({ at });
-      return [summary(changes), entriesView(changes)];
+      const { changes } = await request.preview({ at });
+      return [diffSummary(changes), diffEntries(changes)];
     },
-    act: async () => {
-      const done = await (await requests.earnest({ at })).json();
-      await reload({ toEnd: true });
-      note(`Restored to ${name}. Event ${count(done.previous_event)} is what was there before.`, {
-        text: "Undo…", act: () => restore({ place, at: String(done.previous_event), reload }),
+    execute: async () => {
+      const result = await (await request.execute({ at })).json();
+      await reload({ toHead: true });
+      showNote(`Restored to ${target}. The previous state is at event ${count(result.previous_event)}.`, {
+        text: "Undo…", onClick: () => restore({ client, ref, at: String(result.previous_event), reload }),
       });
     },
   });
 }
 
-export function fork({ place, at, open }) {
+/** Fork a session at an event. */
+export function fork({ client, ref, at, open }) {
   const session = el("input", { autocomplete: "off" });
-  const agent = el("input", { value: place.agent, autocomplete: "off" });
+  const agent = el("input", { value: ref.agent, autocomplete: "off" });
   const body = () => ({
     at, ...(session.value.trim() && { session_id: session.value.trim() }),
     ...(agent.value.trim() && { agent_id: agent.value.trim() }),
   });
-  const requests = guarded(place, sessionPath(place, "fork"), "POST");
-  ask({
+  const request = conditionalRequest(client, ref, sessionPath(ref, "fork"), "POST");
+  confirmDialog({
     title: `Fork from event ${count(Number(at))}?`,
-    explain: "A new session begins with the state of that moment. This one is not touched.",
-    fields: [field("New session", session, "Left empty, an id is made up."), field("Agent", agent)],
+    explanation: "Creates a new session with the state at this event. The open session does not change.",
+    fields: [field("New session", session, "Leave empty to generate an id."), field("Agent", agent)],
     confirm: "Fork",
     preview: async () => {
-      const found = await requests.ahead(body());
-      return el("p", {}, "A session ", el("code", {}, found.session_id ?? "with a new id"), " of ",
-        el("code", {}, found.agent_id), ` with ${plural(found.message_count, "message")}, status ${found.status}.`);
+      const result = await request.preview(body());
+      return el("p", {}, "A session ", el("code", {}, result.session_id ?? "with a generated id"), " of ",
+        el("code", {}, result.agent_id),
+        ` with ${plural(result.message_count, "message")}, status ${result.status}.`);
     },
-    act: async () => {
-      const made = await (await requests.earnest(body())).json();
-      open({ agent: made.agent_id, session: made.session_id, scope: place.scope });
-      note(`Forked: this is the new session, from event ${at} of ${place.session}.`);
+    execute: async () => {
+      const created = await (await request.execute(body())).json();
+      open({ agent: created.agent_id, session: created.session_id, scope: ref.scope });
+      showNote(`This is the new session, forked from event ${at} of ${ref.session}.`);
     },
   });
 }
 
-export function saveSnapshot({ place, reload }) {
+/** Save a snapshot of a session at its head. */
+export function saveSnapshot({ client, ref, reload }) {
   const rows = el("div", { class: "tag-rows" });
   const tagRow = () => {
     const key = el("input", { "aria-label": "Tag", placeholder: "env", autocomplete: "off" });
-    const value = el("input", { "aria-label": "Value of the tag", placeholder: "production", autocomplete: "off" });
+    const value = el("input", { "aria-label": "Tag value", placeholder: "production", autocomplete: "off" });
     return el("div", { class: "row tag-row" }, key, "=", value);
   };
   const addRow = () => {
@@ -86,65 +89,65 @@ export function saveSnapshot({ place, reload }) {
   const tags = () => Object.fromEntries([...rows.querySelectorAll(".tag-row")]
     .map((row) => [...row.querySelectorAll("input")].map((input) => input.value.trim()))
     .filter(([key]) => key));
-  const requests = guarded(place, sessionPath(place, "snapshots"), "POST");
-  ask({
+  const request = conditionalRequest(client, ref, sessionPath(ref, "snapshots"), "POST");
+  confirmDialog({
     title: "Save a snapshot?",
-    explain: "It keeps the session as it is now, at its last event, under the tags that you give it.",
+    explanation: "Saves the session at its head, with the tags you enter.",
     fields: [el("fieldset", { class: "tags" }, el("legend", {}, "Tags"), rows,
-      button("Another tag", addRow, { class: "quiet small" }))],
+      button("Add tag", addRow, { class: "quiet small" }))],
     confirm: "Save",
     preview: async () => {
-      const info = await requests.ahead({ tags: tags() });
+      const info = await request.preview({ tags: tags() });
       return el("p", {}, `A snapshot at event ${count(info.seq)}: ${plural(info.message_count, "message")}, `
         + `${size(info.size_bytes)}, status ${info.status}.`);
     },
-    act: async () => {
-      const info = await (await requests.earnest({ tags: tags() })).json();
+    execute: async () => {
+      const info = await (await request.execute({ tags: tags() })).json();
       await reload({});
-      note(`Saved a snapshot at event ${count(info.seq)}.`);
+      showNote(`Saved a snapshot at event ${count(info.seq)}.`);
     },
   });
 }
 
-export function deleteSnapshot({ place, info, reload }) {
-  const requests = guarded(place, sessionPath(place, "snapshots", info.snapshot_id), "DELETE");
-  ask({
+export function deleteSnapshot({ client, ref, info, reload }) {
+  const request = conditionalRequest(client, ref, sessionPath(ref, "snapshots", info.snapshot_id), "DELETE");
+  confirmDialog({
     title: `Delete the snapshot at event ${count(info.seq)}?`,
-    explain: "The events stay: one can still go to that step. This cannot be undone.",
-    confirm: "Delete the snapshot",
-    danger: true,
+    explanation: "The events are kept, so you can still go to this position. This cannot be undone.",
+    confirm: "Delete snapshot",
+    isDangerous: true,
     preview: async () => {
-      await requests.ahead();
+      await request.preview();
       return el("p", {}, el("code", {}, info.snapshot_id), " ",
         Object.entries(info.tags).map(([key, value]) => el("span", { class: "tag" }, `${key}=${value}`)));
     },
-    act: async () => {
-      await requests.earnest();
+    execute: async () => {
+      await request.execute();
       await reload({});
-      note("The snapshot is deleted.");
+      showNote("Snapshot deleted.");
     },
   });
 }
 
-export function deleteSession({ place, leave }) {
-  const requests = guarded(place, sessionPath(place), "DELETE");
-  ask({
+export function deleteSession({ client, ref, leave }) {
+  const request = conditionalRequest(client, ref, sessionPath(ref), "DELETE");
+  confirmDialog({
     title: "Delete this session?",
-    explain: "All of it goes: events, snapshots, state. This cannot be undone. Export it first to keep a copy.",
-    confirm: "Delete the session",
-    danger: true,
+    explanation: "Deletes its events, snapshots and state. This cannot be undone: to keep a copy, export it first.",
+    confirm: "Delete session",
+    isDangerous: true,
     preview: async () => {
-      const found = await requests.ahead();
-      const agents = found.agents.map((each) => el("code", {}, typeof each === "string" ? each : each.agent_id));
-      return el("p", {}, "The session ", el("code", {}, found.session_id), " with ",
-        `${plural(found.events, "event")} and ${plural(found.snapshots, "snapshot")}`, " of ",
+      const result = await request.preview();
+      const agents = result.agents.map((each) => el("code", {}, typeof each === "string" ? each : each.agent_id));
+      return el("p", {}, "The session ", el("code", {}, result.session_id), " with ",
+        `${plural(result.events, "event")} and ${plural(result.snapshots, "snapshot")}`, " of ",
         agents.flatMap((each, i) => (i ? [", ", each] : [each])), ".");
     },
-    act: async () => {
-      await requests.earnest();
-      forget();
+    execute: async () => {
+      await request.execute();
+      client.clearCache();
       leave();
-      note(`The session ${place.session} is deleted.`);
+      showNote(`Session ${ref.session} deleted.`);
     },
   });
 }

@@ -1,166 +1,170 @@
-// The conversation at one step. It is cut into stretches of fifty messages; only those near what is
-// looked at are fetched and in the page, so that ten thousand messages scroll like fifty.
+// The conversation at one position. It is split into pages of fifty messages; only those near the visible part are
+// fetched and in the DOM, so ten thousand messages scroll like fifty.
 
+import { MESSAGE_PAGE } from "../api/position.js";
 import { byId, button, el, fill } from "../components/dom.js";
 import { plural } from "../components/format.js";
-import { messageView } from "./message.js";
-import { alertOf } from "../components/notices.js";
-import { CallBook } from "./tool-calls.js";
+import { showError } from "../components/notices.js";
+import { messageArticle } from "./message.js";
+import { ToolCallLinks } from "./tool-calls.js";
 
-export const STRETCH = 50;
-const GUESSED_HEIGHT = 84;
-const KEPT = 8;
+const ESTIMATED_HEIGHT = 84;
+const MAX_IDLE_PAGES = 8;
+const SCROLL_DELAY = 60;
 
-export function conversation({ fetchMessages }) {
-  const pane = byId("conversation");
-  let stretches = [];
+/** Create the view. `fetch(seq, offset, limit, signal)` returns messages of the conversation at an event. */
+export function createConversation(pane, { fetch }) {
+  let pages = [];
   let shown = null;
-  let book = new CallBook(pane, goToMessage);
+  let links = new ToolCallLinks(pane, goToMessage);
   let stop = new AbortController();
-  let isUnseen = false; // drawn while the pane was not displayed, where nothing can be scrolled
-  const seen = new IntersectionObserver(onSight, { root: pane, rootMargin: "600px 0px" });
+  let scrollTimer = null;
+  let isScrollPending = false; // drawn while the pane was hidden, when it cannot be scrolled
+  const observer = new IntersectionObserver(onIntersection, { root: pane, rootMargin: "600px 0px" });
 
-  /** Show a moment: `{seq, count, offset, messages, keys, kinds, removed}`. */
-  function show(moment) {
-    const stays = shown && moment.untouched && shown.id === moment.id && shown.count === moment.count;
-    byId("conversation-count").textContent = told(moment);
-    ends.hidden = moment.count < 5;
-    if (stays) {
-      shown = { ...moment, offset: shown.offset, messages: shown.messages };
-      remark();
+  /** Show `{id, seq, count, offset, messages, kinds, removed, isUnchanged}`; `id` names the session. */
+  function show(conversation) {
+    const isSame = shown && conversation.isUnchanged && shown.id === conversation.id
+      && shown.count === conversation.count;
+    byId("conversation-count").textContent = countText(conversation);
+    jumps.hidden = conversation.count < 5;
+    if (isSame) {
+      shown = { ...conversation, offset: shown.offset, messages: shown.messages };
+      updateMarks();
       return;
     }
     stop.abort();
     stop = new AbortController();
-    shown = moment;
-    book = new CallBook(pane, goToMessage);
+    shown = conversation;
+    links = new ToolCallLinks(pane, goToMessage);
     build();
-    goToStep();
+    scrollToChange();
   }
 
   function build() {
-    seen.disconnect();
+    observer.disconnect();
     const { count, offset, messages } = shown;
     const end = offset + messages.length;
-    const own = stretch(offset, end);
-    own.messages = messages;
-    stretches = [own];
-    for (let to = offset; to > 0; to -= STRETCH) stretches.unshift(stretch(Math.max(0, to - STRETCH), to));
-    for (let from = end; from < count; from += STRETCH) {
-      stretches.push(stretch(from, Math.min(count, from + STRETCH)));
+    const loaded = createPage(offset, end);
+    loaded.messages = messages;
+    pages = [loaded];
+    for (let to = offset; to > 0; to -= MESSAGE_PAGE) pages.unshift(createPage(Math.max(0, to - MESSAGE_PAGE), to));
+    for (let from = end; from < count; from += MESSAGE_PAGE) {
+      pages.push(createPage(from, Math.min(count, from + MESSAGE_PAGE)));
     }
-    draw(own);
-    const nothing = !count && el("p", { class: "muted empty" }, "No messages at this step.");
-    fill(pane, nothing, stretches.map((each) => each.node));
-    stretches.forEach((each) => seen.observe(each.node));
-    book.link(stretches);
+    draw(loaded);
+    const empty = !count && el("p", { class: "muted empty" }, "No messages at this event.");
+    fill(pane, empty, pages.map(({ node }) => node));
+    pages.forEach(({ node }) => observer.observe(node));
+    links.update(pages);
   }
 
-  function stretch(from, to) {
-    const made = { from, to, node: el("div", { class: "stretch" }), messages: null, drawn: false, near: false };
-    made.node.style.setProperty("height", `${(to - from) * GUESSED_HEIGHT}px`);
-    made.node.stretch = made;
-    return made;
+  function createPage(from, to) {
+    const page = { from, to, node: el("div"), messages: null, isDrawn: false, isNear: false, isLoading: false };
+    page.node.style.setProperty("height", `${(to - from) * ESTIMATED_HEIGHT}px`);
+    page.node.page = page;
+    return page;
   }
 
-  function draw(each) {
+  function draw(page) {
     const { count, kinds } = shown;
-    fill(each.node, each.messages.map((message, i) => {
-      const index = each.from + i;
-      book.note(message, index);
-      return messageView(message, index, count, kinds.get(index));
+    fill(page.node, page.messages.map((message, i) => {
+      const index = page.from + i;
+      links.add(message, index);
+      return messageArticle(message, index, count, kinds.get(index));
     }));
-    each.node.style.removeProperty("height");
-    each.drawn = true;
+    page.node.style.removeProperty("height");
+    page.isDrawn = true;
   }
 
-  /** Take the messages of a stretch out of the page, and keep its place. */
-  function empty(each) {
-    each.node.style.setProperty("height", `${each.node.offsetHeight}px`);
-    fill(each.node);
-    each.drawn = false;
+  /** Remove the messages of a page from the DOM, but keep its height. */
+  function clear(page) {
+    page.node.style.setProperty("height", `${page.node.offsetHeight}px`);
+    fill(page.node);
+    page.isDrawn = false;
   }
 
-  async function load(each) {
-    if (each.drawn || each.loading) return;
+  async function load(page) {
+    if (page.isDrawn || page.isLoading) return;
     const { signal } = stop;
-    each.loading = true;
+    page.isLoading = true;
     try {
-      each.messages ??= await fetchMessages(shown.seq, each.from, each.to - each.from, signal);
+      page.messages ??= await fetch(shown.seq, page.from, page.to - page.from, signal);
       if (signal.aborted) return;
-      draw(each);
-      book.link(stretches);
-      tidy();
+      draw(page);
+      links.update(pages);
+      clearIdle();
     } catch (error) {
-      alertOf(error);
+      showError(error);
     } finally {
-      each.loading = false;
+      page.isLoading = false;
     }
   }
 
-  function onSight(sights) {
-    for (const sight of sights) sight.target.stretch.near = sight.isIntersecting;
-    // Who drags the scrollbar passes by many stretches: only where it rests is fetched.
-    clearTimeout(onSight.waiting);
-    onSight.waiting = setTimeout(() => {
-      stretches.filter((each) => each.near).forEach(load);
-      tidy();
-    }, 60);
+  function onIntersection(entries) {
+    for (const { target, isIntersecting } of entries) target.page.isNear = isIntersecting;
+    // Dragging the scrollbar passes over many pages: load only those where it rests.
+    clearTimeout(scrollTimer);
+    scrollTimer = setTimeout(() => {
+      pages.filter(({ isNear }) => isNear).forEach(load);
+      clearIdle();
+    }, SCROLL_DELAY);
   }
 
-  function tidy() {
-    const idle = stretches.filter((each) => each.drawn && !each.near);
-    idle.slice(0, Math.max(0, idle.length - KEPT)).forEach(empty);
+  function clearIdle() {
+    const idle = pages.filter(({ isDrawn, isNear }) => isDrawn && !isNear);
+    idle.slice(0, Math.max(0, idle.length - MAX_IDLE_PAGES)).forEach(clear);
   }
 
-  /** Show what the step touched, else the end. */
-  function goToStep() {
-    isUnseen = pane.clientHeight === 0;
-    const touched = [...shown.kinds.keys()];
-    const target = touched.length ? Math.max(...touched) : shown.count - 1;
+  /** Scroll to the last message that the event changed, else to the end. */
+  function scrollToChange() {
+    isScrollPending = pane.clientHeight === 0;
+    const changed = [...shown.kinds.keys()];
+    const target = changed.length ? Math.max(...changed) : shown.count - 1;
     if (target >= shown.count - 1) pane.scrollTop = pane.scrollHeight;
     else goToMessage(target);
   }
 
   async function goToMessage(index, { focus = false } = {}) {
-    const each = stretches.find(({ from, to }) => from <= index && index < to);
-    if (!each) return;
-    await load(each);
-    const article = each.node.querySelector(`[data-index="${index}"]`);
+    const page = pages.find(({ from, to }) => from <= index && index < to);
+    if (!page) return;
+    await load(page);
+    const article = page.node.querySelector(`[data-index="${index}"]`);
     article?.scrollIntoView({ block: "nearest" });
     if (focus) article?.focus();
   }
 
-  /** The messages are the same; only what this step did to them is another matter. */
-  function remark() {
-    for (const each of stretches.filter(({ drawn }) => drawn)) {
-      if (each.node.querySelector(".is-added, .is-changed")) draw(each);
+  /** Remove the marks of the previous event; the messages are the same. */
+  function updateMarks() {
+    for (const page of pages.filter(({ isDrawn }) => isDrawn)) {
+      if (page.node.querySelector(".is-added, .is-changed")) draw(page);
     }
-    book.link(stretches);
+    links.update(pages);
   }
 
-  const jump = (text, index) => button(text, () => goToMessage(index(), { focus: true }), { class: "quiet small" });
-  const ends = el("div", { class: "row" }, jump("to the first", () => 0), jump("to the last", () => (shown?.count ?? 0) - 1));
-  byId("conversation-count").after(ends);
+  const jump = (text, index) =>
+    button(text, () => goToMessage(index(), { focus: true }), { class: "quiet small" });
+  const jumps = el("div", { class: "row" },
+    jump("first message", () => 0), jump("last message", () => (shown?.count ?? 0) - 1));
+  byId("conversation-count").after(jumps);
 
   return {
     show,
-    /** The pane is displayed again. */
-    display() {
-      if (isUnseen && shown) goToStep();
+    /** Scroll, if the conversation was drawn while its pane was hidden. */
+    scrollIfPending() {
+      if (isScrollPending && shown) scrollToChange();
     },
-    /** Another session follows: fetch nothing more of this one. */
-    forget() {
+    /** Forget the conversation and cancel its requests. */
+    reset() {
       stop.abort();
-      clearTimeout(onSight.waiting);
-      seen.disconnect();
-      stretches = [];
+      clearTimeout(scrollTimer);
+      observer.disconnect();
+      pages = [];
       shown = null;
     },
   };
 }
 
-function told({ count, removed }) {
-  const gone = removed ? `, − ${removed} removed at this step` : "";
-  return plural(count, "message") + gone;
+function countText({ count, removed }) {
+  return plural(count, "message") + (removed ? `, − ${removed} removed by this event` : "");
 }

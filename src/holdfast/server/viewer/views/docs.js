@@ -1,19 +1,21 @@
-// The API as a page: reads openapi.json and says for each route what it takes and what it answers.
+// The API documentation: the routes of openapi.json with their parameters, bodies and responses.
 
-import { el, fill, byId } from "../components/dom.js";
-import { get } from "../api/client.js";
-import { alertOf } from "../components/notices.js";
-import { exampleOf, shapeView, typeName } from "../api/json-schema.js";
+import { Client } from "../api/client.js";
+import { exampleOf, objectIn, typeName } from "../api/json-schema.js";
+import { byId, el, fill } from "../components/dom.js";
+import { showError } from "../components/notices.js";
+import { initTheme } from "../components/theme.js";
 
-const VERBS = ["get", "post", "put", "patch", "delete"];
+const METHODS = ["get", "post", "put", "patch", "delete"];
+const MAX_DEPTH = 6;
 
-/** The routes of an API by their tag, in its order. */
-function grouped(api) {
+/** Return the routes of an API by tag. */
+function groupRoutes(api) {
   const groups = new Map();
   for (const [path, item] of Object.entries(api.paths)) {
-    for (const verb of VERBS.filter((each) => item[each])) {
-      const route = { path, verb, ...item[verb] };
-      route.parameters = [...(item.parameters ?? []), ...(item[verb].parameters ?? [])];
+    for (const method of METHODS.filter((each) => item[each])) {
+      const route = { path, method, ...item[method] };
+      route.parameters = [...(item.parameters ?? []), ...(item[method].parameters ?? [])];
       const tag = route.tags?.[0] ?? "other";
       groups.set(tag, [...(groups.get(tag) ?? []), route]);
     }
@@ -21,91 +23,105 @@ function grouped(api) {
   return groups;
 }
 
-const idOf = ({ verb, path, operationId }) => `route-${operationId ?? `${verb}-${path}`}`;
-const verbView = (verb) => el("span", { class: `verb verb-${verb}` }, verb.toUpperCase());
+const idOf = ({ method, path, operationId }) => `route-${operationId ?? `${method}-${path}`}`;
+const methodLabel = (method) => el("span", { class: `method method-${method}` }, method.toUpperCase());
 
-/** A description: paragraphs, with code between backticks. */
-function leadView(text = "") {
+/** Return the paragraphs of a description, with code between backticks. */
+function description(text = "") {
   return text.split(/\n\s*\n/).map((paragraph) => el("p", { class: "lead" },
     paragraph.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part))));
 }
 
-function routeView(route, api) {
-  const about = route.description ?? "";
+function routeDetails(route, api) {
+  const text = route.description ?? "";
   return el("details", { class: "card route", id: idOf(route) },
-    el("summary", {}, verbView(route.verb), el("code", {}, route.path), el("span", { class: "muted" }, about.split("\n")[0])),
-    about.includes("\n") && leadView(about),
-    parametersView(route.parameters, api),
-    bodyView(route.requestBody, api),
-    answersView(route.responses, api));
+    el("summary", {}, methodLabel(route.method), el("code", {}, route.path),
+      el("span", { class: "muted" }, text.split("\n")[0])),
+    text.includes("\n") && description(text),
+    parametersTable(route.parameters, api),
+    bodyDetails(route.requestBody, api),
+    responseList(route.responses, api));
 }
 
-function parametersView(parameters, api) {
+function parametersTable(parameters, api) {
   if (!parameters.length) return null;
-  const head = ["Parameter", "In", "Type", ""].map((name) => el("th", { scope: "col" }, name));
+  const head = ["Parameter", "In", "Type", "Description"].map((name) => el("th", { scope: "col" }, name));
   return [el("h3", {}, "Parameters"), el("div", { class: "table-box" }, el("table", {},
     el("thead", {}, el("tr", {}, head)),
     el("tbody", {}, parameters.map((each) => parameterRow(each, api)))))];
 }
 
-function parameterRow({ name, in: where, required, schema = {}, description, example }, api) {
-  const shown = example ?? exampleOf(schema, api);
+function parameterRow({ name, in: where, required, schema = {}, description: text, example }, api) {
+  const shownExample = example ?? exampleOf(schema, api);
   return el("tr", {},
-    el("td", {}, el("code", {}, name), " ", required && el("span", { class: "needed" }, "required")),
+    el("td", {}, el("code", {}, name), " ", required && el("span", { class: "required" }, "required")),
     el("td", {}, where),
-    el("td", {}, el("code", {}, typeName(schema, api))),
-    el("td", {}, description ?? schema.description, " ",
+    el("td", {}, el("code", {}, typeName(schema))),
+    el("td", {}, text ?? schema.description, " ",
       (schema.default ?? null) !== null && ["Default: ", el("code", {}, plain(schema.default)), " "],
-      shown !== undefined && ["Example: ", el("code", {}, plain(shown))]));
+      shownExample !== undefined && ["Example: ", el("code", {}, plain(shownExample))]));
 }
 
 const plain = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 
-function bodyView(body, api) {
+function bodyDetails(body, api) {
   if (!body) return null;
-  return [el("h3", {}, "Body", body.required && [" ", el("span", { class: "needed" }, "required")]),
-    body.description && el("p", { class: "muted" }, body.description), contentView(body.content, api)];
+  return [el("h3", {}, "Body", body.required && [" ", el("span", { class: "required" }, "required")]),
+    body.description && el("p", { class: "muted" }, body.description), contentTypes(body.content, api)];
 }
 
-function contentView(content = {}, api) {
+function contentTypes(content = {}, api) {
   return Object.entries(content).map(([type, { schema = {}, example, examples }]) => {
-    const shown = example ?? Object.values(examples ?? {})[0]?.value ?? exampleOf(schema, api);
-    return el("div", {}, el("p", { class: "muted" }, type), shapeView(schema, api),
-      shown !== undefined && el("pre", { class: "code" }, JSON.stringify(shown, null, 2)));
+    const shownExample = example ?? Object.values(examples ?? {})[0]?.value ?? exampleOf(schema, api);
+    return el("div", {}, el("p", { class: "muted" }, type), fieldList(schema, api),
+      shownExample !== undefined && el("pre", { class: "code" }, JSON.stringify(shownExample, null, 2)));
   });
 }
 
-function answersView(responses = {}, api) {
-  const rows = Object.entries(responses).map(([status, answer]) => {
-    const name = [el("code", {}, status), " ", answer.description];
-    const content = Object.keys(answer.content ?? {});
+/** Return the fields of the object in a schema, and those inside them. */
+function fieldList(schema, api, parents = []) {
+  const object = objectIn(schema, api);
+  if (!object || parents.includes(object) || parents.length > MAX_DEPTH) return null;
+  const required = new Set(object.required ?? []);
+  return el("div", { class: "schema-fields" }, Object.entries(object.properties).map(([name, field]) => el("div", {},
+    el("span", { class: "tree-key" }, name), required.has(name) ? "" : "?", ": ",
+    el("span", { class: "leaf-number" }, typeName(field)), " ",
+    el("span", { class: "muted" }, field.description),
+    fieldList(field, api, [...parents, object]))));
+}
+
+function responseList(responses = {}, api) {
+  const rows = Object.entries(responses).map(([status, response]) => {
+    const name = [el("code", {}, status), " ", response.description];
+    const content = Object.keys(response.content ?? {});
     if (!content.length || content.every((type) => type.includes("problem"))) return el("p", { class: "muted" }, name);
     const details = el("details", { open: status === "200" || status === "201" }, el("summary", {}, name));
-    details.append(...contentView(answer.content, api));
+    details.append(...contentTypes(response.content, api));
     return details;
   });
-  return [el("h3", {}, "Answers"), el("div", { class: "answers" }, rows)];
+  return [el("h3", {}, "Responses"), el("div", { class: "responses" }, rows)];
 }
 
 /** Open the route that the address names. */
-function openNamed() {
-  const wanted = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (wanted?.tagName !== "DETAILS") return;
-  wanted.open = true;
-  wanted.scrollIntoView();
+function openRoute() {
+  const details = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (details?.tagName !== "DETAILS") return;
+  details.open = true;
+  details.scrollIntoView();
 }
 
-try {
-  const api = await get("openapi.json");
-  const groups = [...grouped(api)];
+async function start() {
+  initTheme();
+  const api = await new Client().get("openapi.json");
+  const groups = [...groupRoutes(api)];
   fill(byId("contents"), groups.map(([tag, routes]) => [el("h2", {}, tag), routes.map((route) =>
-    el("a", { href: `#${encodeURIComponent(idOf(route))}` }, verbView(route.verb), route.path))]));
+    el("a", { href: `#${encodeURIComponent(idOf(route))}` }, methodLabel(route.method), route.path))]));
   fill(byId("routes"),
     el("h1", {}, `${api.info.title} API`, " ", el("small", { class: "muted" }, api.info.version)),
-    leadView(api.info.description),
-    groups.map(([tag, routes]) => [el("h2", {}, tag), routes.map((route) => routeView(route, api))]));
-  openNamed();
-  window.addEventListener("hashchange", openNamed);
-} catch (error) {
-  alertOf(error);
+    description(api.info.description),
+    groups.map(([tag, routes]) => [el("h2", {}, tag), routes.map((route) => routeDetails(route, api))]));
+  openRoute();
+  window.addEventListener("hashchange", openRoute);
 }
+
+start().catch(showError);

@@ -1,5 +1,5 @@
-// How the session grew: messages, size and events, each a small chart over one axis of time or of
-// events. The step that is looked at is marked; a click goes to another. A table says the same.
+// The growth of a session: messages, size and events, each a small chart over time or over events. The shown position
+// is marked, and a click goes to another. A table has the same numbers.
 
 import { button, el, fill, svg } from "../components/dom.js";
 import { clock, count, day, dayAndClock, size } from "../components/format.js";
@@ -11,20 +11,21 @@ const RIGHT = 16;
 const TOP = 24;
 const TABLE_ROWS = 40;
 
-/** A round number not below another, for the end of an axis. */
+/** Round up to the end of an axis. */
 function roundUp(number) {
   if (number <= 1) return 1;
   const unit = 10 ** Math.floor(Math.log10(number));
   return [1, 2, 4, 6, 8, 10].map((times) => times * unit).find((end) => end >= number);
 }
 
-export function plotView(root, { onPick }) {
+export function createGrowthView(root, { onPick }) {
   const chart = el("div", { class: "chart" });
-  const axis = el("select", { id: "axis" }, el("option", { value: "at" }, "time"), el("option", { value: "seq" }, "events"));
+  const axis = el("select", { id: "axis" },
+    el("option", { value: "at" }, "time"), el("option", { value: "seq" }, "events"));
   const table = el("div", { class: "table-box" });
   let points = [];
   let current = 0;
-  let exact = null;
+  let exact = null; // the numbers of the shown position
 
   const timeOf = (point) => Date.parse(point.at);
   const isByTime = () => axis.value === "at" && points.length > 1 && timeOf(points.at(-1)) > timeOf(points[0]);
@@ -39,23 +40,24 @@ export function plotView(root, { onPick }) {
   function draw() {
     const width = Math.max(280, chart.clientWidth);
     const charts = isByTime() ? CHARTS : CHARTS.slice(0, 2);
-    const [low, high] = [valueX(points[0]), valueX(points.at(-1))];
+    const newest = points.at(-1);
+    const [low, high] = [valueX(points[0]), valueX(newest)];
     const x = (value) => LEFT + ((value - low) / Math.max(1, high - low)) * (width - LEFT - RIGHT);
     const total = charts.length * (HEIGHT + GAP) + 34;
-    const label = `How the session grew to ${count(points.at(-1).messages)} messages, `
-      + `${size(points.at(-1).size_bytes)} and ${count(points.at(-1).seq)} events. The table below says the same.`;
-    const picture = svg("svg", { width, height: total, role: "img", "aria-label": label, class: "plot" },
-      charts.map((each, i) => oneChart(each, TOP + i * (HEIGHT + GAP), x, width)),
+    const label = `Growth of the session to ${count(newest.messages)} messages, ${size(newest.size_bytes)} and `
+      + `${count(newest.seq)} events. The table below has the same numbers.`;
+    const plot = svg("svg", { width, height: total, role: "img", "aria-label": label, class: "plot" },
+      charts.map((each, i) => drawChart(each, TOP + i * (HEIGHT + GAP), x, width)),
       ticks(x, low, high, width, total), marker(x, total));
-    picture.addEventListener("click", (event) => {
-      const left = picture.getBoundingClientRect().left;
-      const wanted = low + ((event.clientX - left - LEFT) / (width - LEFT - RIGHT)) * (high - low);
-      onPick(seqAt(wanted));
+    plot.addEventListener("click", (event) => {
+      const left = plot.getBoundingClientRect().left;
+      const value = low + ((event.clientX - left - LEFT) / (width - LEFT - RIGHT)) * (high - low);
+      onPick(seqAt(value));
     });
-    fill(chart, picture);
+    fill(chart, plot);
   }
 
-  function oneChart({ name, of, text }, top, x, width) {
+  function drawChart({ name, of, text }, top, x, width) {
     const end = roundUp(Math.max(...points.map(of)));
     const y = (value) => top + HEIGHT - (value / end) * HEIGHT;
     const line = points.map((point) => `${x(valueX(point)).toFixed(1)},${y(of(point)).toFixed(1)}`);
@@ -64,39 +66,39 @@ export function plotView(root, { onPick }) {
       svg("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(end * share), y2: y(end * share) }),
       svg("text", { class: "tick", x: LEFT - 8, y: y(end * share) + 4, "text-anchor": "end" }, text(end * share)),
     ]);
-    const here = atCurrent();
+    const point = currentPoint();
     return svg("g", { class: `series series-${name.toLowerCase()}` },
-      svg("text", { class: "chart-name", x: LEFT, y: top - 9 }, `${name}: ${text(of(here))}`), grid,
+      svg("text", { class: "chart-name", x: LEFT, y: top - 9 }, `${name}: ${text(of(point))}`), grid,
       svg("polygon", { class: "area", points: `${from},${y(0)} ${line.join(" ")} ${to},${y(0)}` }),
       svg("polyline", { class: "line", points: line.join(" ") }),
-      svg("circle", { class: "dot", cx: x(valueX(here)), cy: y(of(here)), r: 4 }));
+      svg("circle", { class: "dot", cx: x(valueX(point)), cy: y(of(point)), r: 4 }));
   }
 
   function ticks(x, low, high, width, total) {
-    const many = Math.max(2, Math.min(6, Math.floor(width / 140)));
+    const tickCount = Math.max(2, Math.min(6, Math.floor(width / 140)));
     const sameDay = day(points[0].at) === day(points.at(-1).at);
-    const named = (value) => {
+    const tickText = (value) => {
       if (!isByTime()) return count(Math.round(value));
       return sameDay ? clock(value) : day(value);
     };
-    const marks = Array.from({ length: many }, (_, i) => low + ((high - low) * i) / (many - 1));
+    const positions = Array.from({ length: tickCount }, (_, i) => low + ((high - low) * i) / (tickCount - 1));
     const title = isByTime() ? (sameDay ? `time, ${day(points[0].at)}` : "day") : "event";
     return [
-      marks.map((value, i) => svg("text", {
+      positions.map((value, i) => svg("text", {
         class: "tick", x: x(value), y: total - 24,
-        "text-anchor": i === 0 ? "start" : i === many - 1 ? "end" : "middle",
-      }, named(value))),
+        "text-anchor": i === 0 ? "start" : i === tickCount - 1 ? "end" : "middle",
+      }, tickText(value))),
       svg("text", { class: "axis-name", x: (LEFT + width - RIGHT) / 2, y: total - 6, "text-anchor": "middle" }, title),
     ];
   }
 
   function marker(x, total) {
-    const here = x(valueX(atCurrent()));
-    return svg("line", { class: "here", x1: here, x2: here, y1: 8, y2: total - 46 });
+    const at = x(valueX(currentPoint()));
+    return svg("line", { class: "current", x1: at, x2: at, y1: 8, y2: total - 46 });
   }
 
-  /** The step that is looked at; until its figures have come, between the two points around it. */
-  function atCurrent() {
+  /** Return the shown position; until its numbers are loaded, interpolated from the points around it. */
+  function currentPoint() {
     if (exact?.seq === current) return exact;
     const after = points.findIndex(({ seq }) => seq >= current);
     if (after <= 0) return points[Math.max(after, 0)];
@@ -124,13 +126,13 @@ export function plotView(root, { onPick }) {
     const every = Math.max(1, Math.ceil(points.length / TABLE_ROWS));
     const rows = points.filter((_, i) => i % every === 0 || i === points.length - 1);
     const head = ["Event", "Time", "Messages", "Size"].map((name) => el("th", { scope: "col" }, name));
-    fill(table, el("table", {}, el("caption", {}, "How the session grew"),
+    fill(table, el("table", {}, el("caption", {}, "Growth of the session"),
       el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows.map(tableRow))));
   }
 
   function tableRow({ seq, at, messages, size_bytes: bytes }) {
-    const name = { class: "quiet small", "aria-label": `go to event ${seq}` };
-    const cells = [button(count(seq), () => onPick(seq), name), dayAndClock(at), count(messages), size(bytes)];
+    const attributes = { class: "quiet small", "aria-label": `go to event ${seq}` };
+    const cells = [button(count(seq), () => onPick(seq), attributes), dayAndClock(at), count(messages), size(bytes)];
     return el("tr", {}, cells.map((cell) => el("td", {}, cell)));
   }
 
@@ -139,22 +141,22 @@ export function plotView(root, { onPick }) {
   fill(root, el("section", { class: "card", "aria-labelledby": "growth-title" },
     el("header", { class: "card-head" }, el("h2", { id: "growth-title" }, "Growth"),
       el("p", {}, el("label", { for: "axis" }, "over "), axis)),
-    chart, el("details", {}, el("summary", {}, "The same as a table"), table)));
+    chart, el("details", {}, el("summary", {}, "Show as table"), table)));
 
   return {
-    show(found, seq) {
-      [points, current] = [found, seq];
+    show(newPoints, seq) {
+      [points, current] = [newPoints, seq];
       if (!points.length) {
-        fill(chart, el("p", { class: "muted" }, "No events are left to plot."));
+        fill(chart, el("p", { class: "muted" }, "All events were pruned."));
         fill(table);
         return;
       }
       draw();
       drawTable();
     },
-    forget() { [points, exact] = [[], null]; },
-    /** Move the mark to a step with these figures. */
-    step(point) {
+    reset() { [points, exact] = [[], null]; },
+    /** Mark another position, given with its numbers. */
+    setCurrent(point) {
       [exact, current] = [point, point.seq];
       if (points.length && chart.clientWidth) draw();
     },

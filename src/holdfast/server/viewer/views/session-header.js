@@ -1,13 +1,13 @@
-// The head of the page: which session it is, how it is doing, and what can be done with it.
+// The header of a session: its name, its summary and its buttons.
 
 import { byId, el, fill } from "../components/dom.js";
 import { count, dayAndClock, plural, size } from "../components/format.js";
 
-export function sessionHead({ agent, session }, summary, buttons) {
-  byId("of-agent").textContent = `${agent} /`;
-  byId("session-title").textContent = session;
-  document.title = `${session} · Holdfast`;
-  const open = summary.unfinished ?? [];
+export function showSessionHeader({ ref, summary }, buttons) {
+  byId("agent-name").textContent = `${ref.agent} /`;
+  byId("session-title").textContent = ref.session;
+  document.title = `${ref.session} · Holdfast`;
+  const unfinished = summary.unfinished ?? [];
   fill(byId("facts"),
     el("span", { class: `status status-${summary.status}` }, summary.status),
     el("span", {}, plural(summary.last_event, "event")),
@@ -15,7 +15,7 @@ export function sessionHead({ agent, session }, summary, buttons) {
     el("span", {}, size(summary.size_bytes)),
     el("span", {}, `last event ${dayAndClock(summary.updated_at)}`),
     summary.first_event > 1 && el("span", {}, `pruned before event ${count(summary.first_event)}`),
-    open.length > 0 && el("span", { class: "tag warn" },
-      `${plural(open.length, "tool call")} without a result: ${open.map(({ name }) => name).join(", ")}`));
-  fill(byId("acts"), buttons);
+    unfinished.length > 0 && el("span", { class: "tag warn" },
+      `${plural(unfinished.length, "tool call")} without a result: ${unfinished.map(({ name }) => name).join(", ")}`));
+  fill(byId("actions"), buttons);
 }

@@ -1,76 +1,78 @@
-// Marks for snapshots above the slider, each a button at its event with its tags. Where there are
-// too many to tell apart they become bars: as high as a stretch of the log has snapshots.
+// Marks for snapshots above the slider, each a button at its event with its tags. Too many marks become bars, as high
+// as the number of snapshots in their part of the log.
 
 import { button, el, fill } from "../components/dom.js";
 import { count, dayAndClock, plural, tagLine } from "../components/format.js";
 
-const FEW = 40;
+const MAX_MARKS = 40;
 const BARS = 60;
+const MIN_ROOM = 0.06;
 
-/** Near the end tags are written to the left of their mark. */
+/** Near the end of the line, the tags are to the left of their mark. */
 const facesLeft = (share) => share > 0.8;
 
-export function snapshotTrack({ onPick }) {
-  const node = el("div", { class: "track", role: "group", "aria-label": "Snapshots" });
+export function createSnapshotMarks({ onPick }) {
+  const node = el("div", { class: "snapshot-marks", role: "group", "aria-label": "Snapshots" });
   let from = 1;
   let to = 1;
-  let infos = [];
+  let snapshots = [];
 
-  const share = (seq) => (seq - from) / Math.max(1, to - from);
+  const shareOf = (seq) => (seq - from) / Math.max(1, to - from);
 
   function draw() {
-    const bySeq = Map.groupBy(infos, ({ seq }) => seq);
-    fill(node, bySeq.size > FEW ? bars() : marks([...bySeq.values()]));
+    const bySeq = Map.groupBy(snapshots, ({ seq }) => seq);
+    fill(node, bySeq.size > MAX_MARKS ? bars() : marks([...bySeq.values()]));
   }
 
   function marks(groups) {
     groups.sort((a, b) => a[0].seq - b[0].seq);
-    const places = groups.map(([{ seq }]) => share(seq));
-    return groups.map((group, i) => mark(group, roomOf(places, i)));
+    const shares = groups.map(([{ seq }]) => shareOf(seq));
+    return groups.map((group, i) => mark(group, roomFor(shares, i)));
   }
 
-  /** How much of the line a mark has for its tags: as far as its neighbour, or half of that. */
-  function roomOf(places, i) {
-    const by = facesLeft(places[i]) ? -1 : 1;
-    const neighbour = places[i + by] ?? (by < 0 ? 0 : 1);
-    const isShared = places[i + by] !== undefined && facesLeft(neighbour) !== facesLeft(places[i]);
-    return Math.abs(neighbour - places[i]) / (isShared ? 2 : 1);
+  /** Return the share of the line that a mark has for its tags: up to its neighbour, or half of that. */
+  function roomFor(shares, i) {
+    const by = facesLeft(shares[i]) ? -1 : 1;
+    const neighbour = shares[i + by] ?? (by < 0 ? 0 : 1);
+    const isShared = shares[i + by] !== undefined && facesLeft(neighbour) !== facesLeft(shares[i]);
+    return Math.abs(neighbour - shares[i]) / (isShared ? 2 : 1);
   }
 
   function mark(group, room) {
     const { seq, created_at: at } = group[0];
     const tags = group.map((info) => tagLine(info.tags)).filter(Boolean).join(" · ");
     const title = `snapshot at event ${count(seq)}${tags ? `, ${tags}` : ""}, ${dayAndClock(at)}`;
-    const made = button("", () => onPick(seq), { class: "snapshot-mark", "aria-label": title, title });
-    made.append(el("span", { class: "flag" }));
-    if (tags && room > 0.06) made.append(el("span", { class: "flag-text" }, tags));
-    made.style.setProperty("--at", share(seq));
-    made.style.setProperty("--room", room);
-    made.classList.toggle("to-left", facesLeft(share(seq)));
-    return made;
+    const markNode = button("", () => onPick(seq), { class: "snapshot-mark", "aria-label": title, title });
+    markNode.append(el("span", { class: "flag" }));
+    if (tags && room > MIN_ROOM) markNode.append(el("span", { class: "flag-text" }, tags));
+    markNode.style.setProperty("--at", shareOf(seq));
+    markNode.style.setProperty("--room", room);
+    markNode.classList.toggle("to-left", facesLeft(shareOf(seq)));
+    return markNode;
   }
 
   function bars() {
-    const buckets = Map.groupBy(infos, ({ seq }) => Math.min(BARS - 1, Math.floor(share(seq) * BARS)));
-    const most = Math.max(...[...buckets.values()].map((group) => group.length));
-    return [...buckets].sort((a, b) => a[0] - b[0]).map(([bucket, group]) => {
-      const title = `${plural(group.length, "snapshot")}, events ${count(group[0].seq)} to ${count(group.at(-1).seq)}`;
-      const made = button("", () => onPick(group[0].seq), { class: "snapshot-bar", "aria-label": title, title });
-      made.style.setProperty("--at", bucket / BARS);
-      made.style.setProperty("--high", group.length / most);
-      return made;
+    const groups = Map.groupBy(snapshots, ({ seq }) => Math.min(BARS - 1, Math.floor(shareOf(seq) * BARS)));
+    const most = Math.max(...[...groups.values()].map((group) => group.length));
+    return [...groups].sort((a, b) => a[0] - b[0]).map(([index, group]) => {
+      const events = `events ${count(group[0].seq)} to ${count(group.at(-1).seq)}`;
+      const title = `${plural(group.length, "snapshot")}, ${events}`;
+      const bar = button("", () => onPick(group[0].seq), { class: "snapshot-bar", "aria-label": title, title });
+      bar.style.setProperty("--at", index / BARS);
+      bar.style.setProperty("--height", group.length / most);
+      return bar;
     });
   }
 
   return {
     node,
-    range(first, last) {
+    setRange(first, last) {
       const isSame = first === from && last === to;
       [from, to] = [first, last];
       if (!isSame) draw();
     },
-    show(found) {
-      infos = found.filter(({ seq }) => seq >= from && seq <= to);
+    show(all) {
+      snapshots = all.filter(({ seq }) => seq >= from && seq <= to);
       draw();
     },
   };

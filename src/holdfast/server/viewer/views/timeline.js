@@ -1,149 +1,157 @@
-// The line of time: a slider over every event, marks for snapshots above it, steps to either side,
-// and play. It shows at once where it is moved to; what is there comes a moment later. A link or a number may
-// name an event that is not in the log: then the slider stands at the nearest end and says so.
+// The timeline: a slider over all events, marks for snapshots above it, buttons for steps, and play. It moves at
+// once; the position it moves to is loaded after that. If an event is requested that is not in the log, the slider
+// stands at the nearest end and says so.
 
 import { button, el, fill } from "../components/dom.js";
-import { clock, count, dayAndClock } from "../components/format.js";
+import { clock, count, dayAndClock, plural } from "../components/format.js";
 import { icon } from "../components/icons.js";
-import { snapshotTrack } from "./snapshot-marks.js";
+import { createSnapshotMarks } from "./snapshot-marks.js";
 
 const SPEEDS = [["1/s", 1000], ["4/s", 250], ["20/s", 50]];
+const PAGE_STEP = 10;
 
-export function timeline(root, { onMove }) {
+/**
+ * Create the timeline. `onMove(how)` shows the position moved to and resolves when that is done; `how` is "step",
+ * "jump", "drag" or "play".
+ */
+export function createTimeline(root, { onMove }) {
   const slider = el("input", { type: "range", step: "1", id: "slider", class: "slider" });
   const label = el("label", { for: "slider", class: "visually-hidden" }, "Event");
-  const where = el("p", { class: "where" });
   const number = el("input", { type: "number", class: "jump", "aria-label": "Event number" });
   const total = el("span", { class: "muted" });
-  const what = el("span", { class: "what" });
-  const newer = button("", () => move(Number(slider.max), "jump"), { class: "newer", hidden: true });
-  const track = snapshotTrack({ onPick: (seq) => move(seq, "jump") });
-  const step = (sign, name, by) =>
-    button(icon(sign), () => move(base() + by), { "aria-label": name, title: name });
-  const first = step("first", "First event", -Infinity);
-  const back = step("back", "Previous event", -1);
-  const next = step("next", "Next event", 1);
-  const last = step("last", "Last event", Infinity);
-  const play = button("Play", () => (playing ? pause() : start()), { "aria-pressed": "false", class: "play" });
-  const speed = el("select", { "aria-label": "Speed, events a second", title: "Speed, events a second" },
-    SPEEDS.map(([text, wait]) => el("option", { value: wait }, text)));
-  let playing = null;
-  let known = null;
-  let ready = Promise.resolve();
-  let outside = null; // what was asked for, where that is not in the log
+  const eventInfo = el("span", { class: "event-info" });
+  const newEvents = button("", () => moveTo(Number(slider.max), "jump"), { class: "new-events", hidden: true });
+  const marks = createSnapshotMarks({ onPick: (seq) => moveTo(seq, "jump") });
+  const stepButton = (iconName, name, by) =>
+    button(icon(iconName), () => moveTo(wanted() + by), { "aria-label": name, title: name });
+  const first = stepButton("first", "First event", -Infinity);
+  const back = stepButton("back", "Previous event", -1);
+  const next = stepButton("next", "Next event", 1);
+  const last = stepButton("last", "Last event", Infinity);
+  const play = button("Play", () => (playback ? pause() : start()), { "aria-pressed": "false", class: "play" });
+  const speed = el("select", { "aria-label": "Speed in events per second", title: "Speed in events per second" },
+    SPEEDS.map(([text, delay]) => el("option", { value: delay }, text)));
+  let playback = null; // identifies the running playback
+  let shownEvent = null;
+  let shown = Promise.resolve();
+  let missing = null; // what was requested, if it is not in the log
 
   const seq = () => Number(slider.value);
-  const base = () => (typeof outside === "number" ? outside : seq());
-  const nearest = (wanted) => Math.min(Math.max(wanted, Number(slider.min)), Number(slider.max));
+  const wanted = () => (typeof missing === "number" ? missing : seq());
+  const nearest = (at) => Math.min(Math.max(at, Number(slider.min)), Number(slider.max));
 
-  /** Go to an event. Steps end where the log does; a jump out of the log leads nowhere, and is told. */
-  function move(wanted, how = "step") {
-    place(how === "jump" ? wanted : nearest(wanted));
+  /** Move to an event and show it. Steps stop at the ends of the log; a jump may lead to a missing event. */
+  function moveTo(at, how = "step") {
+    setPosition(how === "jump" ? at : nearest(at));
     if (how !== "play") pause();
-    ready = Promise.resolve(onMove(seq(), how));
-    return ready;
+    shown = Promise.resolve(onMove(how));
+    return shown;
   }
 
-  /** Stand at an event without going there. */
-  function place(wanted) {
-    outside = wanted === nearest(wanted) ? null : wanted;
-    slider.value = outside === null ? wanted : nearest(Number(wanted) || 0);
-    tell(null);
+  /** Set the slider to an event without showing it. */
+  function setPosition(at) {
+    missing = at === nearest(at) ? null : at;
+    slider.value = missing === null ? at : nearest(Number(at) || 0);
+    describe();
   }
 
   function start() {
-    if (seq() >= Number(slider.max)) move(Number(slider.min));
-    playing = {};
+    if (seq() >= Number(slider.max)) moveTo(Number(slider.min));
+    playback = {};
     play.textContent = "Pause";
     play.setAttribute("aria-pressed", "true");
-    tick(playing);
+    playNext(playback);
   }
 
-  async function tick(mine) {
-    await ready; // a slow server sets the pace
+  async function playNext(own) {
+    await shown; // do not run ahead of a slow server
     await new Promise((done) => setTimeout(done, Number(speed.value)));
-    if (playing !== mine) return;
+    if (playback !== own) return;
     if (seq() >= Number(slider.max)) pause();
     else {
-      move(seq() + 1, "play");
-      tick(mine);
+      moveTo(seq() + 1, "play");
+      playNext(own);
     }
   }
 
   function pause() {
-    playing = null;
+    playback = null;
     play.textContent = "Play";
     play.setAttribute("aria-pressed", "false");
   }
 
-  /** Say where it stands, as much as is known of the event. */
-  function tell(found) {
-    known = found ?? known;
-    const event = outside === null && known?.seq === seq() ? known : null;
-    const text = outside === null
+  /** Update the texts around the slider, and return the position as text. */
+  function describe() {
+    const event = missing === null && shownEvent?.seq === seq() ? shownEvent : null;
+    const position = missing === null
       ? `event ${count(seq())} of ${count(Number(slider.max))}`
-      : `event ${outside} is not in the log`;
-    const more = event ? `, ${event.type}, ${clock(event.at)}` : "";
-    slider.setAttribute("aria-valuetext", text + more);
-    if (document.activeElement !== number) number.value = base();
+      : `event ${missing} is not in the log`;
+    const text = position + (event ? `, ${event.type}, ${clock(event.at)}` : "");
+    slider.setAttribute("aria-valuetext", text);
+    if (document.activeElement !== number) number.value = wanted();
     total.textContent = `of ${count(Number(slider.max))}`;
-    fill(what, outside !== null && "not in the log", event && [el("code", {}, event.type), " ", el("time", { datetime: event.at }, dayAndClock(event.at))]);
-    const isFirst = outside === null && seq() <= Number(slider.min);
-    const isLast = outside === null && seq() >= Number(slider.max);
-    for (const [each, ends] of [[first, isFirst], [back, isFirst], [next, isLast], [last, isLast]]) {
-      each.setAttribute("aria-disabled", String(ends));
-    }
+    fill(eventInfo, missing !== null && "not in the log", event
+      && [el("code", {}, event.type), " ", el("time", { datetime: event.at }, dayAndClock(event.at))]);
+    const isFirst = missing === null && seq() <= Number(slider.min);
+    for (const each of [first, back]) each.setAttribute("aria-disabled", String(isFirst));
+    for (const each of [next, last]) each.setAttribute("aria-disabled", String(isAtHead()));
     const share = (seq() - slider.min) / Math.max(1, slider.max - slider.min);
     slider.style.setProperty("--share", share);
-    return text + more;
+    return text;
   }
 
-  slider.addEventListener("input", () => move(seq(), "drag"));
+  const isAtHead = () => missing === null && seq() >= Number(slider.max);
+
+  slider.addEventListener("input", () => moveTo(seq(), "drag"));
   slider.addEventListener("keydown", (event) => {
-    // The browser's own page step is a tenth of the whole; here it is ten events.
-    const by = { PageUp: 10, PageDown: -10 }[event.key];
+    // The browser's own page step is a tenth of the range.
+    const by = { PageUp: PAGE_STEP, PageDown: -PAGE_STEP }[event.key];
     if (!by) return;
     event.preventDefault();
-    move(base() + by);
+    moveTo(wanted() + by);
   });
   number.addEventListener("change", () => {
-    move(number.value === "" ? seq() : Math.trunc(Number(number.value)), "jump");
+    moveTo(number.value === "" ? seq() : Math.trunc(Number(number.value)), "jump");
   });
 
-  fill(where, number, total, what);
   fill(root, el("h2", { class: "visually-hidden" }, "Timeline"),
-    el("div", { class: "rails" }, track.node, label, slider),
+    el("div", { class: "slider-box" }, marks.node, label, slider),
     el("div", { class: "controls" },
       el("div", { class: "row steps", role: "group", "aria-label": "Steps" }, first, back, play, next, last, speed),
-      where, newer));
+      el("p", { class: "position" }, number, total, eventInfo), newEvents));
 
   return {
-    move,
+    moveTo,
+    setPosition,
+    isAtHead,
+    /** The event at which the slider stands. */
     seq,
-    tell,
-    pause,
-    forget() { known = null; pause(); },
-    base,
-    /** What was asked for, where that is not in the log; null elsewhere. */
-    outside: () => outside,
-    isAtEnd: () => outside === null && seq() >= Number(slider.max),
-    /** The events there are. Where one stands may be pruned, or may have come to be. */
-    range({ first_event: first_, last_event: to }) {
-      const stood = outside ?? seq();
-      const from = Math.min(first_, to); // all events may have been pruned
-      slider.min = from;
-      slider.max = to;
-      number.min = from;
-      number.max = to;
-      track.range(from, to);
-      place(stood);
+    /** The event that was requested, even if it is not in the log. */
+    wanted,
+    /** What was requested, if it is not in the log, else null. */
+    missing: () => missing,
+    setSnapshots: marks.show,
+    /** Show the type and time of the event at the slider, and return the position as text. */
+    showEvent(event) {
+      shownEvent = event;
+      return describe();
     },
-    place,
-    snapshots: track.show,
-    /** Say that there is more than where one stands. */
-    waiting(events) {
-      newer.hidden = !events;
-      newer.textContent = events ? `${count(events)} new event${events === 1 ? "" : "s"}` : "";
+    /** Set the events of the log. The current one may have been pruned, or a missing one recorded. */
+    setRange({ first_event, last_event: to }) {
+      const at = missing ?? seq();
+      const from = Math.min(first_event, to); // all events may have been pruned
+      for (const input of [slider, number]) [input.min, input.max] = [from, to];
+      marks.setRange(from, to);
+      setPosition(at);
+    },
+    /** Show the number of events after those that were seen. */
+    setNewEvents(events) {
+      newEvents.hidden = !events;
+      newEvents.textContent = plural(events, "new event");
+    },
+    reset() {
+      shownEvent = null;
+      pause();
     },
   };
 }

@@ -1,51 +1,49 @@
-// Which result belongs to which call: each names the other, and a click leads there. A call whose
-// result is nowhere in what follows is said to have none.
+// Links between tool calls and their results. A call without a result is labelled so.
 
+import { parseMessage } from "../api/messages.js";
 import { button, fill } from "../components/dom.js";
-import { read } from "../api/messages.js";
 
-export class CallBook {
+export class ToolCallLinks {
   #calls = new Map();
   #results = new Map();
 
-  constructor(pane, goTo) {
+  constructor(pane, goToMessage) {
     this.pane = pane;
-    this.goTo = goTo;
+    this.goToMessage = goToMessage;
   }
 
-  /** Take a message in. */
-  note(message, index) {
-    for (const block of read(message)?.blocks ?? []) {
+  /** Add the calls and results of a message. */
+  add(message, index) {
+    for (const block of parseMessage(message)?.blocks ?? []) {
       if (!block.id) continue;
       if (block.kind === "call") this.#calls.set(block.id, { index, name: block.name });
       if (block.kind === "result") this.#results.set(block.id, index);
     }
   }
 
-  /** Join the ends of all calls that are in the page. */
-  link(stretches) {
-    let lastGap = -1;
-    for (const each of stretches) if (!each.messages) lastGap = each.to - 1;
-    for (const end of this.pane.querySelectorAll("[data-answer-to]")) this.#linkCall(end, lastGap);
-    for (const end of this.pane.querySelectorAll("[data-call-of]")) this.#linkResult(end);
+  /** Update the links of all calls and results in the DOM. */
+  update(pages) {
+    let lastUnknown = -1; // a call before it may have a result that is not fetched
+    for (const page of pages) if (!page.messages) lastUnknown = page.to - 1;
+    for (const node of this.pane.querySelectorAll("[data-result-of]")) this.#linkCall(node, lastUnknown);
+    for (const node of this.pane.querySelectorAll("[data-call-of]")) this.#linkResult(node);
   }
 
-  #linkCall(end, lastGap) {
-    const id = end.dataset.answerTo;
+  #linkCall(node, lastUnknown) {
+    const id = node.dataset.resultOf;
     const index = this.#results.get(id);
-    if (index !== undefined) fill(end, this.#jump(`result in #${index}`, index));
-    else if (id && Number(end.closest("article").dataset.index) > lastGap) fill(end, "no result yet");
+    if (index !== undefined) fill(node, this.#link(`result in #${index}`, index));
+    else if (id && Number(node.closest("article").dataset.index) > lastUnknown) fill(node, "no result yet");
   }
 
-  #linkResult(end) {
-    const call = this.#calls.get(end.dataset.callOf);
+  #linkResult(node) {
+    const call = this.#calls.get(node.dataset.callOf);
     if (!call) return;
-    fill(end, this.#jump(`called in #${call.index}`, call.index));
-    const tool = end.parentElement.querySelector("[data-tool-of]");
-    if (call.name) tool.textContent = call.name;
+    fill(node, this.#link(`called in #${call.index}`, call.index));
+    if (call.name) node.parentElement.querySelector(".tool").textContent = call.name;
   }
 
-  #jump(text, index) {
-    return button(text, () => this.goTo(index, { focus: true }), { class: "quiet small" });
+  #link(text, index) {
+    return button(text, () => this.goToMessage(index, { focus: true }), { class: "quiet small" });
   }
 }

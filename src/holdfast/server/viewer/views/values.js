@@ -1,50 +1,29 @@
-// The values at a step as one tree: what the agent keeps, the session's own, and every other
-// namespace. What changed at the step is marked and unfolded.
+// The values at the shown position as one tree: the session's own and those of every other namespace. What the event
+// changed is marked and expanded.
 
-import { byId, el, fill } from "../components/dom.js";
+import { escapeSegment } from "../api/json-values.js";
+import { ChangeIndex, entryPath } from "../components/changes.js";
+import { byId, fill } from "../components/dom.js";
 import { plural } from "../components/format.js";
-import { segment } from "../api/json-values.js";
-import { tree } from "../components/tree.js";
+import { createTree } from "../components/tree.js";
 
-/** The namespaces of a state, by the names that changes use. */
-function spaces({ state }) {
-  const found = [["state", "values", state.values ?? {}]];
-  for (const [name, values] of Object.entries(state.namespaces ?? {})) found.push([name, name, values]);
-  const own = { status: state.status, ...state.session };
-  found.push(["session", "session", own]);
-  return found;
+const MAX_EXPANDED = 20;
+
+/** Return the namespaces of a state as roots of the tree. */
+function rootsOf({ state }) {
+  const root = (namespace, key, value) => ({ key, value, path: `/${escapeSegment(namespace)}` });
+  return [
+    root("state", "values", state.values ?? {}),
+    ...Object.entries(state.namespaces ?? {}).map(([name, value]) => root(name, name, value)),
+    root("session", "session", { status: state.status, ...state.session }),
+  ];
 }
 
-export function valuesView() {
-  const root = byId("values");
-  const opened = new Set();
+export function createValuesView(root) {
+  const expanded = new Set();
 
-  return {
-    /** Begin with the agent's own values unfolded and nothing else. */
-    forget() {
-      opened.clear();
-      opened.add("/state");
-    },
-    show({ state, marks, entries }) {
-      const roots = spaces(state).map(([space, key, value]) => ({ key, value, path: `/${segment(space)}` }));
-      for (const { path } of roots) if (marks.hasInside(path)) opened.add(path);
-      for (const { namespace, key, fields } of entries.slice(0, 20)) {
-        if (namespace === "messages") continue;
-        for (const { path } of (fields ?? []).slice(0, 20)) openDownTo(`/${segment(namespace)}/${segment(key)}`, path);
-      }
-      const scrolled = root.scrollTop;
-      const focused = root.contains(document.activeElement) && document.activeElement.dataset.path;
-      fill(root, tree("values at this step", roots, { opened, marks }));
-      root.scrollTop = scrolled;
-      if (focused) focusAgain(focused);
-      const touched = entries.filter(({ namespace }) => namespace !== "messages").length;
-      byId("values-count").textContent = touched ? `${plural(touched, "change")} at this step` : "no change at this step";
-      if (!roots.length) fill(root, el("p", { class: "muted" }, "none"));
-    },
-  };
-
-  /** A step draws the tree anew; who was in it stays where he was. */
-  function focusAgain(path) {
+  /** Focus an item again after the tree was redrawn. */
+  function focusItem(path) {
     const items = [...root.querySelectorAll("[role=treeitem]")];
     const item = items.find(({ dataset }) => dataset.path === path) ?? items[0];
     items[0]?.setAttribute("tabindex", "-1");
@@ -52,11 +31,36 @@ export function valuesView() {
     item?.focus({ preventScroll: true });
   }
 
-  function openDownTo(entry, pointer) {
+  function expandTo(entry, pointer) {
     let path = entry;
     for (const part of pointer.split("/").slice(1)) {
-      opened.add(path);
+      expanded.add(path);
       path += `/${part}`;
     }
   }
+
+  return {
+    /** Collapse everything but the session's own values. */
+    reset() {
+      expanded.clear();
+      expanded.add("/state");
+    },
+    show({ state, entries }) {
+      const changes = new ChangeIndex(entries);
+      const roots = rootsOf(state);
+      for (const { path } of roots) if (changes.hasChangesBelow(path)) expanded.add(path);
+      const valueEntries = entries.filter(({ namespace }) => namespace !== "messages");
+      for (const { namespace, key, fields } of valueEntries.slice(0, MAX_EXPANDED)) {
+        for (const { path } of (fields ?? []).slice(0, MAX_EXPANDED)) expandTo(entryPath(namespace, key), path);
+      }
+      const { scrollTop } = root;
+      const focusedPath = root.contains(document.activeElement) && document.activeElement.dataset.path;
+      fill(root, createTree("values at this event", roots, { expanded, changes }));
+      root.scrollTop = scrollTop;
+      if (focusedPath) focusItem(focusedPath);
+      byId("values-count").textContent = valueEntries.length
+        ? `${plural(valueEntries.length, "change")} by this event`
+        : "not changed by this event";
+    },
+  };
 }
