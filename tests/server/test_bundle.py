@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 from importlib import resources
 
 import pytest
@@ -86,3 +88,13 @@ def test_every_script_and_style_of_the_viewer_is_served():
     }
     scripts = "".join(bundle(entry, read_source) for entry in SCRIPTS.values())
     assert {path for path in modules if f'modules["{path}"] = ' not in scripts} == set()
+
+
+@pytest.mark.parametrize(
+    ("folder", "allowed"), [("api", {"api"}), ("components", {"api", "components"})]
+)
+def test_modules_of_the_viewer_import_only_downward(folder, allowed):
+    for file in (resources.files("holdfast.server") / "viewer" / folder).iterdir():
+        for target in re.findall(r'^import .* from "(.*)";$', file.read_text(), re.MULTILINE):
+            path = posixpath.normpath(posixpath.join(folder, target))
+            assert path.split("/")[0] in allowed, f"{folder}/{file.name} imports {path}"
