@@ -20,9 +20,9 @@ from viewer.sample_sessions import (
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser():
-    """One Chromium per module: Playwright's event loop must not outlive the viewer's tests."""
+    """One Chromium for these tests. Playwright's event loop must not outlive them."""
     needs("playwright.sync_api")
     from playwright.sync_api import sync_playwright
 
