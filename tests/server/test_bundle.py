@@ -9,7 +9,7 @@ from importlib import resources
 import pytest
 
 from holdfast.server.bundle import bundle
-from holdfast.server.pages import SCRIPTS, STYLES, read_source
+from holdfast.server.viewer_files import SCRIPTS, STYLES, read_source
 
 
 def bundle_of(**sources: str) -> str:

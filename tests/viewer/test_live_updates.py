@@ -7,8 +7,8 @@ import re
 import pytest
 
 from holdfast import BlockingSession, SnapshotArchive
-from holdfast.sessions.portal import portal
-from served import served
+from holdfast.sessions.portal import get_portal
+from support.http_server import served
 from viewer.sample_sessions import AGENT, SESSION, report_session, store_with
 from viewer.viewer_page import expect
 
@@ -111,7 +111,7 @@ def test_session_deleted_by_another_client_is_reported(viewer, state_store):
         session.add_message("user", "hello")
     page = viewer.open(RUNNER, "ses_deleted").page
     viewer.allow("404")
-    portal().call(SnapshotArchive(state_store).delete_session(session_id="ses_deleted"))
+    get_portal().call(SnapshotArchive(state_store).delete_session(session_id="ses_deleted"))
     viewer.poll_now()
     expect(page.get_by_role("alert").filter(has_text="ses_deleted")).to_be_visible()
 

@@ -67,7 +67,7 @@ def test_cancelled_dialog_changes_nothing(viewer, session):
         page.keyboard.press("Escape")
         expect(page.locator("dialog")).to_have_count(0)
     session.reload()
-    assert session.log.end.seq == 5
+    assert session.log.head.seq == 5
 
 
 def test_restore_shows_a_new_preview_when_the_session_has_changed(viewer, session):

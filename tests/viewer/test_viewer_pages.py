@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from served import served
+from support.http_server import served
 from viewer.sample_sessions import AGENT, SESSION, report_session, store_with
 from viewer.viewer_page import expect
 

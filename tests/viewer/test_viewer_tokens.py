@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from served import served
+from support.http_server import served
 from viewer.sample_sessions import AGENT, FORK, SESSION
 from viewer.viewer_page import expect
 

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast import IntegrityError, Session, SnapshotManager
 from holdfast.cli.main import app
-from holdfast.foreign.registry import BUILT_IN
+from holdfast.importers.registry import BUILT_IN
 from trials.fuzz import junk
 from trials.fuzz.mutation import changed_bytes, changed_json, changed_text, written
 from trials.fuzz.stored import content_of

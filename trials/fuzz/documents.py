@@ -19,7 +19,7 @@ import zstandard
 from hypothesis import strategies as st
 
 from holdfast import HoldfastError, Session, SnapshotManager
-from holdfast.sessions.redaction import Redactor
+from holdfast.redaction.redactor import Redactor
 from holdfast.snapshots import SessionSnapshot
 from holdfast.stores.memory import MemoryStateStore
 from trials.fuzz import junk

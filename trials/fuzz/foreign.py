@@ -19,9 +19,9 @@ import msgspec
 import ormsgpack
 from hypothesis import strategies as st
 
-import holdfast.foreign
+import holdfast.importers
 from holdfast import NotFoundError, SnapshotManager, StateStoreError
-from holdfast.foreign.langgraph_serde import Serde
+from holdfast.importers.langgraph_serde import Serde
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.values import encode
 from trials.fuzz import junk
@@ -79,7 +79,7 @@ class ForeignFiles(Target):
     def attempt(self, data: bytes) -> None:
         """Read it, and import what was read."""
         self._path.write_bytes(data)
-        documents = holdfast.foreign.read(str(self._path))
+        documents = holdfast.importers.read(str(self._path))
         if len(documents) < 20:
             self._runner.run(imported(documents))
 
@@ -146,7 +146,7 @@ class ForeignDatabases(Target):
         """Read it, and import what was read."""
         path = self._folder / "read.sqlite"
         path.write_bytes(data)
-        documents = holdfast.foreign.read(str(path))
+        documents = holdfast.importers.read(str(path))
         if path.read_bytes() != data:
             raise Wrong("the database was written to")
         if len(documents) < 20:

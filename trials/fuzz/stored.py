@@ -32,8 +32,8 @@ from holdfast import (
     StateStore,
 )
 from holdfast.log import timeline
-from holdfast.sessions.copying import copy_sessions
 from holdfast.stores.memory import MemoryStateStore
+from holdfast.transfer.copy import copy_sessions
 from trials.fuzz import junk
 from trials.fuzz.mutation import changed_bytes, changed_text, changed_tree, written
 from trials.fuzz.trying import Target, Wrong
@@ -76,12 +76,12 @@ async def real_session(*, pruned: bool) -> dict[str, bytes]:
 
 def with_keyframes(make: Callable[[], Awaitable[dict[str, bytes]]]) -> dict[str, bytes]:
     """What a function makes, with a keyframe every other commit."""
-    before = timeline.SLACK, timeline.MOST_SEGMENTS
-    timeline.SLACK, timeline.MOST_SEGMENTS = 0, 2
+    before = timeline.KEYFRAME_SLACK, timeline.MAX_SEGMENTS
+    timeline.KEYFRAME_SLACK, timeline.MAX_SEGMENTS = 0, 2
     try:
         return asyncio.run(make())  # type: ignore[arg-type]
     finally:
-        timeline.SLACK, timeline.MOST_SEGMENTS = before
+        timeline.KEYFRAME_SLACK, timeline.MAX_SEGMENTS = before
 
 
 def as_input(world: dict[str, bytes], kind: str, key: str, value: bytes) -> bytes:

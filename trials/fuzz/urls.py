@@ -84,7 +84,7 @@ class URLs(Target):
             raise
         try:
             parsed = StoreURL(url)
-            if hidden and SECRET in f"{store!r} {parsed} {parsed.scrubbed(url)}":
+            if hidden and SECRET in f"{store!r} {parsed} {parsed.mask(url)}":
                 raise Wrong(f"the password is shown: {store!r}")
             again = StoreURL(parsed.text())
             if (again.host, again.port, again.path, again.options) != (

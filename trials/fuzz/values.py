@@ -16,7 +16,7 @@ from hypothesis.strategies import SearchStrategy
 
 from holdfast import InvalidDocumentError
 from holdfast.values import decode, encode, from_json, to_json
-from holdfast.values.binary import canonical
+from holdfast.values.binary_encoding import canonicalize
 from trials.fuzz import junk
 from trials.fuzz.mutation import changed_bytes, changed_json, written
 from trials.fuzz.trying import Target, Wrong
@@ -38,10 +38,10 @@ REAL: tuple[Any, ...] = (
 
 def check(value: Any) -> None:
     """Refuse a value that does not come back from either form as it was."""
-    first = canonical(encode(value))
+    first = canonicalize(encode(value))
     tree = json.loads(json.dumps(to_json(value)))
     for form, again in (("bytes", decode(encode(value))), ("JSON", from_json(tree))):
-        if canonical(encode(again)) != first:
+        if canonicalize(encode(again)) != first:
             raise Wrong(f"it is another value after a turn through {form}: {value!r:.200}")
 
 
