@@ -27,6 +27,7 @@ def bundle(entry: str, read: Callable[[str], str]) -> str:
 
     Raises:
         ValueError: A module does not follow the rules, or imports a name that is not exported.
+
     """
     exports: dict[str, list[str]] = {}
     parts = ["const modules = {};"]

@@ -72,6 +72,7 @@ def respond(request: Request, name: str) -> Response:
 
     Raises:
         NotFoundError: The viewer has no such file.
+
     """
     file = viewer_files().get(name)
     if file is None:
