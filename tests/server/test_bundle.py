@@ -50,6 +50,8 @@ def test_lines_of_a_module_are_kept():
     "line",
     [
         'import "./b.js";',
+        'import{ b } from "./b.js";',
+        'import("./b.js");',
         'import b from "./b.js";',
         'import * as b from "./b.js";',
         'import { b as c } from "./b.js";',

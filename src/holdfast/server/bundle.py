@@ -18,6 +18,10 @@ _IMPORT = re.compile(r'import \{ (\w+(?:, \w+)*) \} from "(\.[\w./-]*)";')
 _EXPORT = re.compile(r"export (?:(?:async )?function|class|const) (\w+)")
 
 
+def _is_statement(keyword: str, line: str) -> bool:
+    return re.match(rf"{keyword}\b", line) is not None
+
+
 def bundle(entry: str, read: Callable[[str], str]) -> str:
     """Return one script with the module ``entry`` and everything it imports.
 
@@ -38,8 +42,8 @@ def bundle(entry: str, read: Callable[[str], str]) -> str:
         if path in exports:
             return
         lines, names = [], []
-        for number, line in enumerate(read(path).splitlines(), start=1):
-            if line.startswith(("import ", "import{")):
+        for number, line in enumerate(read(path).rstrip("\n").split("\n"), start=1):
+            if _is_statement("import", line):
                 imported = _IMPORT.fullmatch(line)
                 if imported is None:
                     raise ValueError(f"{path}:{number}: unsupported import: {line}")
@@ -48,7 +52,7 @@ def bundle(entry: str, read: Callable[[str], str]) -> str:
                 if missing := set(imported[1].split(", ")).difference(exports[target]):
                     raise ValueError(f"{path}:{number}: {target} does not export {min(missing)}")
                 lines.append(f'const {{ {imported[1]} }} = modules["{target}"];')
-            elif line.startswith(("export ", "export{")):
+            elif _is_statement("export", line):
                 exported = _EXPORT.match(line)
                 if exported is None:
                     raise ValueError(f"{path}:{number}: unsupported export: {line}")

@@ -1,8 +1,8 @@
 // Numbers, times and sizes as text.
 
-const whole = new Intl.NumberFormat("en");
+const integer = new Intl.NumberFormat("en");
 
-export const count = (number) => whole.format(number);
+export const count = (number) => integer.format(number);
 
 /** Return "1 event" or "2 events". */
 export const plural = (number, one, many = `${one}s`) =>

@@ -1,6 +1,6 @@
 // The page of one session: opens it, moves between its positions, switches tabs and follows new events.
 //
-// A step of the slider: createTimeline.moveTo → onMove → showPosition → loadPosition → render.
+// One step of the slider: moveTo (timeline.js) → onMove → showPosition → loadPosition (api/position.js) → render.
 
 import { sessionPath } from "../api/client.js";
 import { createPoller } from "../api/live.js";
@@ -135,7 +135,8 @@ export function createSessionPage({ client, store, access, sidebar }) {
     timeline.setRange(store.summary);
     timeline.setPosition(at ?? store.summary.last_event);
     markAllSeen();
-    await Promise.all([showPosition(), loadSnapshots(), showTab(store.view, { keepAddress: true })]);
+    const snapshots = hasOtherSnapshots(store.summary) && loadSnapshots();
+    await Promise.all([showPosition(), snapshots, showTab(store.view, { keepAddress: true })]);
   }
 
   async function fetchSummary(signal) {

@@ -124,7 +124,7 @@ export function createTimeline(root, { onMove }) {
     moveTo,
     setPosition,
     isAtHead,
-    /** The event at which the slider stands. */
+    /** The event of the slider. */
     seq,
     /** The event that was requested, even if it is not in the log. */
     wanted,
