@@ -164,7 +164,7 @@ class ForeignValues(Target):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._serde = Serde("the trial")
+        self._serde = Serde()
 
     @property
     def corpus(self) -> Sequence[bytes]:

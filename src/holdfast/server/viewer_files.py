@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from holdfast.errors import NotFoundError, short_repr
 from holdfast.server.bundle import bundle
-from holdfast.server.context import is_known, tag_headers, unchanged
+from holdfast.server.context import etag_headers, is_cached, not_modified
 
 router = APIRouter(include_in_schema=False)
 
@@ -77,9 +77,9 @@ def respond(request: Request, name: str) -> Response:
     file = viewer_files().get(name)
     if file is None:
         raise NotFoundError(f"the viewer has no file {short_repr(name)}")
-    if is_known(request, file.etag):
-        return unchanged(file.etag)
-    return Response(file.content, 200, tag_headers(file.etag), file.media_type)
+    if is_cached(request, file.etag):
+        return not_modified(file.etag)
+    return Response(file.content, 200, etag_headers(file.etag), file.media_type)
 
 
 @router.get("/")
