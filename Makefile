@@ -100,11 +100,15 @@ soak: $(VENV)/tools $(VENV)/package
 fuzz: $(VENV)/tools $(VENV)/package
 	$(BIN)/python -m trials.fuzz --seconds $(SECONDS)
 
+# The site in build/site; a broken link or an unknown name in the API reference fails the build.
 docs: $(VENV)/tools
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
+	@mkdir -p build/reference
+	@$(BIN)/typer holdfast.cli.main utils docs --name holdfast > build/reference/cli.md
+	@$(BIN)/python -m tools.reference > build/reference/rest.md
+	@$(BIN)/zensical build --clean --strict > build/docs.log 2>&1 || { cat build/docs.log; exit 1; }
 
 clean:
-	rm -rf $(VENV) build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) build dist .cache .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
 	find src -name '*.so' -delete
 	find . -name __pycache__ -prune -exec rm -rf {} +
 

@@ -83,15 +83,15 @@ def test_an_example_runs(example, tmp_path):
 
 
 def test_every_page_is_in_the_navigation():
-    navigation = (ROOT / "mkdocs.yml").read_text()
+    navigation = (ROOT / "zensical.toml").read_text()
     for page in (ROOT / "docs").rglob("*.md"):
-        assert f" {page.relative_to(ROOT / 'docs')}\n" in navigation, page
+        assert f'"{page.relative_to(ROOT / "docs").as_posix()}"' in navigation, page
 
 
 def test_every_public_name_is_in_the_docs():
     import holdfast
 
-    everything = "".join(page.read_text() for page in PAGES)
+    everything = "".join(page.read_text() for page in PAGES if page.parent.name != "reference")
     missing = [
         name for name in holdfast.__all__ if not name.startswith("__") and name not in everything
     ]
