@@ -30,7 +30,7 @@ import holdfast
 from benchmarks.harness import Row, in_fresh_process, keep, progress, shuffled, table
 from benchmarks.peers.holdfast_session import AGENT, SESSION
 from benchmarks.peers.workload import conversation
-from holdfast.stores.local import sync, sync_folder
+from holdfast.stores.local import sync_descriptor, sync_folder
 
 PEER, OURS = "orjson", "holdfast"
 MILLI, MEGA = 1e3, 1e6
@@ -117,7 +117,7 @@ class Work:
         with path.open("wb") as file:
             file.write(orjson.dumps(self.tree))
             file.flush()
-            sync(file.fileno())
+            sync_descriptor(file.fileno())
         sync_folder(path.parent)
         self.parts = {"": time.perf_counter() - start}
 

@@ -29,7 +29,7 @@ from starlette.responses import Response
 import holdfast
 from benchmarks.harness import Row, keep, progress, shuffled, table
 from holdfast.server import create_app
-from holdfast.server.serving import listening
+from holdfast.server.run import listening
 
 LIMIT, OURS = "constant", "holdfast"
 CONNECTIONS = 8

@@ -8,10 +8,10 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from backends import BACKENDS, opener
 from holdfast.snapshots import incarnation
 from holdfast.state.trie import HASHING
 from servers.process import needs
+from support.backends import BACKENDS, opener
 
 # Times on a shared machine say nothing, so Hypothesis has no deadlines here.
 settings.register_profile(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from wheels import copied_sources, ran, wheel_command
+from support.wheels import copied_sources, ran, wheel_command
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from wheels import (
+from support.wheels import (
     ROOT,
     built_sdist,
     copied_sources,
@@ -37,12 +37,12 @@ needs_time = pytest.mark.skipif(not ALL, reason="HOLDFAST_PACKAGING=all")
 # What an extra is for, as a program that ends well with it and names it in its error without it.
 USES = {
     "postgresql": "import holdfast.stores.postgresql",
-    "redis": "import holdfast.stores.redis",
+    "redis": "import holdfast.stores.redis.store",
     "objectstore": "import holdfast.stores.objectstore",
     "nats": "import holdfast.stores.nats",
     "dapr": "import holdfast.stores.dapr",
     "encryption": "import holdfast.stores.wrappers.encryption",
-    "signing": "from holdfast.snapshots.signing_keys import SigningKey; SigningKey.generate()",
+    "signing": "from holdfast.documents.signing_keys import SigningKey; SigningKey.generate()",
     "compression": "import holdfast.stores.wrappers.compression",
     "redaction": "import holdfast; holdfast.Redactor()",
     "testing": "import holdfast.testing",

@@ -29,7 +29,7 @@ PUBLIC = [
     "InvalidDocumentError",
     "MISSING",
     "NotFoundError",
-    "Pruned",
+    "PruneResult",
     "Put",
     "Redactor",
     "RetentionPolicy",

@@ -31,21 +31,15 @@ from holdfast.values import register_type
 from holdfast.version import VERSION
 
 if TYPE_CHECKING:
+    from holdfast.documents.files import read_document, write_document
+    from holdfast.documents.limits import DocumentLimits
+    from holdfast.documents.migrations import ValueMigrations
     from holdfast.log import Event, EventLog
-    from holdfast.sessions import (
-        BlockingSession,
-        ImportResult,
-        Redactor,
-        Session,
-        SnapshotManager,
-        Step,
-        UnfinishedCall,
-        replay,
-    )
+    from holdfast.redaction import Redactor
+    from holdfast.sessions import BlockingSession, Session, Step, UnfinishedCall, replay
     from holdfast.snapshots import (
         Catalog,
-        DocumentLimits,
-        Pruned,
+        PruneResult,
         RetentionPolicy,
         SessionEntry,
         SessionPage,
@@ -59,11 +53,9 @@ if TYPE_CHECKING:
         SnapshotPage,
         SnapshotStorage,
         SummaryPage,
-        ValueMigrations,
         Verification,
-        read_document,
-        write_document,
     )
+    from holdfast.transfer import ImportResult, SnapshotManager
 
 __version__ = VERSION
 
@@ -88,7 +80,7 @@ __all__ = [
     "IntegrityError",
     "InvalidDocumentError",
     "NotFoundError",
-    "Pruned",
+    "PruneResult",
     "Put",
     "Redactor",
     "RetentionPolicy",
@@ -125,21 +117,27 @@ __all__ = [
 ]
 
 _ON_FIRST_USE = {
-    "holdfast.log": ("Event", "EventLog"),
+    "holdfast.documents.files": (
+        "read_document",
+        "write_document",
+    ),
+    "holdfast.documents.limits": ("DocumentLimits",),
+    "holdfast.documents.migrations": ("ValueMigrations",),
+    "holdfast.log": (
+        "Event",
+        "EventLog",
+    ),
+    "holdfast.redaction": ("Redactor",),
     "holdfast.sessions": (
         "BlockingSession",
-        "ImportResult",
-        "Redactor",
         "Session",
-        "SnapshotManager",
         "Step",
         "UnfinishedCall",
         "replay",
     ),
     "holdfast.snapshots": (
         "Catalog",
-        "DocumentLimits",
-        "Pruned",
+        "PruneResult",
         "RetentionPolicy",
         "SessionEntry",
         "SessionPage",
@@ -153,10 +151,11 @@ _ON_FIRST_USE = {
         "SnapshotPage",
         "SnapshotStorage",
         "SummaryPage",
-        "ValueMigrations",
         "Verification",
-        "read_document",
-        "write_document",
+    ),
+    "holdfast.transfer": (
+        "ImportResult",
+        "SnapshotManager",
     ),
 }
 _HOME = {name: home for home, names in _ON_FIRST_USE.items() for name in names}

@@ -81,7 +81,7 @@ _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 60
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """A value as a message may show it: short, and whatever its own repr does."""
     try:
         text = _short.repr(value)

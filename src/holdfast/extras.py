@@ -22,7 +22,7 @@ class MissingExtraError(HoldfastError, ModuleNotFoundError):
 
 
 @contextmanager
-def extra(name: str) -> Iterator[None]:
+def require_extra(name: str) -> Iterator[None]:
     """Around imports that need an extra."""
     try:
         yield

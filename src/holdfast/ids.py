@@ -62,14 +62,14 @@ def new_id(after: str | None = None) -> str:
     """A new id, as text of 36 characters; greater than ``after``, if that is one of this kind."""
     millisecond, count, noise = _clock.tick()
     if after is not None:
-        millisecond, count = max((millisecond, count), following(after))
+        millisecond, count = max((millisecond, count), next_tick_after(after))
     upper, lower = count >> 30, count & (1 << 30) - 1
     number = millisecond << 80 | VERSION | upper << 64 | VARIANT | lower << 32 | noise
     text = f"{number:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def following(id_: str) -> tuple[int, int]:
+def next_tick_after(id_: str) -> tuple[int, int]:
     """The first time and number after an id's; the first of all after one of another kind."""
     try:
         found = UUID(id_)

@@ -108,10 +108,10 @@ def holdfast_session() -> Iterator[SessionFactory]:
     it other names. Everything is closed when the test ends.
     """
     from holdfast.sessions.blocking import BlockingSession  # noqa: PLC0415
-    from holdfast.sessions.manager import SnapshotManager  # noqa: PLC0415
-    from holdfast.sessions.portal import portal  # noqa: PLC0415
+    from holdfast.sessions.portal import get_portal  # noqa: PLC0415
     from holdfast.snapshots.session_snapshot import SessionSnapshot  # noqa: PLC0415
-    from holdfast.stores.opening import open_state_store  # noqa: PLC0415
+    from holdfast.stores.registry import open_state_store  # noqa: PLC0415
+    from holdfast.transfer.manager import SnapshotManager  # noqa: PLC0415
 
     with ExitStack() as stack:
 
@@ -122,7 +122,7 @@ def holdfast_session() -> Iterator[SessionFactory]:
             session_id: str | None = None,
         ) -> BlockingSession:
             store = open_state_store("memory:")
-            stack.callback(lambda: portal().call(store.close()))
+            stack.callback(lambda: get_portal().call(store.close()))
             if document is None:
                 return BlockingSession.open(
                     store, agent_id=AGENT if agent_id is None else agent_id, session_id=session_id
@@ -130,7 +130,7 @@ def holdfast_session() -> Iterator[SessionFactory]:
             manager = SnapshotManager(store)
             if not isinstance(document, SessionSnapshot):
                 document = manager.from_file(beside_test(document), allow_modified=True)
-            result = portal().call(
+            result = get_portal().call(
                 manager.import_session(document, agent_id=agent_id, session_id=session_id)
             )
             return BlockingSession.open(

@@ -17,7 +17,6 @@ from agents.memory import Session as SdkSession
 from agents.memory import SessionSettings
 
 from adapters.scripted_model import ScriptedModel
-from faults import RAISED, WAYS, Fault, FaultyStateStore
 from holdfast import (
     Catalog,
     ConflictError,
@@ -30,7 +29,8 @@ from holdfast import (
 )
 from holdfast.adapters.openai_agents import HoldfastSession
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
+from support.async_tests import async_test
+from support.faults import RAISED, WAYS, Fault, FaultyStateStore
 
 QUIET = RunConfig(tracing_disabled=True)
 ITEMS = [
@@ -60,7 +60,7 @@ async def said(session):
 # ----------------------------------------------------------------------------- the protocol
 
 
-@in_loop
+@async_test
 async def test_it_keeps_items_as_the_sessions_of_the_sdk_do_on_every_backend(new_state_store):
     async with new_state_store() as store:
         ours, theirs = HoldfastSession("ses", store, agent_id="waiter"), SQLiteSession("ses")
@@ -82,7 +82,7 @@ async def test_it_keeps_items_as_the_sessions_of_the_sdk_do_on_every_backend(new
         theirs.close()
 
 
-@in_loop
+@async_test
 async def test_adding_three_items_writes_three():
     store = MemoryStateStore()
     session = HoldfastSession("ses", store)
@@ -98,7 +98,7 @@ async def test_adding_three_items_writes_three():
     assert entry.value.count(b"number") == 3
 
 
-@in_loop
+@async_test
 async def test_the_settings_bound_what_is_read_unless_the_call_does():
     session = HoldfastSession("ses", MemoryStateStore(), session_settings=SessionSettings(limit=2))
     await session.add_items(ITEMS)
@@ -108,7 +108,7 @@ async def test_the_settings_bound_what_is_read_unless_the_call_does():
     assert await session.get_items(0) == []
 
 
-@in_loop
+@async_test
 async def test_an_item_that_cannot_be_kept_is_refused_with_all_that_came_with_it():
     session = HoldfastSession("ses", MemoryStateStore())
     await session.add_items(ITEMS[:1])
@@ -122,7 +122,7 @@ async def test_an_item_that_cannot_be_kept_is_refused_with_all_that_came_with_it
 
 
 @pytest.mark.parametrize("name", ["../../etc", "a/b c%2F", "名前☃", "x" * 256])
-@in_loop
+@async_test
 async def test_an_id_may_have_any_characters(name):
     store = MemoryStateStore()
     await HoldfastSession(name, store, agent_id=name).add_items(ITEMS)
@@ -147,7 +147,7 @@ def test_it_goes_on_in_another_event_loop():
 # ----------------------------------------------------------------------------- other writers
 
 
-@in_loop
+@async_test
 async def test_runners_at_the_same_time_lose_no_item(new_state_store):
     async with new_state_store() as store:
         runners = [HoldfastSession("ses", store, agent_id="waiter") for _ in range(4)]
@@ -167,7 +167,7 @@ async def test_runners_at_the_same_time_lose_no_item(new_state_store):
             assert found[place][:-1] == found[place + 1][:-1]
 
 
-@in_loop
+@async_test
 async def test_of_several_who_pop_each_gets_another_item():
     store = MemoryStateStore()
     one = HoldfastSession("ses", store)
@@ -178,7 +178,7 @@ async def test_of_several_who_pop_each_gets_another_item():
     assert await one.get_items() == []
 
 
-@in_loop
+@async_test
 async def test_values_are_kept_by_a_session_opened_beside_it():
     store = MemoryStateStore()
     ours = HoldfastSession("ses", store, agent_id="waiter")
@@ -193,7 +193,7 @@ async def test_values_are_kept_by_a_session_opened_beside_it():
     assert document.state.messages == ITEMS
 
 
-@in_loop
+@async_test
 async def test_one_that_was_deleted_meanwhile_begins_anew():
     store = MemoryStateStore()
     ours = HoldfastSession("ses", store)
@@ -206,7 +206,7 @@ async def test_one_that_was_deleted_meanwhile_begins_anew():
 
 
 @pytest.mark.parametrize(("kind", "done"), WAYS)
-@in_loop
+@async_test
 async def test_a_write_that_fails_leaves_all_of_it_or_nothing(kind, done):
     disk = MemoryStateStore()
     faulty = FaultyStateStore(disk)
@@ -223,7 +223,7 @@ async def test_a_write_that_fails_leaves_all_of_it_or_nothing(kind, done):
         assert await session.get_items() == [*left, ITEMS[0]]
 
 
-@in_loop
+@async_test
 async def test_a_store_that_fails_is_told_by_reading_too():
     store = MemoryStateStore()
     session = HoldfastSession("ses", store, agent_id="waiter")
@@ -237,7 +237,7 @@ async def test_a_store_that_fails_is_told_by_reading_too():
 # ------------------------------------------------------------------------------------ moments
 
 
-@in_loop
+@async_test
 async def test_a_run_can_be_rolled_back_and_taken_another_way():
     session = HoldfastSession("ses", MemoryStateStore(), agent_id="waiter")
     await Runner.run(waiter("Welcome"), "Hello", session=session, run_config=QUIET)
@@ -259,7 +259,7 @@ async def test_a_run_can_be_rolled_back_and_taken_another_way():
     assert types.count("state.restored") == 1
 
 
-@in_loop
+@async_test
 async def test_a_rollback_takes_back_what_another_added_as_well():
     store = MemoryStateStore()
     ours, theirs = HoldfastSession("ses", store), HoldfastSession("ses", store)
@@ -270,7 +270,7 @@ async def test_a_rollback_takes_back_what_another_added_as_well():
     assert await theirs.get_items() == ITEMS[:1]
 
 
-@in_loop
+@async_test
 async def test_it_is_saved_restored_and_forked_on_every_backend(new_state_store):
     async with new_state_store() as store:
         session = HoldfastSession("ses", store, agent_id="waiter")
@@ -296,7 +296,7 @@ async def test_it_is_saved_restored_and_forked_on_every_backend(new_state_store)
         assert await session.get_items() == ITEMS[:2]
 
 
-@in_loop
+@async_test
 async def test_it_is_exported_imported_and_compared():
     store, other = MemoryStateStore(), MemoryStateStore()
     session = HoldfastSession("ses", store, agent_id="waiter")

@@ -19,8 +19,8 @@ from adapters.test_openai_agents import ITEMS, QUIET
 from holdfast import Session
 from holdfast.adapters.openai_agents import HoldfastSession
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from watched import Watched
+from support.async_tests import async_test
+from support.observed_store import Watched
 
 SUMMARY = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAA"}
 TALK = [{"role": "user", "content": str(number)} for number in range(6)]
@@ -76,7 +76,7 @@ async def run(session, *words):
 # ------------------------------------------------------------------------------- both the same
 
 
-@in_loop
+@async_test
 async def test_a_run_is_compacted_as_with_the_session_of_the_sdk():
     found = []
     for session in both():
@@ -88,7 +88,7 @@ async def test_a_run_is_compacted_as_with_the_session_of_the_sdk():
     assert found[0][0] == [SUMMARY]
 
 
-@in_loop
+@async_test
 async def test_what_the_model_did_not_see_stays():
     for session in both():
         await session.add_items(TALK)
@@ -103,7 +103,7 @@ async def test_what_the_model_did_not_see_stays():
         assert len(client.asked[0]["input"]) == 4
 
 
-@in_loop
+@async_test
 async def test_compaction_by_hand_replaces_everything():
     for session in both():
         await session.add_items(TALK)
@@ -111,13 +111,13 @@ async def test_compaction_by_hand_replaces_everything():
         assert await session.get_items() == [SUMMARY]
 
 
-@in_loop
+@async_test
 async def test_a_session_alone_does_not_compact():
     for session in both():
         assert not is_openai_responses_compaction_aware_session(session)
 
 
-@in_loop
+@async_test
 async def test_an_encrypted_session_keeps_its_items_from_the_store():
     for session in both():
         encrypted = EncryptedSession("ses", session, encryption_key="secret")
@@ -139,7 +139,7 @@ async def test_an_encrypted_session_keeps_its_items_from_the_store():
 
 
 @pytest.mark.parametrize("limit", [1, 3, 6, 7, 100])
-@in_loop
+@async_test
 async def test_the_snapshot_is_of_the_last_items(limit):
     for session in both():
         await session.add_items(TALK)
@@ -148,7 +148,7 @@ async def test_the_snapshot_is_of_the_last_items(limit):
         assert snapshot.complete is (limit >= 6)
 
 
-@in_loop
+@async_test
 async def test_a_suffix_is_replaced_in_one_commit():
     store = Watched()
     session = HoldfastSession("ses", store)
@@ -166,7 +166,7 @@ async def test_a_suffix_is_replaced_in_one_commit():
     assert (await session.verify()).ok
 
 
-@in_loop
+@async_test
 async def test_a_suffix_that_changed_in_between_is_not_replaced():
     for session in both():
         await session.add_items(TALK)
@@ -183,7 +183,7 @@ async def test_a_suffix_that_changed_in_between_is_not_replaced():
         assert await session.get_items() == []
 
 
-@in_loop
+@async_test
 async def test_expired_items_at_the_beginning_are_removed_with_it():
     for session in both():
         await session.add_items(TALK)
@@ -194,7 +194,7 @@ async def test_expired_items_at_the_beginning_are_removed_with_it():
         assert await session.get_items() == [*TALK[2:5], SUMMARY]
 
 
-@in_loop
+@async_test
 async def test_another_writer_during_the_summary_loses_nothing():
     store = MemoryStateStore()
     session, other = (HoldfastSession("ses", store, agent_id="waiter") for _ in range(2))
@@ -204,7 +204,7 @@ async def test_another_writer_during_the_summary_loses_nothing():
     assert [item["role"] for item in kept] == ["user", "assistant", "user"]
 
 
-@in_loop
+@async_test
 async def test_compactors_at_the_same_time_replace_once():
     store = MemoryStateStore()
     await HoldfastSession("ses", store).add_items(TALK)
@@ -215,7 +215,7 @@ async def test_compactors_at_the_same_time_replace_once():
     assert await sessions[0].get_items() == [SUMMARY]
 
 
-@in_loop
+@async_test
 async def test_the_status_stays_what_it_was():
     store = MemoryStateStore()
     session = HoldfastSession("ses", store, agent_id="waiter")
@@ -225,7 +225,7 @@ async def test_the_status_stays_what_it_was():
     assert found.status == "completed"
 
 
-@in_loop
+@async_test
 async def test_a_subclass_that_may_store_otherwise_is_compacted_through_its_own_methods():
     class Counting(HoldfastSession):
         added = 0

@@ -19,7 +19,7 @@ from adapters.test_openai_agents import ITEMS, QUIET, waiter
 from holdfast import StateStoreError, open_state_store
 from holdfast.adapters.openai_agents import HoldfastSession
 from holdfast.stores.memory import MemoryStateStore
-from loops import done, in_loop
+from support.async_tests import async_test, run_async
 
 KINDS = ["SQLiteSession", "AdvancedSQLiteSession", "HoldfastSession"]
 FOUR = [{"role": "user", "content": str(number)} for number in range(4)]
@@ -49,20 +49,20 @@ def new_session(request, tmp_path):
     for session in theirs:
         session.close()
     if store is not None:
-        done(store.close())
+        run_async(store.close())
 
 
 class TestSession:
     """Items, limits, settings and runs."""
 
-    @in_loop
+    @async_test
     async def test_it_is_a_session(self, new_session):
         session = new_session("some id")
         assert isinstance(session, SdkSession)
         assert session.session_id == "some id"
         assert session.session_settings == SessionSettings(limit=None)
 
-    @in_loop
+    @async_test
     async def test_nothing_is_there_at_first(self, new_session):
         session = new_session()
         assert await session.get_items() == await session.get_items(limit=3) == []
@@ -71,7 +71,7 @@ class TestSession:
         await session.add_items([])
         assert await session.get_items() == []
 
-    @in_loop
+    @async_test
     async def test_items_come_back_in_order_and_unchanged(self, new_session):
         session = new_session()
         given = [dict(item) for item in ITEMS]
@@ -83,7 +83,7 @@ class TestSession:
         assert await new_session().get_items() == [*ITEMS, ITEMS[0]]
 
     @pytest.mark.parametrize("limit", [-5, -1, 0, 1, 2, 3, 4, 5, 2_147_483_647])
-    @in_loop
+    @async_test
     async def test_a_limit_is_of_the_last_items_and_a_negative_one_is_none(
         self, new_session, limit
     ):
@@ -119,7 +119,7 @@ class TestSession:
             new_session(session_settings=settings)
 
     @pytest.mark.parametrize("settings", [{"limit": 2}, SessionSettings(limit=2)])
-    @in_loop
+    @async_test
     async def test_a_run_reads_what_the_settings_allow(self, new_session, settings):
         await new_session().add_items(FOUR)
         agent = waiter("Welcome", "Again", "Once more")
@@ -131,7 +131,7 @@ class TestSession:
         assert [item["role"] for item in agent.model.asked[1]] == ["assistant", "user"]
         assert len(await new_session().get_items()) == 8
 
-    @in_loop
+    @async_test
     async def test_settings_may_be_taken_away(self, new_session):
         session = new_session(session_settings={"limit": 1})
         session.session_settings = None
@@ -139,7 +139,7 @@ class TestSession:
         assert await session.get_items() == FOUR
         await Runner.run(waiter("Hi"), "Hello", session=session, run_config=QUIET)
 
-    @in_loop
+    @async_test
     async def test_items_are_popped_from_the_end_and_cleared(self, new_session):
         session = new_session()
         await session.add_items(FOUR)
@@ -153,7 +153,7 @@ class TestSession:
         await session.add_items(FOUR[:1])
         assert await session.get_items() == FOUR[:1]
 
-    @in_loop
+    @async_test
     async def test_an_item_that_is_refused_is_not_popped(self, new_session):
         session = new_session()
         await session.add_items(FOUR)
@@ -170,7 +170,7 @@ class TestSession:
         assert seen == FOUR[3:]
         assert await session.get_items() == FOUR[:3]
 
-    @in_loop
+    @async_test
     async def test_sessions_with_other_ids_are_apart(self, new_session):
         one, other = new_session("one"), new_session("other")
         await one.add_items(FOUR)
@@ -178,7 +178,7 @@ class TestSession:
         await one.clear_session()
         assert await other.get_items() == FOUR[:1]
 
-    @in_loop
+    @async_test
     async def test_tasks_may_share_one(self, new_session):
         session = new_session()
         await asyncio.gather(*(session.add_items([item]) for item in FOUR * 3))
@@ -187,7 +187,7 @@ class TestSession:
         assert len([item for item in popped if item is not None]) == 12
         assert await session.get_items() == []
 
-    @in_loop
+    @async_test
     async def test_a_cancelled_write_is_over_when_the_cancellation_arrives(self, new_session):
         session = new_session()
         await session.add_items(FOUR)
@@ -203,7 +203,7 @@ class TestSession:
             await asyncio.sleep(0.02)
             assert await new_session().get_items() == before
 
-    @in_loop
+    @async_test
     async def test_a_run_that_fails_leaves_what_the_user_said(self, new_session):
         session = new_session()
         with pytest.raises(IndexError):
@@ -212,7 +212,7 @@ class TestSession:
         await Runner.run(waiter("Hi"), "Again", session=session, run_config=QUIET)
         assert len(await session.get_items()) == 3
 
-    @in_loop
+    @async_test
     async def test_runs_go_on_in_another_object_with_tools_and_handoffs(self, new_session):
         call = ("tables", "call_1", '{"day": "monday"}')
         await Runner.run(waiter(call, "Two"), "A table?", session=new_session(), run_config=QUIET)
@@ -248,7 +248,7 @@ def test_settings_are_normalized_where_the_sdk_has_no_function_for_it(monkeypatc
         HoldfastSession("ses", MemoryStateStore(), session_settings=5)
 
 
-@in_loop
+@async_test
 async def test_a_write_that_began_goes_to_its_end_before_the_cancellation_arrives():
     began = asyncio.Event()
 
@@ -273,7 +273,7 @@ async def test_a_write_that_began_goes_to_its_end_before_the_cancellation_arrive
         await session.add_items(FOUR)
 
 
-@in_loop
+@async_test
 async def test_a_fork_has_the_settings_too():
     session = HoldfastSession("ses", MemoryStateStore(), session_settings={"limit": 2})
     await session.add_items(FOUR)

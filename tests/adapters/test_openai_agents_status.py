@@ -15,9 +15,9 @@ from adapters.scripted_model import ScriptedModel
 from adapters.test_openai_agents import ITEMS, QUIET, tables, waiter
 from holdfast import Session, StateStoreError
 from holdfast.adapters.openai_agents import HoldfastSession
-from holdfast.adapters.openai_agents.run_items import status_of_items
+from holdfast.adapters.openai_agents.run_status import infer_items_status
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
+from support.async_tests import async_test
 
 CALL = ("tables", "call_1", '{"day": "monday"}')
 PAY = ("pay", "call_2", '{"amount": 5}')
@@ -72,7 +72,7 @@ def opened(store):
     return HoldfastSession("ses", store, agent_id="waiter")
 
 
-@in_loop
+@async_test
 async def test_a_run_is_running_and_then_completed(new_state_store):
     async with new_state_store() as store:
         session = opened(store)
@@ -89,7 +89,7 @@ async def test_a_run_is_running_and_then_completed(new_state_store):
         assert (await session.verify()).ok
 
 
-@in_loop
+@async_test
 async def test_a_run_that_wants_an_approval_waits_and_goes_on():
     store = MemoryStateStore()
     session = opened(store)
@@ -103,7 +103,7 @@ async def test_a_run_that_wants_an_approval_waits_and_goes_on():
     assert await status(store) == "completed"
 
 
-@in_loop
+@async_test
 async def test_a_streamed_run_has_the_same_statuses():
     store = MemoryStateStore()
     session = opened(store)
@@ -120,7 +120,7 @@ async def test_a_streamed_run_has_the_same_statuses():
     assert model.seen == ["running"] * 3
 
 
-@in_loop
+@async_test
 async def test_a_run_that_waits_may_be_tracked_and_still_waits():
     store = MemoryStateStore()
     session = opened(store)
@@ -130,7 +130,7 @@ async def test_a_run_that_waits_may_be_tracked_and_still_waits():
     assert await status(store) == "waiting"
 
 
-@in_loop
+@async_test
 async def test_a_tracked_run_that_raises_is_failed():
     store = MemoryStateStore()
     session = opened(store)
@@ -149,7 +149,7 @@ async def test_a_tracked_run_that_raises_is_failed():
     assert await status(store) == "completed"
 
 
-@in_loop
+@async_test
 async def test_a_tracked_run_that_is_cancelled_is_cancelled():
     store = MemoryStateStore()
     session = opened(store)
@@ -174,7 +174,7 @@ async def test_a_tracked_run_that_is_cancelled_is_cancelled():
     assert await status(store) == "cancelled"
 
 
-@in_loop
+@async_test
 async def test_a_tracked_run_that_ends_with_a_tool_is_completed():
     store = MemoryStateStore()
     session = opened(store)
@@ -185,7 +185,7 @@ async def test_a_tracked_run_that_ends_with_a_tool_is_completed():
     assert await status(store) == "completed"
 
 
-@in_loop
+@async_test
 async def test_a_failure_is_not_hidden_by_a_store_that_fails_too():
     store = MemoryStateStore()
     session = opened(store)
@@ -199,7 +199,7 @@ async def test_a_failure_is_not_hidden_by_a_store_that_fails_too():
             pass
 
 
-@in_loop
+@async_test
 async def test_a_status_can_be_set():
     store = MemoryStateStore()
     session = opened(store)
@@ -213,7 +213,7 @@ async def test_a_status_can_be_set():
         await session.set_status("done")
 
 
-@in_loop
+@async_test
 async def test_a_cleared_conversation_is_pending():
     store = MemoryStateStore()
     session = opened(store)
@@ -222,7 +222,7 @@ async def test_a_cleared_conversation_is_pending():
     assert await status(store) == "pending"
 
 
-@in_loop
+@async_test
 async def test_writers_at_the_same_time_agree_on_a_status():
     store = MemoryStateStore()
     answers = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
@@ -264,11 +264,11 @@ def called(kind="function_call", call_id="c"):
     ],
 )
 def test_items_show_a_status(items, expected):
-    assert status_of_items(items, lambda: False) == expected
+    assert infer_items_status(items, lambda: False) == expected
 
 
 def test_an_output_for_an_earlier_call_waits_for_the_other_calls():
     output = [called("function_call_output")]
-    assert status_of_items(output, lambda: True) == "waiting"
-    assert status_of_items(output, lambda: False) == "running"
-    assert status_of_items([*output, ANSWER], lambda: True) == "completed"
+    assert infer_items_status(output, lambda: True) == "waiting"
+    assert infer_items_status(output, lambda: False) == "running"
+    assert infer_items_status([*output, ANSWER], lambda: True) == "completed"

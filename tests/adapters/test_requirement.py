@@ -9,15 +9,20 @@ import pytest
 
 from holdfast import HoldfastError
 from holdfast.adapters import requirement
-from holdfast.adapters.requirement import RequirementError, check_version, release, required
+from holdfast.adapters.requirement import (
+    RequirementError,
+    import_requirement,
+    parse_release,
+    require_version,
+)
 
 
 def test_a_package_that_is_missing_is_an_error_that_tells_what_to_install():
     with pytest.raises(RequirementError, match=r"pip install 'holdfast\[openai-agents\]'") as told:
-        required("no_such_framework.memory", "openai-agents")
+        import_requirement("no_such_framework.memory", "openai-agents")
     assert "no_such_framework, which is not installed" in str(told.value)
     with pytest.raises(ImportError, match=r"pip install 'holdfast\[strands\]'"):
-        check_version("no-such-framework", "1.0", "strands")
+        require_version("no-such-framework", "1.0", "strands")
     assert issubclass(RequirementError, HoldfastError)
 
 
@@ -25,20 +30,20 @@ def test_a_package_that_cannot_be_loaded_is_told_with_its_reason(tmp_path, monke
     (tmp_path / "broken_framework.py").write_text("from os import no_such_name\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(RequirementError, match="cannot load broken_framework: .*no_such_name"):
-        required("broken_framework", "strands")
+        import_requirement("broken_framework", "strands")
 
 
 def test_a_version_that_is_too_old_is_refused(monkeypatch):
     monkeypatch.setattr(requirement, "version", lambda name: "1.9.7rc1")
-    check_version("framework", "1.9", "strands")
+    require_version("framework", "1.9", "strands")
     with pytest.raises(RequirementError, match=r"framework 1\.10 or later, and 1\.9\.7rc1 is inst"):
-        check_version("framework", "1.10", "strands")
+        require_version("framework", "1.10", "strands")
 
 
 def test_versions_are_compared_by_their_numbers():
-    assert release("0.24.0") == (0, 24, 0)
-    assert release("2.0b3") < release("2.0.1")
-    assert release("unknown") == ()
+    assert parse_release("0.24.0") == (0, 24, 0)
+    assert parse_release("2.0b3") < parse_release("2.0.1")
+    assert parse_release("unknown") == ()
 
 
 @pytest.mark.parametrize("name", ["openai_agents", "strands"])

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from strands.storage import InMemoryStorage, Storage
 from strands.types.exceptions import StorageError
 
-from faults import RAISED, WAYS, Fault, FaultyStateStore
 from holdfast import Session, SnapshotArchive, open_state_store
 from holdfast.adapters.strands import HoldfastStorage
 from holdfast.log import timeline
 from holdfast.stores.memory import MemoryStateStore
-from loops import done, in_loop
+from support.async_tests import async_test, run_async
+from support.faults import RAISED, WAYS, Fault, FaultyStateStore
 
 FOLDER = "session/ses/scopes/agent/waiter/snapshots/"
 LATEST = f"{FOLDER}snapshot_latest.json"
@@ -39,7 +39,7 @@ def blob(*messages, at="2026-11-15T12:00:00Z", **state):
 # ----------------------------------------------------------------------------------- the storage
 
 
-@in_loop
+@async_test
 async def test_it_does_what_the_storages_of_strands_do_on_every_backend(new_state_store):
     async with new_state_store() as store:
         ours, theirs = HoldfastStorage(store), InMemoryStorage()
@@ -108,10 +108,10 @@ def test_whatever_is_written_comes_back_byte_for_byte(acts):
                 assert await ours.read(each) == await theirs.read(each)
             assert await ours.list("") == await theirs.list("")
 
-    done(compare())
+    run_async(compare())
 
 
-@in_loop
+@async_test
 async def test_the_order_of_keys_is_kept_where_nothing_else_changes():
     storage = HoldfastStorage(MemoryStateStore())
     one = blob("x", plan={"a": 1, "b": 2}, z=1, y=2)
@@ -122,7 +122,7 @@ async def test_the_order_of_keys_is_kept_where_nothing_else_changes():
         assert await storage.read(LATEST) == data
 
 
-@in_loop
+@async_test
 async def test_a_conversation_that_grows_writes_what_is_new():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
@@ -135,7 +135,7 @@ async def test_a_conversation_that_grows_writes_what_is_new():
     assert len((await store.get(segment)).value) < 2500
 
 
-@in_loop
+@async_test
 async def test_a_conversation_that_is_cut_at_its_beginning_writes_what_is_new():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
@@ -154,7 +154,7 @@ async def test_a_conversation_that_is_cut_at_its_beginning_writes_what_is_new():
 
 
 @pytest.mark.parametrize("key", ["", "/", "a/../b", "a\\b"])
-@in_loop
+@async_test
 async def test_a_key_that_strands_refuses_is_refused(key):
     for storage in (HoldfastStorage(MemoryStateStore()), InMemoryStorage()):
         with pytest.raises(StorageError):
@@ -167,7 +167,7 @@ def test_what_is_no_store_is_refused():
 
 
 @pytest.mark.parametrize(("kind", "is_done"), WAYS)
-@in_loop
+@async_test
 async def test_a_write_that_fails_leaves_the_old_bytes_or_the_new(kind, is_done):
     disk = MemoryStateStore()
     faulty = FaultyStateStore(disk)
@@ -182,7 +182,7 @@ async def test_a_write_that_fails_leaves_the_old_bytes_or_the_new(kind, is_done)
         assert await storage.read(LATEST) == wanted
 
 
-@in_loop
+@async_test
 async def test_damage_is_told_as_a_storage_error_with_what_is_damaged():
     store = MemoryStateStore()
     await HoldfastStorage(store).write(LATEST, blob("one"))
@@ -208,7 +208,7 @@ def test_threads_may_share_it():
     assert len(asyncio.run(storage.list("session/ses/"))) == 2
 
 
-@in_loop
+@async_test
 async def test_it_is_searched_by_words_as_any_storage_of_strands():
     storage = HoldfastStorage(MemoryStateStore())
     await storage.write("notes/menu", b"soup of the day")
@@ -219,7 +219,7 @@ async def test_it_is_searched_by_words_as_any_storage_of_strands():
 # ----------------------------------------------------------------------------- other writers
 
 
-@in_loop
+@async_test
 async def test_of_writers_at_the_same_time_the_last_one_counts_and_nothing_is_damaged(tmp_path):
     async with open_state_store(f"sqlite:///{tmp_path}/state.db") as store:
         storages = [HoldfastStorage(store) for _ in range(4)]
@@ -237,7 +237,7 @@ async def test_of_writers_at_the_same_time_the_last_one_counts_and_nothing_is_da
         assert (await session.verify()).ok
 
 
-@in_loop
+@async_test
 async def test_a_session_that_another_deleted_begins_anew():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
@@ -248,9 +248,9 @@ async def test_a_session_that_another_deleted_begins_anew():
     assert await HoldfastStorage(store).list("") == [KEPT[0]]
 
 
-@in_loop
+@async_test
 async def test_the_latest_is_found_behind_keyframes_and_among_many_sessions(monkeypatch):
-    monkeypatch.setattr(timeline, "MOST_SEGMENTS", 1)
+    monkeypatch.setattr(timeline, "MAX_SEGMENTS", 1)
     storage = HoldfastStorage(store := MemoryStateStore())
     for number in range(10):
         folder = FOLDER.replace("/ses/", f"/ses{number}/")
@@ -263,7 +263,7 @@ async def test_the_latest_is_found_behind_keyframes_and_among_many_sessions(monk
     assert len(await storage.list("session/")) == 20
 
 
-@in_loop
+@async_test
 async def test_a_checkpoint_after_a_restore_does_not_move_what_was_restored():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)

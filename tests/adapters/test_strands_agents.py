@@ -24,7 +24,7 @@ from holdfast import (
 )
 from holdfast.adapters.strands import HoldfastStorage
 from holdfast.stores.memory import MemoryStateStore
-from loops import done, in_loop
+from support.async_tests import async_test, run_async
 
 CALL = ("tables", "call_1", {"day": "monday"})
 
@@ -57,10 +57,10 @@ def test_an_agent_resumes_on_every_backend(new_state_store):
         "Thanks",
         "You are welcome",
     ]
-    done(store.close())
+    run_async(store.close())
 
 
-@in_loop
+@async_test
 async def test_it_is_a_session_of_holdfast():
     store = MemoryStateStore()
     agent = waiter(HoldfastStorage(store), CALL, "Two tables")
@@ -74,7 +74,7 @@ async def test_it_is_a_session_of_holdfast():
     assert (await session.verify()).ok
 
 
-@in_loop
+@async_test
 async def test_its_document_has_messages_and_values():
     storage = HoldfastStorage(MemoryStateStore())
     agent = waiter(storage, "Welcome", CALL, "Two", snapshot_trigger=always)
@@ -91,7 +91,7 @@ async def test_its_document_has_messages_and_values():
         await storage.document("ses", "cook")
 
 
-@in_loop
+@async_test
 async def test_strands_travels_back_in_time_through_its_own_history():
     storage = HoldfastStorage(MemoryStateStore())
     agent = waiter(storage, "one", "two", "three", snapshot_trigger=always)
@@ -107,7 +107,7 @@ async def test_strands_travels_back_in_time_through_its_own_history():
     assert texts(agent) == ["1", "one", "2", "two", "3", "three"]
 
 
-@in_loop
+@async_test
 async def test_a_checkpoint_alone_does_not_move_the_latest():
     storage = HoldfastStorage(MemoryStateStore())
     agent = waiter(storage, "one", "two", save_latest_on="trigger")
@@ -126,7 +126,7 @@ def test_a_restore_by_holdfast_is_where_the_agent_resumes():
     agent = waiter(HoldfastStorage(store), "one", "two", snapshot_trigger=always)
     agent("1")
     agent("2")
-    (first, _) = done(agent._session_manager.list_snapshot_ids(agent))
+    (first, _) = run_async(agent._session_manager.list_snapshot_ids(agent))
     session = BlockingSession.open(store, agent_id="waiter", session_id="ses")
     session.restore(first)
     resumed = waiter(HoldfastStorage(store), "other")
@@ -134,7 +134,7 @@ def test_a_restore_by_holdfast_is_where_the_agent_resumes():
     resumed("3")
     assert texts(waiter(HoldfastStorage(store))) == ["1", "one", "3", "other"]
     saved = session.save()
-    assert done(HoldfastStorage(store).read(key_of(saved.snapshot_id)))
+    assert run_async(HoldfastStorage(store).read(key_of(saved.snapshot_id)))
     assert session.verify().ok
 
 
@@ -143,7 +143,7 @@ def test_a_fork_at_a_checkpoint_is_another_session_of_strands():
     agent = waiter(HoldfastStorage(store), "one", "two", snapshot_trigger=always)
     agent("1")
     agent("2")
-    (first, _) = done(agent._session_manager.list_snapshot_ids(agent))
+    (first, _) = run_async(agent._session_manager.list_snapshot_ids(agent))
     session = BlockingSession.open(store, agent_id="waiter", session_id="ses")
     session.fork("ses_2", at=first)
     fork = waiter(HoldfastStorage(store), "three", session_id="ses_2")
@@ -153,7 +153,7 @@ def test_a_fork_at_a_checkpoint_is_another_session_of_strands():
     assert texts(waiter(HoldfastStorage(store))) == ["1", "one", "2", "two"]
 
 
-@in_loop
+@async_test
 async def test_a_document_of_any_moment_is_imported_elsewhere_and_resumed():
     here, there = MemoryStateStore(), MemoryStateStore()
     agent = waiter(HoldfastStorage(here), "one", "two", snapshot_trigger=always)
@@ -172,7 +172,7 @@ async def test_a_document_of_any_moment_is_imported_elsewhere_and_resumed():
     assert added == [("messages", "000000000002"), ("messages", "000000000003")]
 
 
-@in_loop
+@async_test
 async def test_a_deleted_session_leaves_nothing_behind_and_others_alone():
     store = MemoryStateStore()
     other = await Session.open(store, agent_id="other", session_id="apart")
@@ -189,7 +189,7 @@ async def test_a_deleted_session_leaves_nothing_behind_and_others_alone():
     assert texts(waiter(storage)) == []
 
 
-@in_loop
+@async_test
 async def test_what_another_agent_has_in_the_session_stays_when_strands_deletes_it():
     store = MemoryStateStore()
     other = await Session.open(store, agent_id="other", session_id="ses")
@@ -203,7 +203,7 @@ async def test_what_another_agent_has_in_the_session_stays_when_strands_deletes_
     assert other.snapshot().get("notes", "n") == 1
 
 
-@in_loop
+@async_test
 async def test_an_orchestrator_resumes_as_a_session_of_several_agents():
     store = MemoryStateStore()
 
@@ -256,5 +256,7 @@ def test_a_new_process_goes_on_where_a_dead_one_stopped(tmp_path, scheme):
     assert texts(agent) == ["Hello", "Welcome", "A table?"]
     assert agent.state.get() == {"guests": 2}
     agent("Are you there?")
-    assert done(SnapshotManager(store).export_session("waiter")).state.messages == agent.messages
-    done(store.close())
+    assert (
+        run_async(SnapshotManager(store).export_session("waiter")).state.messages == agent.messages
+    )
+    run_async(store.close())

@@ -22,7 +22,7 @@ from adapters.test_strands import KEPT, LATEST, blob
 from holdfast import Session, open_state_store
 from holdfast.adapters.strands import HoldfastSessionManager, HoldfastStorage
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
+from support.async_tests import async_test
 
 CALL = ("tables", "call_1", {"day": "monday"})
 MANAGERS = [SnapshotSessionManager, HoldfastSessionManager]
@@ -80,7 +80,7 @@ def pay(tool_context, amount: int) -> str:
 
 
 @pytest.mark.parametrize("manager", MANAGERS)
-@in_loop
+@async_test
 async def test_a_run_that_ended_is_completed(manager, new_state_store):
     async with new_state_store() as store:
         storage = HoldfastStorage(store)
@@ -91,7 +91,7 @@ async def test_a_run_that_ended_is_completed(manager, new_state_store):
         assert (await storage.document("ses", "waiter")).state.status == "completed"
 
 
-@in_loop
+@async_test
 async def test_with_messages_saved_as_they_come_a_run_is_seen_going_on():
     store = MemoryStateStore()
     model = WatchingModel(store, CALL, "Two")
@@ -103,7 +103,7 @@ async def test_with_messages_saved_as_they_come_a_run_is_seen_going_on():
     assert await statuses(store) == ["pending", "running", "completed"]
 
 
-@in_loop
+@async_test
 async def test_our_manager_says_that_a_run_began():
     store = MemoryStateStore()
     for answer in ("One", "Two"):
@@ -116,7 +116,7 @@ async def test_our_manager_says_that_a_run_began():
 
 
 @pytest.mark.parametrize("manager", MANAGERS)
-@in_loop
+@async_test
 async def test_an_interrupted_run_waits_for_a_person(manager):
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
@@ -132,7 +132,7 @@ async def test_an_interrupted_run_waits_for_a_person(manager):
 
 
 @pytest.mark.parametrize("when", ["invocation", "message", "trigger"])
-@in_loop
+@async_test
 async def test_a_run_that_raised_is_failed_and_the_next_one_completed(when):
     store = MemoryStateStore()
     manager = HoldfastSessionManager("ses", storage=HoldfastStorage(store), save_latest_on=when)
@@ -145,7 +145,7 @@ async def test_a_run_that_raised_is_failed_and_the_next_one_completed(when):
     assert await status(store) == "completed"
 
 
-@in_loop
+@async_test
 async def test_a_run_that_failed_is_not_completed_with_the_manager_of_strands():
     store = MemoryStateStore()
     with pytest.raises(IndexError):
@@ -153,7 +153,7 @@ async def test_a_run_that_failed_is_not_completed_with_the_manager_of_strands():
     assert await status(store) == "running"
 
 
-@in_loop
+@async_test
 async def test_a_run_that_was_cancelled_by_its_task_or_by_the_agent_is_cancelled():
     store = MemoryStateStore()
     asked = asyncio.Event()
@@ -206,7 +206,7 @@ def graph_of(agent, manager):
 
 
 @pytest.mark.parametrize("manager", MANAGERS)
-@in_loop
+@async_test
 async def test_a_graph_is_completed_or_failed(manager):
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
@@ -219,7 +219,7 @@ async def test_a_graph_is_completed_or_failed(manager):
 
 
 @pytest.mark.parametrize("manager", MANAGERS)
-@in_loop
+@async_test
 async def test_a_graph_that_is_interrupted_waits(manager):
     store = MemoryStateStore()
     cook = agent_with(None, ("pay", "call_1", {"amount": 5}), "Paid", tools=[pay])
@@ -234,7 +234,7 @@ async def test_a_graph_that_is_interrupted_waits(manager):
 
 
 @pytest.mark.parametrize("manager", MANAGERS)
-@in_loop
+@async_test
 async def test_a_swarm_is_completed(manager):
     store = MemoryStateStore()
     cook = Agent(name="cook", model=ScriptedModel("soup"), callback_handler=None)
@@ -245,7 +245,7 @@ async def test_a_swarm_is_completed(manager):
     assert await status(store, "kitchen", "multi_agent") == "completed"
 
 
-@in_loop
+@async_test
 async def test_a_graph_whose_stream_is_closed_is_cancelled():
     store = MemoryStateStore()
     manager = HoldfastSessionManager("ses", storage=HoldfastStorage(store))
@@ -257,7 +257,7 @@ async def test_a_graph_whose_stream_is_closed_is_cancelled():
     assert await status(store, "kitchen", "multi_agent") == "cancelled"
 
 
-@in_loop
+@async_test
 async def test_a_status_after_a_cancelled_save_comes_after_it():
     loop, release = asyncio.get_running_loop(), threading.Event()
     loop.set_default_executor(ThreadPoolExecutor(1))
@@ -279,7 +279,7 @@ async def test_a_status_after_a_cancelled_save_comes_after_it():
 # --------------------------------------------------------------------------- what is stored
 
 
-@in_loop
+@async_test
 async def test_a_status_is_written_with_the_snapshot_and_by_itself_only_where_it_changes():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
@@ -297,7 +297,7 @@ async def test_a_status_is_written_with_the_snapshot_and_by_itself_only_where_it
         await storage.set_status("ses", "waiter", "done")
 
 
-@in_loop
+@async_test
 async def test_a_status_after_a_checkpoint_does_not_move_the_latest():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
@@ -310,7 +310,7 @@ async def test_a_status_after_a_checkpoint_does_not_move_the_latest():
     assert await status(store) == "failed"
 
 
-@in_loop
+@async_test
 async def test_bytes_that_are_not_a_snapshot_leave_the_status():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
@@ -319,7 +319,7 @@ async def test_bytes_that_are_not_a_snapshot_leave_the_status():
     assert await storage.read(LATEST) == b"not json"
 
 
-@in_loop
+@async_test
 async def test_a_checkpoint_in_the_history_has_the_status_of_its_moment(tmp_path):
     async with open_state_store(f"sqlite:///{tmp_path}/state.db") as store:
         manager = SnapshotSessionManager(

@@ -16,12 +16,12 @@ from strands.vended_memory_stores.file_memory_store import FileMemoryStore
 
 from adapters.scripted_strands import waiter
 from adapters.test_strands import IDS, LATEST, blob
-from faults import FaultyStateStore
 from holdfast import open_state_store
 from holdfast.adapters.strands import HoldfastStorage
 from holdfast.stores.memory import MemoryStateStore
-from loops import done, in_loop
-from watched import Watched
+from support.async_tests import async_test, run_async
+from support.faults import FaultyStateStore
+from support.observed_store import Watched
 
 THEIRS = ["in memory", "local files"]
 OURS = ["holdfast memory:", "holdfast sqlite", "holdfast file"]
@@ -48,7 +48,7 @@ def new_storage(request, tmp_path):
 
     yield make
     for store in stores:
-        done(store.close())
+        run_async(store.close())
 
 
 @pytest.fixture
@@ -76,18 +76,18 @@ class RecordingStrategy:
 class TestStorage:
     """Reading, writing, listing, namespaces and search."""
 
-    @in_loop
+    @async_test
     async def test_it_is_a_storage(self, storage):
         assert isinstance(storage, Storage)
 
-    @in_loop
+    @async_test
     async def test_bytes_come_back_as_they_were_written(self, storage):
         for data in (b"", b"\x00\xff", b'{"a": 1}', bytearray(b"array"), b"x" * 100_000):
             await storage.write("a/b.json", data)
             found = await storage.read("a/b.json")
             assert (found, type(found)) == (bytes(data), bytes)
 
-    @in_loop
+    @async_test
     async def test_a_missing_key_is_none_and_deleting_it_does_nothing(self, storage):
         assert await storage.read("a/missing") is None
         await storage.delete("a/missing")
@@ -99,7 +99,7 @@ class TestStorage:
         assert await storage.read("a/b") is None
         assert await storage.list() == []
 
-    @in_loop
+    @async_test
     async def test_slashes_are_collapsed_and_stripped(self, storage):
         await storage.write("//a///b/", b"1")
         assert await storage.list("") == ["a/b"]
@@ -109,7 +109,7 @@ class TestStorage:
         assert await storage.list("") == []
 
     @pytest.mark.parametrize("key", ["", "/", "///", "a\\b", "..", "../a", "a/../b", "a/.."])
-    @in_loop
+    @async_test
     async def test_an_invalid_key_is_refused_by_every_call(self, storage, key):
         for work in (storage.write(key, b"1"), storage.read(key), storage.delete(key)):
             with pytest.raises(StorageError):
@@ -121,7 +121,7 @@ class TestStorage:
                 storage.namespace(key)
 
     @pytest.mark.parametrize("key", ODD_KEYS)
-    @in_loop
+    @async_test
     async def test_a_key_may_have_odd_characters(self, storage, key):
         await storage.write(key, b"1")
         await storage.namespace("ns").write(key, b"2")
@@ -131,7 +131,7 @@ class TestStorage:
         await storage.delete(key)
         assert await storage.list() == [f"ns/{key}"]
 
-    @in_loop
+    @async_test
     async def test_a_listing_is_sorted_and_has_whole_keys(self, storage):
         for key in ("b/2", "a/1", "b/10", "b-1", "b/1/x", "session/other"):
             await storage.write(key, b"1")
@@ -144,7 +144,7 @@ class TestStorage:
         assert await storage.list("b/2/") == []
         assert await storage.list("nothing") == []
 
-    @in_loop
+    @async_test
     async def test_snapshots_of_sessions_are_listed_and_read_as_other_entries(self, storage):
         await storage.write(LATEST, blob("one"))
         await storage.write("memory/m/x.md", b"note")
@@ -154,7 +154,7 @@ class TestStorage:
 
     # ------------------------------------------------------------------------------ namespaces
 
-    @in_loop
+    @async_test
     async def test_a_namespace_sees_its_own_keys_without_the_prefix(self, storage):
         team = storage.namespace("team")
         await team.write("a/x", b"1")
@@ -169,7 +169,7 @@ class TestStorage:
         await team.delete("a/x")
         assert await storage.list() == ["team/b", "teams/a/x", "x"]
 
-    @in_loop
+    @async_test
     async def test_namespaces_nest_and_are_normalized(self, storage):
         inner = storage.namespace("//a//").namespace("b/c/")
         await inner.write("x", b"1")
@@ -189,7 +189,7 @@ class TestStorage:
         assert getattr(scoped, "_ephemeral", None) is ephemeral
         assert ephemeral in (None, _EPHEMERAL)
 
-    @in_loop
+    @async_test
     async def test_a_wrapper_of_strands_sees_the_same_as_a_namespace(self, storage):
         await storage.namespace("a").write("b/x", b"soup")
         wrapped = _NamespacedStorage(storage, "a")
@@ -197,7 +197,7 @@ class TestStorage:
         assert await wrapped.read("b/x") == b"soup"
         assert [found.key for found in await wrapped.search("soup")] == ["b/x"]
 
-    @in_loop
+    @async_test
     async def test_agents_in_two_namespaces_do_not_see_each_other(self, storage):
         red, blue = storage.namespace("red"), storage.namespace("blue")
         await waiter(red, "one").invoke_async("1")
@@ -209,7 +209,7 @@ class TestStorage:
 
     # ---------------------------------------------------------------------------------- search
 
-    @in_loop
+    @async_test
     async def test_a_search_ranks_by_the_words_that_it_shares(self, storage):
         await storage.write("notes/menu.md", b"soup of the day and bread")
         await storage.write("notes/wine.md", b"red wine with the soup, wine without")
@@ -224,7 +224,7 @@ class TestStorage:
         assert await storage.search("md") == []
         assert [each.key for each in await storage.search("MENU")] == ["notes/menu.md"]
 
-    @in_loop
+    @async_test
     async def test_a_search_finds_more_entries_than_are_read_at_once(self, storage):
         for number in range(150):
             await storage.write(f"n/{number:03}", f"note {number}".encode())
@@ -233,14 +233,14 @@ class TestStorage:
         assert (found[0].key, found[0].score, found[0].data) == ("n/077", 2, b"note 77")
         assert sorted(each.key for each in found) == await storage.list("n/")
 
-    @in_loop
+    @async_test
     async def test_a_search_finds_words_of_sessions_and_of_keys(self, storage):
         await storage.write(LATEST, blob("goulash"))
         await storage.write("notes/goulash", b"\xff\xfe")
         found = await storage.search("goulash")
         assert sorted(each.key for each in found) == ["notes/goulash", LATEST]
 
-    @in_loop
+    @async_test
     async def test_a_search_in_a_namespace_finds_its_entries_alone(self, storage):
         one, other = storage.namespace("memory/soup"), storage.namespace("memory/wine")
         await one.write("a.md", b"tomato")
@@ -249,7 +249,7 @@ class TestStorage:
         assert await one.search("soup memory") == []
         assert await one.search("basil") == []
 
-    @in_loop
+    @async_test
     async def test_memory_stores_of_one_storage_are_apart(self, storage):
         one, other = (FileMemoryStore(name=name, storage=storage) for name in ("one", "other"))
         await one.add("# Food\nlikes soup")
@@ -261,7 +261,7 @@ class TestStorage:
         assert await one.search("wine other") == []
         assert await storage.list() == ["memory/one/food.md", "memory/other/drinks.md"]
 
-    @in_loop
+    @async_test
     async def test_a_search_strategy_indexes_and_finds_what_is_written(self, new_storage):
         strategy = RecordingStrategy()
         storage = new_storage(search_strategy=strategy)
@@ -277,7 +277,7 @@ class TestStorage:
 
     # ----------------------------------------------------------------------------- concurrency
 
-    @in_loop
+    @async_test
     async def test_writers_at_the_same_time_all_succeed(self, storage):
         scopes = [storage, storage.namespace("a"), storage.namespace("b")]
         await asyncio.gather(
@@ -300,7 +300,7 @@ class TestStorage:
 # ---------------------------------------------------------------------------------------- ours
 
 
-@in_loop
+@async_test
 async def test_a_search_in_a_namespace_reads_no_other():
     store = Watched()
     storage = HoldfastStorage(store)
@@ -314,7 +314,7 @@ async def test_a_search_in_a_namespace_reads_no_other():
     assert (store.read, store.listings, store.listed) == (["strands/memory/m/food.md"], 1, 1)
 
 
-@in_loop
+@async_test
 async def test_an_entry_that_cannot_be_read_does_not_fail_a_search():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
@@ -330,7 +330,7 @@ async def test_an_entry_that_cannot_be_read_does_not_fail_a_search():
     assert len(await storage.search("soup")) == 3
 
 
-@in_loop
+@async_test
 async def test_a_store_that_fails_is_a_storage_error_of_a_search_too():
     store = FaultyStateStore(MemoryStateStore())
     storage = HoldfastStorage(store).namespace("notes")
@@ -341,7 +341,7 @@ async def test_a_store_that_fails_is_a_storage_error_of_a_search_too():
 
 
 @pytest.mark.parametrize("data", ["text", 5, None, [1]])
-@in_loop
+@async_test
 async def test_what_is_not_bytes_is_refused(data):
     storage = HoldfastStorage(MemoryStateStore())
     with pytest.raises(StorageError, match="holds bytes, got"):
@@ -349,7 +349,7 @@ async def test_what_is_not_bytes_is_refused(data):
     assert await storage.list() == []
 
 
-@in_loop
+@async_test
 async def test_the_namespace_of_sessions_has_sessions():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.cli.completion import MOST, find_agents, find_ids
 from holdfast.stores.memory import MemoryStateStore
-from loops import done
+from support.async_tests import run_async
 
 LINE = "import holdfast.console_script as c; c.main([])"
 
@@ -152,7 +152,7 @@ def test_all_names_that_start_with_what_was_typed_are_found(names, prefix):
         assert set(await find_agents(store, prefix)) == expected
         assert set(await find_ids(store, prefix, None)) == expected
 
-    done(work())
+    run_async(work())
 
 
 def test_a_name_behind_many_others_is_found():

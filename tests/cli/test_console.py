@@ -15,7 +15,7 @@ import typer
 import holdfast
 from holdfast.cli import references, show
 from holdfast.cli.console import confirm, interruptible, plural, print_json, say, visible
-from holdfast.stores.opening import MissingStoreExtraError
+from holdfast.stores.registry import MissingStoreExtraError
 from holdfast.stores.urls import StoreURLError
 
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 import holdfast
-from holdfast.cli import copy as copy_module
+from holdfast.cli import copy
 from holdfast.cli.console import err, plural
 from holdfast.cli.names import is_same_store
 
@@ -54,7 +54,7 @@ def test_one_agent_or_one_session_is_copied(run, world):
 
 
 def test_a_copy_that_was_cut_short_is_begun_again(run, world, entries, monkeypatch):
-    whole = copy_module.copy_sessions
+    whole = copy.copy_sessions
 
     async def cut(source, target, **options):
         put_many, left = target.put_many, 4
@@ -69,10 +69,10 @@ def test_a_copy_that_was_cut_short_is_begun_again(run, world, entries, monkeypat
         monkeypatch.setattr(target, "put_many", failing)
         return await whole(source, target, **options)
 
-    monkeypatch.setattr(copy_module, "copy_sessions", cut)
+    monkeypatch.setattr(copy, "copy_sessions", cut)
     run("copy", STORE, "sqlite:///new.db").failed("the disk is full")
     assert 0 < len(entries("sqlite:///new.db")) < len(entries())
-    monkeypatch.setattr(copy_module, "copy_sessions", whole)
+    monkeypatch.setattr(copy, "copy_sessions", whole)
     assert run("copy", STORE, "sqlite:///new.db").code == 0
     assert entries("sqlite:///new.db") == entries()
 

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from holdfast.cli import demo as demo_module
-from holdfast.cli import show
+from holdfast.cli import demo, show
 from holdfast.cli.console import out
-from holdfast.server import serving
+from holdfast.server import run as run_module
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "demo.py"
 
@@ -61,9 +60,9 @@ def test_what_to_try_next_works(run, tmp_path, monkeypatch, program):
 @pytest.mark.parametrize("wanted", [True, False])
 def test_at_a_terminal_the_viewer_is_offered(run, monkeypatch, wanted):
     served = []
-    monkeypatch.setattr(demo_module, "is_terminal", lambda: True)
-    monkeypatch.setattr(demo_module.typer, "confirm", lambda _, **__: wanted)
-    monkeypatch.setattr(serving, "serve", lambda store, **_: served.append(repr(store)))
+    monkeypatch.setattr(demo, "is_terminal", lambda: True)
+    monkeypatch.setattr(demo.typer, "confirm", lambda _, **__: wanted)
+    monkeypatch.setattr(run_module, "serve", lambda store, **_: served.append(repr(store)))
     assert run("demo", "--folder", "play").code == 0
     assert len(served) == wanted
     assert all("state.db" in each for each in served)
@@ -73,8 +72,8 @@ def test_ctrl_c_at_the_offer_ends_it_as_interrupted(run, monkeypatch):
     def interrupted(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(demo_module, "is_terminal", lambda: True)
-    monkeypatch.setattr(demo_module, "tell", lambda *_: None)
+    monkeypatch.setattr(demo, "is_terminal", lambda: True)
+    monkeypatch.setattr(demo, "tell", lambda *_: None)
     monkeypatch.setattr(sys.modules[typer.confirm.__module__], "visible_prompt_func", interrupted)
     ran = run("demo", "--folder", "play")
     assert (ran.code, ran.err) == (130, "Open the viewer on them now? [y/N]:\ninterrupted\n")
@@ -85,9 +84,7 @@ def test_ctrl_c_in_a_step_ends_it_as_interrupted(run, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(show, "load", interrupted)
-    monkeypatch.setattr(
-        demo_module, "tell", lambda context, _: demo_module.run(context, "state", "show", "x")
-    )
+    monkeypatch.setattr(demo, "tell", lambda context, _: demo.run(context, "state", "show", "x"))
     ran = run("demo", "--folder", "play")
     assert (ran.code, ran.err) == (130, "interrupted\n")
 
@@ -115,7 +112,7 @@ def test_a_folder_that_is_used_is_refused(run, tmp_path):
 
 
 def test_a_step_that_fails_ends_it(run, monkeypatch):
-    monkeypatch.setattr(demo_module, "FORK", demo_module.SESSION)
+    monkeypatch.setattr(demo, "FORK", demo.SESSION)
     ran = run("demo", "--folder", "play")
     assert ran.code == 1
     assert "already" in ran.err

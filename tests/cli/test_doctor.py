@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli import doctor as doctor_module
+from holdfast.cli import doctor
 from holdfast.cli.doctor import EXTRAS
 from holdfast.stores.memory import MemoryStateStore
 
@@ -35,7 +35,7 @@ def test_a_read_only_store_is_not_written(run, world):
 
 def test_an_interpreted_package_and_no_extras_are_said(run, monkeypatch):
     monkeypatch.setattr(holdfast, "compiled", False)
-    monkeypatch.setattr(doctor_module, "EXTRAS", {"none": "there-is-no-such-package"})
+    monkeypatch.setattr(doctor, "EXTRAS", {"none": "there-is-no-such-package"})
     ran = run("doctor", "--store", "memory:")
     assert "interpreted (a C compiler makes it faster)" in ran.out
     assert "extras: none" in ran.out
@@ -67,7 +67,7 @@ class Careless(MemoryStateStore):
     ("store", "word"), [(Forgetful, "did not come back"), (Careless, "although told not to")]
 )
 def test_a_store_that_breaks_its_promise_is_found_out(run, monkeypatch, store, word):
-    monkeypatch.setattr(doctor_module, "open_state_store", lambda _: store())
+    monkeypatch.setattr(doctor, "open_state_store", lambda _: store())
     ran = run("doctor")
     assert ran.code == 1
     assert word in ran.out

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import holdfast
-from holdfast.cli import export as export_module
+from holdfast.cli import export
 
 
 def test_the_latest_session_of_an_agent_becomes_a_file(run, world, tmp_path):
@@ -165,7 +165,7 @@ def test_an_unwritable_output_is_said_before_the_export_begins(run, world, monke
     def never(*_):
         raise AssertionError("the store was opened")
 
-    monkeypatch.setattr(export_module, "existing_store", never)
+    monkeypatch.setattr(export, "existing_store", never)
     run("state", "export", "research-bot", "-o", output).failed("--output")
 
 
@@ -225,10 +225,10 @@ def test_what_is_open_already_is_written_to(world, tmp_path):
 
 def test_devices_are_written_to_and_files_and_folders_are_not(tmp_path):
     for name in ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/proc/self/fd/1"):
-        assert export_module.is_stream(name), name
+        assert export.is_stream(name), name
     (tmp_path / "there.json").touch()
     for name in ("there.json", "new.json", str(tmp_path), "/dev/shm/new.json", "dev/stdout"):
-        assert not export_module.is_stream(name), name
+        assert not export.is_stream(name), name
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc takes no files of anybody's")

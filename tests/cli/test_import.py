@@ -9,8 +9,8 @@ import pytest
 
 import holdfast
 from holdfast.cli.console import typed
-from holdfast.snapshots import document_files
-from watched import with_digest
+from holdfast.documents.json_file import read_json_file
+from support.observed_store import with_digest
 
 TARGETS = ["sqlite:///new.db", "file:new"]
 
@@ -133,7 +133,7 @@ def test_what_may_be_a_secret_is_not_repeated_as_the_name_of_a_file(run, documen
         ran.failed("***")
         assert "hunter2" not in ran.err
     with pytest.raises(holdfast.HoldfastError) as caught:
-        document_files.read(name)
+        read_json_file(name)
     assert "***" in str(caught.value)
     assert "hunter2" not in str(caught.value)
 

@@ -28,7 +28,7 @@ def chat(tmp_path):
 def threads(tmp_path_factory):
     from langgraph.checkpoint.sqlite import SqliteSaver
 
-    from foreign.graphs import interrupted, talk
+    from importers.graphs import interrupted, talk
 
     path = tmp_path_factory.mktemp("threads") / "checkpoints.sqlite"
     with SqliteSaver.from_conn_string(str(path)) as saver:
@@ -141,7 +141,7 @@ def test_the_json_of_many_is_a_list_and_that_of_one_is_not(run, database):
 def test_threads_of_postgresql_become_sessions(run, postgres):
     from langgraph.checkpoint.postgres import PostgresSaver
 
-    from foreign.graphs import interrupted
+    from importers.graphs import interrupted
 
     postgres.execute("CREATE DATABASE foreign_cli")
     url = postgres.url("foreign_cli")

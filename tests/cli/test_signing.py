@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import keys
-from holdfast.foreign import register_reader, unregister_reader
-from holdfast.snapshots.signing import (
+from holdfast.documents.signing import (
     PublicKey,
     Signature,
     SigningKey,
-    signature_json,
-    signed_message,
-    trusted_keys,
+    compute_signed_message,
+    encode_signature,
+    load_trusted_keys,
 )
+from holdfast.importers import register_reader, unregister_reader
 
 NEW = ["--store", "sqlite:///new.db"]
 
@@ -225,8 +225,8 @@ def test_what_others_wrote_is_refused_before_a_reader_looks_at_it(run, signed, t
     (tmp_path / "chat.jsonl").write_text(chat)
     (tmp_path / "threads.sqlite").write_bytes(b"SQLite format 3\x00" + bytes(500))
     key = SigningKey.from_file(tmp_path / "release.key")
-    message = signed_message({"songs": []})
-    entry = signature_json(Signature(key.key_id, key.sign(message)))
+    message = compute_signed_message({"songs": []})
+    entry = encode_signature(Signature(key.key_id, key.sign(message)))
     (tmp_path / "songs.json").write_text(json.dumps({"songs": [], "signatures": [entry]}))
     register_reader("nosy", looked.append, looked.append)
     try:
@@ -247,17 +247,17 @@ def test_what_others_wrote_is_refused_before_a_reader_looks_at_it(run, signed, t
 
 def test_a_server_takes_its_keys_before_it_listens(run, signed, monkeypatch, tmp_path):
     served = []
-    monkeypatch.setattr("holdfast.server.serving.serve", lambda *_, **said: served.append(said))
+    monkeypatch.setattr("holdfast.server.run.serve", lambda *_, **said: served.append(said))
     assert run("serve", "--trust", "release.pub").code == 0
     assert run("serve").code == 0
-    assert [said["trusted"] for said in served] == [trusted_keys(tmp_path), None]
+    assert [said["trusted"] for said in served] == [load_trusted_keys(tmp_path), None]
     run("serve", "--require-signature").misused("no key is trusted")
     run("serve", "--trust", "release.key").failed("release.key is a private key")
     assert len(served) == 2
 
 
 def test_a_server_that_is_broken_is_not_called_missing(run, signed, monkeypatch, tmp_path):
-    monkeypatch.delitem(sys.modules, "holdfast.server.serving", raising=False)
+    monkeypatch.delitem(sys.modules, "holdfast.server.run", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "uvicorn.py").write_text("raise ImportError('its library is of another machine')")
     for name in [name for name in sys.modules if name.partition(".")[0] == "uvicorn"]:

@@ -160,7 +160,7 @@ def test_the_manifest_and_the_index_are_read(written):
         async with written.store() as store:
             manifest = await SnapshotArchive(store).load_manifest(location=written.location)
             assert to_json(manifest.started_at) == written.expected["started_at"]
-            assert manifest.floor.seq == written.expected["floor"] > 0
+            assert manifest.log_start.seq == written.expected["floor"] > 0
             assert manifest.extra == written.expected["extra"]
             entry = await Catalog(store).latest_session(written.expected["agent_id"])
             assert entry.location == written.location

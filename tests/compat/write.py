@@ -83,7 +83,7 @@ async def write(version: str) -> None:
     home = folder / "session"
     home.mkdir(parents=True)
     # Or else a session of forty events would have no keyframe.
-    timeline.MOST_SEGMENTS = FEW_SEGMENTS
+    timeline.MAX_SEGMENTS = FEW_SEGMENTS
     async with holdfast.open_state_store(f"file://{home}") as store:
         session = await told(store)
         exported = await session.export(tags={"made": "for later"})
@@ -188,14 +188,16 @@ async def described(session: holdfast.Session, document: dict[str, Any]) -> dict
         "agent_id": AGENT,
         "session_id": SESSION,
         "started_at": to_json(manifest.started_at),
-        "floor": manifest.floor.seq,
+        "floor": manifest.log_start.seq,
         "extra": manifest.extra,
         "status": session.status,
         "messages": to_json(session.messages),
         "values": {key: to_json(value) for key, value in session.state.items()},
         "digest": session.snapshot().digest,
         "events": [
-            event_summary(event) async for event in session.events if event.seq > manifest.floor.seq
+            event_summary(event)
+            async for event in session.events
+            if event.seq > manifest.log_start.seq
         ],
         "snapshots": [
             await snapshot_summary(archive, location, snapshot_id)

@@ -11,17 +11,17 @@ from hypothesis import given
 
 from holdfast import ConflictError, IntegrityError, InvalidDocumentError, Store
 from holdfast.log import EventLog
-from holdfast.log.chain import GENESIS, linked
-from holdfast.log.changes import fold
+from holdfast.log.changes import fold_changes
+from holdfast.log.event import draft_event, draft_from_json, event_to_json
 from holdfast.log.event_log import Position
-from holdfast.log.events import content, draft, read_content
+from holdfast.log.hash_chain import GENESIS, link_events
 from holdfast.stores.memory import MemoryStateStore
-from loops import done
-from samples import identical, values
+from support.async_tests import run_async
+from support.sample_values import identical, values
 
 
 def message(number, text="hello"):
-    return draft(
+    return draft_event(
         "message.appended",
         {"role": "user"},
         set_=[("messages", f"{number:012}", {"role": "user", "content": text})],
@@ -58,9 +58,11 @@ def test_events_come_back_as_they_were_appended():
     async def work():
         store = MemoryStateStore()
         log = EventLog(store, "sessions/s/", "1")
-        called = draft("llm.called", {"tokens": 12, "at": dt.date.max})
+        called = draft_event("llm.called", {"tokens": 12, "at": dt.date.max})
         first = (await log.append([message(1), called])).events
-        second = (await log.append([draft("state.deleted", delete=[("state", "plan")])])).events
+        second = (
+            await log.append([draft_event("state.deleted", delete=[("state", "plan")])])
+        ).events
         assert [key async for key in store.list()] == [
             "sessions/s/log/1/000000000001.json",
             "sessions/s/log/1/000000000003.json",
@@ -75,7 +77,7 @@ def test_events_come_back_as_they_were_appended():
         ]
         assert uuid.UUID(first[0].id).version == 7
 
-    done(work())
+    run_async(work())
 
 
 def test_a_segment_is_json_that_a_stranger_can_read():
@@ -88,7 +90,7 @@ def test_a_segment_is_json_that_a_stranger_can_read():
         assert event["type"] == "message.appended"
         assert event["set"] == [["messages", "000000000001", {"role": "user", "content": "hi"}]]
 
-    done(work())
+    run_async(work())
 
 
 def test_of_two_writers_one_gets_a_conflict_and_writes_nothing():
@@ -99,9 +101,9 @@ def test_of_two_writers_one_gets_a_conflict_and_writes_nothing():
         with pytest.raises(ConflictError):
             await two.append([message(2)])
         assert await collected(two.read()) == won
-        assert two.end == Position()
+        assert two.head == Position()
 
-    done(work())
+    run_async(work())
 
 
 def test_a_range_is_read_without_the_rest():
@@ -114,38 +116,38 @@ def test_a_range_is_read_without_the_rest():
         assert [event.seq for event in found] == [121, 122, 123, 124]
         assert store.read == ["place/log/1/000000000121.json", "place/log/1/000000000123.json"]
 
-    done(work())
+    run_async(work())
 
 
 def test_folding_gives_the_state_that_the_changes_add_up_to():
-    events = linked(
+    events = link_events(
         [
-            draft("a", set_=[("state", "x", 1), ("state", "y", (1, 2))]),
-            draft("b"),
-            draft("c", set_=[("state", "x", 2)], delete=[("state", "y")]),
+            draft_event("a", set_=[("state", "x", 1), ("state", "y", (1, 2))]),
+            draft_event("b"),
+            draft_event("c", set_=[("state", "x", 2)], delete=[("state", "y")]),
         ],
         0,
         GENESIS,
     )
     store = Store()
-    fold(store, [event.changes for event in events[:2]])
+    fold_changes(store, [event.changes for event in events[:2]])
     assert store.get("state", "y") == (1, 2)
-    fold(store, [event.changes for event in events[2:]])
+    fold_changes(store, [event.changes for event in events[2:]])
     assert list(store.snapshot().items()) == [("state", "x", 2)]
 
 
 @given(values)
 def test_any_value_survives_in_an_event_with_its_hash(value):
-    made = draft("any", {"value": value}, set_=[("state", "key", value)])
-    again = read_content(json.loads(json.dumps(content(made))))
-    assert linked([again], 6, "prev")[0].hash == linked([made], 6, "prev")[0].hash
+    made = draft_event("any", {"value": value}, set_=[("state", "key", value)])
+    again = draft_from_json(json.loads(json.dumps(event_to_json(made))))
+    assert link_events([again], 6, "prev")[0].hash == link_events([made], 6, "prev")[0].hash
     assert identical(again.changes, made.changes)
 
 
 def test_the_hash_depends_on_everything():
-    made = draft("a", {"x": 1}, set_=[("n", "k", 1)], delete=[("n", "d")])
-    hashes = {linked([made], 0, "")[0].hash, linked([made], 1, "")[0].hash}
-    hashes.add(linked([made], 0, "other")[0].hash)
+    made = draft_event("a", {"x": 1}, set_=[("n", "k", 1)], delete=[("n", "d")])
+    hashes = {link_events([made], 0, "")[0].hash, link_events([made], 1, "")[0].hash}
+    hashes.add(link_events([made], 0, "other")[0].hash)
     for path, value in {
         "id": "x",
         "type": "b",
@@ -153,7 +155,9 @@ def test_the_hash_depends_on_everything():
         "data": {"x": 1.0},
         "changes": {"set": [["n", "k", True]], "delete": []},
     }.items():
-        hashes.add(linked([read_content({**content(made), path: value})], 0, "")[0].hash)
+        hashes.add(
+            link_events([draft_from_json({**event_to_json(made), path: value})], 0, "")[0].hash
+        )
     assert len(hashes) == 8
 
 
@@ -179,7 +183,7 @@ def test_a_damaged_segment_is_named_and_what_comes_before_still_reads(damage):
                 found.append(event.seq)
         assert found[:2] == [1, 2]
 
-    done(work())
+    run_async(work())
 
 
 def test_a_hash_that_the_events_do_not_lead_to_is_damage():
@@ -192,7 +196,7 @@ def test_a_hash_that_the_events_do_not_lead_to_is_damage():
         with pytest.raises(IntegrityError, match="do not lead to the hash"):
             await collected(log.read())
 
-    done(work())
+    run_async(work())
 
 
 def test_a_missing_segment_is_named():
@@ -202,7 +206,7 @@ def test_a_missing_segment_is_named():
         with pytest.raises(IntegrityError, match="000000000003.json is missing"):
             await collected(log.read())
 
-    done(work())
+    run_async(work())
 
 
 def test_a_newer_format_is_refused():
@@ -214,7 +218,7 @@ def test_a_newer_format_is_refused():
         with pytest.raises(InvalidDocumentError, match="newer Holdfast.*upgrade"):
             await collected(log.read())
 
-    done(work())
+    run_async(work())
 
 
 @pytest.mark.parametrize(
@@ -223,14 +227,14 @@ def test_a_newer_format_is_refused():
         None,
         [],
         {},
-        {**content(draft("a")), "at": "yesterday"},
-        {**content(draft("a")), "at": "2026-01-01T00:00:00"},
-        {**content(draft("a")), "type": 7},
-        {**content(draft("a")), "changes": {"set": [[1, 2, 3]], "delete": []}},
-        {**content(draft("a")), "changes": {"set": [["n", "k"]], "delete": []}},
-        {**content(draft("a")), "data": {"$bytes": "not base64!"}},
+        {**event_to_json(draft_event("a")), "at": "yesterday"},
+        {**event_to_json(draft_event("a")), "at": "2026-01-01T00:00:00"},
+        {**event_to_json(draft_event("a")), "type": 7},
+        {**event_to_json(draft_event("a")), "changes": {"set": [[1, 2, 3]], "delete": []}},
+        {**event_to_json(draft_event("a")), "changes": {"set": [["n", "k"]], "delete": []}},
+        {**event_to_json(draft_event("a")), "data": {"$bytes": "not base64!"}},
     ],
 )
 def test_what_is_no_event_is_refused(tree):
     with pytest.raises(InvalidDocumentError):
-        read_content(tree)
+        draft_from_json(tree)

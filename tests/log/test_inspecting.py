@@ -14,13 +14,13 @@ from holdfast import (
     UnsupportedValueError,
     register_type,
 )
-from holdfast.log import EventLog, event_log, segments
+from holdfast.log import EventLog, event_log
+from holdfast.log.event import draft_event
 from holdfast.log.event_log import Damage, Position
-from holdfast.log.events import draft
-from holdfast.log.segments import Segment
+from holdfast.log.segment import Segment, decode_segment, encode_tombstone
 from holdfast.values import lowering
-from loops import in_loop
-from watched import NOW, Watched, flipped, gathered, tried
+from support.async_tests import async_test
+from support.observed_store import NOW, Watched, flipped, gathered, tried
 
 PLACE = "place/"
 
@@ -30,7 +30,7 @@ async def filled(commits, each=2):
     store = Watched()
     log = EventLog(store, PLACE, "1")
     for number in range(commits):
-        await log.append([draft("n", {"n": number}, set_=[("s", "n", number)])] * each)
+        await log.append([draft_event("n", {"n": number}, set_=[("s", "n", number)])] * each)
     return store, log
 
 
@@ -53,17 +53,17 @@ async def inspected(log, *after):
 
 
 def read(data):
-    return segments.decoded(key(1), data).events()
+    return decode_segment(key(1), data).events()
 
 
 async def damaged_keys(log):
     return [each.key for each in await log.verify()]
 
 
-@in_loop
+@async_test
 async def test_a_whole_log_is_given_segment_by_segment(monkeypatch):
     for at_once in (256, 3, 1):
-        monkeypatch.setattr(event_log, "AT_ONCE", at_once)
+        monkeypatch.setattr(event_log, "PAGE_SIZE", at_once)
         _, log = await filled(7)
         assert await inspected(log) == [1, 3, 5, 7, 9, 11, 13]
         assert await log.verify() == []
@@ -72,16 +72,16 @@ async def test_a_whole_log_is_given_segment_by_segment(monkeypatch):
         assert await log.verify(Position(6, last.hash)) == []
 
 
-@in_loop
+@async_test
 async def test_an_empty_log_is_whole():
     assert await inspected(EventLog(Watched(), PLACE, "1")) == []
 
 
 @pytest.mark.parametrize("at_once", [256, 2])
 def test_what_is_missing_is_listed_and_the_rest_is_given(at_once, monkeypatch):
-    monkeypatch.setattr(event_log, "AT_ONCE", at_once)
+    monkeypatch.setattr(event_log, "PAGE_SIZE", at_once)
 
-    @in_loop
+    @async_test
     async def work():
         store, log = await filled(6)
         await store.delete(key(1))
@@ -99,7 +99,7 @@ def test_what_is_missing_is_listed_and_the_rest_is_given(at_once, monkeypatch):
     work()
 
 
-@in_loop
+@async_test
 async def test_what_is_damaged_is_listed_once_and_the_rest_is_given():
     store, log = await filled(5)
     await store.damage(key(3), lambda data: data[:-3])
@@ -108,7 +108,7 @@ async def test_what_is_damaged_is_listed_once_and_the_rest_is_given():
     assert [each for each in await inspected(log) if isinstance(each, int)] == [1, 5, 7]
 
 
-@in_loop
+@async_test
 async def test_segments_in_each_others_places_are_both_listed():
     store, log = await filled(4)
     content = store.content
@@ -116,7 +116,7 @@ async def test_segments_in_each_others_places_are_both_listed():
     assert await damaged_keys(log) == [key(3), key(5)]
 
 
-@in_loop
+@async_test
 async def test_a_segment_of_another_log_is_listed():
     store, log = await filled(3)
     other, _ = await filled(3)
@@ -126,14 +126,14 @@ async def test_a_segment_of_another_log_is_listed():
     assert "does not follow the one before" in found[0].problem
 
 
-@in_loop
+@async_test
 async def test_a_beginning_that_is_not_the_logs_is_listed():
     _, log = await filled(3)
     (found,) = await log.verify(Position(2, "0" * 64))
     assert found.key == key(3)
 
 
-@in_loop
+@async_test
 async def test_events_that_do_not_lead_to_the_hash_are_listed():
     store, log = await filled(3)
     for fields in ({"hash": "0" * 64}, {"last": 5}, {"events": []}, {"events": {}}):
@@ -144,7 +144,7 @@ async def test_events_that_do_not_lead_to_the_hash_are_listed():
     assert await log.verify() == []
 
 
-@in_loop
+@async_test
 async def test_a_newer_format_is_listed():
     store, log = await filled(2)
     await store.damage(key(3), lambda data: data.replace(b'"format":1', b'"format":2', 1))
@@ -159,7 +159,7 @@ class Haunted(Watched):
         return sorted({*await super()._page(span, count), key(3)})
 
 
-@in_loop
+@async_test
 async def test_what_is_listed_and_not_there_is_damage():
     store, log = await filled(1)
     haunted = Haunted()
@@ -170,7 +170,7 @@ async def test_what_is_listed_and_not_there_is_damage():
         await gathered(log.read())
 
 
-@in_loop
+@async_test
 async def test_any_flipped_bit_is_noticed_or_changes_nothing():
     store, log = await filled(1)
     data = store.content[key(1)]
@@ -180,9 +180,9 @@ async def test_any_flipped_bit_is_noticed_or_changes_nothing():
         assert found == events or key(1) in refusal
 
 
-@in_loop
+@async_test
 async def test_a_log_is_read_page_by_page(monkeypatch):
-    monkeypatch.setattr(event_log, "AT_ONCE", 3)
+    monkeypatch.setattr(event_log, "PAGE_SIZE", 3)
     for commits in (2, 3, 4, 6, 7):
         store, log = await filled(commits)
         assert [event.seq for event in await gathered(log.read())] == list(
@@ -211,17 +211,17 @@ async def test_a_log_is_read_page_by_page(monkeypatch):
     ids=range(11),
 )
 def test_whole_bytes_that_are_no_events_are_damage(events):
-    @in_loop
+    @async_test
     async def work():
         store, _ = await filled(1)
-        segment = segments.decoded(key(1), sealed_again(store.content[key(1)], events=events))
+        segment = decode_segment(key(1), sealed_again(store.content[key(1)], events=events))
         with pytest.raises(IntegrityError, match=key(1)):
             segment.events()
 
     work()
 
 
-@in_loop
+@async_test
 async def test_changes_that_cannot_be_are_damage():
     store, _ = await filled(1)
     for wrong in (
@@ -232,28 +232,28 @@ async def test_changes_that_cannot_be_are_damage():
     ):
         tree = json.loads(store.content[key(1)])
         events = [{**event, **wrong} for event in tree["events"]]
-        segment = segments.decoded(key(1), sealed_again(store.content[key(1)], events=events))
+        segment = decode_segment(key(1), sealed_again(store.content[key(1)], events=events))
         with pytest.raises(IntegrityError, match=key(1)):
             list(segment.changes())
 
 
-@in_loop
+@async_test
 async def test_a_stub_in_the_log_is_given_as_one_and_keeps_the_chain(monkeypatch):
     store, log = await filled(4)
     for seq in (1, 3):
-        segment = segments.decoded(key(seq), store.content[key(seq)])
-        await store.put(key(seq), segments.stub(segment, NOW))
+        segment = decode_segment(key(seq), store.content[key(seq)])
+        await store.put(key(seq), encode_tombstone(segment, NOW))
     found = await gathered(log.inspect())
     assert [each.is_pruned for each in found] == [True, True, False, False]
     other, _ = await filled(2)
-    wrong = segments.decoded(key(3), other.content[key(3)])
-    await store.put(key(3), segments.stub(wrong, NOW))
+    wrong = decode_segment(key(3), other.content[key(3)])
+    await store.put(key(3), encode_tombstone(wrong, NOW))
     assert await damaged_keys(log) == [key(3)]
 
 
 def test_a_newer_segment_is_refused_before_anything_else():
     with pytest.raises(InvalidDocumentError, match="format 9, known is 1"):
-        segments.decoded("k", b'{"format":9,"first":1,"last":1,"prev":"","hash":""}')
+        decode_segment("k", b'{"format":9,"first":1,"last":1,"prev":"","hash":""}')
 
 
 class Point:
@@ -261,13 +261,13 @@ class Point:
         self.x = x
 
 
-@in_loop
+@async_test
 async def test_a_value_of_a_type_that_is_not_registered_here_is_not_damage():
     register_type(Point, name="point", encode=lambda point: point.x, decode=Point)
     store = Watched()
     log = EventLog(store, PLACE, "1")
-    await log.append([draft("set", set_=[("s", "point", Point(3))])])
-    segment = segments.decoded(key(1), store.content[key(1)])
+    await log.append([draft_event("set", set_=[("s", "point", Point(3))])])
+    segment = decode_segment(key(1), store.content[key(1)])
     # As in a process that did not register it.
     del lowering.registered_names["point"], lowering.registered_types[Point]
     for asked in (segment.events, lambda: list(segment.changes())):
@@ -301,9 +301,9 @@ async def unsteady(commits):
     return store, log
 
 
-@in_loop
+@async_test
 async def test_a_segment_that_one_listing_missed_is_not_damage(monkeypatch):
-    monkeypatch.setattr(event_log, "AT_ONCE", 4)
+    monkeypatch.setattr(event_log, "PAGE_SIZE", 4)
     store, log = await unsteady(10)
     gaps = [(1,), (5,), (3, 5, 7), (1, 3, 5, 7, 9, 11, 13)]
     for first in gaps:
@@ -323,9 +323,9 @@ async def test_a_segment_that_one_listing_missed_is_not_damage(monkeypatch):
     assert await damaged_keys(log) == [log.key(5)]
 
 
-@in_loop
+@async_test
 async def test_keys_in_the_log_that_are_not_segments_are_ignored(monkeypatch):
-    monkeypatch.setattr(event_log, "AT_ONCE", 3)
+    monkeypatch.setattr(event_log, "PAGE_SIZE", 3)
     store, log = await filled(7)
     for stray in (
         "!first.json",
@@ -342,4 +342,4 @@ async def test_keys_in_the_log_that_are_not_segments_are_ignored(monkeypatch):
     assert [each.seq async for each in log.read(4, 9)] == list(range(4, 10))
     assert await inspected(log) == list(range(1, 15, 2))
     assert await damaged_keys(log) == []
-    assert not [read for read in store.read if not log.is_segment(read)]
+    assert not [read for read in store.read if not log.is_segment_key(read)]

@@ -8,27 +8,27 @@ import json
 import pytest
 
 from holdfast import HoldfastError, IntegrityError, SnapshotArchive, SnapshotManager
-from holdfast.log.chain import linked
-from holdfast.log.event_log import LAST_SEQ
-from holdfast.log.events import draft
-from loops import in_loop
-from sessions.conversations import contents, opened, reopened, said
-from watched import HERE, Watched, save, session_snapshot, state, with_events
+from holdfast.log.event import draft_event
+from holdfast.log.event_log import MAX_SEQ
+from holdfast.log.hash_chain import link_events
+from support.async_tests import async_test
+from support.conversations import contents, opened, reopened, said
+from support.observed_store import HERE, Watched, save, session_snapshot, state, with_events
 
 
 async def ending_at(store, seq):
     """A session whose last event has a number, made of a crafted document."""
-    made = with_events(draft("far", set_=[("state", "k", 1)]), after=seq - 2, prev="ab" * 32)
+    made = with_events(draft_event("far", set_=[("state", "k", 1)]), after=seq - 2, prev="ab" * 32)
     await SnapshotManager(store).import_session(made)
     session = await opened(store, HERE.session_id, agent_id=HERE.scope_id)
-    assert session.log.end.seq == seq
+    assert session.log.head.seq == seq
     return session
 
 
-@in_loop
+@async_test
 async def test_a_commit_past_the_last_number_is_refused_before_anything_is_written():
     store = Watched()
-    session = await ending_at(store, LAST_SEQ)
+    session = await ending_at(store, MAX_SEQ)
     session.add_message("user", "lost?")
     before = store.content
     for work in (session.commit, lambda: session.commit(on_conflict="rebase"), session.save):
@@ -40,15 +40,15 @@ async def test_a_commit_past_the_last_number_is_refused_before_anything_is_writt
         await save(SnapshotArchive(store), session_snapshot(state(3)))
     assert store.content == before
     assert contents(session) == ["lost?"]
-    assert (await reopened(session)).log.end.seq == LAST_SEQ
+    assert (await reopened(session)).log.head.seq == MAX_SEQ
     fork = await session.fork("other")
     assert contents(await reopened(fork)) == ["lost?"]
 
 
-@in_loop
+@async_test
 async def test_a_commit_that_would_cross_the_last_number_is_refused_as_a_whole():
     store = Watched()
-    session = await ending_at(store, LAST_SEQ - 2)
+    session = await ending_at(store, MAX_SEQ - 2)
     for text in "abc":
         session.add_message("user", text)
     with pytest.raises(HoldfastError, match="log is full"):
@@ -56,7 +56,7 @@ async def test_a_commit_that_would_cross_the_last_number_is_refused_as_a_whole()
     await session.reload()
     await said(session, "a", "b")
     again = await reopened(session)
-    assert again.log.end.seq == LAST_SEQ
+    assert again.log.head.seq == MAX_SEQ
     assert contents(again) == ["a", "b"]
     assert (await again.verify()).ok
 
@@ -68,7 +68,7 @@ def forge(data):
     return json.dumps(tree, separators=(",", ":")).encode()
 
 
-@in_loop
+@async_test
 async def test_a_last_segment_whose_events_do_not_lead_to_its_hash_is_not_opened():
     store = Watched()
     session = await said(await opened(store), "a", "b", "c")
@@ -84,23 +84,23 @@ async def test_a_last_segment_whose_events_do_not_lead_to_its_hash_is_not_opened
         )
 
 
-@in_loop
+@async_test
 async def test_one_segment_is_hashed_to_open_a_session(monkeypatch):
     store = Watched()
     session = await said(await opened(store), *"abcdefgh")
     hashed = []
-    original = linked
+    original = link_events
 
     def counted(drafts, seq, prev):
         hashed.append(seq)
         return original(drafts, seq, prev)
 
-    monkeypatch.setattr("holdfast.log.segments.linked", counted)
+    monkeypatch.setattr("holdfast.log.segment.linked", counted)
     await reopened(session)
     assert len(hashed) == 1
 
 
-@in_loop
+@async_test
 async def test_data_of_a_type_that_is_not_registered_does_not_prevent_opening():
     store = Watched()
     session = await said(await opened(store), "a")

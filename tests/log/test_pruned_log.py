@@ -22,21 +22,23 @@ from holdfast import (
     StateStoreError,
     Store,
 )
-from holdfast.log import EventLog, keyframes, segments, timeline
-from holdfast.log.chain import linked
+from holdfast.log import EventLog, timeline
+from holdfast.log.event import draft_event, format_time
 from holdfast.log.event_log import Position
-from holdfast.log.events import draft, time_text
-from holdfast.log.timeline import Anchor, Timeline
-from loops import in_loop
-from watched import NOW, Interrupted, Watched, gathered
+from holdfast.log.hash_chain import link_events
+from holdfast.log.keyframe import decode_keyframe, encode_keyframe
+from holdfast.log.segment import decode_segment, encode_tombstone
+from holdfast.log.timeline import BaseKeyframe, Timeline
+from support.async_tests import async_test
+from support.observed_store import NOW, Interrupted, Watched, gathered
 
 PLACE = "place/"
 
 
 @pytest.fixture
 def often(monkeypatch):
-    monkeypatch.setattr(timeline, "MOST_SEGMENTS", 4)
-    monkeypatch.setattr(timeline, "LONGEST_CHAIN", 3)
+    monkeypatch.setattr(timeline, "MAX_SEGMENTS", 4)
+    monkeypatch.setattr(timeline, "MAX_CHAIN", 3)
 
 
 class Writer:
@@ -50,15 +52,15 @@ class Writer:
 
     async def commit(self, count=1):
         for _ in range(count):
-            seq = self.timeline.log.end.seq + 1
-            made = draft("set", set_=[("s", f"{seq:04}", seq), ("s", "last", seq)])
+            seq = self.timeline.log.head.seq + 1
+            made = draft_event("set", set_=[("s", f"{seq:04}", seq), ("s", "last", seq)])
             self.store.apply(made.changes)
             log = self.timeline.log
-            sealed = log.seal(linked([made], log.end.seq, log.end.hash))
+            sealed = log.prepare_segment(link_events([made], log.head.seq, log.head.hash))
             await log.write(sealed)
             self.timeline.advance(sealed)
             self.past[seq] = self.store.snapshot()
-            await self.timeline.keep_keyframes(self.past[seq])
+            await self.timeline.write_keyframe_if_due(self.past[seq])
         return self
 
     async def check(self, *seqs):
@@ -76,23 +78,25 @@ def segment(seq):
     return f"{PLACE}log/1/{seq:012}.json"
 
 
-async def prune(store, floor, *, stubs=True):
-    """What pruning does to a log: a keyframe at the floor, and no more than needed before it."""
-    there = await Timeline(store, PLACE, "1").load(floor)
-    await Timeline(store, PLACE, "1").write_keyframe_at(there.end, there.store.snapshot(), Anchor())
-    for seq in range(1, floor + 1):
-        whole = segments.decoded(segment(seq), store.content[segment(seq)])
+async def prune(store, log_start, *, stubs=True):
+    """What pruning does to a log: a keyframe at the log_start, and no more than needed before it."""
+    there = await Timeline(store, PLACE, "1").load(log_start)
+    await Timeline(store, PLACE, "1").write_keyframe_at(
+        there.end, there.store.snapshot(), BaseKeyframe()
+    )
+    for seq in range(1, log_start + 1):
+        whole = decode_segment(segment(seq), store.content[segment(seq)])
         if stubs:
-            await store.put(segment(seq), segments.stub(whole, NOW))
+            await store.put(segment(seq), encode_tombstone(whole, NOW))
         else:
             await store.delete(segment(seq))
     asked = Timeline(store, PLACE, "1")
     needed = {
         base
-        for seq in await asked.keyframe_seqs(after=floor)
+        for seq in await asked.list_keyframe_seqs(after=log_start)
         for base in (await asked.keyframe(seq)).chain
     }
-    for seq in await asked.keyframe_seqs(last=floor - 1):
+    for seq in await asked.list_keyframe_seqs(last=log_start - 1):
         if seq not in needed:
             await store.delete(frame(seq))
 
@@ -100,14 +104,14 @@ async def prune(store, floor, *, stubs=True):
 # --------------------------------------------------------------------------------------- stubs
 
 
-@in_loop
+@async_test
 async def test_a_stub_holds_the_place_of_its_segment_and_nothing_of_its_events():
     store = Watched()
     log = EventLog(store, PLACE, "1")
-    await log.append([draft("first", {"secret": "x" * 5000})])
-    await log.append([draft("second", {"secret": "x" * 5000})] * 3)
-    whole = segments.decoded(segment(2), store.content[segment(2)])
-    data = segments.stub(whole, NOW)
+    await log.append([draft_event("first", {"secret": "x" * 5000})])
+    await log.append([draft_event("second", {"secret": "x" * 5000})] * 3)
+    whole = decode_segment(segment(2), store.content[segment(2)])
+    data = encode_tombstone(whole, NOW)
     assert len(data) < 300
     assert json.loads(data) == {
         "format": 1,
@@ -117,7 +121,7 @@ async def test_a_stub_holds_the_place_of_its_segment_and_nothing_of_its_events()
         "hash": whole.hash,
         "pruned_at": "2026-11-15T12:00:00.000000Z",
     }
-    left = segments.decoded(segment(2), data)
+    left = decode_segment(segment(2), data)
     assert left.is_pruned
     assert not whole.is_pruned
     assert left.pruned_at == NOW
@@ -126,43 +130,43 @@ async def test_a_stub_holds_the_place_of_its_segment_and_nothing_of_its_events()
     for asked in (left.events, lambda: list(left.changes()), lambda: list(left.changes(2))):
         with pytest.raises(NotFoundError, match="the events 2 to 4 were pruned"):
             asked()
-    assert segments.stub(left, NOW) == data
+    assert encode_tombstone(left, NOW) == data
 
 
-@in_loop
+@async_test
 async def test_what_was_pruned_is_not_found_and_what_follows_is_read(often):
     store = Watched()
     writer = await Writer(store).commit(10)
-    floor = Position(6, (await gathered(writer.timeline.log.read(6, 6)))[0].hash)
+    log_start = Position(6, (await gathered(writer.timeline.log.read(6, 6)))[0].hash)
     await prune(store, 6)
     with pytest.raises(NotFoundError, match="the events 1 to 1 were pruned.*ask for later ones"):
         await gathered(EventLog(store, PLACE, "1").read())
-    found = await gathered(EventLog(store, PLACE, "1").read(7, after=floor))
+    found = await gathered(EventLog(store, PLACE, "1").read(7, after=log_start))
     assert [event.seq for event in found] == [7, 8, 9, 10]
     await writer.check(6, 7, 8, 9, 10)
     with pytest.raises(NotFoundError, match="pruned"):
         await Timeline(store, PLACE, "1").load(5)
 
 
-@in_loop
+@async_test
 async def test_who_was_here_before_the_pruning_writes_nothing(often):
     store = Watched()
     await Writer(store).commit(3)
     stale = EventLog(store, PLACE, "1")
-    stale.end = (await Timeline(store, PLACE, "1").load()).end
+    stale.head = (await Timeline(store, PLACE, "1").load()).end
     other = Timeline(store, PLACE, "1")
     await other.open()
     for _ in range(5):
-        await other.log.append([draft("more")])
+        await other.log.append([draft_event("more")])
     await prune(store, 7)
     before = store.content
     with pytest.raises(ConflictError) as caught:
-        await stale.append([draft("late")])
+        await stale.append([draft_event("late")])
     assert caught.value.key == segment(4)
     assert store.content == before
 
 
-@in_loop
+@async_test
 async def test_what_is_opened_after_pruning_goes_on(often):
     for stubs in (True, False):
         store = Watched()
@@ -182,13 +186,13 @@ async def test_what_is_opened_after_pruning_goes_on(often):
 def test_who_is_overtaken_by_pruning_while_loading_loads_it_all_the_same(often):
     async def work():
         wanted = [(None, 0, 9), (10, 0, 9), (10, 8, 9), (9, 8, 9), (7, 4, 6), (6, 4, 6)]
-        for last, near, floor in wanted:
+        for last, near, log_start in wanted:
             at = 0
             while True:
                 at += 1
                 inner = Watched()
                 writer = await Writer(inner).commit(10)
-                slow = Interrupted(inner, at, functools.partial(prune, inner, floor))
+                slow = Interrupted(inner, at, functools.partial(prune, inner, log_start))
                 found = await Timeline(slow, PLACE, "1").load(last, near=near)
                 if slow.calls < at:
                     break
@@ -198,7 +202,7 @@ def test_who_is_overtaken_by_pruning_while_loading_loads_it_all_the_same(often):
     asyncio.run(work())
 
 
-@in_loop
+@async_test
 async def test_what_is_damaged_is_damaged_at_the_second_look_too(often):
     store = Watched()
     writer = await Writer(store).commit(10)
@@ -208,7 +212,7 @@ async def test_what_is_damaged_is_damaged_at_the_second_look_too(often):
     await writer.check(9)
 
 
-@in_loop
+@async_test
 async def test_what_was_not_written_yet_is_missing(often):
     store = Watched()
     await Writer(store).commit(10)
@@ -218,7 +222,7 @@ async def test_what_was_not_written_yet_is_missing(often):
         await Timeline(Watched(), PLACE, "1").load(1)
 
 
-@in_loop
+@async_test
 async def test_a_keyframe_that_the_caller_knew_and_that_is_gone_does_not_matter(often):
     store = Watched()
     writer = await Writer(store).commit(10)
@@ -228,7 +232,7 @@ async def test_a_keyframe_that_the_caller_knew_and_that_is_gone_does_not_matter(
         assert found.store.snapshot().digest == writer.past[7].digest
 
 
-@in_loop
+@async_test
 async def test_keyframes_in_each_others_places_are_noticed_and_passed_over(often, caplog):
     store = Watched()
     writer = await Writer(store).commit(10)
@@ -240,7 +244,7 @@ async def test_keyframes_in_each_others_places_are_noticed_and_passed_over(often
         assert frame(4) in caplog.text
 
 
-@in_loop
+@async_test
 async def test_a_damaged_keyframe_that_stands_for_what_was_pruned_is_named(often):
     store = Watched()
     writer = await Writer(store).commit(10)
@@ -255,13 +259,13 @@ async def test_a_damaged_keyframe_that_stands_for_what_was_pruned_is_named(often
 # ------------------------------------------------------------------------------------ keyframes
 
 
-@in_loop
+@async_test
 async def test_a_keyframe_is_kept_when_it_is_due_and_not_before(often):
     store = Watched()
     writer = Writer(store)
     for commits, expected in ((3, []), (1, [4]), (3, [4]), (1, [4, 8]), (8, [4, 8, 12, 16])):
         await writer.commit(commits)
-        assert await Timeline(store, PLACE, "1").keyframe_seqs() == expected
+        assert await Timeline(store, PLACE, "1").list_keyframe_seqs() == expected
     chains = [(await writer.timeline.keyframe(seq)).chain for seq in (4, 8, 12, 16)]
     assert chains == [(), (4,), (4, 8), ()]
     await writer.check(*writer.past)
@@ -278,7 +282,7 @@ class Refusing(Watched):
         return await super()._put_many(puts, conditions)
 
 
-@in_loop
+@async_test
 async def test_a_keyframe_that_cannot_be_written_is_put_off_with_a_warning(often, caplog):
     store = Refusing()
     writer = Writer(store)
@@ -293,11 +297,11 @@ async def test_a_keyframe_that_cannot_be_written_is_put_off_with_a_warning(often
     await writer.check(1, 2, 3, 4, 5)
     store.refusing = False
     await writer.commit(1)
-    assert await Timeline(store, PLACE, "1").keyframe_seqs() == [6]
+    assert await Timeline(store, PLACE, "1").list_keyframe_seqs() == [6]
     await writer.check(*writer.past)
 
 
-@in_loop
+@async_test
 async def test_another_failure_is_not_taken_for_that(often):
     store = Watched()
     writer = await Writer(store).commit(3)
@@ -310,45 +314,45 @@ async def test_another_failure_is_not_taken_for_that(often):
         await writer.commit(1)
 
 
-@in_loop
+@async_test
 async def test_a_keyframe_whose_base_was_pruned_meanwhile_carries_the_whole_state(often):
     store = Watched()
     writer = await Writer(store).commit(7)
     other = Timeline(store, PLACE, "1")
     await other.open()
     await prune(store, 6)
-    assert await Timeline(store, PLACE, "1").keyframe_seqs() == [6]
+    assert await Timeline(store, PLACE, "1").list_keyframe_seqs() == [6]
     await writer.commit(1)
-    assert await Timeline(store, PLACE, "1").keyframe_seqs() == [6, 8]
+    assert await Timeline(store, PLACE, "1").list_keyframe_seqs() == [6, 8]
     assert (await writer.timeline.keyframe(8)).chain == ()
     await writer.commit(4)
     assert (await writer.timeline.keyframe(12)).chain == (8,)
     await writer.check(*range(6, 13))
 
 
-@in_loop
+@async_test
 async def test_a_keyframe_that_is_there_already_is_left_as_it_is(often):
     store = Watched()
     writer = await Writer(store).commit(6)
     there = await Timeline(store, PLACE, "1").load(4)
     before = store.content
     again = await Timeline(store, PLACE, "1").write_keyframe_at(
-        there.end, there.store.snapshot(), Anchor()
+        there.end, there.store.snapshot(), BaseKeyframe()
     )
     assert again is None
     assert store.content == before
     await writer.check(4, 5, 6)
 
 
-@in_loop
+@async_test
 async def test_which_keyframes_there_are_can_be_asked_for_a_part(often):
     store = Watched()
     await Writer(store).commit(16)
     asked = Timeline(store, PLACE, "1")
-    assert await asked.keyframe_seqs() == [4, 8, 12, 16]
-    assert await asked.keyframe_seqs(after=4) == [8, 12, 16]
-    assert await asked.keyframe_seqs(last=11) == [4, 8]
-    assert await asked.keyframe_seqs(after=7, last=12) == [8, 12]
+    assert await asked.list_keyframe_seqs() == [4, 8, 12, 16]
+    assert await asked.list_keyframe_seqs(after=4) == [8, 12, 16]
+    assert await asked.list_keyframe_seqs(last=11) == [4, 8]
+    assert await asked.list_keyframe_seqs(after=7, last=12) == [8, 12]
     with pytest.raises(IntegrityError, match=f"{frame(5)} is missing"):
         await asked.keyframe(5)
 
@@ -370,19 +374,19 @@ def test_a_whole_keyframe_of_changes_that_cannot_be_is_refused(changes):
         b'{"format":1,"seq":4,"hash":"h","chain":[],"digest":"%s","changes":%s}' % (digest, changes)
     )
     with pytest.raises((IntegrityError, InvalidDocumentError), match="some/key"):
-        keyframes.decoded("some/key", data)
+        decode_keyframe("some/key", data)
 
 
 def test_a_keyframe_that_goes_on_after_its_end_is_damage():
-    data, _ = keyframes.encoded(4, "h", (), {"set": [("n", "k", 1)], "delete": []})
+    data, _ = encode_keyframe(4, "h", (), {"set": [("n", "k", 1)], "delete": []})
     for wrong in (data + b"x", data + data, data[:-1], b""):
         with pytest.raises(IntegrityError, match="the keyframe some/key is damaged"):
-            keyframes.decoded("some/key", wrong)
+            decode_keyframe("some/key", wrong)
 
 
 def test_a_moment_is_written_as_what_it_is_in_utc():
     berlin = ZoneInfo("Europe/Berlin")
     # The hour that is there twice: the second time it is one hour later.
     first, second = (dt.datetime(2026, 10, 25, 2, 30, tzinfo=berlin, fold=fold) for fold in (0, 1))
-    assert time_text(first) == "2026-10-25T00:30:00.000000Z"
-    assert time_text(second) == "2026-10-25T01:30:00.000000Z"
+    assert format_time(first) == "2026-10-25T00:30:00.000000Z"
+    assert format_time(second) == "2026-10-25T01:30:00.000000Z"

@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import ConflictError, InvalidDocumentError, Store
-from holdfast.log import keyframes, timeline
-from holdfast.log.chain import linked
+from holdfast.log import timeline
+from holdfast.log.event import draft_event
 from holdfast.log.event_log import Position
-from holdfast.log.events import draft
+from holdfast.log.hash_chain import link_events
+from holdfast.log.keyframe import decode_keyframe, encode_keyframe
 from holdfast.log.timeline import Timeline
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
+from support.async_tests import async_test
 
 PLACE = "sessions/s/"
 
@@ -48,15 +49,15 @@ class Recorder:
         self.past = {0: self.store.snapshot()}
 
     async def commit(self, set_=(), delete=(), events=1):
-        drafts = [draft("state.set", set_=list(set_), delete=list(delete))]
-        drafts += [draft("tool.called", {"n": number}) for number in range(events - 1)]
+        drafts = [draft_event("state.set", set_=list(set_), delete=list(delete))]
+        drafts += [draft_event("tool.called", {"n": number}) for number in range(events - 1)]
         self.store.apply(drafts[0].changes)
         log = self.timeline.log
-        sealed = log.seal(linked(drafts, log.end.seq, log.end.hash))
+        sealed = log.prepare_segment(link_events(drafts, log.head.seq, log.head.hash))
         await log.write(sealed)
         self.timeline.advance(sealed)
         state = self.store.snapshot()
-        self.past[self.timeline.log.end.seq] = state
+        self.past[self.timeline.log.head.seq] = state
         if self.timeline.is_keyframe_due(state):
             await self.timeline.write_keyframe(state)
 
@@ -81,18 +82,18 @@ def keyframes_of(store):
 @pytest.fixture
 def often(monkeypatch):
     """A keyframe after few segments, and chains of few keyframes."""
-    monkeypatch.setattr(timeline, "MOST_SEGMENTS", 4)
-    monkeypatch.setattr(timeline, "LONGEST_CHAIN", 3)
+    monkeypatch.setattr(timeline, "MAX_SEGMENTS", 4)
+    monkeypatch.setattr(timeline, "MAX_CHAIN", 3)
 
 
-@in_loop
+@async_test
 async def test_every_moment_loads_as_it_was(often):
     recorder = await grown(30)
     assert len(keyframes_of(recorder.state_store)) == 7
     await recorder.check()
 
 
-@in_loop
+@async_test
 async def test_a_load_reads_a_bounded_part_of_the_log(often):
     recorder = await grown(100)
     recorder.state_store.reads.clear()
@@ -102,22 +103,22 @@ async def test_a_load_reads_a_bounded_part_of_the_log(often):
     assert len([key for key in read if "/keyframes/" in key]) <= 3 + 1
 
 
-@in_loop
+@async_test
 async def test_a_state_that_only_grows_is_kept_about_once_in_keyframes(monkeypatch):
-    monkeypatch.setattr(timeline, "MOST_SEGMENTS", 8)
-    monkeypatch.setattr(timeline, "SLACK", 1000)
+    monkeypatch.setattr(timeline, "MAX_SEGMENTS", 8)
+    monkeypatch.setattr(timeline, "KEYFRAME_SLACK", 1000)
     recorder = await grown(160, size=500)
     frames = [
-        keyframes.decoded(key, recorder.state_store._entries[key].value)
+        decode_keyframe(key, recorder.state_store._entries[key].value)
         for key in keyframes_of(recorder.state_store)
     ]
     assert sum(frame.size for frame in frames) < 1.3 * recorder.store.snapshot().size_bytes
     await recorder.check([1, 80, 159, 160])
 
 
-@in_loop
+@async_test
 async def test_a_state_that_is_overwritten_again_and_again_gets_keyframes_by_bytes(monkeypatch):
-    monkeypatch.setattr(timeline, "SLACK", 2000)
+    monkeypatch.setattr(timeline, "KEYFRAME_SLACK", 2000)
     recorder = Recorder(Counting())
     for number in range(60):
         await recorder.commit([("state", "plan", f"{number}" * 200)])
@@ -128,13 +129,13 @@ async def test_a_state_that_is_overwritten_again_and_again_gets_keyframes_by_byt
     assert len(recorder.state_store.reads) < 12
 
 
-@in_loop
+@async_test
 async def test_what_is_opened_goes_on_where_it_ended(often):
     recorder = await grown(10)
     again = Recorder(recorder.state_store)
     loaded = await again.timeline.open()
     assert loaded.store.snapshot().digest == recorder.store.snapshot().digest
-    assert again.timeline.log.end == recorder.timeline.log.end
+    assert again.timeline.log.head == recorder.timeline.log.head
     again.store = loaded.store
     for number in range(10, 20):
         await again.commit([("messages", f"{number:06}", "y")])
@@ -143,7 +144,7 @@ async def test_what_is_opened_goes_on_where_it_ended(often):
         await recorder.commit([("messages", "late", 1)])
 
 
-@in_loop
+@async_test
 async def test_a_moment_in_the_middle_of_a_commit_loads_too(often):
     recorder = Recorder(Counting())
     for number in range(10):
@@ -156,7 +157,7 @@ async def test_a_moment_in_the_middle_of_a_commit_loads_too(often):
     assert [event.prev async for event in following] == [loaded.end.hash]
 
 
-@in_loop
+@async_test
 async def test_two_who_write_the_same_keyframe_do_not_disturb_each_other(often):
     recorder = await grown(3)
     other = Timeline(recorder.state_store, PLACE, "1")
@@ -167,7 +168,7 @@ async def test_two_who_write_the_same_keyframe_do_not_disturb_each_other(often):
     await recorder.check()
 
 
-@in_loop
+@async_test
 async def test_a_keyframe_that_the_caller_knows_is_begun_with(often):
     recorder = await grown(20)
     again = Timeline(recorder.state_store, PLACE, "1")
@@ -211,7 +212,7 @@ def test_a_damaged_keyframe_is_passed_over_and_named(often, damage, caplog):
     asyncio.run(work())
 
 
-@in_loop
+@async_test
 async def test_a_missing_keyframe_of_a_chain_is_passed_over_and_named(often, caplog):
     recorder = await grown(12)
     first, *_ = keyframes_of(recorder.state_store)
@@ -220,7 +221,7 @@ async def test_a_missing_keyframe_of_a_chain_is_passed_over_and_named(often, cap
     assert f"{first} is missing" in caplog.text
 
 
-@in_loop
+@async_test
 async def test_a_keyframe_of_a_newer_format_is_refused(often):
     recorder = await grown(4)
     (key,) = keyframes_of(recorder.state_store)
@@ -233,9 +234,9 @@ async def test_a_keyframe_of_a_newer_format_is_refused(often):
 
 def test_the_same_state_gives_the_same_bytes():
     changes = {"set": [("n", "k", (1, 2))], "delete": [("n", "gone")]}
-    data, size = keyframes.encoded(7, "hash", (3,), changes)
-    assert keyframes.encoded(7, "hash", (3,), changes)[0] == data
-    frame = keyframes.decoded("key", data)
+    data, size = encode_keyframe(7, "hash", (3,), changes)
+    assert encode_keyframe(7, "hash", (3,), changes)[0] == data
+    frame = decode_keyframe("key", data)
     assert (frame.seq, frame.hash, frame.chain, frame.changes) == (7, "hash", (3,), changes)
     assert frame.size == size
 
@@ -261,9 +262,9 @@ def test_any_history_loads_at_any_moment(steps):
         await recorder.check()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timeline, "MOST_SEGMENTS", 3)
-        patch.setattr(timeline, "LONGEST_CHAIN", 2)
-        patch.setattr(timeline, "SLACK", 100)
+        patch.setattr(timeline, "MAX_SEGMENTS", 3)
+        patch.setattr(timeline, "MAX_CHAIN", 2)
+        patch.setattr(timeline, "KEYFRAME_SLACK", 100)
         asyncio.run(work())
 
 
@@ -271,7 +272,7 @@ def test_a_position_begins_before_the_first_event():
     assert Position() == Position(0, "")
 
 
-@in_loop
+@async_test
 async def test_events_are_read_from_the_keyframe_before_them(often):
     recorder = await grown(40)
     await recorder.commit(events=5)
@@ -284,7 +285,7 @@ async def test_events_are_read_from_the_keyframe_before_them(often):
     assert not any("/log/000000000001" in key for key in recorder.state_store.reads)
 
 
-@in_loop
+@async_test
 async def test_the_head_changes_with_every_commit_and_costs_no_reading(often):
     recorder = Recorder(Counting())
     seen = {await recorder.timeline.head()}

@@ -6,8 +6,8 @@ import pytest
 
 import holdfast
 from holdfast.server import create_app
-from loops import done
-from server.world import TOKENS, client, client_of, entries, filled
+from support.async_tests import run_async
+from support.rest_api import TOKENS, client, client_of, entries, filled
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def guarded(store):
 def unchanging():
     """A store with sessions that no test changes, the app on it, and all that is in it."""
     found = holdfast.open_state_store("memory://")
-    done(filled(found))
-    return found, create_app(found), done(entries(found))
+    run_async(filled(found))
+    return found, create_app(found), run_async(entries(found))
 
 
 @pytest.fixture
@@ -41,4 +41,4 @@ def looking(unchanging):
     """Makes somebody who asks that app; whatever it is, nothing may change."""
     store, app, before = unchanging
     yield lambda **options: client_of(app, **options)
-    assert done(entries(store)) == before
+    assert run_async(entries(store)) == before

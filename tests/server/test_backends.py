@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from loops import in_loop
-from server.world import ODD, S, client, entries, filled, good, opened, problem
+from support.async_tests import async_test
+from support.rest_api import ODD, S, client, entries, filled, good, opened, problem
 
 
-@in_loop
+@async_test
 async def test_a_session_is_looked_at_changed_moved_and_deleted(new_state_store):
     async with new_state_store() as store:
         assert good(await client(store).get("/agents"))["agents"] == []

@@ -9,9 +9,20 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from holdfast.server import create_app
 from holdfast.server.loopback import is_loopback
-from loops import in_loop
-from server.running import Running
-from server.world import READER, TOKENS, WRITER, S, bearer, client, client_of, filled, good, problem
+from support.async_tests import async_test
+from support.rest_api import (
+    READER,
+    TOKENS,
+    WRITER,
+    S,
+    bearer,
+    client,
+    client_of,
+    filled,
+    good,
+    problem,
+)
+from support.running_server import Running
 
 EVIL = "https://evil.example"
 FRIEND = "https://agents.example.com"
@@ -23,7 +34,7 @@ FRIEND = "https://agents.example.com"
 @pytest.mark.parametrize(
     "address", ["203.0.113.7", "10.0.0.1", "192.168.1.2", "2001:db8::1", "0.0.0.0", "::", "x", ""]
 )
-@in_loop
+@async_test
 async def test_without_tokens_no_other_machine_is_answered(looking, address):
     api = looking(address=(address, 1234))
     for path in ("/agents", S, "/metrics"):
@@ -34,7 +45,7 @@ async def test_without_tokens_no_other_machine_is_answered(looking, address):
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1"])
-@in_loop
+@async_test
 async def test_without_tokens_this_machine_is_answered(looking, address):
     api = looking(address=(address, 1234))
     for host in ("127.0.0.1:8000", "localhost", "LocalHost:80", "[::1]:8000", "[::1]", "127.0.0.2"):
@@ -63,7 +74,7 @@ async def test_without_tokens_this_machine_is_answered(looking, address):
         "\xff",
     ],
 )
-@in_loop
+@async_test
 async def test_a_name_of_somebody_else_for_this_machine_is_not_answered(looking, host):
     """A page of evil.example whose name leads here (DNS rebinding) has its own name as the host."""
     api = looking()
@@ -93,7 +104,7 @@ async def test_a_name_of_somebody_else_for_this_machine_is_not_answered(looking,
         "X-Original-Host",
     ],
 )
-@in_loop
+@async_test
 async def test_without_tokens_what_a_proxy_forwards_is_refused_whatever_it_says(looking, name):
     api = looking()
     for value in ("203.0.113.7", "127.0.0.1", "localhost", "unknown", "", "testclient"):
@@ -103,14 +114,14 @@ async def test_without_tokens_what_a_proxy_forwards_is_refused_whatever_it_says(
     problem(await api.post(f"{S}/snapshots", headers={name: "127.0.0.1"}), 401)
 
 
-@in_loop
+@async_test
 async def test_with_tokens_a_proxy_may_forward(store):
     api = client(store, address=("203.0.113.7", 1), tokens=TOKENS, token=READER)
     headers = {"X-Forwarded-For": "198.51.100.1", "Host": "agents.example.com", "Via": "1.1 proxy"}
     good(await api.get("/agents", headers=headers))
 
 
-@in_loop
+@async_test
 async def test_without_tokens_a_request_without_an_address_is_refused(looking):
     """As it is on a Unix socket, where a proxy is in front."""
     problem(await looking(address=None).get("/agents"), 401, "an unknown address")
@@ -150,7 +161,7 @@ def test_the_test_client_is_refused_what_others_are(store):
     )
 
 
-@in_loop
+@async_test
 async def test_nobody_outside_passes_for_the_test_client(store):
     """Also where uvicorn takes the client from a header, as it does by default."""
     app = create_app(store)
@@ -190,7 +201,7 @@ def test_names_of_this_machine():
         "\xff",
     ],
 )
-@in_loop
+@async_test
 async def test_a_page_of_another_origin_writes_nothing(looking, origin):
     api = looking()
     headers = {"Origin": origin.encode("latin-1"), "Content-Type": "text/plain"}
@@ -206,7 +217,7 @@ async def test_a_page_of_another_origin_writes_nothing(looking, origin):
         assert "access-control-allow-origin" not in answered.headers
 
 
-@in_loop
+@async_test
 async def test_the_viewer_itself_writes(store, api):
     await filled(store)
     for host in ("127.0.0.1:8000", "localhost:8000", "[::1]:8000"):
@@ -217,7 +228,7 @@ async def test_the_viewer_itself_writes(store, api):
 # ------------------------------------------------------------------------------------------- CORS
 
 
-@in_loop
+@async_test
 async def test_no_page_of_others_may_read_unless_it_was_asked_for(store, api):
     await filled(store)
     for path in ("/agents", S, "/nothing", "/", "/openapi.json"):
@@ -229,7 +240,7 @@ async def test_no_page_of_others_may_read_unless_it_was_asked_for(store, api):
     assert not [name for name in answered.headers if name.startswith("access-control")]
 
 
-@in_loop
+@async_test
 async def test_a_page_that_was_named_may_read_and_write_with_a_token(store):
     await filled(store)
     api = client(store, tokens=TOKENS, cors_origins=[FRIEND])
@@ -256,7 +267,7 @@ async def test_a_page_that_was_named_may_read_and_write_with_a_token(store):
     assert answered.headers.get("access-control-allow-origin") != EVIL
 
 
-@in_loop
+@async_test
 async def test_an_option_request_tells_nothing_without_a_token(store):
     await filled(store)
     for origins in ([], [FRIEND]):
@@ -282,7 +293,7 @@ def test_origins_are_a_list(store):
 # ------------------------------------------------------------------------------------------ pages
 
 
-@in_loop
+@async_test
 async def test_the_pages_run_no_script_of_others_and_none_of_their_own_text(api):
     for path in ("/", "/docs"):
         answered = await api.get(path)
@@ -300,7 +311,7 @@ async def test_the_pages_run_no_script_of_others_and_none_of_their_own_text(api)
     assert answered.headers["content-type"] == "text/javascript; charset=utf-8"
 
 
-@in_loop
+@async_test
 async def test_what_agents_said_is_never_sent_as_a_page(store, api):
     from holdfast import Session
 

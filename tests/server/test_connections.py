@@ -12,7 +12,7 @@ import pytest
 from holdfast import BlockingSession
 from holdfast.server import Limits, connections
 from holdfast.server.log_rate import RateLimit
-from server.running import Running, received, until
+from support.running_server import Running, received, until
 
 HEAD = b"GET /health/live HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 QUICK = Limits(seconds=0.5)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from loops import in_loop
-from server.world import READER, S, bearer, client, filled, good
+from support.async_tests import async_test
+from support.rest_api import READER, S, bearer, client, filled, good
 
 PATHS = [
     "/",
@@ -34,7 +34,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize("path", PATHS)
-@in_loop
+@async_test
 async def test_head_has_the_headers_of_get_and_no_body(looking, path):
     api = looking()
     asked = await api.get(path)
@@ -48,7 +48,7 @@ async def test_head_has_the_headers_of_get_and_no_body(looking, path):
         assert again.status_code == 304
 
 
-@in_loop
+@async_test
 async def test_head_needs_the_token_that_get_needs(store, guarded):
     await filled(store)
     for path, status in (("/agents", 401), (S, 401), ("/", 200), ("/metrics", 401)):
@@ -57,7 +57,7 @@ async def test_head_needs_the_token_that_get_needs(store, guarded):
         assert (await guarded.head(path, headers=bearer(READER))).status_code == 200
 
 
-@in_loop
+@async_test
 async def test_head_is_for_what_get_is_for(looking):
     api = looking()
     for path in (f"{S}/restore", f"{S}/fork", "/agents/snapshot/restore"):
@@ -72,7 +72,7 @@ async def test_head_is_for_what_get_is_for(looking):
     }
 
 
-@in_loop
+@async_test
 async def test_head_is_counted_and_logged_as_what_it_is(store, caplog):
     caplog.set_level("INFO", logger="holdfast.access")
     api = client(store)
@@ -82,7 +82,7 @@ async def test_head_is_counted_and_logged_as_what_it_is(store, caplog):
     assert 'method="HEAD",route="/agents",status="200"' in found
 
 
-@in_loop
+@async_test
 async def test_a_page_elsewhere_that_may_read_may_ask_for_headers(store):
     origin = "https://agents.example.com"
     api = client(store, cors_origins=[origin])

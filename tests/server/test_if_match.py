@@ -6,8 +6,8 @@ import json
 
 from holdfast import Session
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from server.world import client, good, problem
+from support.async_tests import async_test
+from support.rest_api import client, good, problem
 
 IMPORT = "/agents/snapshot/restore"
 MOST = 20
@@ -40,7 +40,7 @@ async def asked(store, api, number, ask):
     document = (await api.get(f"{path}/document")).content
     session.set("b", 2)
     await session.commit()
-    head = {"If-Match": f'"{session.log.end.hash}"'}
+    head = {"If-Match": f'"{session.log.head.hash}"'}
 
     async def commit():
         session.set("late", True)
@@ -67,7 +67,7 @@ async def state_of(store, session_id):
     return (await Session.open(store, agent_id="bot", session_id=session_id)).state
 
 
-@in_loop
+@async_test
 async def test_an_import_writes_over_the_head_that_was_seen_and_no_other():
     async def ask(api, path, document, head):
         return await api.post(IMPORT, content=document, headers=head)
@@ -80,7 +80,7 @@ async def test_an_import_writes_over_the_head_that_was_seen_and_no_other():
         assert not [key for key in store._keys if "/immutable_history/" in key]
 
 
-@in_loop
+@async_test
 async def test_a_restore_follows_the_head_that_was_seen_and_no_other():
     async def ask(api, path, document, head):
         return await api.post(f"{path}/restore", json={"at": "2"}, headers=head)
@@ -91,7 +91,7 @@ async def test_a_restore_follows_the_head_that_was_seen_and_no_other():
         assert await state_of(store, session_id) == {"a": 1, "b": 2, "late": True}
 
 
-@in_loop
+@async_test
 async def test_a_fork_of_now_is_of_the_head_that_was_seen_and_says_so():
     async def ask(api, path, document, head):
         return await api.post(f"{path}/fork", json={"session_id": f"of{path}"}, headers=head)
@@ -106,7 +106,7 @@ async def test_a_fork_of_now_is_of_the_head_that_was_seen_and_says_so():
     assert set(statuses) == {201, 412}
 
 
-@in_loop
+@async_test
 async def test_a_fork_without_a_head_is_of_the_moment_that_it_names():
     async def ask(api, path, document, head):
         return await api.post(f"{path}/fork")
@@ -118,7 +118,7 @@ async def test_a_fork_without_a_head_is_of_the_moment_that_it_names():
         assert await state_of(store, tree["session_id"]) == {"a": 1, "b": 2, **late}
 
 
-@in_loop
+@async_test
 async def test_a_delete_is_refused_where_an_agent_commits_while_it_looks():
     async def ask(api, path, document, head):
         return await api.delete(path, headers=head)
@@ -129,7 +129,7 @@ async def test_a_delete_is_refused_where_an_agent_commits_while_it_looks():
     assert await state_of(store, session_id) == {"a": 1, "b": 2, "late": True}
 
 
-@in_loop
+@async_test
 async def test_no_head_matches_a_session_that_is_not_there(store, api):
     async with Session.open(store, agent_id="bot", session_id="ses") as session:
         session.set("a", 1)

@@ -12,8 +12,8 @@ from fastapi import FastAPI
 
 from holdfast.server import Limits, create_app
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from server.world import (
+from support.async_tests import async_test
+from support.rest_api import (
     READER,
     TOKENS,
     S,
@@ -56,7 +56,7 @@ async def endless(read):
 # ------------------------------------------------------------------------------------------ bytes
 
 
-@in_loop
+@async_test
 async def test_a_body_that_says_that_it_is_too_large_is_refused_unread(store):
     await filled(store)
     api = client(store, limits=SMALL)
@@ -69,7 +69,7 @@ async def test_a_body_that_says_that_it_is_too_large_is_refused_unread(store):
     assert await entries(store) == before
 
 
-@in_loop
+@async_test
 async def test_a_body_without_a_length_is_read_up_to_the_limit_and_no_further(store):
     await filled(store)
     api = client(store, limits=SMALL)
@@ -83,7 +83,7 @@ async def test_a_body_without_a_length_is_read_up_to_the_limit_and_no_further(st
     assert await entries(store) == before
 
 
-@in_loop
+@async_test
 async def test_a_body_of_just_the_limit_is_taken(store):
     await filled(store)
     document = (await client(store).get(f"{S}/document")).content
@@ -95,7 +95,7 @@ async def test_a_body_of_just_the_limit_is_taken(store):
     problem(await api.post(IMPORT, content=pieces(document[:100], document[100:])), 413)
 
 
-@in_loop
+@async_test
 async def test_a_body_that_is_not_a_document_has_a_limit_of_its_own(store):
     """It is read as JSON at once: 60 MB of empty lists held the server up for a minute."""
     await filled(store)
@@ -120,7 +120,7 @@ async def test_a_body_that_is_not_a_document_has_a_limit_of_its_own(store):
     assert problem_of.status_code == 413
 
 
-@in_loop
+@async_test
 async def test_a_large_body_is_kept_on_the_disk_until_it_is_read(store, api):
     await filled(store)
     session = await opened(store)
@@ -135,7 +135,7 @@ async def test_a_large_body_is_kept_on_the_disk_until_it_is_read(store, api):
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress], ids=["gzip", "zstd"])
-@in_loop
+@async_test
 async def test_a_small_body_that_unpacks_to_a_huge_one_is_refused(store, pack):
     api = client(store, limits=Limits(body_bytes=200_000))
     bomb = pack(b'{"schema_version": 1, "x": "' + b" " * 30_000_000 + b'"}')
@@ -147,7 +147,7 @@ async def test_a_small_body_that_unpacks_to_a_huge_one_is_refused(store, pack):
 
 
 @pytest.mark.parametrize("item", ["[]", "{}", "0", '""', '{"$tuple":[]}'])
-@in_loop
+@async_test
 async def test_a_small_body_with_millions_of_values_is_refused(store, item):
     text = '{"schema_version":1,"agent_id":"a","session_id":"s","state":{"messages":[%s]}}'
     body = gzip.compress((text % ",".join([item] * 2_000_000)).encode())
@@ -164,7 +164,7 @@ async def test_a_small_body_with_millions_of_values_is_refused(store, item):
 
 @pytest.mark.parametrize("depth", [10_000, 1_000_000])
 @pytest.mark.parametrize(("open_", "close"), [("[", "]"), ('{"a":', "}")], ids=["lists", "objects"])
-@in_loop
+@async_test
 async def test_a_document_nested_too_deeply_is_refused(store, depth, open_, close):
     api = client(store)
     deep = open_ * depth + "1" + close * depth
@@ -184,7 +184,7 @@ async def test_a_document_nested_too_deeply_is_refused(store, depth, open_, clos
 # ------------------------------------------------------------------------------------------- time
 
 
-@in_loop
+@async_test
 async def test_a_body_that_does_not_arrive_in_time_is_given_up(store):
     await filled(store)
     api = client(store, limits=QUICK)
@@ -211,7 +211,7 @@ class Slow(MemoryStateStore):
         return await super().get_many(keys)
 
 
-@in_loop
+@async_test
 async def test_a_store_that_does_not_answer_in_time_is_given_up():
     store = Slow()
     await filled(store)
@@ -224,7 +224,7 @@ async def test_a_store_that_does_not_answer_in_time_is_given_up():
     assert good(await api.get(f"{S}/state?at=3"))["seq"] == 3
 
 
-@in_loop
+@async_test
 async def test_an_answer_that_has_begun_may_take_as_long_as_the_other_side_reads(store):
     await filled(store)
     session = await opened(store)
@@ -243,7 +243,7 @@ async def test_an_answer_that_has_begun_may_take_as_long_as_the_other_side_reads
 # ------------------------------------------------------------------------------ before all of that
 
 
-@in_loop
+@async_test
 async def test_no_byte_of_a_body_is_read_before_the_token_is_looked_at(store):
     await filled(store)
     api = client(store, tokens=TOKENS)

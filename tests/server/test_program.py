@@ -18,9 +18,9 @@ import typer
 
 from holdfast import BlockingSession
 from holdfast.cli.main import app
-from holdfast.server.serving import listening
-from server.running import until
-from server.world import ANNS, READER, WRITER, bearer
+from holdfast.server.run import listening
+from support.rest_api import ANNS, READER, WRITER, bearer
+from support.running_server import until
 
 PROGRAM = Path(sys.executable).with_name("holdfast")
 COMMAND = typer.main.get_command(app)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Session
-from loops import in_loop
-from server.world import S, entries, filled, good, pages, problem
+from support.async_tests import async_test
+from support.rest_api import S, entries, filled, good, pages, problem
 
 
 @pytest.mark.parametrize("limit", [1, 2, 100])
-@in_loop
+@async_test
 async def test_a_page_of_sessions_that_were_searched_for_has_no_more_than_the_limit(
     store, api, limit
 ):
@@ -22,7 +22,7 @@ async def test_a_page_of_sessions_that_were_searched_for_has_no_more_than_the_li
     assert max(sizes) <= limit
 
 
-@in_loop
+@async_test
 async def test_the_tag_of_a_session_changes_where_an_old_snapshot_is_deleted(store, api):
     first, _ = await filled(store)
     tag = (await api.get(S)).headers["etag"]
@@ -31,7 +31,7 @@ async def test_the_tag_of_a_session_changes_where_an_old_snapshot_is_deleted(sto
     assert good(answered)["snapshot_count"] == 1
 
 
-@in_loop
+@async_test
 async def test_a_dry_run_refuses_what_the_save_refuses(store, api):
     await filled(store)
     for query in ({}, {"dry_run": "true"}):
@@ -45,7 +45,7 @@ async def test_a_dry_run_refuses_what_the_save_refuses(store, api):
             problem(answered, 422, kind="invalid")
 
 
-@in_loop
+@async_test
 async def test_every_change_is_refused_where_the_session_went_on(store, api):
     first, _ = await filled(store)
     before = await entries(store)
@@ -57,7 +57,7 @@ async def test_every_change_is_refused_where_the_session_went_on(store, api):
     assert await entries(store) == before
 
 
-@in_loop
+@async_test
 async def test_a_misspelled_dry_run_does_nothing(store, api):
     await filled(store)
     before = await entries(store)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from loops import in_loop
-from server.world import S, good, problem, raw
+from support.async_tests import async_test
+from support.rest_api import S, good, problem, raw
 
 JSON = {"Content-Type": "application/json"}
 GETS = [
@@ -63,7 +63,7 @@ def api(looking):
         "/%61gents",
     ],
 )
-@in_loop
+@async_test
 async def test_a_path_that_leads_nowhere_is_said_to(api, path):
     status, content = await raw(api, "GET", path.encode())
     assert status == 404
@@ -96,7 +96,7 @@ async def test_a_path_that_leads_nowhere_is_said_to(api, path):
         ("now", 404),
     ],
 )
-@in_loop
+@async_test
 async def test_a_hostile_id_in_a_path_is_an_id_that_is_not_there(api, encoded, status):
     for path in (f"/agents/{encoded}/sessions/ses_1", f"/agents/research-bot/sessions/{encoded}"):
         for method, end in (
@@ -119,7 +119,7 @@ async def test_a_hostile_id_in_a_path_is_an_id_that_is_not_there(api, encoded, s
 
 
 @pytest.mark.parametrize("path", [b"/agents/\xff/sessions", b"/\xff", b"/agents/a b", b"", b"*"])
-@in_loop
+@async_test
 async def test_bytes_in_a_path_that_no_browser_sends_are_refused(api, path):
     status, _ = await raw(api, "GET", path)
     assert status in (404, 422)
@@ -141,7 +141,7 @@ async def test_bytes_in_a_path_that_no_browser_sends_are_refused(api, path):
         ("OPTIONS", "/agents"),
     ],
 )
-@in_loop
+@async_test
 async def test_another_method_than_a_route_has_is_refused(api, method, path):
     answered = await api.request(method, path)
     problem(answered, 405, method, kind="method-not-allowed")
@@ -165,7 +165,7 @@ async def test_another_method_than_a_route_has_is_refused(api, method, path):
         "search=" + "x" * 257,
     ],
 )
-@in_loop
+@async_test
 async def test_a_wrong_parameter_of_a_listing_is_named(api, query):
     for path in ("/agents", "/agents/research-bot/sessions", f"{S}/snapshots"):
         if "search" in query and path == f"{S}/snapshots":
@@ -210,7 +210,7 @@ async def test_a_wrong_parameter_of_a_listing_is_named(api, query):
         "document?redact=maybe",
     ],
 )
-@in_loop
+@async_test
 async def test_a_wrong_parameter_of_a_session_is_refused(api, path):
     answered = await api.get(S + (path if path.startswith("?") else f"/{path}"))
     assert answered.status_code in (404, 422)
@@ -219,7 +219,7 @@ async def test_a_wrong_parameter_of_a_session_is_refused(api, path):
     assert tree["status"] == 422 or path.startswith(("state?at=-1", "state?at=9", "events/"))
 
 
-@in_loop
+@async_test
 async def test_a_query_of_any_bytes_is_no_failure(api):
     for query in (b"\xff", b"search=\xff\xfe", b"search=%ff", b"a=b&&&=&;", b"limit=%00", b"%"):
         for path in GETS:
@@ -251,7 +251,7 @@ async def test_a_query_of_any_bytes_is_no_failure(api):
     ],
     ids=repr,
 )
-@in_loop
+@async_test
 async def test_a_header_of_any_bytes_is_no_failure(api, header):
     for path in GETS:
         status, _ = await raw(api, "GET", path.split("?")[0].encode(), headers=[header])
@@ -262,7 +262,7 @@ async def test_a_header_of_any_bytes_is_no_failure(api, header):
     assert status in (200, 400, 403, 422)
 
 
-@in_loop
+@async_test
 async def test_a_length_of_thousands_of_digits_is_too_large(api):
     status, _ = await raw(api, "POST", b"/agents", headers=[(b"content-length", b"9" * 5000)])
     assert status == 413
@@ -303,7 +303,7 @@ async def test_a_length_of_thousands_of_digits_is_too_large(api):
     ],
     ids=lambda value: repr(value)[:25],
 )
-@in_loop
+@async_test
 async def test_a_body_of_the_wrong_shape_is_refused_and_nothing_is_done(api, body, status):
     for end in ("restore", "fork", "snapshots"):
         if end != "restore" and body in (b"", b"{}"):
@@ -315,7 +315,7 @@ async def test_a_body_of_the_wrong_shape_is_refused_and_nothing_is_done(api, bod
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "x"])
-@in_loop
+@async_test
 async def test_a_body_that_a_form_of_another_page_can_send_is_not_taken_for_json(api, kind):
     headers = {} if kind is None else {"Content-Type": kind}
     answered = await api.post(f"{S}/restore", content=b'{"at": "0"}', headers=headers)
@@ -323,14 +323,14 @@ async def test_a_body_that_a_form_of_another_page_can_send_is_not_taken_for_json
     problem(answered, answered.status_code)
 
 
-@in_loop
+@async_test
 async def test_tags_that_cannot_be_kept_are_refused(api):
     for tags in (b'{"a": 1}', b'{"a": null}', b"[]", b'{"a": "\\ud800"}', b'{"\\ud800": "a"}'):
         body = b'{"tags": ' + tags + b"}"
         problem(await api.post(f"{S}/snapshots", content=body, headers=JSON), 422, kind="invalid")
 
 
-@in_loop
+@async_test
 async def test_the_details_of_a_problem_are_the_words_of_the_library(api, unchanging):
     from holdfast import NotFoundError, SnapshotManager
 

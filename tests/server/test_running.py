@@ -10,9 +10,9 @@ import pytest
 import holdfast
 from holdfast import Session
 from holdfast.server import Limits
-from loops import done
-from server.running import Running, until
-from server.world import READER, TOKENS, S, bearer, entries, filled
+from support.async_tests import run_async
+from support.rest_api import READER, TOKENS, S, bearer, entries, filled
+from support.running_server import Running, until
 
 CLOSE = b"Host: 127.0.0.1\r\nConnection: close\r\n"
 IMPORT = b"POST /agents/snapshot/restore HTTP/1.1\r\n"
@@ -31,7 +31,7 @@ def content(answer):
 @pytest.fixture
 def store():
     found = holdfast.open_state_store("memory://")
-    done(filled(found))
+    run_async(filled(found))
     return found
 
 
@@ -42,7 +42,7 @@ def large(store):
             for number in range(60):
                 session.add_message("user", f"{number} " + "x" * 100_000)
 
-    done(grown())
+    run_async(grown())
     return store
 
 
@@ -63,7 +63,7 @@ def test_a_large_document_leaves_and_comes_back_in_pieces(large):
 
 
 def test_who_hangs_up_in_the_middle_of_an_answer_or_of_a_body_breaks_nothing(large):
-    before = done(entries(large))
+    before = run_async(entries(large))
     with Running(large) as server:
         for _ in range(3):
             with server.connect() as connection:
@@ -78,7 +78,7 @@ def test_who_hangs_up_in_the_middle_of_an_answer_or_of_a_body_breaks_nothing(lar
                 connection.sendall(path + CLOSE + kind + b"Content-Length: 1000\r\n\r\n{")
         until(lambda: server.log.count("POST") >= 6)
         assert httpx.get(f"{server.url}/health/live").status_code == 200
-    assert done(entries(large)) == before
+    assert run_async(entries(large)) == before
 
 
 def test_a_slow_body_and_a_large_one_are_refused_on_the_wire(store):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.server import Token
-from served import serving
+from support.http_server import serving
 
 SECRET = "a-token-for-schemathesis"
 

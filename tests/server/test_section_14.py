@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from served import serving
+from support.http_server import serving
 
 SESSION = "ses_ports"
 

@@ -8,11 +8,11 @@ import json
 import pytest
 
 import holdfast
+from holdfast.documents.signing import sign_document
 from holdfast.server import create_app
-from holdfast.snapshots.signing import sign_document
-from loops import done, in_loop
-from server.world import client_of, entries, filled, good, problem
-from snapshots.signed import KEY, OTHER, TRUSTED
+from support.async_tests import async_test, run_async
+from support.rest_api import client_of, entries, filled, good, problem
+from support.signing_keys import KEY, OTHER, TRUSTED
 
 IMPORT = "/agents/snapshot/restore"
 
@@ -26,7 +26,7 @@ def document():
             await filled(store)
             return await holdfast.SnapshotManager(store).export_session("research-bot", "ses_1")
 
-    return done(exported())
+    return run_async(exported())
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def body(found):
     return b"".join(found.chunks())
 
 
-@in_loop
+@async_test
 async def test_a_signed_document_is_imported_and_the_log_says_by_whom(trusting, document):
     store, app = trusting
     api = client_of(app)
@@ -54,7 +54,7 @@ async def test_a_signed_document_is_imported_and_the_log_says_by_whom(trusting, 
     assert session.events[-1].data["signed_by"] == [KEY.key_id]
 
 
-@in_loop
+@async_test
 async def test_what_no_trusted_key_signed_is_refused_and_nothing_is_written(trusting, document):
     store, app = trusting
     api, before = client_of(app), await entries(store)

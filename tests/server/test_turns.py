@@ -6,8 +6,8 @@ import asyncio
 
 from holdfast import Session
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from server.world import S, client, filled, good, opened, problem
+from support.async_tests import async_test
+from support.rest_api import S, client, filled, good, opened, problem
 
 SHARED = "/agents/ann/sessions/ses_shared"
 
@@ -42,7 +42,7 @@ async def asked_meanwhile(store, first, second):
     return was_done, await one, await other
 
 
-@in_loop
+@async_test
 async def test_a_session_is_deleted_before_or_after_it_is_written_to_and_not_meanwhile():
     store = Held()
     api = client(store)
@@ -65,7 +65,7 @@ async def test_a_session_is_deleted_before_or_after_it_is_written_to_and_not_mea
         good(await api.delete(S), 204)
 
 
-@in_loop
+@async_test
 async def test_a_part_of_a_session_is_not_written_to_while_all_of_it_is_deleted():
     store = Held()
     await filled(store)
@@ -80,7 +80,7 @@ async def test_a_part_of_a_session_is_not_written_to_while_all_of_it_is_deleted(
     assert not [key for key in store._keys if key.startswith("sessions/ses_shared/")]
 
 
-@in_loop
+@async_test
 async def test_a_snapshot_is_deleted_when_the_session_is_not_written_to():
     store = Held()
     first, _ = await filled(store)
@@ -93,7 +93,7 @@ async def test_a_snapshot_is_deleted_when_the_session_is_not_written_to():
     good(deleted, 204)
 
 
-@in_loop
+@async_test
 async def test_a_part_that_is_gone_when_its_turn_comes_is_not_there(store, api, monkeypatch):
     await filled(store)
     catalog = api._transport.app.state.desk.catalog

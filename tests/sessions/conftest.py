@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.log import timeline
-from holdfast.sessions import copying, mending
 from holdfast.stores.memory import MemoryStateStore
-from loops import done
-from sessions.conversations import opened
+from support.async_tests import run_async
+from support.conversations import opened
 
 
 @pytest.fixture
@@ -18,12 +16,4 @@ def session():
     async def begun():
         return await opened(MemoryStateStore())
 
-    return done(begun())
-
-
-@pytest.fixture
-def often(monkeypatch):
-    """A keyframe after few segments, and few entries at once."""
-    monkeypatch.setattr(timeline, "MOST_SEGMENTS", 3)
-    monkeypatch.setattr(copying, "AT_ONCE", 4)
-    monkeypatch.setattr(mending, "AT_ONCE", 4)
+    return run_async(begun())

@@ -22,8 +22,8 @@ from holdfast import (
     open_state_store,
 )
 from holdfast.stores.memory import MemoryStateStore
-from loops import done
-from sessions.conversations import contents, opened, types
+from support.async_tests import run_async
+from support.conversations import contents, opened, types
 
 
 def twin(state_store=None, session_id="ses", **options):
@@ -49,7 +49,7 @@ def scenario(session, call):
     seen += [session.messages, session.state, session.status, session.message_count]
     seen += [[(each.call_id, each.tool) for each in session.unfinished], types(session.events)]
     call(session.commit())
-    seen += [session.is_dirty, session.log.end.seq, len(session.events)]
+    seen += [session.is_dirty, session.log.head.seq, len(session.events)]
     mark = session.snapshot()
     session.delete("plan")
     session.rollback(mark)
@@ -69,7 +69,7 @@ def scenario(session, call):
     seen += [call(session.verify()).ok, call(session.once("pay", lambda: 42))]
     session.add_message("user", "dropped")
     call(session.reload())
-    seen += [contents_of(session), session.location.place, session.pop_message()]
+    seen += [contents_of(session), session.location.prefix, session.pop_message()]
     session.clear_messages()
     seen += [session.messages, repr(session).replace("Blocking", "")]
     return seen
@@ -90,7 +90,7 @@ def test_it_does_what_the_other_does():
 
 
 def test_it_has_everything_that_the_other_has_to_offer():
-    own_to_async = {"archive", "check_several"}
+    own_to_async = {"archive", "require_multi_agent"}
     session = twin(MemoryStateStore())
     other = session._session
     names = {name for name in dir(other) if not name.startswith("_")} - own_to_async
@@ -110,7 +110,7 @@ def test_it_is_resumed_by_either(store):
             session.add_message("user", "async")
             return contents(session)
 
-    assert done(go_on()) == ["blocking", "async"]
+    assert run_async(go_on()) == ["blocking", "async"]
     assert contents(twin(store)) == ["blocking", "async"]
 
 
@@ -230,7 +230,7 @@ def test_it_works_from_inside_a_running_loop(tmp_path):
 
 
 def test_inside_the_loop_that_would_have_to_do_it_it_is_refused(store):
-    from holdfast.sessions.portal import portal
+    from holdfast.sessions.portal import get_portal
 
     session = twin(store)
 
@@ -239,7 +239,7 @@ def test_inside_the_loop_that_would_have_to_do_it_it_is_refused(store):
         session.commit()
 
     with pytest.raises(RuntimeError, match="use the async Session there"):
-        portal().call(work())
+        get_portal().call(work())
     session.commit()
     assert contents(twin(store)) == ["recorded"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import BlockingSession
 from holdfast.stores.memory import MemoryStateStore
-from sessions.conversations import contents, types
+from support.conversations import contents, types
 
 
 def twin(state_store, **options):

@@ -8,14 +8,14 @@ from collections import Counter
 
 import pytest
 
-from backends import opener
-from loops import done
-from sessions.conversations import opened
+from support.async_tests import run_async
+from support.backends import opener
+from support.conversations import opened
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "nats", "files"])
 def test_each_of_eight_writers_commits_and_none_fails(backend, request):
-    done(check_eight(opener(backend, request)))
+    run_async(check_eight(opener(backend, request)))
 
 
 async def check_eight(new_state_store):

@@ -12,13 +12,13 @@ import asyncio
 
 import pytest
 
-from faults import RAISED, WAYS, Crash, Fault
 from holdfast import Catalog, ConflictError, Session, SnapshotArchive, Store
 from holdfast.log import timeline
-from holdfast.log.changes import fold
+from holdfast.log.changes import fold_changes
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
-from operations import OPERATIONS, PLACES, Fork, ForkOfSnapshot, Process
+from support.faults import RAISED, WAYS, Crash, Fault
+from support.session_operations import OPERATIONS, PLACES, Fork, ForkOfSnapshot, Process
 
 # ------------------------------------------------------------------------------- what is stored
 
@@ -60,14 +60,14 @@ async def sound_events(session):
     """What a test recorded itself, after checking that the events add up to the state."""
     if session.is_dirty:
         return []
-    floor = (await session.archive.load_manifest(location=session.location)).floor
+    log_start = (await session.archive.load_manifest(location=session.location)).log_start
     events = [event async for event in session.events]
-    first = floor.seq + 1
+    first = log_start.seq + 1
     assert [event.seq for event in events] == list(range(first, first + len(events)))
     assert len({event.id for event in events}) == len(events)
-    if not floor.seq:
+    if not log_start.seq:
         store = Store()
-        fold(store, (event.changes for event in events))
+        fold_changes(store, (event.changes for event in events))
         assert list(store.snapshot().items()) == list(session.snapshot().items())
     return [(event.type, event.data) for event in events if event.type.startswith("step.")]
 
@@ -77,7 +77,7 @@ def shown(snapshot):
 
 
 async def shown_latest(disk, archive, location):
-    if await disk.get(location.latest) is None:
+    if await disk.get(location.latest_key) is None:
         return None
     return shown(await archive.load_snapshot(location=location))
 

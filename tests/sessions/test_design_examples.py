@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import ConflictError, NotFoundError, SnapshotArchive
-from loops import done, in_loop
+from support.async_tests import async_test, run_async
 
 AGENT, SESSION = "research-bot", "ses_abc123"
 LOCATION = holdfast.SnapshotLocation(SESSION, scope="agent", scope_id=AGENT)
@@ -23,7 +23,7 @@ def types(session):
     return [event.type for event in session.events]
 
 
-@in_loop
+@async_test
 async def test_a_session_as_the_design_has_it(new_state_store):
     async with new_state_store() as state_store:
         session = await holdfast.Session.open(
@@ -86,7 +86,7 @@ async def test_a_session_as_the_design_has_it(new_state_store):
             session.status = "asleep"
 
 
-@in_loop
+@async_test
 async def test_a_session_is_resumed_exactly_as_it_was_committed(new_state_store):
     async with new_state_store() as state_store:
         session = await opened(state_store)
@@ -117,7 +117,7 @@ async def test_a_session_is_resumed_exactly_as_it_was_committed(new_state_store)
         assert (await session.verify()).ok
 
 
-@in_loop
+@async_test
 async def test_a_block_commits_at_its_end_and_not_after_an_exception(new_state_store):
     async with new_state_store() as state_store:
         async with opened(state_store) as session:
@@ -131,7 +131,7 @@ async def test_a_block_commits_at_its_end_and_not_after_an_exception(new_state_s
             assert not session.is_dirty
 
 
-@in_loop
+@async_test
 async def test_a_fork_goes_its_own_way(new_state_store):
     async with new_state_store() as state_store:
         session = await opened(state_store)
@@ -158,7 +158,7 @@ async def test_a_fork_goes_its_own_way(new_state_store):
         assert (await again.verify()).ok
 
 
-@in_loop
+@async_test
 async def test_going_back_does_not_shorten_the_log(new_state_store):
     async with new_state_store() as state_store:
         session = await opened(state_store)
@@ -190,7 +190,7 @@ async def test_going_back_does_not_shorten_the_log(new_state_store):
         assert (await session.verify()).ok
 
 
-@in_loop
+@async_test
 async def test_of_two_writers_one_gets_a_conflict_and_rebases(new_state_store):
     async with new_state_store() as first, new_state_store() as second:
         one = await opened(first)
@@ -227,7 +227,7 @@ async def test_of_two_writers_one_gets_a_conflict_and_rebases(new_state_store):
         assert (await one.verify()).ok
 
 
-@in_loop
+@async_test
 async def test_a_snapshot_a_turn_and_all_of_them_load(new_state_store):
     async with new_state_store() as state_store:
         session = await opened(state_store)
@@ -253,7 +253,7 @@ async def test_a_snapshot_a_turn_and_all_of_them_load(new_state_store):
         assert (await archive.verify(location=LOCATION)).snapshots == 40
 
 
-@in_loop
+@async_test
 async def test_several_agents_are_in_one_snapshot(new_state_store):
     async with new_state_store() as state_store:
         session = await holdfast.Session.open(
@@ -295,4 +295,4 @@ def test_the_blocking_twin_does_the_same(new_state_store):
     assert again.status == "running"
     assert again.messages == [{"role": "user", "content": "Compare the two reports"}]
     assert again.verify().ok
-    done(store.close())
+    run_async(store.close())

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from faults import WAYS, Fault, FaultyStateStore
 from holdfast import BlockingSession, ConflictError, StateStoreError, UnsupportedValueError
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from sessions.conversations import Counted, Effect, contents, opened, reopened, said, two, types
+from support.async_tests import async_test
+from support.conversations import Counted, Effect, contents, opened, reopened, said, two, types
+from support.faults import WAYS, Fault, FaultyStateStore
 
 SRC = str(Path(__file__).parents[2] / "src")
 
@@ -33,7 +33,7 @@ async def committed(session, **values):
 # --------------------------------------------------------------------------------- conflicts
 
 
-@in_loop
+@async_test
 async def test_a_conflict_on_another_key_during_the_effect_does_not_lose_its_result():
     session = await said(await opened(MemoryStateStore()), "a")
     effect = Effect()
@@ -59,7 +59,7 @@ async def test_a_conflict_on_another_key_during_the_effect_does_not_lose_its_res
     assert (await session.verify()).ok
 
 
-@in_loop
+@async_test
 async def test_what_is_pending_is_committed_before_the_effect():
     session = await opened(MemoryStateStore())
     session.add_message("user", "pay")
@@ -75,7 +75,7 @@ async def test_what_is_pending_is_committed_before_the_effect():
     assert not session.is_dirty
 
 
-@in_loop
+@async_test
 async def test_a_conflict_of_what_is_pending_shows_before_the_effect():
     session = await said(await opened(MemoryStateStore()), "a")
     session.set("plan", "mine")
@@ -89,7 +89,7 @@ async def test_a_conflict_of_what_is_pending_shows_before_the_effect():
     assert pay.times == 1
 
 
-@in_loop
+@async_test
 async def test_what_is_recorded_during_the_effect_stays_pending_on_top_of_the_result():
     session = await said(await opened(MemoryStateStore()), "a")
 
@@ -115,7 +115,7 @@ async def test_what_is_recorded_during_the_effect_stays_pending_on_top_of_the_re
     assert (await again.verify()).ok
 
 
-@in_loop
+@async_test
 async def test_a_key_that_is_done_writes_nothing():
     store = Counted()
     session = await opened(store)
@@ -127,7 +127,7 @@ async def test_a_key_that_is_done_writes_nothing():
     assert session.is_dirty
 
 
-@in_loop
+@async_test
 async def test_an_effect_costs_one_listing_and_one_write():
     store = Counted()
     session = await said(await opened(store), "a")
@@ -137,7 +137,7 @@ async def test_an_effect_costs_one_listing_and_one_write():
     assert len(store.keys) == 1
 
 
-@in_loop
+@async_test
 async def test_two_that_do_it_at_the_same_moment_get_one_result_and_do_it_no_more():
     one, other = await two(MemoryStateStore())
     mine = Effect("mine")
@@ -197,7 +197,7 @@ def test_a_result_that_could_not_be_committed_is_kept(kind, is_done, then):
     asyncio.run(work())
 
 
-@in_loop
+@async_test
 async def test_a_lost_answer_behind_what_others_committed_is_recognised():
     store = FaultyStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
@@ -218,7 +218,7 @@ async def test_a_lost_answer_behind_what_others_committed_is_recognised():
     assert types(session.events).count("once.done") == 1
 
 
-@in_loop
+@async_test
 async def test_a_task_that_is_cancelled_between_the_effect_and_its_commit_did_it():
     session = await said(await opened(MemoryStateStore()), "a")
     pay, was_done = Effect(), asyncio.Event()
@@ -240,7 +240,7 @@ async def test_a_task_that_is_cancelled_between_the_effect_and_its_commit_did_it
     assert pay.times == 1
 
 
-@in_loop
+@async_test
 async def test_a_result_that_cannot_be_stored_is_kept_as_done_as_well():
     store = FaultyStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
@@ -254,7 +254,7 @@ async def test_a_result_that_cannot_be_stored_is_kept_as_done_as_well():
     assert odd.times == 1
 
 
-@in_loop
+@async_test
 async def test_a_fork_has_a_result_that_could_not_be_committed():
     store = FaultyStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
@@ -275,7 +275,7 @@ async def test_a_fork_has_a_result_that_could_not_be_committed():
     assert pay.times == 2
 
 
-@in_loop
+@async_test
 async def test_an_effect_that_is_forgotten_is_done_again():
     session = await opened(MemoryStateStore())
     pay = Effect()
@@ -286,7 +286,7 @@ async def test_an_effect_that_is_forgotten_is_done_again():
     assert pay.times == 2
 
 
-@in_loop
+@async_test
 async def test_a_session_that_was_deleted_begins_again_with_a_result_that_was_kept():
     store = FaultyStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")

@@ -13,14 +13,14 @@ from holdfast import RetentionPolicy, open_state_store
 from holdfast.log import timeline
 from holdfast.sessions import event_view
 from holdfast.stores.memory import MemoryStateStore
-from loops import done, in_loop
-from sessions.conversations import Counted, opened, reopened, said, two, types
+from support.async_tests import async_test, run_async
+from support.conversations import Counted, opened, reopened, said, two, types
 
 
 @pytest.fixture
 def short(monkeypatch):
     """Few segments between keyframes, and few in memory."""
-    monkeypatch.setattr(timeline, "MOST_SEGMENTS", 4)
+    monkeypatch.setattr(timeline, "MAX_SEGMENTS", 4)
     monkeypatch.setattr(event_view, "MOST_IN_MEMORY", 4)
 
 
@@ -47,7 +47,7 @@ async def pruned(session, kept=1):
     return await reopened(session)
 
 
-@in_loop
+@async_test
 async def test_it_is_a_sequence_of_all_events_in_order():
     session = await grown(MemoryStateStore())
     events = session.events
@@ -65,7 +65,7 @@ async def test_it_is_a_sequence_of_all_events_in_order():
     assert bool(events)
 
 
-@in_loop
+@async_test
 async def test_places_beyond_either_end_are_refused():
     events = (await grown(MemoryStateStore(), commits=2)).events
     for index in (len(events), -len(events) - 1, 1000):
@@ -77,7 +77,7 @@ async def test_places_beyond_either_end_are_refused():
         events["last"]
 
 
-@in_loop
+@async_test
 async def test_what_waits_has_the_place_that_it_will_have():
     session = await grown(MemoryStateStore())
     waiting = session.events[-2:]
@@ -87,7 +87,7 @@ async def test_what_waits_has_the_place_that_it_will_have():
     assert (await reopened(session)).events[-2:] == waiting
 
 
-@in_loop
+@async_test
 async def test_a_view_shows_what_is_recorded_later():
     session = await opened(MemoryStateStore())
     events = session.events
@@ -101,7 +101,7 @@ async def test_a_view_shows_what_is_recorded_later():
 
 
 @pytest.mark.parametrize("how", ["rebased", "reloaded"])
-@in_loop
+@async_test
 async def test_a_view_goes_on_after_others_were_first(how):
     one, other = await two(MemoryStateStore())
     one.record("mine")
@@ -143,7 +143,7 @@ SLICES = [
 ]
 
 
-@in_loop
+@async_test
 async def test_every_way_of_reading_gives_the_same():
     session = await grown(MemoryStateStore())
     expected = [event async for event in session.log.read()] + session.events[-2:]
@@ -156,10 +156,10 @@ def test_events_that_are_not_in_memory_any_more_are_read(short, url, tmp_path):
         async with open_state_store(url.format(tmp_path)) as store:
             session = await grown(store)
             expected = [event async for event in session.log.read()] + session.events[-2:]
-            assert session._writer.tail.after.seq > 0
+            assert session._committer.tail.after.seq > 0
             await check_all_ways(session, expected, SLICES)
             again = await reopened(session)
-            assert again._writer.tail.after.seq == 15
+            assert again._committer.tail.after.seq == 15
             await check_all_ways(again, expected[:-2], SLICES)
             again.record("waiting")
             assert again.events[-2:] == [expected[-3], again.events[-1]]
@@ -167,7 +167,7 @@ def test_events_that_are_not_in_memory_any_more_are_read(short, url, tmp_path):
     asyncio.run(work())
 
 
-@in_loop
+@async_test
 async def test_the_last_events_are_at_hand_without_asking_the_store(short):
     store = Counted()
     session = await reopened(await grown(store, waiting=0))
@@ -180,7 +180,7 @@ async def test_the_last_events_are_at_hand_without_asking_the_store(short):
     assert store.calls != []
 
 
-@in_loop
+@async_test
 async def test_after_pruning_the_first_event_that_is_left_is_at_the_beginning(short):
     session = await grown(MemoryStateStore(), waiting=0)
     again = await pruned(session)
@@ -197,7 +197,7 @@ async def test_after_pruning_the_first_event_that_is_left_is_at_the_beginning(sh
     await check_all_ways(await reopened(again), expected[:-1], SLICES)
 
 
-@in_loop
+@async_test
 async def test_after_pruning_to_several_snapshots_the_events_between_them_are_left(short):
     session = await grown(MemoryStateStore(), commits=4, waiting=0)
     for text in "abcd":
@@ -214,7 +214,7 @@ async def test_after_pruning_to_several_snapshots_the_events_between_them_are_le
     assert before[-1].hash == left[0].prev
 
 
-@in_loop
+@async_test
 async def test_a_range_of_events_is_read_by_their_numbers(short):
     session = await grown(MemoryStateStore())
     everything = list(session.events)
@@ -232,7 +232,7 @@ async def test_a_range_of_events_is_read_by_their_numbers(short):
     assert len(everything) == 23
 
 
-@in_loop
+@async_test
 async def test_what_is_done_to_an_event_changes_nothing_that_is_committed(short):
     session = await grown(MemoryStateStore(), waiting=0)
     session.set("plan", {"steps": [1]})
@@ -261,7 +261,7 @@ def tamper(event):
     event.changes["set"].append(("state", "tampered", True))
 
 
-@in_loop
+@async_test
 async def test_looking_at_events_again_and_again_reads_no_more_than_is_asked(short):
     store = Counted()
     session = await grown(store, commits=40)
@@ -282,8 +282,8 @@ async def test_looking_at_events_again_and_again_reads_no_more_than_is_asked(sho
     ),
 )
 def test_it_is_like_a_list_of_all_that_happened(commits, waiting, places):
-    before = (timeline.MOST_SEGMENTS, event_view.MOST_IN_MEMORY)
-    timeline.MOST_SEGMENTS, event_view.MOST_IN_MEMORY = 3, 2
+    before = (timeline.MAX_SEGMENTS, event_view.MOST_IN_MEMORY)
+    timeline.MAX_SEGMENTS, event_view.MOST_IN_MEMORY = 3, 2
 
     async def work():
         session = await opened(MemoryStateStore())
@@ -294,7 +294,7 @@ def test_it_is_like_a_list_of_all_that_happened(commits, waiting, places):
         for number in range(waiting):
             session.record("waiting", number)
         expected = [event async for event in session.log.read()]
-        expected += session._recording.events()
+        expected += session._working.events()
         assert len(session.events) == len(expected)
         assert list(session.events) == expected
         assert [event async for event in session.events] == expected
@@ -302,12 +302,12 @@ def test_it_is_like_a_list_of_all_that_happened(commits, waiting, places):
             assert session.events[part] == expected[part]
 
     try:
-        done(work())
+        run_async(work())
     finally:
-        timeline.MOST_SEGMENTS, event_view.MOST_IN_MEMORY = before
+        timeline.MAX_SEGMENTS, event_view.MOST_IN_MEMORY = before
 
 
-@in_loop
+@async_test
 async def test_times_of_events_are_in_utc_and_in_order():
     session = await grown(MemoryStateStore(), commits=3)
     times = [event.at for event in session.events]

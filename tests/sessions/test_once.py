@@ -8,7 +8,6 @@ import threading
 
 import pytest
 
-from faults import Fault, FaultyStateStore
 from holdfast import (
     BlockingSession,
     ConflictError,
@@ -17,12 +16,13 @@ from holdfast import (
     open_state_store,
 )
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from samples import SAMPLES, identical
-from sessions.conversations import Effect, contents, everything, opened, reopened, said, two, types
+from support.async_tests import async_test
+from support.conversations import Effect, contents, everything, opened, reopened, said, two, types
+from support.faults import Fault, FaultyStateStore
+from support.sample_values import SAMPLES, identical
 
 
-@in_loop
+@async_test
 async def test_it_is_done_once_and_its_result_is_returned_ever_after():
     session = await opened(MemoryStateStore())
     pay = Effect({"receipt": (1, 2)})
@@ -52,7 +52,7 @@ def test_it_is_not_done_again_by_the_next_process(url, tmp_path):
     asyncio.run(work())
 
 
-@in_loop
+@async_test
 async def test_a_function_may_be_async():
     session = await opened(MemoryStateStore())
     pay = Effect()
@@ -62,7 +62,7 @@ async def test_a_function_may_be_async():
     assert pay.times == 1
 
 
-@in_loop
+@async_test
 async def test_callers_at_the_same_time_get_the_result_of_one():
     session = await opened(MemoryStateStore())
     pay = Effect()
@@ -75,14 +75,14 @@ async def test_callers_at_the_same_time_get_the_result_of_one():
     assert (await session.verify()).ok
 
 
-@in_loop
+@async_test
 async def test_what_it_gives_is_a_copy_each_time():
     session = await opened(MemoryStateStore())
     (await session.once("k", lambda: {"list": [1]}))["list"].append(2)
     assert await session.once("k", dict) == {"list": [1]}
 
 
-@in_loop
+@async_test
 async def test_the_result_may_be_of_any_kind_that_can_be_kept():
     session = await opened(MemoryStateStore())
     for name, value in SAMPLES.items():
@@ -92,7 +92,7 @@ async def test_the_result_may_be_of_any_kind_that_can_be_kept():
         assert identical(await other.once(name, dict), value)
 
 
-@in_loop
+@async_test
 async def test_what_failed_was_not_done():
     session = await said(await opened(MemoryStateStore()), "a")
     failing = Effect(error=RuntimeError("no money"))
@@ -105,7 +105,7 @@ async def test_what_failed_was_not_done():
     assert failing.times == 2
 
 
-@in_loop
+@async_test
 async def test_a_result_that_cannot_be_kept_is_an_error_and_it_is_not_done_again():
     session = await opened(MemoryStateStore())
     odd = Effect(result={"connection": object()})
@@ -120,7 +120,7 @@ async def test_a_result_that_cannot_be_kept_is_an_error_and_it_is_not_done_again
 
 
 @pytest.mark.parametrize("key", [None, 7, "\ud800"])
-@in_loop
+@async_test
 async def test_a_bad_key_is_refused_before_anything_is_done(key):
     session = await opened(MemoryStateStore())
     pay = Effect()
@@ -138,7 +138,7 @@ class Step(str, enum.Enum):
 
 
 @pytest.mark.parametrize("key", [Name("pay"), Step.PAY])
-@in_loop
+@async_test
 async def test_a_key_of_a_subclass_of_str_is_its_text(key):
     session = await opened(MemoryStateStore())
     pay = Effect()
@@ -150,7 +150,7 @@ async def test_a_key_of_a_subclass_of_str_is_its_text(key):
 # ------------------------------------------------------------------------------- going back
 
 
-@in_loop
+@async_test
 async def test_going_back_keeps_what_was_done_in_the_world():
     session = await said(await opened(MemoryStateStore()), "a")
     saved, mark = await session.save(), session.snapshot()
@@ -168,7 +168,7 @@ async def test_going_back_keeps_what_was_done_in_the_world():
     assert pay.times == 1
 
 
-@in_loop
+@async_test
 async def test_going_to_a_state_in_which_more_was_done_takes_that_over():
     session = await opened(MemoryStateStore())
     await session.once("both", Effect("session"))
@@ -180,7 +180,7 @@ async def test_going_to_a_state_in_which_more_was_done_takes_that_over():
     assert await session.once("both", Effect("never")) == "session"
 
 
-@in_loop
+@async_test
 async def test_a_fork_has_done_what_its_origin_had_done():
     session = await opened(MemoryStateStore())
     before = session.snapshot()
@@ -197,7 +197,7 @@ async def test_a_fork_has_done_what_its_origin_had_done():
 # ------------------------------------------------------------------------------ other writers
 
 
-@in_loop
+@async_test
 async def test_what_another_process_did_meanwhile_is_not_done_again():
     one, other = await two(MemoryStateStore())
     await other.once("pay", Effect("theirs"))
@@ -212,7 +212,7 @@ async def test_what_another_process_did_meanwhile_is_not_done_again():
     assert contents(await reopened(one)) == ["theirs", "mine"]
 
 
-@in_loop
+@async_test
 async def test_what_others_did_otherwise_does_not_keep_it_from_being_done():
     one, other = await two(MemoryStateStore())
     await said(other, "theirs")
@@ -226,7 +226,7 @@ async def test_what_others_did_otherwise_does_not_keep_it_from_being_done():
     assert contents(await reopened(one)) == ["theirs", "mine"]
 
 
-@in_loop
+@async_test
 async def test_a_session_that_both_began_does_it_all_the_same():
     store = MemoryStateStore()
     one, other = await opened(store), await opened(store)
@@ -235,7 +235,7 @@ async def test_a_session_that_both_began_does_it_all_the_same():
     assert contents(await reopened(one)) == ["theirs"]
 
 
-@in_loop
+@async_test
 async def test_what_was_done_in_a_session_that_both_began_is_not_done_again():
     store = MemoryStateStore()
     one, other = await opened(store), await opened(store)
@@ -245,7 +245,7 @@ async def test_what_was_done_in_a_session_that_both_began_is_not_done_again():
     assert pay.times == 0
 
 
-@in_loop
+@async_test
 async def test_two_who_did_it_at_the_same_moment_with_different_results_hear_of_it():
     one, other = await two(MemoryStateStore())
 
@@ -264,7 +264,7 @@ async def test_two_who_did_it_at_the_same_moment_with_different_results_hear_of_
 
 
 @pytest.mark.parametrize("done", [False, True])
-@in_loop
+@async_test
 async def test_its_result_is_committed_before_it_is_returned_whatever_became_of_the_first_try(done):
     store = FaultyStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
@@ -279,7 +279,7 @@ async def test_its_result_is_committed_before_it_is_returned_whatever_became_of_
     assert pay.times == 1
 
 
-@in_loop
+@async_test
 async def test_what_another_did_after_a_lost_answer_of_ours_is_not_done_again():
     store = FaultyStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
@@ -360,7 +360,7 @@ def test_what_is_done_once_may_record_and_commit_itself():
     assert types(session.events) == ["session.started", "tool.called", "once.done"]
 
 
-@in_loop
+@async_test
 async def test_who_did_the_same_at_the_same_moment_is_told_also_where_both_gave_the_same():
     store = MemoryStateStore()
     one = await opened(store)
@@ -378,7 +378,7 @@ async def test_who_did_the_same_at_the_same_moment_is_told_also_where_both_gave_
     assert await two.once("pay", lambda: pytest.fail("a third time")) == "paid"
 
 
-@in_loop
+@async_test
 async def test_what_is_no_function_is_refused_before_anything_is_done():
     session = await opened(MemoryStateStore())
     with pytest.raises(TypeError, match="once takes a function"):

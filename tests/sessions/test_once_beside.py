@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from holdfast import BlockingSession
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from sessions.conversations import Effect, opened, reopened
+from support.async_tests import async_test
+from support.conversations import Effect, opened, reopened
 
 
-@in_loop
+@async_test
 async def test_what_was_recorded_and_dropped_by_a_reload_is_recorded_again():
     session = await opened(MemoryStateStore())
     effect, commit = Effect(), session.commit
@@ -27,7 +27,7 @@ async def test_what_was_recorded_and_dropped_by_a_reload_is_recorded_again():
     assert effect.times == 1
 
 
-@in_loop
+@async_test
 async def test_a_task_that_the_function_left_behind_may_ask_for_it_later():
     session, effect, left = await opened(MemoryStateStore()), Effect(), []
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast.sessions.portal import Portal, portal
+from holdfast.sessions.portal import Portal, get_portal
 from holdfast.stores.sqlite.store import SqliteStateStore
 
 
@@ -32,23 +32,23 @@ async def fail(error):
 
 
 def test_a_call_gives_what_the_coroutine_gives():
-    assert portal().call(give(7)) == 7
-    assert portal().call(give(None)) is None
+    assert get_portal().call(give(7)) == 7
+    assert get_portal().call(give(None)) is None
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), RuntimeError("y"), asyncio.CancelledError()])
 def test_a_call_raises_what_the_coroutine_raises(error):
     with pytest.raises(BaseException) as caught:
-        portal().call(fail(error))
+        get_portal().call(fail(error))
     # A cancellation comes back as that of the waiting side, which has the same name.
     assert type(caught.value).__name__ == type(error).__name__
-    assert portal().call(give(1)) == 1
+    assert get_portal().call(give(1)) == 1
 
 
 def test_there_is_one_loop_in_a_thread_of_its_own():
-    assert portal() is portal()
-    thread, loop = portal().call(where())
-    assert (thread, loop) == portal().call(where())
+    assert get_portal() is get_portal()
+    thread, loop = get_portal().call(where())
+    assert (thread, loop) == get_portal().call(where())
     assert thread is not threading.current_thread()
     assert thread.name == "holdfast-portal"
     assert thread.daemon
@@ -59,7 +59,7 @@ def test_threads_call_at_the_same_time():
 
     def call():
         waiting.wait()
-        portals.append(portal().call(where()))
+        portals.append(get_portal().call(where()))
 
     threads = [threading.Thread(target=call) for _ in range(8)]
     for thread in threads:
@@ -81,27 +81,27 @@ def test_calls_of_several_threads_do_not_wait_for_each_other():
         meet.set()
 
     found = []
-    thread = threading.Thread(target=lambda: found.append(portal().call(first())))
+    thread = threading.Thread(target=lambda: found.append(get_portal().call(first())))
     thread.start()
-    portal().call(second())
+    get_portal().call(second())
     thread.join()
     assert found == ["met"]
 
 
 def test_a_call_from_inside_another_loop_is_done():
     async def work():
-        return portal().call(give("inside"))
+        return get_portal().call(give("inside"))
 
     assert asyncio.run(work()) == "inside"
 
 
 def test_a_call_from_inside_its_own_loop_is_refused_and_not_waited_for_ever():
     async def work():
-        return portal().call(give(1))
+        return get_portal().call(give(1))
 
     with pytest.raises(RuntimeError, match="from inside the loop.*use the async Session there"):
-        portal().call(work())
-    assert portal().call(give(2)) == 2
+        get_portal().call(work())
+    assert get_portal().call(give(2)) == 2
 
 
 def test_an_interruption_while_waiting_cancels_the_work():
@@ -124,19 +124,19 @@ def test_an_interruption_while_waiting_cancels_the_work():
     try:
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
-            portal().call(endless())
+            get_portal().call(endless())
     finally:
         signal.signal(signal.SIGINT, before)
     assert cancelled.wait(10)
-    assert portal().call(give(3)) == 3
+    assert get_portal().call(give(3)) == 3
 
 
 def test_a_portal_of_its_own_is_another_loop():
     other = Portal()
-    assert other.call(where()) != portal().call(where())
+    assert other.call(where()) != get_portal().call(where())
 
     async def across():
-        return portal().call(give("across"))
+        return get_portal().call(give("across"))
 
     assert other.call(across()) == "across"
     other._loop.call_soon_threadsafe(other._loop.stop)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from holdfast import MISSING, Store, UnsupportedValueError
 from holdfast.stores.memory import MemoryStateStore
-from loops import done, in_loop
-from samples import SAMPLES, deep, identical, values
-from sessions.conversations import contents, everything, opened, reopened, types
+from support.async_tests import async_test, run_async
+from support.conversations import contents, everything, opened, reopened, types
+from support.sample_values import SAMPLES, deep, identical, values
 
 
 class Name(str):
@@ -150,7 +150,7 @@ def test_a_value_comes_back_equal_and_of_the_same_type(session, name):
     assert identical(session.get("value"), SAMPLES[name])
 
 
-@in_loop
+@async_test
 async def test_every_kind_of_value_is_there_for_the_next_process():
     session = await opened(MemoryStateStore())
     for name, value in SAMPLES.items():
@@ -218,7 +218,7 @@ def test_a_key_that_no_encoding_can_write_down_is_refused(session):
 
 
 @pytest.mark.parametrize("key", [Name("plan"), Word.PLAN], ids=["str subclass", "enum"])
-@in_loop
+@async_test
 async def test_a_key_of_a_subclass_of_str_is_kept_as_the_plain_text(key):
     session = await opened(MemoryStateStore())
     session.set(key, 1)
@@ -231,7 +231,7 @@ async def test_a_key_of_a_subclass_of_str_is_kept_as_the_plain_text(key):
 
 
 @pytest.mark.parametrize("depth", [124, 125, 128])
-@in_loop
+@async_test
 async def test_what_is_taken_in_can_be_committed_however_deep_it_is_nested(depth):
     session = await opened(MemoryStateStore())
     try:
@@ -259,7 +259,7 @@ def test_values_are_those_of_a_dict(steps):
                 model[key] = value
         return session, model
 
-    session, model = done(work())
+    session, model = run_async(work())
     # By digest, as an equal value is no change: a dict keeps the order that its keys had first.
     expected = Store()
     expected.set("session", "status", "pending")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.sessions.run_status import status_after, strands_status
+from holdfast.sessions.run_status import infer_status, infer_strands_status
 
 USER = {"role": "user", "content": [{"text": "?"}]}
 ANSWER = {"role": "assistant", "content": [{"text": "!"}]}
@@ -28,7 +28,7 @@ RESULT = {"role": "user", "content": [{"toolResult": {"toolUseId": "c"}}]}
     ],
 )
 def test_a_conversation_that_ends_with_an_answer_is_completed(message, expected):
-    assert status_after(message) == expected
+    assert infer_status(message) == expected
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_a_conversation_that_ends_with_an_answer_is_completed(message, expected)
     ],
 )
 def test_a_snapshot_of_strands_shows_the_status_of_its_run(data, expected):
-    assert strands_status(data) == expected
+    assert infer_strands_status(data) == expected

@@ -15,17 +15,17 @@ from holdfast import (
     StateStoreError,
     open_state_store,
 )
-from holdfast.sessions.session import Opening
+from holdfast.sessions.session import SessionOpener
 from holdfast.snapshots.session_state import STATUSES
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
-from loops import in_loop
-from sessions.conversations import Counted, contents, everything, opened, reopened, said, two, types
+from support.async_tests import async_test
+from support.conversations import Counted, contents, everything, opened, reopened, said, two, types
 
 # ----------------------------------------------------------------------------------- opening
 
 
-@in_loop
+@async_test
 async def test_a_new_session_begins_pending_and_empty():
     session = await opened(MemoryStateStore())
     assert (session.agent_id, session.session_id, session.scope) == ("bot", "ses", "agent")
@@ -39,7 +39,7 @@ async def test_a_new_session_begins_pending_and_empty():
     assert session.events[0].data == {"agent_id": "bot", "session_id": "ses"}
 
 
-@in_loop
+@async_test
 async def test_nothing_is_written_before_the_first_commit():
     store = Counted()
     session = await opened(store)
@@ -51,7 +51,7 @@ async def test_nothing_is_written_before_the_first_commit():
         await opened(store, must_exist=True)
 
 
-@in_loop
+@async_test
 async def test_a_session_without_an_id_is_a_new_one():
     store = MemoryStateStore()
     one = await Session.open(store, agent_id="bot")
@@ -84,14 +84,14 @@ def test_a_session_is_resumed_exactly_as_it_was_committed(url, tmp_path):
             assert other.message_count == 1
             assert list(other.events) == session.events[:-1]
             assert not other.is_dirty
-            assert other.log.end == session.log.end
+            assert other.log.head == session.log.head
             await said(other, "goes on")
             assert contents(await reopened(other))[-1] == "goes on"
 
     asyncio.run(work())
 
 
-@in_loop
+@async_test
 async def test_a_session_that_must_exist_and_does_not_is_not_found():
     store = MemoryStateStore()
     with pytest.raises(NotFoundError, match="the agent bot has no session ses.*Catalog"):
@@ -125,7 +125,7 @@ def test_a_session_is_opened_on_a_store_and_not_on_its_url():
         Session.open("memory:", agent_id="bot")
 
 
-@in_loop
+@async_test
 async def test_ids_of_any_text_are_different_sessions():
     store = MemoryStateStore()
     ids = ["a", "a/b", "../a", "a%2Fb", ".", "..", "ä", "🦀" * 256]
@@ -137,7 +137,7 @@ async def test_ids_of_any_text_are_different_sessions():
         assert contents(await opened(store, "shared", agent_id=session_id)) == [session_id]
 
 
-@in_loop
+@async_test
 async def test_a_session_can_be_read_from_a_store_that_takes_no_writes():
     inner = MemoryStateStore()
     await said(await opened(inner), "hello")
@@ -153,7 +153,7 @@ async def test_a_session_can_be_read_from_a_store_that_takes_no_writes():
 # ------------------------------------------------------------------------------ async with
 
 
-@in_loop
+@async_test
 async def test_async_with_commits_at_the_end():
     store = MemoryStateStore()
     async with opened(store) as session:
@@ -165,7 +165,7 @@ async def test_async_with_commits_at_the_end():
     assert contents(await opened(store)) == ["hello", "again"]
 
 
-@in_loop
+@async_test
 async def test_async_with_does_not_commit_after_an_exception():
     store = MemoryStateStore()
     with pytest.raises(RuntimeError, match="the agent failed"):
@@ -181,17 +181,17 @@ async def test_async_with_does_not_commit_after_an_exception():
         await opened(store, must_exist=True)
 
 
-@in_loop
+@async_test
 async def test_a_session_that_cannot_be_opened_is_not_entered():
     with pytest.raises(NotFoundError):
         async with opened(MemoryStateStore(), must_exist=True):
             pytest.fail("it was entered")
 
 
-@in_loop
+@async_test
 async def test_an_opening_that_was_never_entered_has_nothing_to_leave():
     opening = opened(MemoryStateStore())
-    assert isinstance(opening, Opening)
+    assert isinstance(opening, SessionOpener)
     await opening.__aexit__(None, None, None)
     assert (await opening).messages == []
 
@@ -199,7 +199,7 @@ async def test_an_opening_that_was_never_entered_has_nothing_to_leave():
 # --------------------------------------------------------------------------- what it is
 
 
-@in_loop
+@async_test
 async def test_the_status_is_one_of_six_and_each_change_is_an_event():
     session = await opened(MemoryStateStore())
     for status in STATUSES[1:]:
@@ -234,26 +234,26 @@ def test_it_shows_what_it_is(session):
     assert repr(session) == "<Session ses of bot: pending, 1 messages, 0 events, 2 waiting>"
 
 
-@in_loop
+@async_test
 async def test_what_is_committed_does_not_wait_any_more():
     session = await said(await opened(MemoryStateStore()), "hello")
     assert not session.is_dirty
     assert repr(session) == "<Session ses of bot: pending, 1 messages, 2 events>"
-    assert session.log.end.seq == 2
+    assert session.log.head.seq == 2
     assert [event async for event in session.log.read()] == list(session.events)
     session.set("x", 1)
     assert session.is_dirty
-    assert session.log.end.seq == 2
+    assert session.log.head.seq == 2
 
 
-@in_loop
+@async_test
 async def test_a_session_of_one_agent_has_no_parts():
     session = await opened(MemoryStateStore())
     with pytest.raises(ValueError, match='ses is one agent\'s; open it with scope="multi_agent"'):
         session.agent("writer")
 
 
-@in_loop
+@async_test
 async def test_a_session_checks_itself():
     store = Counted()
     session = await said(await opened(store), "a", "b")
@@ -266,7 +266,7 @@ async def test_a_session_checks_itself():
 # ------------------------------------------------------------------------------- in memory
 
 
-@in_loop
+@async_test
 async def test_rolling_back_undoes_what_came_after_and_the_log_says_so():
     session = await said(await opened(MemoryStateStore()), "kept")
     session.set("plan", {"step": 1})
@@ -291,7 +291,7 @@ async def test_rolling_back_undoes_what_came_after_and_the_log_says_so():
     assert types(other.events).count("message.appended") == 3
 
 
-@in_loop
+@async_test
 async def test_rolling_back_across_commits_and_forward_again():
     session = await said(await opened(MemoryStateStore()), "a")
     before = session.snapshot()
@@ -316,7 +316,7 @@ def test_rolling_back_takes_a_snapshot_in_memory(session, mark):
 # --------------------------------------------------------------------------------- reloading
 
 
-@in_loop
+@async_test
 async def test_reloading_takes_what_is_committed_and_drops_what_waits():
     one, two_ = await two(MemoryStateStore())
     await said(one, "one")
@@ -331,7 +331,7 @@ async def test_reloading_takes_what_is_committed_and_drops_what_waits():
     assert contents(await reopened(one)) == ["one", "two"]
 
 
-@in_loop
+@async_test
 async def test_reloading_a_session_that_was_never_committed_begins_it_anew():
     session = await opened(MemoryStateStore())
     session.add_message("user", "dropped")
@@ -341,7 +341,7 @@ async def test_reloading_a_session_that_was_never_committed_begins_it_anew():
     assert (await reopened(session)).messages == []
 
 
-@in_loop
+@async_test
 async def test_a_snapshot_after_reloading_follows_the_last_one_there_is():
     one, two_ = await two(MemoryStateStore())
     first = await two_.save()

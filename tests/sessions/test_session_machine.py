@@ -17,12 +17,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
-from faults import WAYS, Fault
 from holdfast import ConflictError, NotFoundError, RetentionPolicy, SessionSnapshot, Snapshot, Store
 from holdfast.ids import new_id
-from holdfast.snapshots.layout import deleted_key, session_place
-from session_acts import Agent, acts, names, pairs, values
-from session_model import (
+from holdfast.snapshots.keys import deletion_mark_key, session_prefix
+from support.faults import WAYS, Fault
+from support.session_actions import Agent, acts, names, pairs, values
+from support.session_model import (
     STARTED,
     Draft,
     Entries,
@@ -35,12 +35,12 @@ from session_model import (
     same,
     way,
 )
-from session_world import AGENT, FAILED, Process, Writer, entries_of, events_of, started
+from support.session_processes import AGENT, FAILED, Process, Writer, entries_of, events_of, started
 
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", settings().max_examples // 5))
 LIMITS = {
-    "few segments": {"MOST_SEGMENTS": 2, "LONGEST_CHAIN": 2, "SLACK": 1 << 16},
-    "no slack": {"MOST_SEGMENTS": 256, "LONGEST_CHAIN": 3, "SLACK": 0},
+    "few segments": {"MAX_SEGMENTS": 2, "MAX_CHAIN": 2, "KEYFRAME_SLACK": 1 << 16},
+    "no slack": {"MAX_SEGMENTS": 256, "MAX_CHAIN": 3, "KEYFRAME_SLACK": 0},
 }
 MOST_WRITERS = 5
 MOST_PLACES = 3
@@ -119,7 +119,7 @@ class SessionMachine(Agent):
         place = writer.place
         self.do(writer, todo)
         work = writer.session.save(tags=tags, on_conflict=on_conflict)
-        gone = 0 if place.deleted else self.last_gone(place)
+        gone = 0 if place.deleted else self.pruned_through(place)
         if not writer.draft.pending and (place.deleted or writer.draft.known < gone):
             with pytest.raises(ConflictError):
                 self.run(work)
@@ -196,7 +196,7 @@ class SessionMachine(Agent):
         # A whole state that somebody saved replaces all, and with it what was done once.
         since = [place.states[seq] for seq in sorted(place.states) if seq >= writer.draft.known]
         taken = any(pair in one and pair not in two for one, two in pairwise(since))
-        doomed = self.last_gone(writer.place)
+        doomed = self.pruned_through(writer.place)
         drafts = list(course(place, writer.draft, "rebase", fully=True, doomed=doomed))
         try:
             result = self.attempt(writer.process, fault, writer.session.once(key, effect))
@@ -315,12 +315,12 @@ class SessionMachine(Agent):
         try:
             events = self.run(events_of(writer.session))
         except NotFoundError:
-            assert writer.place.floor  # pruned since it was opened
+            assert writer.place.log_start  # pruned since it was opened
             return
         last = writer.draft.known + len(writer.draft.pending)
         first = last - len(events)
         assert [event.seq for event in events] == list(range(first + 1, last + 1))
-        assert first <= writer.place.floor
+        assert first <= writer.place.log_start
 
     # -------------------------------------------------------------------------------- removing
 
@@ -329,7 +329,7 @@ class SessionMachine(Agent):
         process, place = self.process(number), self.place(which)
         moment = dt.datetime.now(dt.UTC) + dt.timedelta(days=2 if self.days_pass else 0)
         policy = RetentionPolicy(last=last)
-        work = process.archive.prune(location=place.location, policy=policy, moment=moment)
+        work = process.archive.prune(location=place.location, policy=policy, now=moment)
         result = self.attempt(process, fault, work)
         keep = place.newest(last)
         found = set(self.run(self.archive.list_snapshot_ids(location=place.location)))
@@ -338,9 +338,9 @@ class SessionMachine(Agent):
             assert found == keep == set(result.kept)
             assert set(result.removed) == place.kept.keys() - keep
         place.kept = {id_: kept for id_, kept in place.kept.items() if id_ in found}
-        floor = self.run(self.archive.load_manifest(location=place.location)).floor.seq
-        assert place.floor <= floor <= place.seq
-        place.floor = floor
+        log_start = self.run(self.archive.load_manifest(location=place.location)).log_start.seq
+        assert place.log_start <= log_start <= place.seq
+        place.log_start = log_start
         place.gone = self.pruned_seqs(place)
 
     @rule(number=numbers, which=numbers, choice=numbers)
@@ -359,15 +359,15 @@ class SessionMachine(Agent):
         process, place = self.process(number), self.place(which)
         session_id = place.location.session_id
         result = self.attempt(process, fault, process.archive.delete_session(session_id=session_id))
-        if self.run(self.disk.get(deleted_key(session_id))) is not None:
+        if self.run(self.disk.get(deletion_mark_key(session_id))) is not None:
             assert result is FAILED
             # Who opens it next goes on with deleting.
             self.open(place, self.new_process())
             self.writers.pop()
-        elif self.keys(session_place(session_id)):
+        elif self.keys(session_prefix(session_id)):
             assert result is FAILED
             return
-        assert self.keys(session_place(session_id)) == []
+        assert self.keys(session_prefix(session_id)) == []
         self.places[self.places.index(place)] = new = Place(place.location)
         place.deleted, place.kept = True, {}
         for writer in self.writers:

@@ -7,7 +7,6 @@ import datetime as dt
 
 import pytest
 
-from faults import Fault, FaultyStateStore
 from holdfast import (
     Catalog,
     ConflictError,
@@ -20,8 +19,9 @@ from holdfast import (
 )
 from holdfast.ids import new_id
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from sessions.conversations import Counted, contents, everything, opened, reopened, said, two, types
+from support.async_tests import async_test
+from support.conversations import Counted, contents, everything, opened, reopened, said, two, types
+from support.faults import Fault, FaultyStateStore
 
 
 async def kept(session):
@@ -50,7 +50,7 @@ def test_saving_commits_and_keeps_a_snapshot_of_that(url, tmp_path):
             assert saved.tags == {"env": "production"}
             assert saved.event_log_count == 4
             assert saved.parent_id is None
-            assert saved.position == session.log.end
+            assert saved.position == session.log.head
             assert saved.location == session.location
 
             await said(session, "more")
@@ -67,7 +67,7 @@ def test_saving_commits_and_keeps_a_snapshot_of_that(url, tmp_path):
     asyncio.run(work())
 
 
-@in_loop
+@async_test
 async def test_saving_without_anything_new_keeps_a_snapshot_of_the_same_place():
     session = await said(await opened(MemoryStateStore()), "hello")
     one = await session.save()
@@ -82,7 +82,7 @@ async def test_saving_without_anything_new_keeps_a_snapshot_of_the_same_place():
     ]
 
 
-@in_loop
+@async_test
 async def test_a_saved_snapshot_does_not_change_with_the_session():
     session = await opened(MemoryStateStore())
     session.set("x", [1])
@@ -92,7 +92,7 @@ async def test_a_saved_snapshot_does_not_change_with_the_session():
     assert saved.state.values == {"x": [1]}
 
 
-@in_loop
+@async_test
 async def test_each_snapshot_names_the_one_before_it_also_in_the_next_process():
     session = await opened(MemoryStateStore())
     saved = [await session.save()]
@@ -106,7 +106,7 @@ async def test_each_snapshot_names_the_one_before_it_also_in_the_next_process():
     assert [info.parent_id for info in await kept(session)] == parents
 
 
-@in_loop
+@async_test
 async def test_a_snapshot_after_restoring_follows_the_one_that_was_restored():
     session = await opened(MemoryStateStore())
     first = await session.save()
@@ -122,7 +122,7 @@ async def test_a_snapshot_after_restoring_follows_the_one_that_was_restored():
     ("tags", "error"),
     [("env", TypeError), ({"env": 1}, TypeError), ({"env": "\ud800"}, ValueError)],
 )
-@in_loop
+@async_test
 async def test_bad_tags_are_refused_before_anything_is_written(tags, error):
     store = Counted()
     session = await opened(store)
@@ -133,7 +133,7 @@ async def test_bad_tags_are_refused_before_anything_is_written(tags, error):
     assert store.keys == []
 
 
-@in_loop
+@async_test
 async def test_how_to_treat_a_conflict_is_said_rightly_or_refused():
     session = await opened(MemoryStateStore())
     before = everything(session)
@@ -146,7 +146,7 @@ async def test_how_to_treat_a_conflict_is_said_rightly_or_refused():
     assert everything(session) == before
 
 
-@in_loop
+@async_test
 async def test_a_snapshot_of_a_lost_race_is_of_what_was_put_on_top():
     one, other = await two(MemoryStateStore())
     await said(one, "one")
@@ -164,7 +164,7 @@ async def test_a_snapshot_of_a_lost_race_is_of_what_was_put_on_top():
 
 
 @pytest.mark.parametrize("how", ["by its id", "by itself", "as it was loaded", "in memory"])
-@in_loop
+@async_test
 async def test_restoring_makes_the_state_what_it_was_and_commits_that(how):
     session = await said(await opened(MemoryStateStore()), "kept")
     session.set("plan", 1)
@@ -191,7 +191,7 @@ async def test_restoring_makes_the_state_what_it_was_and_commits_that(how):
     assert contents(session) == ["kept", "goes on"]
 
 
-@in_loop
+@async_test
 async def test_one_can_go_back_and_forth_between_snapshots():
     session = await opened(MemoryStateStore())
     saved = []
@@ -206,7 +206,7 @@ async def test_one_can_go_back_and_forth_between_snapshots():
         assert (await reopened(session)).snapshot().digest == saved[place].digest
 
 
-@in_loop
+@async_test
 async def test_what_is_no_snapshot_of_the_session_is_not_restored():
     store = MemoryStateStore()
     session = await said(await opened(store), "hello")
@@ -227,7 +227,7 @@ async def test_what_is_no_snapshot_of_the_session_is_not_restored():
     assert everything(session) == before
 
 
-@in_loop
+@async_test
 async def test_a_session_goes_back_to_any_of_its_events():
     session = await said(await opened(MemoryStateStore()), "a", "b", "c")
     for seq, left in ((3, ["a", "b"]), (4, ["a", "b", "c"]), (1, []), (5, ["a", "b"])):
@@ -236,7 +236,7 @@ async def test_a_session_goes_back_to_any_of_its_events():
     assert [event.data for event in session.events[4:]] == [{"seq": seq} for seq in (3, 4, 1, 5)]
 
 
-@in_loop
+@async_test
 async def test_an_event_that_was_pruned_is_not_restored():
     session = await said(await opened(MemoryStateStore()), "a", "b")
     for _ in range(2):
@@ -249,7 +249,7 @@ async def test_an_event_that_was_pruned_is_not_restored():
     assert contents(await reopened(session)) == ["a", "b"]
 
 
-@in_loop
+@async_test
 async def test_a_snapshot_of_another_session_is_restored_where_it_is_given_itself():
     store = MemoryStateStore()
     session = await said(await opened(store), "mine")
@@ -258,7 +258,7 @@ async def test_a_snapshot_of_another_session_is_restored_where_it_is_given_itsel
     assert contents(await reopened(session)) == ["theirs"]
 
 
-@in_loop
+@async_test
 async def test_of_a_lost_race_to_restore_nothing_is_written_and_it_can_be_dropped():
     one, other = await two(MemoryStateStore())
     saved = await other.save()
@@ -273,7 +273,7 @@ async def test_of_a_lost_race_to_restore_nothing_is_written_and_it_can_be_droppe
 # ----------------------------------------------------------------------------------- forking
 
 
-@in_loop
+@async_test
 async def test_a_fork_has_the_state_of_now_with_what_waits_and_is_durable():
     session = await said(await opened(MemoryStateStore()), "committed")
     session.add_message("user", "waiting")
@@ -295,7 +295,7 @@ async def test_a_fork_has_the_state_of_now_with_what_waits_and_is_durable():
     assert contents(await reopened(session)) == ["committed"]
 
 
-@in_loop
+@async_test
 async def test_a_fork_and_its_origin_go_their_own_ways():
     session = await said(await opened(MemoryStateStore()), "a")
     other = await session.fork()
@@ -312,7 +312,7 @@ async def test_a_fork_and_its_origin_go_their_own_ways():
     assert {entry.session_id for entry in page.sessions} == {"ses", other.session_id}
 
 
-@in_loop
+@async_test
 async def test_a_fork_at_a_snapshot_has_the_state_of_then():
     session = await said(await opened(MemoryStateStore()), "a")
     saved = await session.save()
@@ -336,7 +336,7 @@ async def test_a_fork_at_a_snapshot_has_the_state_of_then():
         await session.fork("six", at=9)
 
 
-@in_loop
+@async_test
 async def test_a_fork_never_takes_the_place_of_a_session_that_is_there():
     store = MemoryStateStore()
     session = await said(await opened(store), "mine")
@@ -346,7 +346,7 @@ async def test_a_fork_never_takes_the_place_of_a_session_that_is_there():
     assert contents(await opened(store, "taken")) == ["theirs"]
 
 
-@in_loop
+@async_test
 async def test_a_fork_never_takes_the_place_of_a_session_whose_first_events_are_pruned():
     store = MemoryStateStore()
     session = await said(await opened(store), "mine")
@@ -365,7 +365,7 @@ async def test_a_fork_never_takes_the_place_of_a_session_whose_first_events_are_
     assert store._entries == before
 
 
-@in_loop
+@async_test
 async def test_a_fork_that_could_not_be_written_says_so():
     store = FaultyStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
@@ -375,7 +375,7 @@ async def test_a_fork_that_could_not_be_written_says_so():
     assert contents(await session.fork("other")) == ["a"]
 
 
-@in_loop
+@async_test
 async def test_any_state_can_be_restored_and_forked():
     session = await said(await opened(MemoryStateStore()), "a")
     store = Store()

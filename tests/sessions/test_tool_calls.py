@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Store, UnfinishedCall
-from holdfast.snapshots.tool_calls import CallLedger
+from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from sessions.conversations import opened, reopened
+from support.async_tests import async_test
+from support.conversations import opened, reopened
 
 
 def chat_call(*calls):
@@ -157,7 +157,7 @@ def test_rolling_back_takes_calls_and_results_with_it(session, call, result):
 
 
 @shapes
-@in_loop
+@async_test
 async def test_the_next_process_finds_the_same_and_snapshots_say_it(call, result):
     session = await opened(MemoryStateStore())
     first = await session.save()
@@ -176,7 +176,7 @@ async def test_the_next_process_finds_the_same_and_snapshots_say_it(call, result
     assert session.unfinished == []
 
 
-@in_loop
+@async_test
 async def test_where_every_snapshot_is_unfinished_there_is_none_to_go_back_to():
     session = await opened(MemoryStateStore())
     assert await session.last_finished() is None
@@ -186,7 +186,7 @@ async def test_where_every_snapshot_is_unfinished_there_is_none_to_go_back_to():
     assert await session.last_finished() is None
 
 
-@in_loop
+@async_test
 async def test_a_crash_in_the_middle_of_a_turn_is_gone_back_from():
     session = await opened(MemoryStateStore())
     session.add_message("user", "what is it?")
@@ -299,7 +299,7 @@ STEPS = st.one_of(
 
 @given(st.lists(STEPS, max_size=20))
 def test_looking_at_what_changed_finds_what_looking_at_all_finds(steps):
-    store, ledger = Store(), CallLedger()
+    store, ledger = Store(), ToolCallIndex()
     marks = [store.snapshot()]
     for what, *rest in steps:
         if what == "set":
@@ -315,5 +315,5 @@ def test_looking_at_what_changed_finds_what_looking_at_all_finds(steps):
         else:
             store.restore(marks[rest[0] % len(marks)])
         now = store.snapshot()
-        assert ledger.unfinished(now) == CallLedger().unfinished(now)
-        assert ledger.unfinished(now) == CallLedger().unfinished(now)
+        assert ledger.unfinished(now) == ToolCallIndex().unfinished(now)
+        assert ledger.unfinished(now) == ToolCallIndex().unfinished(now)

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast import RetentionPolicy, Session, SnapshotArchive, SnapshotLocation, open_state_store
 from holdfast.testing.state_store_suite import content
-from loops import done, in_loop
+from support.async_tests import async_test, run_async
 
 AGENT, SESSION = "research-bot", "ses_abc123"
 LOCATION = SnapshotLocation(SESSION, scope_id=AGENT)
@@ -85,7 +85,7 @@ async def held(made: Conversation) -> Conversation:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """All turns, in a database that is closed."""
-    return done(held(conversation(TURNS, 1, tmp_path_factory.mktemp("turns") / "state.db")))
+    return run_async(held(conversation(TURNS, 1, tmp_path_factory.mktemp("turns") / "state.db")))
 
 
 async def check(archive, made, turns):
@@ -103,7 +103,7 @@ async def sizes(state_store):
     return values, values + sum(map(len, entries))
 
 
-@in_loop
+@async_test
 async def test_snapshots_of_500_turns_are_what_was_said_by_then(whole):
     async with open_state_store(f"sqlite:///{whole.path}") as state_store:
         archive = SnapshotArchive(state_store)
@@ -114,7 +114,7 @@ async def test_snapshots_of_500_turns_are_what_was_said_by_then(whole):
         assert verified.snapshots == TURNS
 
 
-@in_loop
+@async_test
 async def test_500_snapshots_take_little_more_than_the_conversation_once(whole):
     once = sum(len(json.dumps(turn)) for turn in (whole.said, whole.plans))
     async with open_state_store(f"sqlite:///{whole.path}") as state_store:
@@ -129,7 +129,7 @@ def pruned(whole, tmp_path_factory):
     copy = tmp_path_factory.mktemp("pruned") / "state.db"
     shutil.copy(whole.path, copy)
     made = dataclasses.replace(whole, path=copy)
-    result = done(prune(made))
+    result = run_async(prune(made))
     assert result.kept == whole.ids[-KEPT:]
     assert result.removed == whole.ids[:-KEPT]
     return made
@@ -141,12 +141,12 @@ async def prune(made):
         return await archive.prune(location=LOCATION, policy=RetentionPolicy(last=KEPT))
 
 
-@in_loop
+@async_test
 async def test_pruning_gives_the_space_of_long_messages_back(whole, pruned):
     await check_space(pruned, whole.path.stat().st_size)
 
 
-@in_loop
+@async_test
 async def test_pruning_gives_the_space_of_short_messages_back(tmp_path):
     made = await held(conversation(TURNS, 0.1, tmp_path / "state.db"))
     before = made.path.stat().st_size
@@ -166,7 +166,7 @@ async def check_space(made, before):
     assert after < 2 * entries
 
 
-@in_loop
+@async_test
 async def test_after_pruning_the_last_10_load_and_the_session_goes_on(pruned, tmp_path):
     copy = tmp_path / "state.db"
     shutil.copy(pruned.path, copy)

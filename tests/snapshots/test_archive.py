@@ -21,9 +21,8 @@ from holdfast.snapshots import (
     SnapshotArchive,
     SnapshotLocation,
 )
-from loops import in_loop
-from samples import text, values
-from watched import (
+from support.async_tests import async_test
+from support.observed_store import (
     HERE,
     NOW,
     Watched,
@@ -35,6 +34,7 @@ from watched import (
     session_snapshot,
     state,
 )
+from support.sample_values import text, values
 
 HOUR = dt.timedelta(hours=1)
 
@@ -52,7 +52,7 @@ def test_an_archive_is_made_over_a_state_store(bad):
 # ---------------------------------------------------------------------- whole states, without a log
 
 
-@in_loop
+@async_test
 async def test_what_was_saved_is_loaded():
     store = Watched()
     made = session_snapshot(
@@ -70,7 +70,7 @@ async def test_what_was_saved_is_loaded():
     assert await load(store, location=SnapshotLocation("other", scope_id="research-bot")) is None
 
 
-@in_loop
+@async_test
 async def test_only_the_difference_is_written():
     store = Watched()
     keeper = SnapshotArchive(store)
@@ -93,7 +93,7 @@ async def test_only_the_difference_is_written():
     assert (await load(store, last)).digest == live.snapshot().digest
 
 
-@in_loop
+@async_test
 async def test_a_state_that_did_not_change_costs_a_record_alone():
     store = Watched()
     keeper = SnapshotArchive(store)
@@ -106,7 +106,7 @@ async def test_a_state_that_did_not_change_costs_a_record_alone():
     assert len(await ids_of(store)) == 11
 
 
-@in_loop
+@async_test
 async def test_an_empty_state_is_a_state():
     store = Watched()
     for made in (session_snapshot(), session_snapshot(state(1)), session_snapshot()):
@@ -115,7 +115,7 @@ async def test_an_empty_state_is_a_state():
         assert (await load(store, made.snapshot_id)).position.seq > 0
 
 
-@in_loop
+@async_test
 async def test_a_log_without_a_session_says_what_it_is():
     store = Watched()
     first, second = session_snapshot(state(1)), session_snapshot(state(2))
@@ -152,7 +152,7 @@ def test_any_states_come_back_exactly(states):
 # --------------------------------------------------------------------------- history and latest
 
 
-@in_loop
+@async_test
 async def test_the_latest_is_replaced_and_not_listed():
     store = Watched()
     keeper = SnapshotArchive(store)
@@ -168,7 +168,7 @@ async def test_the_latest_is_replaced_and_not_listed():
     assert await load(store, "another") is None
 
 
-@in_loop
+@async_test
 async def test_the_newest_of_both_kinds_is_loaded_without_an_id():
     store = Watched()
     keeper = SnapshotArchive(store)
@@ -180,7 +180,7 @@ async def test_the_newest_of_both_kinds_is_loaded_without_an_id():
         assert info.snapshot_id == made.snapshot_id
 
 
-@in_loop
+@async_test
 async def test_the_latest_may_be_added_to_the_history_too():
     store = Watched()
     keeper = SnapshotArchive(store)
@@ -193,7 +193,7 @@ async def test_the_latest_may_be_added_to_the_history_too():
     assert (await load(store, made.snapshot_id)).digest == made.digest
 
 
-@in_loop
+@async_test
 async def test_a_latest_does_not_bar_its_id_from_the_history():
     store = Watched()
     keeper = SnapshotArchive(store)
@@ -204,7 +204,7 @@ async def test_a_latest_does_not_bar_its_id_from_the_history():
     assert (await load(store, "current")).digest == other.digest
 
 
-@in_loop
+@async_test
 async def test_the_history_is_never_rewritten():
     store = Watched()
     keeper = SnapshotArchive(store)
@@ -222,7 +222,7 @@ async def test_the_history_is_never_rewritten():
     assert store.content == before
 
 
-@in_loop
+@async_test
 async def test_saving_the_same_again_is_saving_it_once():
     store = Watched()
     keeper = SnapshotArchive(store)
@@ -235,7 +235,7 @@ async def test_saving_the_same_again_is_saving_it_once():
     assert store.content == before
 
 
-@in_loop
+@async_test
 async def test_a_snapshot_is_kept_under_the_id_and_in_the_place_that_is_asked_for():
     store = Watched()
     there = SnapshotLocation("copy", "multi_agent", "team")
@@ -258,7 +258,7 @@ async def test_a_snapshot_is_kept_under_the_id_and_in_the_place_that_is_asked_fo
     ],
 )
 def test_what_cannot_be_saved_is_refused(fields, error, what):
-    @in_loop
+    @async_test
     async def work():
         store = Watched()
         for is_latest in (False, True):
@@ -279,7 +279,7 @@ async def opened(store):
     return await Session.open(store, agent_id="research-bot", session_id="ses_abc123")
 
 
-@in_loop
+@async_test
 async def test_a_snapshot_that_a_session_saved_is_a_position_in_its_log():
     store = Watched()
     session = await opened(store)
@@ -302,7 +302,7 @@ async def test_a_snapshot_that_a_session_saved_is_a_position_in_its_log():
     assert (await keeper.verify(location=HERE)).ok
 
 
-@in_loop
+@async_test
 async def test_a_position_that_is_not_this_logs_is_not_believed():
     store = Watched()
     await saved(store, 5)
@@ -319,7 +319,7 @@ async def test_a_position_that_is_not_this_logs_is_not_believed():
     assert (await keeper.verify(location=HERE)).ok
 
 
-@in_loop
+@async_test
 async def test_a_position_of_events_that_cannot_be_read_is_not_believed():
     store = Watched()
     snapshots = await saved(store, 5)
@@ -332,7 +332,7 @@ async def test_a_position_of_events_that_cannot_be_read_is_not_believed():
     assert (await keeper.load_info(location=HERE, snapshot_id="again")).seq == 8
 
 
-@in_loop
+@async_test
 async def test_a_snapshot_whose_state_was_replaced_is_saved_with_the_state_it_has():
     store = Watched()
     snapshots = await saved(store, 5)
@@ -346,7 +346,7 @@ async def test_a_snapshot_whose_state_was_replaced_is_saved_with_the_state_it_ha
         assert (await load(store, made.snapshot_id)).state.values["plan"] == "another"
 
 
-@in_loop
+@async_test
 async def test_whole_states_and_a_session_share_one_log():
     store = Watched()
     session = await opened(store)
@@ -367,13 +367,13 @@ async def test_whole_states_and_a_session_share_one_log():
     await check_loads(store, {each.snapshot_id: each for each in (saved_by_session, whole, last)})
 
 
-@in_loop
+@async_test
 async def test_the_newest_that_is_wanted_is_found():
     store = Watched()
     keeper = SnapshotArchive(store)
     made = [session_snapshot(state(n), unfinished=n % 3 != 0) for n in range(8)]
     for each in made:
         await save(keeper, each)
-    found = await keeper.newest_info(location=HERE, wanted=lambda info: not info.unfinished)
+    found = await keeper.find_newest_info(location=HERE, wanted=lambda info: not info.unfinished)
     assert found.snapshot_id == made[6].snapshot_id
-    assert await keeper.newest_info(location=HERE, wanted=lambda info: False) is None
+    assert await keeper.find_newest_info(location=HERE, wanted=lambda info: False) is None

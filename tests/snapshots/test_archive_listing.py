@@ -15,8 +15,8 @@ from holdfast.snapshots import (
     SnapshotArchive,
     SnapshotManifest,
 )
-from loops import in_loop
-from watched import (
+from support.async_tests import async_test
+from support.observed_store import (
     HERE,
     NOW,
     Interrupted,
@@ -33,7 +33,7 @@ from watched import (
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 100])
 def test_pages_follow_each_other_to_the_end(limit):
-    @in_loop
+    @async_test
     async def work():
         store = Watched()
         snapshots = await saved(store, 7)
@@ -59,7 +59,7 @@ def test_pages_follow_each_other_to_the_end(limit):
     work()
 
 
-@in_loop
+@async_test
 async def test_a_page_reads_the_records_of_the_page_and_no_state():
     store = Watched()
     await saved(store, 30)
@@ -76,7 +76,7 @@ async def test_a_page_reads_the_records_of_the_page_and_no_state():
     assert (store.listed, store.read) == (5, [])
 
 
-@in_loop
+@async_test
 async def test_what_is_deleted_while_a_page_is_read_is_left_out():
     inner = Watched()
     snapshots = await saved(inner, 5)
@@ -93,7 +93,7 @@ async def test_what_is_deleted_while_a_page_is_read_is_left_out():
 
 @pytest.mark.parametrize("bad", [0, -1, True, "5"])
 def test_a_limit_that_is_none_is_refused(bad):
-    @in_loop
+    @async_test
     async def work():
         keeper = SnapshotArchive(Watched())
         with pytest.raises(ValueError, match="limit"):
@@ -107,7 +107,7 @@ def test_a_limit_that_is_none_is_refused(bad):
 # ------------------------------------------------------------------------- removing, the manifest
 
 
-@in_loop
+@async_test
 async def test_one_is_removed_and_the_others_stay():
     store = Watched()
     keeper = SnapshotArchive(store)
@@ -122,7 +122,7 @@ async def test_one_is_removed_and_the_others_stay():
     await check_loads(store, left)
 
 
-@in_loop
+@async_test
 async def test_the_latest_is_removed_by_its_id():
     store = Watched()
     keeper = SnapshotArchive(store)
@@ -141,7 +141,7 @@ async def test_the_latest_is_removed_by_its_id():
     assert store.keys_with("snapshot_") == []
 
 
-@in_loop
+@async_test
 async def test_what_is_known_of_them_together_is_kept():
     store = Watched()
     keeper = SnapshotArchive(store)
@@ -150,7 +150,7 @@ async def test_what_is_known_of_them_together_is_kept():
     found = await keeper.load_manifest(location=HERE)
     assert found.started_at is not None
     given_ = SnapshotManifest(
-        started_at=NOW, updated_at=NOW, floor=Position(99, "x"), extra={"owner": "us"}
+        started_at=NOW, updated_at=NOW, log_start=Position(99, "x"), extra={"owner": "us"}
     )
     await keeper.save_manifest(location=HERE, manifest=given_)
     after = await keeper.load_manifest(location=HERE)
@@ -159,13 +159,13 @@ async def test_what_is_known_of_them_together_is_kept():
     assert (await keeper.load_manifest(location=HERE)).updated_at > found.updated_at
 
 
-@in_loop
+@async_test
 async def test_a_manifest_may_be_saved_before_any_snapshot():
     store = Watched()
     keeper = SnapshotArchive(store)
-    given_ = SnapshotManifest(floor=Position(99, "x"), extra={"owner": "us"})
+    given_ = SnapshotManifest(log_start=Position(99, "x"), extra={"owner": "us"})
     await keeper.save_manifest(location=HERE, manifest=given_)
-    assert (await keeper.load_manifest(location=HERE)).floor == Position()
+    assert (await keeper.load_manifest(location=HERE)).log_start == Position()
     kept = await saved(store, 3)
     found = await keeper.load_manifest(location=HERE)
     assert found.extra == {"owner": "us"}
@@ -173,7 +173,7 @@ async def test_a_manifest_may_be_saved_before_any_snapshot():
     await check_loads(store, kept)
 
 
-@in_loop
+@async_test
 async def test_of_two_that_save_a_manifest_at_once_one_gets_a_conflict():
     for count in (0, 1):
         inner = Watched()
@@ -193,7 +193,7 @@ async def test_of_two_that_save_a_manifest_at_once_one_gets_a_conflict():
 # -------------------------------------------------------------------------------------- damage
 
 
-@in_loop
+@async_test
 async def test_damage_is_named():
     for part in ("/log/", "immutable_history", "snapshot_latest", "manifest"):
         store = Watched()
@@ -210,24 +210,24 @@ async def test_damage_is_named():
         await check_loads(store, dict(list(snapshots.items())[:2]))
 
 
-@in_loop
+@async_test
 async def test_a_snapshot_that_is_damaged_can_be_removed():
     store = Watched()
     snapshots = await saved(store, 4)
     gone = list(snapshots)[1]
-    await store.damage(HERE.snapshot(gone), lambda data: data[:-7])
+    await store.damage(HERE.snapshot_key(gone), lambda data: data[:-7])
     assert await SnapshotArchive(store).delete_snapshot(location=HERE, snapshot_id=gone)
     assert (await SnapshotArchive(store).verify(location=HERE)).ok
 
 
-@in_loop
+@async_test
 async def test_a_record_is_small_however_large_the_state():
     store = Watched()
     keeper = SnapshotArchive(store)
     for count in (1, 2000):
         made = session_snapshot(state(count))
         await save(keeper, made)
-        data = store.content[HERE.snapshot(made.snapshot_id)]
+        data = store.content[HERE.snapshot_key(made.snapshot_id)]
         assert len(data) < 450
         assert json.loads(data)["content"]["messages"] == count
 

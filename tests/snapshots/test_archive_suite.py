@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from backends import BACKENDS
 from holdfast import SnapshotArchive
 from holdfast.testing import SnapshotStorageSuite
 from holdfast.testing.snapshot_storage_suite import SharingSnapshotsSuite, SnapshotPlacesSuite
+from support.backends import BACKENDS
 
 SLOW = ("postgresql", "s3", "nats", "dapr")
 QUICK = tuple(backend for backend in BACKENDS if backend not in SLOW)

@@ -12,8 +12,8 @@ from holdfast.snapshots import (
     SnapshotLocation,
     archive,
 )
-from loops import in_loop
-from watched import (
+from support.async_tests import async_test
+from support.observed_store import (
     HERE,
     Interrupted,
     Watched,
@@ -27,7 +27,7 @@ from watched import (
 )
 
 
-@in_loop
+@async_test
 async def test_two_archives_in_one_place_take_turns():
     store = Watched()
     keepers = [SnapshotArchive(store), SnapshotArchive(store)]
@@ -39,7 +39,7 @@ async def test_two_archives_in_one_place_take_turns():
     assert (await keepers[0].verify(location=HERE)).ok
 
 
-@in_loop
+@async_test
 async def test_many_may_save_at_once():
     store = Watched()
     keepers = [SnapshotArchive(store) for _ in range(4)]
@@ -52,7 +52,7 @@ async def test_many_may_save_at_once():
     assert (await keepers[0].verify(location=HERE)).ok
 
 
-@in_loop
+@async_test
 async def test_tasks_may_share_an_archive():
     store = Watched()
     keeper = SnapshotArchive(store)
@@ -82,7 +82,7 @@ def test_whoever_is_overtaken_anywhere_saves_what_it_was_given():
     asyncio.run(work())
 
 
-@in_loop
+@async_test
 async def test_who_is_always_second_gives_up_with_a_conflict(monkeypatch):
     monkeypatch.setattr(archive, "ATTEMPTS", 3)
     inner = Watched()
@@ -97,7 +97,7 @@ async def test_who_is_always_second_gives_up_with_a_conflict(monkeypatch):
     assert len(await ids_of(inner)) == 3
 
 
-@in_loop
+@async_test
 async def test_a_place_that_somebody_else_deleted_is_begun_anew():
     store = Watched()
     keeper = SnapshotArchive(store)
@@ -110,7 +110,7 @@ async def test_a_place_that_somebody_else_deleted_is_begun_anew():
     assert (await keeper.verify(location=HERE)).ok
 
 
-@in_loop
+@async_test
 async def test_the_ends_of_few_logs_are_remembered(monkeypatch):
     monkeypatch.setattr(archive, "REMEMBERED", 2)
     store = Watched()
@@ -128,7 +128,7 @@ async def test_the_ends_of_few_logs_are_remembered(monkeypatch):
     assert not [key for key in store.read if "/log/" in key or "/keyframes/" in key]
 
 
-@in_loop
+@async_test
 async def test_a_write_that_failed_leaves_nothing_behind_in_memory():
     inner = Watched()
     keeper = SnapshotArchive(inner)

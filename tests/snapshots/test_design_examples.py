@@ -7,7 +7,7 @@ import pytest
 import holdfast
 from holdfast import RetentionPolicy, SnapshotArchive
 from holdfast.testing.state_store_suite import content
-from loops import in_loop
+from support.async_tests import async_test
 
 AGENT, SESSION = "research-bot", "ses_abc123"
 LOCATION = holdfast.SnapshotLocation(SESSION, scope="agent", scope_id=AGENT)
@@ -17,7 +17,7 @@ def opened(state_store, session_id=SESSION, **options):
     return holdfast.Session.open(state_store, agent_id=AGENT, session_id=session_id, **options)
 
 
-@in_loop
+@async_test
 async def test_snapshot_storage_as_the_design_has_it(new_state_store):
     async with new_state_store() as state_store:
         archive = SnapshotArchive(state_store)
@@ -66,7 +66,7 @@ async def test_snapshot_storage_as_the_design_has_it(new_state_store):
         assert [key async for key in state_store.list()] == []
 
 
-@in_loop
+@async_test
 async def test_what_is_pruned_is_gone_and_what_is_kept_loads(new_state_store):
     async with new_state_store() as state_store:
         session = await opened(state_store)
@@ -105,7 +105,7 @@ async def test_what_is_pruned_is_gone_and_what_is_kept_loads(new_state_store):
         assert (await session.verify()).ok
 
 
-@in_loop
+@async_test
 async def test_damage_is_noticed(new_state_store):
     async with new_state_store() as state_store:
         session = await opened(state_store)
@@ -124,7 +124,7 @@ async def test_damage_is_noticed(new_state_store):
             await opened(state_store)
 
 
-@in_loop
+@async_test
 async def test_a_deleted_session_leaves_nothing_and_takes_nothing_else(new_state_store):
     async with new_state_store() as state_store:
         other = await opened(state_store, "ses_other")
@@ -147,7 +147,7 @@ async def test_a_deleted_session_leaves_nothing_and_takes_nothing_else(new_state
         assert (await opened(state_store)).state == {"step": 2}
 
 
-@in_loop
+@async_test
 async def test_the_latest_session_of_an_agent_is_the_one_with_the_newest_commit(new_state_store):
     async with new_state_store() as state_store:
         catalog = holdfast.Catalog(state_store)

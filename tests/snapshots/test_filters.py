@@ -9,7 +9,7 @@ import pytest
 from holdfast import Session, SnapshotArchive
 from holdfast.snapshots.filters import make_filter, parse_since
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
+from support.async_tests import async_test
 
 NOW = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)
 
@@ -64,7 +64,7 @@ async def saved(count: int) -> tuple[SnapshotArchive, object, list[str]]:
     return SnapshotArchive(store), session.location, ids
 
 
-@in_loop
+@async_test
 async def test_snapshots_are_listed_by_status_and_tags():
     archive, here, ids = await saved(12)
     page = await archive.list_snapshots(location=here, status="failed")
@@ -79,7 +79,7 @@ async def test_snapshots_are_listed_by_status_and_tags():
     assert (page.snapshots, page.next_token) == ([], None)
 
 
-@in_loop
+@async_test
 async def test_snapshots_are_listed_from_a_time_on():
     archive, here, ids = await saved(5)
     infos = (await archive.list_snapshots(location=here)).snapshots
@@ -88,7 +88,7 @@ async def test_snapshots_are_listed_from_a_time_on():
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
-@in_loop
+@async_test
 async def test_a_filtered_listing_comes_in_full_pages_each_snapshot_once(limit):
     archive, here, ids = await saved(150)
     found, token = [], None
@@ -104,7 +104,7 @@ async def test_a_filtered_listing_comes_in_full_pages_each_snapshot_once(limit):
     assert found == ids[::3]
 
 
-@in_loop
+@async_test
 async def test_a_listing_starts_after_a_snapshot_that_is_named():
     archive, here, ids = await saved(5)
     page = await archive.list_snapshots(location=here, start_after=ids[1])

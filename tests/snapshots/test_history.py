@@ -11,9 +11,15 @@ from hypothesis import strategies as st
 
 from holdfast import Put
 from holdfast.snapshots import history
-from holdfast.snapshots.history import first_id, moment_of, newest, newest_first, oldest_first
-from loops import in_loop
-from watched import HERE, Interrupted, Watched, gathered
+from holdfast.snapshots.history import (
+    find_newest_key,
+    first_id_at,
+    id_milliseconds,
+    iterate_newest_first,
+    list_history,
+)
+from support.async_tests import async_test
+from support.observed_store import HERE, Interrupted, Watched, gathered
 
 DAY = 86_400_000
 OTHER = HERE.__class__("ses_abc123", scope_id="research-bot2")
@@ -25,15 +31,20 @@ def now():
 
 def id_at(millisecond, number=0):
     """An id that was made at a moment, as the so-manyth of that millisecond."""
-    return f"{first_id(millisecond)}-7000-8000-{number:012x}"
+    return f"{first_id_at(millisecond)}-7000-8000-{number:012x}"
 
 
 async def holding(ids):
     store = Watched()
     # Neighbours, which must never be taken for one's own.
-    around = [HERE.latest, HERE.manifest, OTHER.snapshot(id_at(now())), f"{HERE.place}log/1.json"]
+    around = [
+        HERE.latest_key,
+        HERE.manifest_key,
+        OTHER.snapshot_key(id_at(now())),
+        f"{HERE.prefix}log/1.json",
+    ]
     await store.put_many([Put(key, b"{}") for key in around])
-    await store.put_many([Put(HERE.snapshot(each), b"{}") for each in dict.fromkeys(ids)])
+    await store.put_many([Put(HERE.snapshot_key(each), b"{}") for each in dict.fromkeys(ids)])
     store.forget()
     return store
 
@@ -45,14 +56,14 @@ def ids_of(places):
 
 def in_order(ids):
     """As the keys are sorted, the last one first."""
-    return sorted(set(ids), key=HERE.snapshot, reverse=True)
+    return sorted(set(ids), key=HERE.snapshot_key, reverse=True)
 
 
 async def check(ids):
     store = await holding(ids)
-    assert ids_of(await gathered(newest_first(store, HERE))) == in_order(ids)
-    assert ids_of(await oldest_first(store, HERE)) == in_order(ids)[::-1]
-    found = await newest(store, HERE)
+    assert ids_of(await gathered(iterate_newest_first(store, HERE))) == in_order(ids)
+    assert ids_of(await list_history(store, HERE)) == in_order(ids)[::-1]
+    found = await find_newest_key(store, HERE)
     assert found is None if not ids else ids_of([found]) == in_order(ids)[:1]
 
 
@@ -113,11 +124,11 @@ def test_an_id_that_looks_like_a_moment_is_given_once(own, after, monkeypatch):
 async def listings(ids):
     """How many listings the newest and the ten newest take, and how many keys they read."""
     store = await holding(ids)
-    await newest(store, HERE)
+    await find_newest_key(store, HERE)
     first = store.listings, store.listed
     store.forget()
     found = []
-    async for each in newest_first(store, HERE):
+    async for each in iterate_newest_first(store, HERE):
         found.append(each)
         if len(found) == 10:
             break
@@ -151,22 +162,22 @@ def test_among_ids_of_another_kind_the_newest_is_found_page_by_page():
     assert keys <= 1.1 * MANY
 
 
-@in_loop
+@async_test
 async def test_going_through_all_takes_no_more_than_about_a_listing_for_each():
     store = await holding([id_at(now() - at * 60_000) for at in range(5_000)])
-    assert len(await gathered(newest_first(store, HERE))) == 5_000
+    assert len(await gathered(iterate_newest_first(store, HERE))) == 5_000
     assert store.listings < 1.1 * 5_000
 
 
-@in_loop
+@async_test
 async def test_that_there_is_none_is_found_out_in_few_listings():
     store = await holding([])
-    assert await newest(store, HERE) is None
+    assert await find_newest_key(store, HERE) is None
     assert store.listings <= 12
     assert store.read == []
 
 
-@in_loop
+@async_test
 async def test_where_all_are_deleted_meanwhile_the_search_ends(monkeypatch):
     monkeypatch.setattr(history, "MANY", 2)
     ids = [id_at(now() - at * 1000) for at in range(9)]
@@ -175,14 +186,14 @@ async def test_where_all_are_deleted_meanwhile_the_search_ends(monkeypatch):
 
         async def meanwhile(store=store):
             for each in ids:
-                await store.delete(HERE.snapshot(each))
+                await store.delete(HERE.snapshot_key(each))
 
-        found = await newest(Interrupted(store, at, meanwhile), HERE)
+        found = await find_newest_key(Interrupted(store, at, meanwhile), HERE)
         assert found is None or found.snapshot_id in ids
 
 
 def test_a_bound_is_before_every_id_of_its_millisecond():
     for moment in (0, 1, 1_790_000_000_000, (1 << 48) - 1):
-        assert moment_of(id_at(moment, 7)) == moment
-        assert first_id(moment) < id_at(moment)
-        assert moment == 0 or id_at(moment - 1, (1 << 48) - 1) < first_id(moment)
+        assert id_milliseconds(id_at(moment, 7)) == moment
+        assert first_id_at(moment) < id_at(moment)
+        assert moment == 0 or id_at(moment - 1, (1 << 48) - 1) < first_id_at(moment)

@@ -7,7 +7,6 @@ import datetime as dt
 
 import pytest
 
-from faults import RAISED, Fault, FaultyStateStore
 from holdfast import (
     Catalog,
     ConflictError,
@@ -18,13 +17,14 @@ from holdfast import (
     open_state_store,
 )
 from holdfast.snapshots import incarnation
-from holdfast.snapshots.founding import find_incarnations, index_entries
 from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION, Incarnation
+from holdfast.snapshots.lifecycle import find_incarnations, find_index_keys
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from sessions.conversations import contents, opened, said
-from sessions.copies import HERE, everything, talked
-from watched import Interrupted
+from support.async_tests import async_test
+from support.conversations import contents, opened, said
+from support.copied_sessions import HERE, everything, talked
+from support.faults import RAISED, Fault, FaultyStateStore
+from support.observed_store import Interrupted
 
 STORES = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by one"])
 
@@ -33,7 +33,7 @@ STORES = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by
 
 
 @STORES
-@in_loop
+@async_test
 async def test_a_creation_that_fails_at_any_write_is_whole_or_not_there(atomic):
     for kind, is_done in (("crash", False), ("crash", True), ("error", False), ("unknown", True)):
         for number in range(1, 6):
@@ -60,7 +60,7 @@ async def test_a_creation_that_fails_at_any_write_is_whole_or_not_there(atomic):
 
 
 @STORES
-@in_loop
+@async_test
 async def test_of_two_that_create_a_session_at_once_one_gets_the_conflict(atomic):
     counting = Interrupted(FaultyStateStore(MemoryStateStore(), atomic=atomic), 0, None)
     await said(await opened(counting), "one")
@@ -85,7 +85,7 @@ async def test_of_two_that_create_a_session_at_once_one_gets_the_conflict(atomic
 
 
 @STORES
-@in_loop
+@async_test
 async def test_what_was_put_into_the_manifest_before_a_session_was_created_stays(atomic):
     store = FaultyStateStore(MemoryStateStore(), atomic=atomic)
     archive = SnapshotArchive(store)
@@ -101,7 +101,7 @@ async def test_what_was_put_into_the_manifest_before_a_session_was_created_stays
 
 
 @STORES
-@in_loop
+@async_test
 async def test_a_deletion_beside_a_creation_leaves_the_new_session_or_nothing(atomic):
     """The creator and the deleter interleave at every call of either."""
     counting = Interrupted(FaultyStateStore(MemoryStateStore(), atomic=atomic), 0, None)
@@ -129,7 +129,7 @@ async def test_a_deletion_beside_a_creation_leaves_the_new_session_or_nothing(at
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/s.db", "file://{}/s"])
-@in_loop
+@async_test
 async def test_agents_and_deletions_side_by_side_never_damage_a_session(url, tmp_path):
     problems: list[str] = []
     acknowledged = 0
@@ -166,7 +166,7 @@ async def test_agents_and_deletions_side_by_side_never_damage_a_session(url, tmp
 
 
 @STORES
-@in_loop
+@async_test
 async def test_a_prune_of_a_session_that_is_deleted_and_created_again_leaves_the_new_one(atomic):
     whole = MemoryStateStore()
     await talked(whole, "abcdef")
@@ -198,37 +198,37 @@ async def test_a_prune_of_a_session_that_is_deleted_and_created_again_leaves_the
 
 
 @pytest.mark.parametrize("url", ["memory:", "file://{}/s"])
-@in_loop
+@async_test
 async def test_the_index_entry_moves_with_a_commit_once_it_is_old(url, tmp_path, monkeypatch):
     monkeypatch.setattr(incarnation, "ACTIVITY_RESOLUTION", dt.timedelta())
     async with open_state_store(url.format(tmp_path)) as store:
         session = await said(await opened(store), "a")
-        (first,) = await index_entries(store, HERE)
+        (first,) = await find_index_keys(store, HERE)
         other = await opened(store)
         await said(session, "b")
-        (second,) = await index_entries(store, HERE)
+        (second,) = await find_index_keys(store, HERE)
         assert second < first  # the newest first
         # Another writer notices that the entry moved, and moves it from there.
         await other.reload()
         await said(other, "c")
-        assert len(await index_entries(store, HERE)) == 1
+        assert len(await find_index_keys(store, HERE)) == 1
         (entry,) = (await Catalog(store).sessions("bot")).sessions
         assert entry.active_at > entry.started_at
         assert (await other.verify()).leftovers == []
 
 
-@in_loop
+@async_test
 async def test_the_index_entry_does_not_move_with_every_commit():
     store = MemoryStateStore()
     session = await said(await opened(store), "a")
-    before = await index_entries(store, HERE)
+    before = await find_index_keys(store, HERE)
     await said(session, "b", "c")
-    assert await index_entries(store, HERE) == before
+    assert await find_index_keys(store, HERE) == before
     known = (await Incarnation.read(store, HERE)).manifest
     assert dt.datetime.now(dt.UTC) - known.active_at < ACTIVITY_RESOLUTION
 
 
-@in_loop
+@async_test
 async def test_log_and_keyframes_live_below_the_incarnation():
     store = MemoryStateStore()
     await talked(store, "ab")
@@ -238,4 +238,4 @@ async def test_log_and_keyframes_live_below_the_incarnation():
     (two,) = await find_incarnations(store, HERE)
     assert one != two
     session = await Session.open(store, agent_id="bot", session_id="ses")
-    assert session.log.prefix == f"{HERE.place}log/{two}/"
+    assert session.log.prefix == f"{HERE.prefix}log/{two}/"

@@ -11,18 +11,20 @@ from hypothesis import strategies as st
 
 from holdfast import IntegrityError, InvalidDocumentError
 from holdfast.log.event_log import Position
-from holdfast.snapshots import SnapshotManifest, manifest, sealed
-from samples import text
-from watched import HERE, flipped, tried
+from holdfast.snapshots import SnapshotManifest
+from holdfast.snapshots.envelope import encode_envelope
+from holdfast.snapshots.manifest import KNOWN_FIELDS, decode_manifest
+from support.observed_store import HERE, flipped, tried
+from support.sample_values import text
 
-KEY = HERE.manifest
+KEY = HERE.manifest_key
 TIMES = st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30), timezones=st.just(dt.UTC))
 FULL = SnapshotManifest(
     incarnation="1f3a9c2e",
     started_at=dt.datetime(2026, 11, 15, 9, 30, 0, 1, dt.UTC),
     active_at=dt.datetime(2026, 11, 15, 23, tzinfo=dt.UTC),
     updated_at=dt.datetime(2026, 11, 16, tzinfo=dt.UTC),
-    floor=Position(31, "ab" * 32),
+    log_start=Position(31, "ab" * 32),
     extra={"owner": "us", "more": [1, {"a": None}]},
 )
 
@@ -32,24 +34,24 @@ FULL = SnapshotManifest(
         SnapshotManifest,
         started_at=st.none() | TIMES,
         updated_at=st.none() | TIMES,
-        floor=st.builds(Position, st.integers(0, 10**12), text),
+        log_start=st.builds(Position, st.integers(0, 10**12), text),
         extra=st.dictionaries(
-            text.filter(lambda name: name not in manifest.KNOWN), text | st.integers(0, 9)
+            text.filter(lambda name: name not in KNOWN_FIELDS), text | st.integers(0, 9)
         ),
     )
 )
 def test_a_manifest_comes_back(given_):
-    assert manifest.decoded(KEY, given_.encoded()) == given_
+    assert decode_manifest(KEY, given_.encode()) == given_
 
 
 def test_an_empty_one_has_the_whole_log():
     empty = SnapshotManifest()
-    assert empty.floor == Position()
-    assert manifest.decoded(KEY, empty.encoded()) == empty
+    assert empty.log_start == Position()
+    assert decode_manifest(KEY, empty.encode()) == empty
 
 
 def test_it_is_json_that_a_stranger_can_read():
-    content = json.loads(FULL.encoded())["content"]
+    content = json.loads(FULL.encode())["content"]
     assert content == {
         "owner": "us",
         "more": [1, {"a": None}],
@@ -64,30 +66,30 @@ def test_it_is_json_that_a_stranger_can_read():
 
 def test_what_is_extra_cannot_pose_as_a_known_field():
     posing = SnapshotManifest(extra={"floor": {"seq": 99, "hash": ""}, "schema_version": 7})
-    assert manifest.decoded(KEY, posing.encoded()) == SnapshotManifest()
+    assert decode_manifest(KEY, posing.encode()) == SnapshotManifest()
 
 
 def test_a_newer_schema_is_refused():
-    data = SnapshotManifest(schema_version=2).encoded()
+    data = SnapshotManifest(schema_version=2).encode()
     with pytest.raises(InvalidDocumentError, match=r"newer Holdfast \(schema 2, known is 1\)"):
-        manifest.decoded(KEY, data)
+        decode_manifest(KEY, data)
 
 
 def test_any_flipped_bit_is_noticed_or_changes_nothing():
-    data = FULL.encoded()
+    data = FULL.encode()
     for bit in range(len(data) * 8):
-        found, refusal = tried(manifest.decoded, KEY, flipped(data, bit))
+        found, refusal = tried(decode_manifest, KEY, flipped(data, bit))
         assert found == FULL or KEY in refusal
 
 
-CONTENT = json.loads(FULL.encoded())["content"]
+CONTENT = json.loads(FULL.encode())["content"]
 
 
-@pytest.mark.parametrize("name", sorted(manifest.KNOWN - {"pruning"}))
+@pytest.mark.parametrize("name", sorted(KNOWN_FIELDS - {"pruning"}))
 def test_a_manifest_that_lacks_a_field_is_damage(name):
     tree = {key: value for key, value in CONTENT.items() if key != name}
     with pytest.raises(IntegrityError, match=f"manifest {KEY} is damaged: it lacks '{name}'"):
-        manifest.decoded(KEY, sealed.encoded(tree))
+        decode_manifest(KEY, encode_envelope(tree))
 
 
 @pytest.mark.parametrize(
@@ -108,4 +110,4 @@ def test_a_manifest_that_lacks_a_field_is_damage(name):
 )
 def test_a_field_that_cannot_be_is_damage_that_names_the_key(name, value):
     with pytest.raises(IntegrityError, match=f"{KEY} is damaged"):
-        manifest.decoded(KEY, sealed.encoded({**CONTENT, name: value}))
+        decode_manifest(KEY, encode_envelope({**CONTENT, name: value}))

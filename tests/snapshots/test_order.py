@@ -10,22 +10,22 @@ from dataclasses import replace
 
 import pytest
 
-from faults import Crash, Fault, FaultyStateStore
 from holdfast import IntegrityError, NotFoundError, Session
 from holdfast.ids import new_id
-from holdfast.sessions.copying import compare_stores, copy_sessions
 from holdfast.snapshots import RetentionPolicy, SnapshotArchive
 from holdfast.snapshots.order import (
     HistoryKey,
-    id_key,
-    ids_prefix,
+    id_entries_prefix,
+    id_entry_key,
     is_uuid7,
-    order_at,
-    parse_key,
+    order_of_time,
+    parse_history_key,
 )
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from watched import (
+from holdfast.transfer.copy import compare_stores, copy_sessions
+from support.async_tests import async_test
+from support.faults import Crash, Fault, FaultyStateStore
+from support.observed_store import (
     HERE,
     NOW,
     Watched,
@@ -68,7 +68,7 @@ def mixed(count, seed=0):
     return [draw.choice(kinds)(at) for at in range(count)]
 
 
-@in_loop
+@async_test
 async def test_latest_listing_newest_and_pruning_agree():
     for seed in range(10):
         store = Watched()
@@ -77,25 +77,29 @@ async def test_latest_listing_newest_and_pruning_agree():
         await check_whole(store, snapshots)
         archive = SnapshotArchive(store)
         assert (await load(store)).snapshot_id == ids[-1]
-        found = await archive.newest_info(location=HERE, wanted=lambda _: True)
+        found = await archive.find_newest_info(location=HERE, wanted=lambda _: True)
         assert found.snapshot_id == ids[-1]
-        third = await archive.newest_info(location=HERE, wanted=lambda info: info.message_count < 4)
+        third = await archive.find_newest_info(
+            location=HERE, wanted=lambda info: info.message_count < 4
+        )
         assert third.snapshot_id == ids[2]
         done = await prune(store, RetentionPolicy(last=2))
         assert done.kept == ids[-2:]
         assert set(done.removed) == set(ids[:-2])
         await check_whole(store, {each: snapshots[each] for each in ids[-2:]})
         left = store.keys_with("/snapshots/ids/")
-        assert left == sorted(id_key(HERE, each) for each in ids[-2:] if not is_own(store, each))
+        assert left == sorted(
+            id_entry_key(HERE, each) for each in ids[-2:] if not is_own(store, each)
+        )
         await prune(store, RetentionPolicy(last=1))
         assert await ids_of(store) == ids[-1:]
 
 
 def is_own(store, snapshot_id):
-    return HERE.snapshot(snapshot_id) in store.content
+    return HERE.snapshot_key(snapshot_id) in store.content
 
 
-@in_loop
+@async_test
 async def test_what_a_session_saves_is_one_record_as_before_and_comes_after_all_others():
     store = Watched()
     await kept_as(store, ["z", str(uuid.uuid4()), "a"])
@@ -104,7 +108,7 @@ async def test_what_a_session_saves_is_one_record_as_before_and_comes_after_all_
     store.forget()
     first = await session.save()
     assert [key for key in store.written if "/snapshots/" in key] == [
-        HERE.snapshot(first.snapshot_id)
+        HERE.snapshot_key(first.snapshot_id)
     ]
     assert first.parent_id == "a"
     await kept_as(store, ["b"])
@@ -116,15 +120,15 @@ async def test_what_a_session_saves_is_one_record_as_before_and_comes_after_all_
     assert (await load(store)).snapshot_id == second.snapshot_id
 
 
-@in_loop
+@async_test
 async def test_ids_in_the_order_of_saving_need_no_second_entry():
     store = Watched()
     snapshots = await saved(store, 5)
-    assert store.keys_with("immutable_history") == [HERE.snapshot(each) for each in snapshots]
+    assert store.keys_with("immutable_history") == [HERE.snapshot_key(each) for each in snapshots]
     assert store.keys_with("/snapshots/ids/") == []
 
 
-@in_loop
+@async_test
 async def test_the_one_that_is_not_listed_is_in_the_same_order():
     store = Watched()
     archive = SnapshotArchive(store)
@@ -143,7 +147,7 @@ async def test_the_one_that_is_not_listed_is_in_the_same_order():
         assert found.snapshot_id == (id_ or made.snapshot_id)
 
 
-@in_loop
+@async_test
 async def test_pages_go_on_after_a_snapshot_that_was_deleted():
     store = Watched()
     ids = mixed(9, seed=3)
@@ -157,7 +161,7 @@ async def test_pages_go_on_after_a_snapshot_that_was_deleted():
     assert page.snapshot_ids == ids[4:7]
 
 
-@in_loop
+@async_test
 async def test_a_listing_starts_after_a_snapshot():
     store = Watched()
     ids = mixed(9, seed=4)
@@ -179,7 +183,7 @@ async def test_a_listing_starts_after_a_snapshot():
 
 
 @pytest.mark.parametrize("bad", ["", "a/b", "../x", 7, "x" * 200])
-@in_loop
+@async_test
 async def test_a_token_that_no_page_gave_is_refused(bad):
     with pytest.raises(ValueError, match="invalid next_token"):
         await SnapshotArchive(Watched()).list_snapshots(location=HERE, next_token=bad)
@@ -194,7 +198,9 @@ async def costs(count):
     await kept_as(store, [str(uuid.uuid4()) for _ in range(count)])
     ids = await ids_of(store)
     archive = SnapshotArchive(store)
-    token = HistoryKey(HERE, "x", parse_key(HERE, store.keys_with("/snapshot_")[-8]).stamp).name
+    token = HistoryKey(
+        HERE, "x", parse_history_key(HERE, store.keys_with("/snapshot_")[-8]).stamp
+    ).name
 
     async def cost(work):
         store.forget()
@@ -209,7 +215,7 @@ async def costs(count):
         await cost(archive.list_snapshots(location=HERE, limit=5, start_after=ids[count // 2])),
         await cost(archive.load_info(location=HERE)),
         await cost(archive.load_info(location=HERE, snapshot_id=ids[count // 2])),
-        await cost(archive.newest_info(location=HERE, wanted=lambda _: True)),
+        await cost(archive.find_newest_info(location=HERE, wanted=lambda _: True)),
     ]
 
 
@@ -260,7 +266,7 @@ def test_a_save_that_was_broken_off_anywhere_can_be_done_again(atomic, is_done):
 
 
 @pytest.mark.parametrize("atomic", [True, False])
-@in_loop
+@async_test
 async def test_a_writer_that_stood_still_does_not_save_an_id_twice(atomic):
     store = MemoryStateStore()
     await kept_as(store, ["a"])
@@ -288,13 +294,13 @@ async def test_a_writer_that_stood_still_does_not_save_an_id_twice(atomic):
     assert (await verify(store)).ok
 
 
-@in_loop
+@async_test
 async def test_an_id_entry_that_is_lost_or_damaged_is_named_and_can_be_removed():
     for change in (lambda _: None, lambda data: data[:-3], lambda data: data.replace(b"01", b"02")):
         store = Watched()
         ids = ["z", "y", "x"]
         await kept_as(store, ids)
-        key = id_key(HERE, "y")
+        key = id_entry_key(HERE, "y")
         await store.damage(key, change)
         assert await damage_of(store) == {key}
         assert await ids_of(store) == ids
@@ -306,16 +312,16 @@ async def test_an_id_entry_that_is_lost_or_damaged_is_named_and_can_be_removed()
             assert await damage_of(store) == set()
 
 
-@in_loop
+@async_test
 async def test_keys_that_are_not_ours_are_skipped():
     store = Watched()
     ids = ["z", new_id(), "x"]
     strays = [
-        f"{HERE.history}{ids[1]}.json~",
-        f"{HERE.history}a.b.json",
-        f"{HERE.history}~.json",
-        f"{HERE.history}{new_id()}_a.json.bak",
-        f"{HERE.history}\u00e9",
+        f"{HERE.history_prefix}{ids[1]}.json~",
+        f"{HERE.history_prefix}a.b.json",
+        f"{HERE.history_prefix}~.json",
+        f"{HERE.history_prefix}{new_id()}_a.json.bak",
+        f"{HERE.history_prefix}\u00e9",
     ]
     for at, each in enumerate(ids):
         await kept_as(store, [each])
@@ -327,13 +333,13 @@ async def test_keys_that_are_not_ours_are_skipped():
     assert await archive.list_snapshot_ids(location=HERE, limit=2) == ids[:2]
     assert (await archive.list_snapshots(location=HERE, limit=3)).snapshot_ids == ids
     assert (await load(store)).snapshot_id == "x"
-    assert (await archive.newest_info(location=HERE, wanted=lambda _: True)).snapshot_id == "x"
+    assert (await archive.find_newest_info(location=HERE, wanted=lambda _: True)).snapshot_id == "x"
 
 
 # ------------------------------------------------------------------------------------- copies
 
 
-@in_loop
+@async_test
 async def test_a_copy_finds_them_by_their_ids_in_the_same_order():
     source, target = Watched(), Watched()
     ids = mixed(8, seed=5)
@@ -351,13 +357,13 @@ async def test_a_copy_finds_them_by_their_ids_in_the_same_order():
     await check_whole(target, snapshots)
 
 
-@in_loop
+@async_test
 async def test_deleting_a_session_leaves_nothing():
     store = Watched()
     await kept_as(store, mixed(6))
-    assert await gathered(store.list(ids_prefix(HERE)))
+    assert await gathered(store.list(id_entries_prefix(HERE)))
     await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
-    assert store.keys_with(HERE.place) == []
+    assert store.keys_with(HERE.prefix) == []
 
 
 # ------------------------------------------------------------------------------------- keys
@@ -372,14 +378,14 @@ def test_a_key_is_taken_apart_as_it_was_made():
         HistoryKey(HERE, "_" * 128, stamp),
         HistoryKey(HERE, "turn-1"),
     ):
-        assert parse_key(HERE, place.key) == place
+        assert parse_history_key(HERE, place.key) == place
     assert is_uuid7(stamp)
     assert not is_uuid7(stamp.upper())
     assert not is_uuid7(str(uuid.uuid4()))
 
 
 def test_a_time_is_ordered_as_ids_of_that_time_are():
-    at = order_at(NOW)
+    at = order_of_time(NOW)
     millisecond = int(NOW.timestamp() * 1000)
     text = f"{millisecond:012x}"
     assert at < f"{text[:8]}-{text[8:]}-7000-8000-000000000000"

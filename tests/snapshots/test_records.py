@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from holdfast import IntegrityError, InvalidDocumentError
 from holdfast.log.event_log import Position
-from holdfast.snapshots import SnapshotInfo, SnapshotLocation, records, sealed
-from holdfast.snapshots.records import checked_tags
-from samples import text
-from watched import HERE, flipped, tried
+from holdfast.snapshots import SnapshotInfo, SnapshotLocation
+from holdfast.snapshots.envelope import encode_envelope
+from holdfast.snapshots.records import decode_record, validate_tags
+from support.observed_store import HERE, flipped, tried
+from support.sample_values import text
 
 ID = "019a8b5e-6f00-7000-8000-000000000000"
 INFO = SnapshotInfo(
@@ -34,7 +35,7 @@ INFO = SnapshotInfo(
     keyframe=20,
     unfinished=True,
 )
-KEY = HERE.snapshot(ID)
+KEY = HERE.snapshot_key(ID)
 PLAIN = SnapshotInfo(
     snapshot_id="x",
     parent_id=None,
@@ -71,8 +72,8 @@ INFOS = st.builds(
 
 @given(INFOS)
 def test_a_record_comes_back(info):
-    key = HERE.snapshot(info.snapshot_id)
-    again = records.decoded(key, info.encoded(HERE), HERE)
+    key = HERE.snapshot_key(info.snapshot_id)
+    again = decode_record(key, info.encode(HERE), HERE)
     # In UTC, as a time that a clock showed twice equals none in another zone.
     assert again == replace(info, created_at=info.created_at.astimezone(dt.UTC))
     assert again.created_at.tzinfo is dt.UTC
@@ -85,49 +86,49 @@ def test_a_record_says_where_it_is_in_the_log():
 
 
 def test_a_record_costs_a_few_hundred_bytes():
-    assert len(INFO.encoded(HERE)) < 500
-    assert len(PLAIN.encoded(HERE)) < 350
+    assert len(INFO.encode(HERE)) < 500
+    assert len(PLAIN.encode(HERE)) < 350
 
 
 def test_what_the_location_says_is_not_written_again():
-    assert b"research-bot" not in INFO.encoded(HERE)
+    assert b"research-bot" not in INFO.encode(HERE)
     elsewhere = SnapshotLocation("copy", "multi_agent", "team")
-    data = INFO.encoded(elsewhere)
+    data = INFO.encode(elsewhere)
     assert json.loads(data)["content"]["agent_id"] == "research-bot"
-    again = records.decoded(elsewhere.snapshot(ID), data, elsewhere)
+    again = decode_record(elsewhere.snapshot(ID), data, elsewhere)
     assert again == replace(INFO, scope="multi_agent")
 
 
 def test_what_is_not_there_is_not_written():
-    content = json.loads(PLAIN.encoded(HERE))["content"]
+    content = json.loads(PLAIN.encode(HERE))["content"]
     assert not {"tags", "unfinished", "agent_id", "session_id"} & content.keys()
 
 
 def test_a_time_of_another_zone_is_the_same_moment():
     there = dt.datetime(2026, 7, 1, 12, tzinfo=dt.timezone(dt.timedelta(hours=2)))
-    again = records.decoded(KEY, replace(INFO, created_at=there).encoded(HERE), HERE)
+    again = decode_record(KEY, replace(INFO, created_at=there).encode(HERE), HERE)
     assert again.created_at == there
     assert again.created_at.hour == 10
 
 
 def test_the_latest_may_have_any_id():
-    assert records.decoded(HERE.latest, INFO.encoded(HERE), HERE) == INFO
+    assert decode_record(HERE.latest_key, INFO.encode(HERE), HERE) == INFO
 
 
 def test_a_record_at_the_key_of_another_is_damage():
-    other = HERE.snapshot("another")
+    other = HERE.snapshot_key("another")
     with pytest.raises(IntegrityError, match=f"{other} is damaged: it is that of.*{ID}"):
-        records.decoded(other, INFO.encoded(HERE), HERE)
+        decode_record(other, INFO.encode(HERE), HERE)
 
 
 def test_any_flipped_bit_is_noticed_or_changes_nothing():
-    data = INFO.encoded(HERE)
+    data = INFO.encode(HERE)
     for bit in range(len(data) * 8):
-        found, refusal = tried(records.decoded, KEY, flipped(data, bit), HERE)
+        found, refusal = tried(decode_record, KEY, flipped(data, bit), HERE)
         assert found == INFO or KEY in refusal
 
 
-FIELDS = json.loads(INFO.encoded(HERE))["content"]
+FIELDS = json.loads(INFO.encode(HERE))["content"]
 NEEDED = [name for name in FIELDS if name not in ("tags", "unfinished")]
 
 
@@ -135,7 +136,7 @@ NEEDED = [name for name in FIELDS if name not in ("tags", "unfinished")]
 def test_a_record_that_lacks_a_field_is_damage(name):
     tree = {key: value for key, value in FIELDS.items() if key != name}
     with pytest.raises(IntegrityError, match=f"snapshot record {KEY} is damaged: .*{name}"):
-        records.decoded(KEY, sealed.encoded(tree), HERE)
+        decode_record(KEY, encode_envelope(tree), HERE)
 
 
 @pytest.mark.parametrize(
@@ -153,17 +154,17 @@ def test_a_record_that_lacks_a_field_is_damage(name):
 )
 def test_a_field_that_cannot_be_is_damage_that_names_the_key(name, value):
     with pytest.raises(IntegrityError, match=f"{KEY} is damaged"):
-        records.decoded(KEY, sealed.encoded({**FIELDS, name: value}), HERE)
+        decode_record(KEY, encode_envelope({**FIELDS, name: value}), HERE)
 
 
 def test_a_field_that_a_later_version_adds_does_not_disturb():
-    assert records.decoded(KEY, sealed.encoded({**FIELDS, "colour": "red"}), HERE) == INFO
+    assert decode_record(KEY, encode_envelope({**FIELDS, "colour": "red"}), HERE) == INFO
 
 
 def test_a_newer_format_is_refused():
-    data = INFO.encoded(HERE).replace(b'"format":1', b'"format":2', 1)
+    data = INFO.encode(HERE).replace(b'"format":1', b'"format":2', 1)
     with pytest.raises(InvalidDocumentError, match="newer Holdfast"):
-        records.decoded(KEY, data, HERE)
+        decode_record(KEY, data, HERE)
 
 
 # -------------------------------------------------------------------------------------- tags
@@ -175,27 +176,27 @@ class Label(str):
 
 def test_tags_are_a_copy_of_plain_text():
     given_ = {"env": "production", Label("kind"): Label("nightly")}
-    tags = checked_tags(given_)
+    tags = validate_tags(given_)
     assert tags == {"env": "production", "kind": "nightly"}
     assert {type(each) for item in tags.items() for each in item} == {str}
     given_["env"] = "changed"
     assert tags["env"] == "production"
-    assert checked_tags(None) == {}
+    assert validate_tags(None) == {}
 
 
 @pytest.mark.parametrize("bad", ["env=production", ["env"], 7, {"env"}])
 def test_tags_that_are_no_mapping_are_refused(bad):
     with pytest.raises(TypeError, match="tags are a mapping as in"):
-        checked_tags(bad)
+        validate_tags(bad)
 
 
 @pytest.mark.parametrize("bad", [{"n": 1}, {1: "n"}, {"n": None}, {"n": b"x"}])
 def test_a_tag_that_is_no_text_is_refused(bad):
     with pytest.raises(TypeError, match="a tag is a text with a text"):
-        checked_tags(bad)
+        validate_tags(bad)
 
 
 @pytest.mark.parametrize("bad", [{"\ud800": "x"}, {"x": "\ud800"}])
 def test_a_tag_that_no_encoding_can_write_is_refused(bad):
     with pytest.raises(ValueError, match="lone surrogate"):
-        checked_tags(bad)
+        validate_tags(bad)

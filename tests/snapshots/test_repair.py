@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from faults import RAISED, Fault, FaultyStateStore
 from holdfast import Catalog, RetentionPolicy, Session, SnapshotArchive, SnapshotLocation
-from holdfast.snapshots.founding import index_entries
-from holdfast.snapshots.layout import index_key
+from holdfast.snapshots.keys import index_key
+from holdfast.snapshots.lifecycle import find_index_keys
 from holdfast.snapshots.repair import repair_session
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from sessions.copies import HERE, everything, talked
+from support.async_tests import async_test
+from support.copied_sessions import HERE, everything, talked
+from support.faults import RAISED, Fault, FaultyStateStore
 
 
 async def pruned_session(store):
@@ -20,19 +20,19 @@ async def pruned_session(store):
 
 
 @pytest.mark.parametrize("world", [talked, pruned_session])
-@in_loop
+@async_test
 async def test_a_lost_manifest_is_derived_from_the_log(world):
     store = MemoryStateStore()
     await world(store)
     archive = SnapshotArchive(store)
     before = await archive.load_manifest(location=HERE)
     state = (await archive.load_snapshot(location=HERE)).snapshot
-    await store.delete(HERE.manifest)
+    await store.delete(HERE.manifest_key)
     assert not (await archive.verify(location=HERE)).ok
     result = await repair_session(store, HERE)
-    assert HERE.manifest in result.written
+    assert HERE.manifest_key in result.written
     after = await archive.load_manifest(location=HERE)
-    assert (after.incarnation, after.floor) == (before.incarnation, before.floor)
+    assert (after.incarnation, after.log_start) == (before.incarnation, before.log_start)
     assert (await archive.verify(location=HERE)).ok
     assert (await archive.load_snapshot(location=HERE)).snapshot.digest == state.digest
     session = await Session.open(store, agent_id="bot", session_id="ses", must_exist=True)
@@ -41,12 +41,12 @@ async def test_a_lost_manifest_is_derived_from_the_log(world):
     assert (await session.verify()).ok
 
 
-@in_loop
+@async_test
 async def test_a_lost_index_entry_is_found_and_written_again():
     store = MemoryStateStore()
     await talked(store)
     catalog = Catalog(store)
-    (key,) = await index_entries(store, HERE)
+    (key,) = await find_index_keys(store, HERE)
     await store.delete(key)
     assert await catalog.latest_session("bot") is None
     (damage,) = (await SnapshotArchive(store).verify(location=HERE)).damage
@@ -56,7 +56,7 @@ async def test_a_lost_index_entry_is_found_and_written_again():
     assert (await SnapshotArchive(store).verify(location=HERE)).ok
 
 
-@in_loop
+@async_test
 async def test_an_index_entry_that_was_replaced_is_not_listed_and_is_removed():
     store = MemoryStateStore()
     await talked(store)
@@ -69,7 +69,7 @@ async def test_an_index_entry_that_was_replaced_is_not_listed_and_is_removed():
     assert (await repair_session(store, HERE)).removed == [stale]
 
 
-@in_loop
+@async_test
 async def test_what_a_crash_in_a_creation_leaves_is_harmless_and_removed():
     disk = MemoryStateStore()
     crashing = FaultyStateStore(disk, atomic=False)
@@ -88,7 +88,7 @@ async def test_what_a_crash_in_a_creation_leaves_is_harmless_and_removed():
     assert (await SnapshotArchive(disk).verify(location=HERE)).leftovers == []
 
 
-@in_loop
+@async_test
 async def test_nothing_is_made_up_where_nothing_was_created():
     store = MemoryStateStore()
     result = await repair_session(store, SnapshotLocation("none", "agent", "bot"))

@@ -167,7 +167,7 @@ PROTECTED = [taken(HOUR), taken(9 * DAY, "pin", pin=""), taken(8 * DAY, "env", e
 def test_what_has_a_protected_tag_is_kept(protected, expected):
     policy = RetentionPolicy(last=1, protected=protected)
     for _ in range(2):
-        found = names(policy.kept(PROTECTED, NOW))
+        found = names(policy.select(PROTECTED, NOW))
         assert set(found) == {PROTECTED[0].snapshot_id} | expected
 
 
@@ -218,13 +218,13 @@ SNAPSHOTS = st.lists(
 @given(SNAPSHOTS, RULES)
 def test_what_is_kept_is_some_of_what_there_is_with_the_newest(snapshots, rules):
     policy = RetentionPolicy(**rules)
-    found = policy.kept(snapshots, NOW)
+    found = policy.select(snapshots, NOW)
     assert set(names(found)) <= set(names(snapshots))
     assert len(set(names(found))) == len(found)
     assert bool(found) == bool(snapshots)
     if snapshots:
         assert found[-1].created_at == max(each.created_at for each in snapshots)
-    assert policy.kept(found, NOW) == found
+    assert policy.select(found, NOW) == found
 
 
 @given(SNAPSHOTS, RULES, st.data())
@@ -240,8 +240,8 @@ def test_a_policy_that_asks_for_more_keeps_no_less(snapshots, rules, data):
 @given(SNAPSHOTS, RULES, st.integers(0, 100))
 def test_what_is_dropped_is_not_wanted_again_later(snapshots, rules, days):
     policy = RetentionPolicy(**rules)
-    now = set(names(policy.kept(snapshots, NOW)))
-    later = set(names(policy.kept(snapshots, NOW + days * DAY)))
+    now = set(names(policy.select(snapshots, NOW)))
+    later = set(names(policy.select(snapshots, NOW + days * DAY)))
     assert later <= now
 
 

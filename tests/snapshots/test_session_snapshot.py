@@ -11,8 +11,8 @@ import pytest
 from holdfast import Store
 from holdfast.log.event_log import Position
 from holdfast.snapshots import SessionSnapshot, SnapshotInfo, SnapshotLocation
-from holdfast.snapshots.session_snapshot import loaded
-from watched import state
+from holdfast.snapshots.session_snapshot import snapshot_from_info
+from support.observed_store import state
 
 
 def made(snapshot=None, **fields):
@@ -152,4 +152,4 @@ def test_what_is_known_and_a_state_make_the_whole():
         keyframe=4,
         unfinished=True,
     )
-    assert loaded(snapshot.info(), frozen) == snapshot
+    assert snapshot_from_info(snapshot.info(), frozen) == snapshot

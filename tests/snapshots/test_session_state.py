@@ -10,12 +10,12 @@ from holdfast import Store
 from holdfast.snapshots import SessionState
 from holdfast.snapshots.session_state import (
     STATUSES,
-    agent_space,
-    checked_status,
+    agent_namespace,
     message_key,
     message_number,
+    validate_status,
 )
-from samples import SAMPLES, identical
+from support.sample_values import SAMPLES, identical
 
 
 def test_the_view_speaks_a_sessions_own_words():
@@ -80,11 +80,11 @@ def test_another_key_has_no_number(key):
 
 
 def test_each_of_several_agents_has_a_namespace():
-    assert agent_space("writer") == "state/writer"
+    assert agent_namespace("writer") == "state/writer"
 
 
 def test_a_status_is_one_of_six():
-    assert [checked_status(status) for status in STATUSES] == list(STATUSES)
+    assert [validate_status(status) for status in STATUSES] == list(STATUSES)
     for bad in ("archived", "", None, 7, ["running"]):
         with pytest.raises(ValueError, match="a status is one of pending, running, waiting"):
-            checked_status(bad)
+            validate_status(bad)

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import Catalog, RetentionPolicy, Session, SnapshotManager, open_state_store
 from holdfast.snapshots import SnapshotArchive
-from loops import in_loop
+from support.async_tests import async_test
 
 ENDS = ("~", ".bak", ".swp", ".orig", " (copy)")
 
@@ -31,7 +31,7 @@ def leave_strays(root):
     return left
 
 
-@in_loop
+@async_test
 async def test_stray_files_change_nothing(root):
     async with open_state_store(f"file://{root}") as store:
         session = await Session.open(store, agent_id="bot", session_id="ses")

@@ -12,8 +12,8 @@ import holdfast
 from holdfast import Store, UnsupportedValueError
 from holdfast.state import live, store
 from holdfast.state.store import Transaction
-from holdfast.values import binary
-from samples import SAMPLES, identical
+from holdfast.values import binary_encoding
+from support.sample_values import SAMPLES, identical
 
 pytestmark = pytest.mark.skipif(holdfast.compiled, reason="compiled code cannot be replaced")
 
@@ -34,7 +34,8 @@ def sound(made: Store) -> bool:
     entries = list(snapshot.items())
     return (
         len(made) == len(snapshot) == len(entries)
-        and snapshot.size_bytes == sum(len(binary.encode(value)) for _, _, value in entries)
+        and snapshot.size_bytes
+        == sum(len(binary_encoding.encode(value)) for _, _, value in entries)
         and made.namespaces() == sorted({namespace for namespace, _, _ in entries})
     )
 
@@ -80,7 +81,7 @@ def test_an_account_that_was_not_taken_is_taken_later(monkeypatch):
         raise StruckError
 
     with monkeypatch.context() as patch:
-        patch.setattr(live.Live, "_account", struck)
+        patch.setattr(live.LiveState, "_account", struck)
         with pytest.raises(StruckError):
             made.set("n", "new", 1)
     assert len(made) == 102
@@ -91,7 +92,7 @@ def test_an_account_that_was_not_taken_is_taken_later(monkeypatch):
 def test_a_batch_that_is_cut_short_is_undone(monkeypatch, at):
     made = filled()
     before = made.snapshot()
-    real, calls = live.Live._account, []
+    real, calls = live.LiveState._account, []
 
     def struck(self, *args):
         calls.append(1)
@@ -100,7 +101,7 @@ def test_a_batch_that_is_cut_short_is_undone(monkeypatch, at):
         real(self, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(live.Live, "_account", struck)
+        patch.setattr(live.LiveState, "_account", struck)
         with pytest.raises(StruckError):
             made.set_many(("n", f"k{key * 3}", "new") for key in range(60))
     after = made.snapshot()
@@ -151,9 +152,9 @@ def test_what_the_packer_refuses_is_an_unsupported_value(monkeypatch):
     def refuse(value):
         raise msgspec.EncodeError("Can't encode Extension objects with data longer than 2**32")
 
-    monkeypatch.setattr(binary, "pack", refuse)
+    monkeypatch.setattr(binary_encoding, "pack", refuse)
     with pytest.raises(UnsupportedValueError, match=r"longer than 2\*\*32"):
-        binary.encode([1])
+        binary_encoding.encode([1])
 
 
 @pytest.mark.parametrize("value", SAMPLES.values(), ids=SAMPLES)

@@ -9,9 +9,9 @@ import tracemalloc
 import pytest
 
 from holdfast import Snapshot, Store
-from holdfast.state.trie import Branch, leaves
+from holdfast.state.trie import Branch, list_leaves
 from holdfast.values import encode
-from samples import printed_under_any_hash_seed
+from support.sample_values import printed_under_any_hash_seed
 
 
 def filled(count: int, namespaces: int = 1) -> Store:
@@ -154,8 +154,8 @@ def test_a_write_after_a_snapshot_copies_only_the_path_to_it():
     before = store.snapshot()
     store.set("n0", "k77", "changed")
     after = store.snapshot()
-    old = next(iter(leaves(before._root.root)))["n0"].root
-    new = next(iter(leaves(after._root.root)))["n0"].root
+    old = next(iter(list_leaves(before._root.root)))["n0"].root
+    new = next(iter(list_leaves(after._root.root)))["n0"].root
     assert 1 <= len(nodes(new) - nodes(old)) <= 4
     assert after.diff(before) == {"added": [], "removed": [], "changed": [("n0", "k77")]}
 

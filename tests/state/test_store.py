@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Store, UnsupportedValueError
-from samples import SAMPLES, Colour, Name, deep, identical
+from support.sample_values import SAMPLES, Colour, Name, deep, identical
 
 
 @pytest.fixture

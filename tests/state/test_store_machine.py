@@ -17,9 +17,9 @@ from hypothesis.stateful import (
 )
 
 from holdfast import ConflictError, Snapshot, Store
-from holdfast.state.trie import HASHING, NOTHING, Branch, hashed
+from holdfast.state.trie import EMPTY_LEAF, HASHING, Branch, hash_key
 from holdfast.values import encode
-from samples import identical
+from support.sample_values import identical
 
 Model = dict[tuple[str, str], Any]
 
@@ -210,9 +210,9 @@ class StoreMachine(RuleBasedStateMachine):
         for twin in self.all:
             assert len(twin.store) == len(twin.model)
             root = twin.store._live.root
-            assert not NOTHING
+            assert not EMPTY_LEAF
             if not twin.model:
-                assert root.root is NOTHING
+                assert root.root is EMPTY_LEAF
             found = sound(root.root, 0)
             assert found.keys() == {namespace for namespace, _ in twin.model}
             for namespace, trie in found.items():
@@ -226,7 +226,7 @@ def sound(node: Any, depth: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for slot, child in enumerate(node.children):
         below = sound(child, depth + 1)
-        assert all((hashed(key) >> (6 * depth)) & 63 == slot for key in below)
+        assert all((hash_key(key) >> (6 * depth)) & 63 == slot for key in below)
         found.update(below)
     return found
 

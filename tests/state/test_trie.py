@@ -10,41 +10,41 @@ from hypothesis import strategies as st
 
 from holdfast import Store
 from holdfast.state.trie import (
-    LEAF,
-    NOTHING,
-    REFUSED,
+    EMPTY_LEAF,
+    MAX_LEAF_SIZE,
+    NEEDS_NEW_NODE,
     Branch,
     Trie,
     bit,
-    compare,
+    collect_entries,
+    compare_nodes,
     copy_trie,
-    edit,
-    flattened,
-    hashed,
+    hash_key,
     is_empty,
     lookup,
     new_trie,
     owned_leaf,
-    remove,
+    remove_key,
+    set_in_place,
 )
 
 
 def put(trie: Trie, key: str, value: object) -> None:
-    if edit(trie, hashed(key), key, value) is REFUSED:
-        is_new = lookup(trie, hashed(key), key) is None
-        owned_leaf(trie, hashed(key), for_new_key=is_new)[key] = value
+    if set_in_place(trie, hash_key(key), key, value) is NEEDS_NEW_NODE:
+        is_new = lookup(trie, hash_key(key), key) is None
+        owned_leaf(trie, hash_key(key), for_new_key=is_new)[key] = value
 
 
 def check(node: object, depth: int = 0, prefix: int = 0) -> None:
     """Every entry is where its hash leads, and no branch holds so little that a leaf would do."""
     if not isinstance(node, Branch):
-        assert len(node) <= LEAF or depth >= 10
+        assert len(node) <= MAX_LEAF_SIZE or depth >= 10
         for key in node:
-            assert hashed(key) & ((1 << (6 * depth)) - 1) == prefix
+            assert hash_key(key) & ((1 << (6 * depth)) - 1) == prefix
         return
-    assert len(flattened(node)) > 0
+    assert len(collect_entries(node)) > 0
     for slot, child in enumerate(node.children):
-        if child is NOTHING:
+        if child is EMPTY_LEAF:
             assert not (node.owned >> slot) & 1
         check(child, depth + 1, prefix | slot << (6 * depth))
 
@@ -65,17 +65,17 @@ def test_a_map_behaves_like_a_dict(hash_mask):
             put(trie, key, step)
             model[key] = step
         else:
-            assert remove(trie, hashed(key), key) == model.pop(key, None)
+            assert remove_key(trie, hash_key(key), key) == model.pop(key, None)
         if step % 500 == 0:
             check(trie.root)
-            assert flattened(trie.root) == model
-            assert all(lookup(trie, hashed(name), name) == model.get(name) for name in names)
+            assert collect_entries(trie.root) == model
+            assert all(lookup(trie, hash_key(name), name) == model.get(name) for name in names)
     for key in list(model):
-        assert remove(trie, hashed(key), key) == model.pop(key)
+        assert remove_key(trie, hash_key(key), key) == model.pop(key)
         check(trie.root)
     assert is_empty(trie)
-    assert trie.root is NOTHING
-    assert not NOTHING
+    assert trie.root is EMPTY_LEAF
+    assert not EMPTY_LEAF
 
 
 def test_frozen_versions_stay_as_they_were(hash_mask):
@@ -91,14 +91,14 @@ def test_frozen_versions_stay_as_they_were(hash_mask):
                 put(trie, key, owner)
                 model[key] = owner
             else:
-                remove(trie, hashed(key), key)
+                remove_key(trie, hash_key(key), key)
                 model.pop(key, None)
     for frozen, content in versions:
-        assert flattened(frozen.root) == content
+        assert collect_entries(frozen.root) == content
     for old, old_content in versions[::7]:
         for new, new_content in versions[::5]:
             found: list = []
-            compare(new.root, old.root, found)
+            compare_nodes(new.root, old.root, found)
             assert {key: (value, former) for key, value, former in found} == {
                 key: (new_content.get(key), old_content.get(key))
                 for key in new_content.keys() | old_content.keys()
@@ -115,24 +115,24 @@ def test_any_sequence_of_puts_and_removes_gives_what_a_dict_gives(steps):
             put(trie, key, number)
             model[key] = number
         else:
-            remove(trie, hashed(key), key)
+            remove_key(trie, hash_key(key), key)
             model.pop(key, None)
     check(trie.root)
-    assert flattened(trie.root) == model
+    assert collect_entries(trie.root) == model
 
 
 def test_editing_in_place_is_refused_where_it_would_need_a_node():
     trie = new_trie(1)
-    assert edit(trie, hashed("a"), "a", 1) is REFUSED
+    assert set_in_place(trie, hash_key("a"), "a", 1) is NEEDS_NEW_NODE
     put(trie, "a", 1)
-    assert edit(trie, hashed("a"), "a", 2) == 1
-    assert edit(trie, hashed("b"), "b", 2) is None
-    assert edit(trie, hashed("ü"), "ü", 2) is REFUSED
+    assert set_in_place(trie, hash_key("a"), "a", 2) == 1
+    assert set_in_place(trie, hash_key("b"), "b", 2) is None
+    assert set_in_place(trie, hash_key("ü"), "ü", 2) is NEEDS_NEW_NODE
     frozen = copy_trie(trie, 2)
-    assert edit(frozen, hashed("a"), "a", 2) == 2
-    assert edit(frozen, hashed("a"), "a", 3) is REFUSED
-    assert edit(frozen, hashed("c"), "c", 3) is REFUSED
-    assert flattened(trie.root) == {"a": 2, "b": 2}
+    assert set_in_place(frozen, hash_key("a"), "a", 2) == 2
+    assert set_in_place(frozen, hash_key("a"), "a", 3) is NEEDS_NEW_NODE
+    assert set_in_place(frozen, hash_key("c"), "c", 3) is NEEDS_NEW_NODE
+    assert collect_entries(trie.root) == {"a": 2, "b": 2}
 
 
 @pytest.mark.parametrize("with_snapshots", [False, True])
@@ -147,4 +147,4 @@ def test_a_store_filled_and_emptied_is_as_small_as_a_new_one(hash_mask, with_sna
         assert store.delete(namespace, key)
     assert len(store) == 0
     assert store.namespaces() == []
-    assert store._live.root.root is NOTHING
+    assert store._live.root.root is EMPTY_LEAF

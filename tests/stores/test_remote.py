@@ -8,10 +8,10 @@ import threading
 import pytest
 
 from holdfast import ConflictError, StateStoreError
-from holdfast.stores.backend import already_there
+from holdfast.stores.backend import key_exists_error
 from holdfast.stores.remote import RemoteStateStore
 from holdfast.stores.urls import StoreURL
-from loops import in_loop
+from support.async_tests import async_test
 
 
 class Driver(Exception):
@@ -68,21 +68,21 @@ class Scripted(RemoteStateStore[Client]):
     _put = _delete = _page = _get
 
 
-@in_loop
+@async_test
 async def test_what_fails_in_passing_is_tried_again():
     store = Scripted(Driver("cut"), Driver("cut"), "done")
     assert await store.act() == "done"
     assert store.told == [False, False, False]  # a read is never in doubt
 
 
-@in_loop
+@async_test
 async def test_a_write_is_told_that_it_may_have_been_done():
     store = Scripted(Driver("cut"), "done")
     assert await store.act(writes=True) == "done"
     assert store.told == [False, True]
 
 
-@in_loop
+@async_test
 async def test_a_server_that_was_never_reached_is_not_waited_for():
     store = Scripted("unreachable")
     with pytest.raises(StateStoreError) as caught:
@@ -96,7 +96,7 @@ async def test_a_server_that_was_never_reached_is_not_waited_for():
     assert await store.act() == "done"
 
 
-@in_loop
+@async_test
 async def test_after_all_patience_the_outcome_of_a_write_is_said_to_be_unknown():
     store = Scripted(*[Driver("cut")] * 1000, patience=0.1)
     with pytest.raises(StateStoreError, match="not known: read before writing") as caught:
@@ -106,7 +106,7 @@ async def test_after_all_patience_the_outcome_of_a_write_is_said_to_be_unknown()
     assert isinstance(caught.value.__cause__, Driver)
 
 
-@in_loop
+@async_test
 async def test_what_does_not_pass_is_told_at_once():
     store = Scripted("done", Driver("final"), "never")
     await store.act()
@@ -115,7 +115,7 @@ async def test_what_does_not_pass_is_told_at_once():
     assert store.script == ["never"]
 
 
-@in_loop
+@async_test
 async def test_an_attempt_that_takes_too_long_is_given_up():
     store = Scripted("hang", "done", timeout=0.05)
     assert await store.act(writes=True) == "done"
@@ -126,15 +126,15 @@ async def test_an_attempt_that_takes_too_long_is_given_up():
     assert not caught.value.unknown
 
 
-@in_loop
+@async_test
 async def test_a_conflict_is_passed_on_unless_it_may_be_ones_own_doing():
-    store = Scripted(already_there("k"))
+    store = Scripted(key_exists_error("k"))
     with pytest.raises(ConflictError):
         await store.act(writes=True, matches=True)
-    store = Scripted(Driver("cut"), already_there("k"))
+    store = Scripted(Driver("cut"), key_exists_error("k"))
     with pytest.raises(ConflictError):
         await store.act(writes=True)
-    store = Scripted(Driver("cut"), already_there("k"))
+    store = Scripted(Driver("cut"), key_exists_error("k"))
     with pytest.raises(StateStoreError, match="answer to a write got lost") as caught:
         await store.act(writes=True, matches=True)
     assert caught.value.unknown
@@ -172,7 +172,7 @@ def test_closing_ends_the_clients_of_all_loops():
     assert [client.closed for client in store.clients] == [True, True]
 
 
-@in_loop
+@async_test
 async def test_a_close_that_is_cancelled_is_finished_by_the_next():
     store = Scripted("done")
     await store.act()

@@ -18,7 +18,7 @@ from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from holdfast.testing import StateStoreSuite
 from holdfast.testing.state_store_suite import listed
-from loops import done
+from support.async_tests import run_async
 
 
 class TestSqlite(StateStoreSuite):
@@ -60,14 +60,14 @@ def test_the_file_is_in_wal_mode_and_every_connection_syncs_fully(path):
                 for connection in connections(store)
             ]
 
-    assert done(look()) == [("wal", 2, 30_000)] * 2
+    assert run_async(look()) == [("wal", 2, 30_000)] * 2
     assert sorted(file.name for file in path.parent.iterdir()) == ["state.db"]
 
 
 def test_a_page_costs_the_same_at_100_and_at_100_000_keys(path):
     steps = {}
     for size in (100, 100_000):
-        done(put_one(path, "k/000000"))
+        run_async(put_one(path, "k/000000"))
         with closing(sqlite3.connect(path)) as database, database:
             database.executemany(
                 "INSERT OR IGNORE INTO entries VALUES (?, 'e', x'00')",
@@ -78,7 +78,7 @@ def test_a_page_costs_the_same_at_100_and_at_100_000_keys(path):
             "middle": {"prefix": "", "start_after": f"k/{size // 2:06}"},
             "prefix": {"prefix": f"k/{size // 2:06}"[:-2]},
         }.items():
-            steps[name, size] = done(steps_of_a_page(path, **arguments))
+            steps[name, size] = run_async(steps_of_a_page(path, **arguments))
     for name in ("first", "middle", "prefix"):
         assert steps[name, 100] == steps[name, 100_000] > 10, name
 
@@ -104,7 +104,7 @@ async def steps_of_a_page(path, **arguments):
 
 
 def test_keys_are_listed_from_an_index_without_touching_values(path):
-    done(put_one(path))
+    run_async(put_one(path))
     with closing(sqlite3.connect(path)) as database:
         plan = database.execute(
             "EXPLAIN QUERY PLAN SELECT key FROM entries WHERE key > 'a' ORDER BY key LIMIT 5"
@@ -125,7 +125,7 @@ def test_what_is_deleted_gives_its_space_back(path):
     async def pages(store):
         return await store._write(lambda base: base.execute("PRAGMA page_count").fetchone()[0])
 
-    full, left = done(churn())
+    full, left = run_async(churn())
     assert left < full / 2
 
 
@@ -133,7 +133,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(path):
     path.write_bytes(b"my notes, not a database" * 100)
     for work in (put_one, get_one):
         with pytest.raises(StateStoreError, match="no SQLite database: choose another path"):
-            done(work(path))
+            run_async(work(path))
     assert path.read_bytes() == b"my notes, not a database" * 100
 
 
@@ -143,26 +143,26 @@ def test_the_database_of_another_application_is_refused_and_left_alone(path):
     before = path.read_bytes()
     for work in (put_one, get_one):
         with pytest.raises(StateStoreError, match="another application"):
-            done(work(path))
+            run_async(work(path))
     assert path.read_bytes() == before
 
 
 def test_a_newer_format_is_refused(path):
-    done(put_one(path))
+    run_async(put_one(path))
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA user_version = 99")
     for work in (put_one, get_one):
         with pytest.raises(StateStoreError, match="newer Holdfast.*upgrade"):
-            done(work(path))
+            run_async(work(path))
 
 
 def test_damage_is_an_integrity_error(path):
-    done(put_one(path, value=b"x" * 100_000))
+    run_async(put_one(path, value=b"x" * 100_000))
     data = bytearray(path.read_bytes())
     data[4096:] = b"\xff" * (len(data) - 4096)
     path.write_bytes(data)
     with pytest.raises(IntegrityError, match="damaged.*backup"):
-        done(get_one(path))
+        run_async(get_one(path))
 
 
 def rot_index(path):
@@ -212,14 +212,14 @@ def test_a_check_of_a_file_that_is_not_there_or_past_reading_makes_nothing(path)
 
 
 def test_a_lock_that_is_not_given_up_is_an_error_that_may_pass(path):
-    done(put_one(path))
+    run_async(put_one(path))
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StateStoreError, match="another process holds its lock") as caught:
-            done(put_one(path, timeout=0.05))
+            run_async(put_one(path, timeout=0.05))
         assert caught.value.transient
-        assert done(get_one(path)).value == b"1"  # readers do not wait
-    done(put_one(path, timeout=0.05))
+        assert run_async(get_one(path)).value == b"1"  # readers do not wait
+    run_async(put_one(path, timeout=0.05))
 
 
 def test_many_who_open_a_new_file_at_once_all_get_in(path):
@@ -230,7 +230,7 @@ def test_many_who_open_a_new_file_at_once_all_get_in(path):
         await asyncio.gather(*(store.close() for store in stores))
         return found
 
-    assert done(together()) == [str(n) for n in range(8)]
+    assert run_async(together()) == [str(n) for n in range(8)]
 
 
 def test_a_reader_who_comes_while_the_tables_are_made_sees_nothing_yet(path):
@@ -239,24 +239,24 @@ def test_a_reader_who_comes_while_the_tables_are_made_sees_nothing_yet(path):
             await asyncio.gather(writer.put("a", b"1"), *(reader.get("a") for _ in range(8)))
 
     for number in range(20):
-        done(look(path.with_name(f"{number}.db")))
+        run_async(look(path.with_name(f"{number}.db")))
 
 
 def test_an_empty_file_is_a_store_with_nothing_in_it(path):
     path.touch()
-    assert done(get_one(path)) is None
-    done(put_one(path))
-    assert done(get_one(path)).value == b"1"
+    assert run_async(get_one(path)) is None
+    run_async(put_one(path))
+    assert run_async(get_one(path)).value == b"1"
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StateStoreError, match="folder|file"):
-        done(put_one(tmp_path / "file" / "state.db"))
+        run_async(put_one(tmp_path / "file" / "state.db"))
 
 
 def test_a_reader_that_was_locked_out_sees_what_is_written_later(path):
-    done(put_one(path))
+    run_async(put_one(path))
 
     async def look():
         async with SqliteStateStore(path, timeout=0.01) as store:
@@ -275,7 +275,7 @@ def test_a_reader_that_was_locked_out_sees_what_is_written_later(path):
                 found = await asyncio.gather(*(store.get("a") for _ in range(8)))
                 assert {entry.value for entry in found} == {value}
 
-    done(look())
+    run_async(look())
 
 
 @pytest.fixture
@@ -304,15 +304,15 @@ def test_a_database_that_cannot_be_written_is_read_as_it_is_at_each_call(path, n
             assert (await store.get("a")).value == b"2"
             assert connections(store) == []
 
-    done(put_one(path))
-    done(look())
+    run_async(put_one(path))
+    run_async(look())
 
 
 def test_one_that_was_not_closed_needs_to_be_written_even_to_be_read(path, not_to_be_written):
-    done(put_one(path))
+    run_async(put_one(path))
     Path(f"{path}-wal").write_bytes(b"some frames")
     with pytest.raises(StateStoreError, match="was not closed"):
-        done(get_one(path))
+        run_async(get_one(path))
 
 
 def test_who_turns_the_log_on_at_the_same_time_is_waited_for(path, monkeypatch):
@@ -323,8 +323,8 @@ def test_who_turns_the_log_on_at_the_same_time_is_waited_for(path, monkeypatch):
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(StateStoreError, match="holds its lock"):
-            done(use(0.1))
-    done(use(1))
+            run_async(use(0.1))
+    run_async(use(1))
 
 
 def test_the_working_folder_may_change(tmp_path, monkeypatch):
@@ -337,7 +337,7 @@ def test_the_working_folder_may_change(tmp_path, monkeypatch):
             os.chdir(tmp_path / "elsewhere")
             assert (await store.get("a")).value == b"1"
 
-    done(move())
+    run_async(move())
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
@@ -359,7 +359,7 @@ def test_a_file_that_is_removed_while_in_use_is_told_of_until_it_is_opened_again
         await put_one(path, "b", b"2")
         assert (await get_one(path, "b")).value == b"2"
 
-    done(use())
+    run_async(use())
 
 
 def test_a_backup_put_in_the_place_of_an_open_file_stays_as_it_is(path):
@@ -384,7 +384,7 @@ def test_a_backup_put_in_the_place_of_an_open_file_stays_as_it_is(path):
             assert [key async for key in store.list()] == ["a"]
             assert (await store.get("a")).value == b"backed up"
 
-    done(use())
+    run_async(use())
 
 
 def test_a_write_to_a_file_that_is_removed_meanwhile_is_not_acknowledged(path):
@@ -394,7 +394,7 @@ def test_a_write_to_a_file_that_is_removed_meanwhile_is_not_acknowledged(path):
             with pytest.raises(StateStoreError, match="removed or replaced"):
                 await store._write(lambda _: remove(path))
 
-    done(use())
+    run_async(use())
 
 
 def test_a_refused_file_is_not_held_open(path):
@@ -412,7 +412,7 @@ def test_a_refused_file_is_not_held_open(path):
 
     if not Path("/proc/self/fd").exists():
         pytest.skip("this system does not list what a process has open")
-    done(ask())
+    run_async(ask())
 
 
 def test_giving_space_back_is_no_part_of_what_was_asked(path):
@@ -430,7 +430,7 @@ def test_giving_space_back_is_no_part_of_what_was_asked(path):
                 assert await store._write(delete_and_be_overtaken, removes=True)
             await store.put("a", b"1")
 
-    done(use())
+    run_async(use())
     assert path.stat().st_size < 1_000_000
 
 
@@ -444,7 +444,7 @@ def test_a_value_that_sqlite_cannot_count_is_refused(path, monkeypatch):
             with pytest.raises(StateStoreError, match="1 GB"):
                 await store._write(overflow)
 
-    done(use())
+    run_async(use())
 
 
 def test_a_timeout_longer_than_sqlite_can_count_is_a_long_one(path):
@@ -454,7 +454,7 @@ def test_a_timeout_longer_than_sqlite_can_count_is_a_long_one(path):
             (waits,) = connections(store)[0].execute("PRAGMA busy_timeout").fetchone()
             assert waits == 2_000_000_000
 
-    done(use())
+    run_async(use())
 
 
 @pytest.mark.parametrize(
@@ -484,5 +484,5 @@ def test_the_path_of_a_url_is_in_the_working_folder_or_absolute(tmp_path, monkey
             assert (await store.get("a")).value == b"1"
             assert repr(store) == f"<SqliteStateStore sqlite:///{tmp_path}/in here/state.db>"
 
-    done(write())
+    run_async(write())
     assert (tmp_path / "in here" / "state.db").exists()

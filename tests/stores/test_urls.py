@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import StateStoreError
-from holdfast.stores.opening import open_state_store
-from holdfast.stores.urls import StoreURL, hides_secret, is_secret
+from holdfast.stores.registry import open_state_store
+from holdfast.stores.urls import StoreURL, is_secret_option, is_secret_value
 
 FORMS = [
     "memory:",
@@ -122,7 +122,7 @@ def test_an_option_is_taken_once():
     assert url.take("a", "default") == "default"
     assert url.take("b") == ""
     assert url.take("c") == "x y z"
-    url.refuse_rest()
+    url.reject_unknown_options()
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_what_is_no_flag_is_refused(text):
 
 def test_an_option_that_nobody_took_is_refused_with_those_there_are():
     with pytest.raises(StateStoreError) as caught:
-        StoreURL("redis://host?shape=round").refuse_rest(("timeout", "patience"))
+        StoreURL("redis://host?shape=round").reject_unknown_options(("timeout", "patience"))
     assert str(caught.value) == (
         "the redis URL has an option that nobody knows: 'shape'. the backend's own are timeout, "
         "patience; those of any store are compress, encrypt, prefix, read_only, retry"
@@ -193,7 +193,7 @@ def test_an_option_that_nobody_took_is_refused_with_those_there_are():
 )
 def test_a_misspelt_option_is_refused_with_what_was_meant(misspelt, meant):
     with pytest.raises(StateStoreError, match=rf"'{misspelt}' \(is {meant} meant\?\)"):
-        StoreURL(f"redis://host?{misspelt}=1").refuse_rest(("timeout",))
+        StoreURL(f"redis://host?{misspelt}=1").reject_unknown_options(("timeout",))
 
 
 def test_an_option_given_twice_is_refused():
@@ -341,9 +341,9 @@ def test_a_key_in_place_of_its_variables_name_is_a_secret():
         "_K1",
         "HOLDFAST_PRODUCTION_AGENT_STATE_ENCRYPTION_KEYS",
     ):
-        assert not hides_secret("encrypt", name)
+        assert not is_secret_value("encrypt", name)
     for key in ("", "id:c2VjcmV0", "A" * 64, "a" * 43, "ab+/=", "0" * 64):
-        assert hides_secret("encrypt", key)
+        assert is_secret_value("encrypt", key)
 
 
 @pytest.mark.parametrize(
@@ -360,8 +360,8 @@ def test_a_key_in_place_of_its_variables_name_is_a_secret():
     ],
 )
 def test_an_options_name_tells_that_its_value_is_secret(option):
-    assert is_secret(option)
-    assert not is_secret("sslmode")
+    assert is_secret_option(option)
+    assert not is_secret_option("sslmode")
 
 
 def test_any_text_can_be_scrubbed():
@@ -374,30 +374,30 @@ def test_any_text_can_be_scrubbed():
         repr("AUTH p@ss/word' failed"),
         "token abcdef, abcdefabcdef",
     ):
-        scrubbed = url.scrubbed(text)
-        assert "***" in scrubbed
-        assert "word" not in scrubbed
-        assert "abcdef" not in scrubbed
-    assert url.scrubbed("user at host") == "user at host"
+        mask = url.mask(text)
+        assert "***" in mask
+        assert "word" not in mask
+        assert "abcdef" not in mask
+    assert url.mask("user at host") == "user at host"
 
 
 def test_a_secret_with_a_backslash_is_scrubbed_from_a_repr_too():
     url = StoreURL("redis://user:back%5Cslash@host")
-    assert url.scrubbed(repr("AUTH back\\slash")) == "'AUTH ***'"
+    assert url.mask(repr("AUTH back\\slash")) == "'AUTH ***'"
 
 
 def test_a_short_secret_is_masked_where_it_stands_alone():
     url = StoreURL("redis://user:re@host")
-    assert url.scrubbed("retry of re: 're' refused") == "retry of ***: '***' refused"
+    assert url.mask("retry of re: 're' refused") == "retry of ***: '***' refused"
 
 
 def test_each_of_several_hosts_may_have_a_password():
     url = StoreURL("nats://u:first1@a:1,v:second@b:2/x")
-    assert url.scrubbed("first1 and second failed") == "*** and *** failed"
+    assert url.mask("first1 and second failed") == "*** and *** failed"
 
 
 def test_a_url_without_secrets_scrubs_nothing():
-    assert StoreURL("redis://host/0").scrubbed("redis://host/0: all") == "redis://host/0: all"
+    assert StoreURL("redis://host/0").mask("redis://host/0: all") == "redis://host/0: all"
 
 
 @given(
@@ -425,7 +425,7 @@ def test_no_password_is_shown_however_it_is_made(password, where):
     for text in (
         str(url),
         repr(url),
-        url.scrubbed(f"{url.text()} {password} {secret} {password!r}"),
+        url.mask(f"{url.text()} {password} {secret} {password!r}"),
     ):
         assert password not in text or password in frame
         assert secret not in text or secret in frame
@@ -455,4 +455,4 @@ def test_a_password_with_a_bare_at_sign_is_refused_and_not_shown():
 def test_a_password_that_is_no_secret_does_not_riddle_messages():
     url = StoreURL("postgresql://postgres:postgres@127.0.0.1/postgres")
     assert str(url) == "postgresql://postgres:***@127.0.0.1/postgres"
-    assert url.scrubbed("no such role: postgres") == "no such role: postgres"
+    assert url.mask("no such role: postgres") == "no such role: postgres"

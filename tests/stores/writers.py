@@ -22,7 +22,7 @@ from collections import Counter
 from functools import partial
 
 import holdfast
-from holdfast.stores.contract import Put
+from holdfast.stores.base import Put
 from holdfast.testing.state_store_suite import increment, listed
 
 NOBODY = 65534

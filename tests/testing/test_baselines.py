@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import BlockingSession, Session, SessionSnapshot, Store
-from holdfast.snapshots import document_files
-from holdfast.snapshots.comparing import differences
-from holdfast.snapshots.paths import Places, parsed, without
+from holdfast.documents.json_diff import diff_states
+from holdfast.documents.json_file import read_json_file
+from holdfast.documents.json_path import EntryPaths, parse_paths, remove_paths
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.testing import assert_matches_baseline
 from holdfast.testing.baselines import places_of
-from loops import in_loop
-from samples import text, values
+from support.async_tests import async_test
+from support.sample_values import text, values
 
 
 def state(**values):
@@ -144,12 +144,12 @@ def test_a_zero_is_not_a_minus_zero(path):
 def test_every_difference_is_told_and_can_be_ignored(before, after):
     places = [
         where
-        for each in differences(state(**after), state(**before))
-        for _, where, _ in places_of(each, Places(state()))
+        for each in diff_states(state(**after), state(**before))
+        for _, where, _ in places_of(each, EntryPaths(state()))
     ]
     assert bool(places) == (state(**after).digest != state(**before).digest)
-    paths = parsed(places)
-    assert without(state(**after), paths).digest == without(state(**before), paths).digest
+    paths = parse_paths(places)
+    assert remove_paths(state(**after), paths).digest == remove_paths(state(**before), paths).digest
 
 
 def test_messages_are_told_by_their_number(path):
@@ -165,11 +165,11 @@ def test_messages_are_told_by_their_number(path):
         assert_matches_baseline(session, path, ["messages[*].id", "status"])
         with pytest.raises(AssertionError, match=r"~ session.*status|~ status\n"):
             assert_matches_baseline(session, path, ["messages[*].id"])
-        written = SessionSnapshot.from_dict(document_files.read(path))
+        written = SessionSnapshot.from_dict(read_json_file(path))
         assert (written.agent_id, written.session_id, written.events) == ("bot", "ses", ())
 
 
-@in_loop
+@async_test
 async def test_sessions_and_documents_of_every_kind_are_compared(path):
     session = await Session.open(MemoryStateStore(), agent_id="bot")
     session.set("x", 1)
@@ -181,7 +181,7 @@ async def test_sessions_and_documents_of_every_kind_are_compared(path):
     session.set("x", 2)
     await session.commit()
     assert_matches_baseline(await session.export(), path, update=True)
-    assert len(SessionSnapshot.from_dict(document_files.read(path)).events) == 3
+    assert len(SessionSnapshot.from_dict(read_json_file(path)).events) == 3
     with pytest.raises(TypeError, match="is compared with a session, .* not 'ses'"):
         assert_matches_baseline("ses", path)
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from holdfast import ConflictError, Put, Session, StateStoreError
-from holdfast.stores.files import FileStateStore
+from holdfast.stores.files.store import FileStateStore
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.retry import RetryingStateStore
 from holdfast.testing import Crash, Fault, FaultyStateStore, StateStoreSuite
-from loops import done, in_loop
+from support.async_tests import async_test, run_async
 
 
 class TestWithoutFaults(StateStoreSuite):
@@ -54,7 +54,7 @@ async def held(store):
     ],
     ids=str,
 )
-@in_loop
+@async_test
 async def test_a_write_fails_as_planned_and_is_there_only_if_it_was_done(fault, raised):
     for write in (
         lambda store: store.put("b", b"2"),
@@ -73,7 +73,7 @@ async def test_a_write_fails_as_planned_and_is_there_only_if_it_was_done(fault, 
             assert str(fault) in str(caught.value)
 
 
-@in_loop
+@async_test
 async def test_a_delete_whose_answer_is_lost_is_done():
     store = faulty(Fault(2, "unknown", done=True))
     await store.put("a", b"1")
@@ -83,7 +83,7 @@ async def test_a_delete_whose_answer_is_lost_is_done():
     assert not await store.delete("a")
 
 
-@in_loop
+@async_test
 async def test_who_does_not_get_an_answer_does_not_hear_of_a_conflict():
     store = faulty(Fault(2, "unknown", done=True))
     await store.put("a", b"1")
@@ -94,7 +94,7 @@ async def test_who_does_not_get_an_answer_does_not_hear_of_a_conflict():
 
 
 @pytest.mark.parametrize(("is_done", "left"), [(False, "ab"), (True, "abc")])
-@in_loop
+@async_test
 async def test_a_batch_that_is_not_atomic_tears_at_the_write_that_fails(is_done, left):
     batch = [Put(key, b"") for key in "abcd"]
     store = faulty(Fault(3, "crash", is_done), atomic=False)
@@ -107,7 +107,7 @@ async def test_a_batch_that_is_not_atomic_tears_at_the_write_that_fails(is_done,
     assert "".join(await held(whole)) == ("abcd" if is_done else "")
 
 
-@in_loop
+@async_test
 async def test_after_a_crash_nothing_works_but_in_another_process():
     store = faulty(Fault(1, "crash", done=True))
     with pytest.raises(Crash):
@@ -129,7 +129,7 @@ async def test_after_a_crash_nothing_works_but_in_another_process():
 
 
 @pytest.mark.parametrize("kind", ["error", "unknown"])
-@in_loop
+@async_test
 async def test_a_read_fails_as_planned_and_is_never_unknown(kind):
     store = faulty(*(Fault(at, kind, of="reads") for at in (1, 2, 3)))
     await store.put("a", b"1")
@@ -146,7 +146,7 @@ async def test_a_read_fails_as_planned_and_is_never_unknown(kind):
     assert (await store.get("a")).value == b"1"
 
 
-@in_loop
+@async_test
 async def test_a_listing_fails_before_its_first_key_or_after_its_last():
     for is_done in (False, True):
         store = faulty(Fault(1, "error", is_done, of="reads"))
@@ -158,7 +158,7 @@ async def test_a_listing_fails_before_its_first_key_or_after_its_last():
         assert seen == (["a", "b", "c"] if is_done else [])
 
 
-@in_loop
+@async_test
 async def test_a_stale_read_gives_what_was_there_some_writes_ago():
     def stale(at, behind):
         return Fault(at, "stale", of="reads", behind=behind)
@@ -181,7 +181,7 @@ async def test_a_stale_read_gives_what_was_there_some_writes_ago():
     assert {key: entry.value for key, entry in found.items()} == {"b": b"1", "a": b"1"}
 
 
-@in_loop
+@async_test
 async def test_a_condition_is_checked_against_the_truth_after_a_stale_read():
     store = faulty(Fault(1, "stale", of="reads"), Fault(2, "stale", of="reads"))
     await store.put("a", b"1")
@@ -194,7 +194,7 @@ async def test_a_condition_is_checked_against_the_truth_after_a_stale_read():
         await store.put("a", b"4", if_match=old.etag)
 
 
-@in_loop
+@async_test
 async def test_a_session_opened_by_a_stale_read_meets_a_conflict_and_loses_nothing():
     store = faulty(remember=1)
     first = await Session.open(store, agent_id="bot", session_id="ses")
@@ -217,7 +217,7 @@ async def test_a_session_opened_by_a_stale_read_meets_a_conflict_and_loses_nothi
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-@in_loop
+@async_test
 async def test_what_is_late_is_done_before_or_after_the_wait(is_done):
     store = faulty(Fault(1, "delay", is_done, seconds=0.05))
     begun = time.monotonic()
@@ -240,7 +240,7 @@ async def outcomes(**options):
     return store
 
 
-@in_loop
+@async_test
 async def test_the_same_seed_fails_in_the_same_way_and_another_in_another():
     one, same, other = [await outcomes(seed=seed) for seed in (7, 7, 8)]
     assert one.faults == same.faults != other.faults
@@ -251,7 +251,7 @@ async def test_the_same_seed_fails_in_the_same_way_and_another_in_another():
     assert {fault.of for fault in chosen.faults} == {"reads"}
 
 
-@in_loop
+@async_test
 async def test_faults_by_chance_end_when_the_rate_is_nothing():
     store = faulty(rate=1.0, kinds=["error"])
     with pytest.raises(StateStoreError):
@@ -261,7 +261,7 @@ async def test_faults_by_chance_end_when_the_rate_is_nothing():
     assert store.counts == {"error": 1}
 
 
-@in_loop
+@async_test
 async def test_retries_around_it_see_a_session_through():
     store = RetryingStateStore(faulty(rate=0.2, seed=3, kinds=["error"]), 9, 0, 0)
     async with Session.open(store, agent_id="bot", session_id="ses") as session:
@@ -301,4 +301,4 @@ def test_a_store_that_cannot_be_is_refused(tmp_path):
         faulty(kinds=["flood"])
     with pytest.raises(ValueError, match="remember=3"):
         faulty(remember=1).plan(Fault(1, "stale", of="reads", behind=3))
-    done(faulty().close())
+    run_async(faulty().close())

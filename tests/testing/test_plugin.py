@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from holdfast import SessionSnapshot
-from holdfast.snapshots import document_files
+from holdfast.documents.json_file import read_json_file
 
 TEST = """
 from holdfast.testing import assert_matches_baseline
@@ -52,7 +52,7 @@ def greeting(text="Hello", number=1, ignore=()):
 
 
 def read(path):
-    return SessionSnapshot.from_dict(document_files.read(path))
+    return SessionSnapshot.from_dict(read_json_file(path))
 
 
 def test_a_missing_baseline_fails_and_says_how_to_write_it(ran, tmp_path):

@@ -13,11 +13,11 @@ import pytest
 
 from holdfast import RetentionPolicy, Session, SnapshotArchive, StateStoreError
 from holdfast.log import timeline
-from holdfast.sessions.copying import compare_stores, copy_sessions
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.testing import Fault, FaultyStateStore
-from loops import in_loop
-from sessions.copies import HERE, talked
+from holdfast.transfer.copy import compare_stores, copy_sessions
+from support.async_tests import async_test
+from support.copied_sessions import HERE, talked
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
@@ -61,7 +61,7 @@ def test_an_error_that_ends_a_trial_is_told_after_the_problems_before_it(capsys)
         assert part.startswith("PROBLEM the trial did not come to its end: TimeoutError: nobody")
 
 
-@in_loop
+@async_test
 async def test_what_was_doubled_is_told_also_when_its_events_were_pruned():
     store = MemoryStateStore()
     session = await Session.open(store, agent_id="bot", session_id="ses")
@@ -74,9 +74,9 @@ async def test_what_was_doubled_is_told_also_when_its_events_were_pruned():
     assert await problems_of(store, HERE, told) == ["bot/ses: twice is there 2 times"]
 
 
-@in_loop
+@async_test
 async def test_a_store_that_cannot_be_read_is_no_damage(monkeypatch):
-    monkeypatch.setattr(timeline, "MOST_SEGMENTS", 2)
+    monkeypatch.setattr(timeline, "MAX_SEGMENTS", 2)
     disk = MemoryStateStore()
     await talked(disk)
     store = FaultyStateStore(disk)
@@ -89,7 +89,7 @@ async def test_a_store_that_cannot_be_read_is_no_damage(monkeypatch):
             await archive.verify(location=HERE)
 
 
-@in_loop
+@async_test
 async def test_an_agent_that_begins_a_session_while_it_is_copied_there_is_not_mixed_with_it():
     async def begin(target):
         session = await Session.open(target, agent_id="bot", session_id="ses")

@@ -15,7 +15,7 @@ import zlib
 import pytest
 import zstandard
 
-import holdfast.foreign
+import holdfast.importers
 from holdfast import (
     IntegrityError,
     InvalidDocumentError,
@@ -26,13 +26,13 @@ from holdfast import (
     UnsupportedValueError,
     open_state_store,
 )
-from holdfast.log import keyframes
-from holdfast.sessions.copying import copy_sessions
+from holdfast.log import keyframe
 from holdfast.snapshots import SnapshotArchive
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.urls import StoreURL
-from loops import in_loop
-from watched import (
+from holdfast.transfer.copy import copy_sessions
+from support.async_tests import async_test
+from support.observed_store import (
     HERE,
     damage_of,
     frame,
@@ -54,8 +54,8 @@ SECRET = "Xq7tBxZ9hunter"
 @pytest.fixture
 def often(monkeypatch):
     """Keyframes are small and many."""
-    monkeypatch.setattr("holdfast.log.timeline.SLACK", 0)
-    monkeypatch.setattr("holdfast.log.timeline.MOST_SEGMENTS", 4)
+    monkeypatch.setattr("holdfast.log.timeline.KEYFRAME_SLACK", 0)
+    monkeypatch.setattr("holdfast.log.timeline.MAX_SEGMENTS", 4)
 
 
 def text_of(**fields):
@@ -125,24 +125,24 @@ def test_a_keyframe_that_is_a_bomb_is_damage_and_not_unpacked_to_its_end():
 
     def refuse():
         with pytest.raises(IntegrityError, match="far too many when it is unpacked"):
-            keyframes.decoded("keyframes/5", bomb)
+            keyframe.decode_keyframe("keyframes/5", bomb)
 
     assert peak(refuse) < 150 << 20
 
 
 def test_a_keyframe_of_very_even_data_is_packed_so_that_it_can_be_read(monkeypatch):
-    monkeypatch.setattr(keyframes, "SURELY_FINE", 1000)
+    monkeypatch.setattr(keyframe, "ALWAYS_ALLOWED_SIZE", 1000)
     changes = {"set": [("state", "zeros", "0" * 1_000_000)], "delete": []}
-    data, _ = keyframes.encoded(5, "ab", (), changes)
-    assert keyframes.decoded("k", data).changes == changes
+    data, _ = keyframe.encode_keyframe(5, "ab", (), changes)
+    assert keyframe.decode_keyframe("k", data).changes == changes
     assert len(data) > 1_000_000
 
 
-@in_loop
+@async_test
 async def test_a_bomb_in_a_backup_folder_is_not_restored_and_keeps_nobody_else(
     tmp_path, monkeypatch, often
 ):
-    monkeypatch.setattr(keyframes, "SURELY_FINE", 1 << 20)
+    monkeypatch.setattr(keyframe, "ALWAYS_ALLOWED_SIZE", 1 << 20)
     async with open_state_store(f"file://{tmp_path}/backup") as backup:
         await saved(backup, 6)
         async with Session.open(backup, agent_id="other", session_id="ses_2") as other:
@@ -159,7 +159,7 @@ async def test_a_bomb_in_a_backup_folder_is_not_restored_and_keeps_nobody_else(
 # ------------------------------------------------------------------------- depth, numbers, names
 
 
-@in_loop
+@async_test
 async def test_stored_entries_that_are_nested_without_end_are_damage(often):
     deep = b"[" * 100_000 + b"]" * 100_000
     digest = hashlib.sha256(deep).hexdigest().encode()
@@ -171,7 +171,7 @@ async def test_stored_entries_that_are_nested_without_end_are_damage(often):
         log(3): segment % (digest, deep),
         frame(5): gzip.compress(changes % (digest, deep)),
         record(snapshots, 2): sealed % (digest, deep),
-        HERE.manifest: sealed % (digest, deep),
+        HERE.manifest_key: sealed % (digest, deep),
     }
     for key, data in forged.items():
         await store.put(key, data)
@@ -243,10 +243,10 @@ def test_half_of_a_surrogate_pair_in_a_file_is_refused(tmp_path, text):
         read(tmp_path, text_of().replace("1}", text + "}", 1))
     (tmp_path / "chat.json").write_text(f'[{{"role": "user", "content": {text}}}]')
     with pytest.raises(InvalidDocumentError, match="surrogate"):
-        holdfast.foreign.read(str(tmp_path / "chat.json"))
+        holdfast.importers.read(str(tmp_path / "chat.json"))
 
 
-@in_loop
+@async_test
 async def test_a_nul_is_a_character_like_any_other_in_values_names_and_ids(tmp_path):
     text = text_of(agent_id="a\0b", session_id="\0", state={"values": {"\0": "\0", "x": ["\0"]}})
     document = read(tmp_path, text)
@@ -314,7 +314,7 @@ def forged_document():
     return with_digest(tree)
 
 
-@in_loop
+@async_test
 async def test_a_document_forged_with_its_digest_is_refused_and_its_import_shows_what_was_added():
     with pytest.raises(InvalidDocumentError, match="events do not lead to its state"):
         SessionSnapshot.from_dict(forged_document())

@@ -14,12 +14,12 @@ from holdfast import (
     StateStoreError,
     open_state_store,
 )
-from holdfast.sessions.copying import copy_sessions
 from holdfast.snapshots import SnapshotArchive
-from holdfast.stores.files import FileStateStore
+from holdfast.stores.files.store import FileStateStore
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from watched import HERE, damage_of, full_snapshot, saved, world
+from holdfast.transfer.copy import copy_sessions
+from support.async_tests import async_test
+from support.observed_store import HERE, damage_of, full_snapshot, saved, world
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
@@ -54,8 +54,8 @@ TRICKS = [
 @pytest.fixture
 def often(monkeypatch):
     """Keyframes are small and many."""
-    monkeypatch.setattr("holdfast.log.timeline.SLACK", 0)
-    monkeypatch.setattr("holdfast.log.timeline.MOST_SEGMENTS", 4)
+    monkeypatch.setattr("holdfast.log.timeline.KEYFRAME_SLACK", 0)
+    monkeypatch.setattr("holdfast.log.timeline.MAX_SEGMENTS", 4)
 
 
 def files_below(folder):
@@ -65,7 +65,7 @@ def files_below(folder):
 # ------------------------------------------------------------------------------------------ paths
 
 
-@in_loop
+@async_test
 async def test_ids_that_look_like_paths_stay_in_the_folder_of_a_store_and_of_its_backup(tmp_path):
     home = tmp_path / "a" / "b" / "store"
     kept = tmp_path / "a" / "b" / "backup"
@@ -97,11 +97,11 @@ def test_an_id_of_a_snapshot_that_is_a_path_is_refused_in_a_document():
             SessionSnapshot.from_dict({**full_snapshot().to_dict(), "snapshot_id": trick})
 
 
-@in_loop
+@async_test
 async def test_keys_that_nobody_of_ours_wrote_do_not_keep_a_session_from_loading(often):
     store, snapshots = await world()
     for stray in ("notes.txt", "..json.gz", "000000000'; DROP TABLE--", "9" * 40 + ".json.gz"):
-        await store.put(f"{HERE.place}keyframes/00000000/{stray}", b"x")
+        await store.put(f"{HERE.prefix}keyframes/00000000/{stray}", b"x")
     found = await SnapshotArchive(store).load_snapshot(
         location=HERE, snapshot_id=list(snapshots)[-1]
     )
@@ -123,7 +123,7 @@ def test_a_document_that_is_written_over_a_link_leaves_what_it_pointed_to(tmp_pa
     assert MANAGER.from_file(link).agent_id == HERE.scope_id
 
 
-@in_loop
+@async_test
 async def test_a_link_out_of_a_backup_folder_is_neither_restored_nor_followed(tmp_path):
     outside = tmp_path / "outside"
     async with FileStateStore(outside) as store:
@@ -145,7 +145,7 @@ async def test_a_link_out_of_a_backup_folder_is_neither_restored_nor_followed(tm
     assert files_below(outside) == before
 
 
-@in_loop
+@async_test
 async def test_a_folder_that_becomes_a_link_while_a_store_is_open_is_not_written_through(tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -161,7 +161,7 @@ async def test_a_folder_that_becomes_a_link_while_a_store_is_open_is_not_written
     assert list(outside.iterdir()) == []
 
 
-@in_loop
+@async_test
 async def test_a_link_in_the_place_of_a_half_written_file_is_removed_and_not_written_through(
     tmp_path,
 ):

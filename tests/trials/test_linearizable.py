@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends import SharedMemory, place
 from holdfast.stores.memory import MemoryStateStore
+from support.backends import SharedMemory, place
 from trials.linearizable import Link, Operation, problems_in
 from trials.linearizable.recording import START, history_of, logged, pool, recorded
 

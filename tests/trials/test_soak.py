@@ -8,7 +8,6 @@ import datetime as dt
 
 import pytest
 
-from backends import SharedMemory
 from holdfast import (
     ConflictError,
     RetentionPolicy,
@@ -19,15 +18,16 @@ from holdfast import (
 )
 from holdfast.ids import new_id
 from holdfast.log.timeline import Timeline
-from holdfast.snapshots.pruning import note_floor
+from holdfast.snapshots.prune import record_cutoff
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.base import WrappedStateStore
+from support.backends import SharedMemory
+from support.observed_store import Interrupted
 from trials.soak.__main__ import soaked
 from trials.soak.checking import checked
 from trials.soak.memory import ALLOWED, Memory
 from trials.soak.notes import Notes, location_of, session_id_of
 from trials.truth import Ledger
-from watched import Interrupted
 
 LOCATION = SnapshotLocation("ses", scope_id="bot")
 
@@ -68,7 +68,7 @@ def told(tmp_path):
                 snapshot = await session.save()
                 ledger.done(session_id, token)
             notes.note("snapshot", session_id, snapshot.snapshot_id, snapshot.digest)
-            notes.note("state", session_id, str(session.log.end.seq), snapshot.digest)
+            notes.note("state", session_id, str(session.log.head.seq), snapshot.digest)
             await session.once("key-1", lambda: "0-3")
             notes.note("once", session_id, "key-1", "0-3")
 
@@ -196,9 +196,9 @@ def test_who_reads_events_while_others_prune_gets_them():
                 await SnapshotArchive(store).prune(location=session.location, policy=policy)
 
         await prune(3)
-        seq = session.log.end.seq
+        seq = session.log.head.seq
         busy = Meanwhile(store, lambda: prune(2, 1))
-        timeline = Timeline(busy, session.location.place, session._writer.incarnation.id)
+        timeline = Timeline(busy, session.location.prefix, session._committer.incarnation.id)
         assert [event.seq async for event in timeline.events(seq)] == [seq]
         assert busy.happens is None
 
@@ -287,12 +287,12 @@ def test_the_note_of_who_prunes_furthest_stays_until_it_is_reached():
             positions.append((await session.save()).position)
         low, _, high = positions
 
-        async def noted(floor, *, is_reached):
+        async def noted(log_start, *, is_reached):
             moment = dt.datetime.now(dt.UTC)
             before = await SnapshotArchive(store).load_manifest(location=LOCATION)
-            await note_floor(store, LOCATION, before, floor, moment, is_reached=is_reached)
+            await record_cutoff(store, LOCATION, before, log_start, moment, is_reached=is_reached)
             known = await SnapshotArchive(store).load_manifest(location=LOCATION)
-            return known.floor.seq, known.pruning and known.pruning.seq
+            return known.log_start.seq, known.pending_log_start and known.pending_log_start.seq
 
         assert await noted(high, is_reached=False) == (0, high.seq)
         assert await noted(low, is_reached=False) == (0, high.seq)

@@ -6,14 +6,14 @@ import datetime as dt
 from typing import Any, assert_type
 
 import holdfast
-from holdfast.snapshots.signing import (
+from holdfast.documents.signing import (
     PublicKey,
     Signature,
     SigningKey,
-    check_signature,
+    load_trusted_keys,
+    read_signatures,
     sign_document,
-    signatures_of,
-    trusted_keys,
+    verify_signature,
 )
 
 
@@ -140,7 +140,7 @@ async def a_users_signatures(store: holdfast.StateStore) -> None:
     assert_type(key.public, PublicKey)
     assert_type(key.key_id, str)
     assert_type(key.to_pem(passphrase=b"secret"), bytes)
-    trusted = trusted_keys("release.pub", "keys")
+    trusted = load_trusted_keys("release.pub", "keys")
     assert_type(trusted, list[PublicKey])
     manager = holdfast.SnapshotManager(store)
     document = await manager.export_session("research-bot", sign=key)
@@ -150,9 +150,9 @@ async def a_users_signatures(store: holdfast.StateStore) -> None:
     manager.from_file("snapshot.json", trusted=(key.public,))
     manager.from_dict({}, trusted=trusted)
     assert_type(sign_document(document, SigningKey.generate()), holdfast.SessionSnapshot)
-    assert_type(check_signature(document, trusted), tuple[PublicKey, ...])
-    assert_type(check_signature(document.to_dict(), trusted), tuple[PublicKey, ...])
-    assert_type(signatures_of(document), list[Signature])
+    assert_type(verify_signature(document, trusted), tuple[PublicKey, ...])
+    assert_type(verify_signature(document.to_dict(), trusted), tuple[PublicKey, ...])
+    assert_type(read_signatures(document), list[Signature])
 
     # What a type checker must refuse; an ignore that is not needed is an error of its own.
     sign_document(document, key.public)  # type: ignore[arg-type]

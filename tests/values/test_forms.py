@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from holdfast import InvalidDocumentError, UnsupportedValueError
 from holdfast.values import MAX_DEPTH, decode, encode, from_json, to_json
-from holdfast.values.binary import canonical, same
-from samples import (
+from holdfast.values.binary_encoding import canonicalize, is_same_value
+from support.sample_values import (
     SAMPLES,
     SUBCLASSES,
     deep,
@@ -297,8 +297,8 @@ def test_what_was_decoded_is_made_anew():
 def test_the_order_of_a_dicts_keys_does_not_make_a_difference():
     one, other = {"a": 1, "b": [{"c": 1, "d": 2}]}, {"b": [{"d": 2, "c": 1}], "a": 1}
     assert encode(one) != encode(other)
-    assert same(encode(one), encode(other))
-    assert canonical(encode(one)) == canonical(encode(other))
+    assert is_same_value(encode(one), encode(other))
+    assert canonicalize(encode(one)) == canonicalize(encode(other))
 
 
 @pytest.mark.parametrize(
@@ -320,15 +320,15 @@ def test_the_order_of_a_dicts_keys_does_not_make_a_difference():
     ],
 )
 def test_values_of_other_types_or_content_are_different(one, other):
-    assert not same(encode(one), encode(other))
-    assert canonical(encode(one)) != canonical(encode(other))
+    assert not is_same_value(encode(one), encode(other))
+    assert canonicalize(encode(one)) != canonicalize(encode(other))
 
 
 @given(values)
 def test_canonical_bytes_say_the_same_value(value):
-    data = canonical(encode(value))
-    assert same(data, encode(value))
-    assert canonical(data) == data
+    data = canonicalize(encode(value))
+    assert is_same_value(data, encode(value))
+    assert canonicalize(data) == data
 
 
 def shuffled(value: Any, rng: Any) -> Any:
@@ -344,8 +344,8 @@ def shuffled(value: Any, rng: Any) -> Any:
 @given(values, st.randoms(use_true_random=False))
 def test_shuffling_the_keys_of_any_dicts_changes_no_canonical_byte(value, rng):
     other = shuffled(value, rng)
-    assert canonical(encode(other)) == canonical(encode(value))
-    assert same(encode(other), encode(value))
+    assert canonicalize(encode(other)) == canonicalize(encode(value))
+    assert is_same_value(encode(other), encode(value))
 
 
 def test_bytes_do_not_depend_on_the_process():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast import InvalidDocumentError
 from holdfast.values import decode, encode, from_json, to_json
-from samples import deep, through_json
+from support.sample_values import deep, through_json
 
 Ext = msgspec.msgpack.Ext
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.values.binary import encode
-from holdfast.values.likeness import UNLIKE, copied, is_like, unlike
+from holdfast.values.binary_encoding import encode
+from holdfast.values.exact_copy import UNCOPYABLE, copy_plain, find_unequal, is_equal
 
 SCALARS = st.one_of(
     st.none(),
@@ -45,8 +45,8 @@ class Touchy:
 
 @given(PLAIN, PLAIN)
 def test_a_value_is_like_a_copy_if_it_is_kept_in_the_same_bytes(one, other):
-    assert is_like(copied(one), one)
-    assert is_like(copied(one), other) == (encode(one) == encode(other))
+    assert is_equal(copy_plain(one), one)
+    assert is_equal(copy_plain(one), other) == (encode(one) == encode(other))
 
 
 @pytest.mark.parametrize(
@@ -67,27 +67,27 @@ def test_a_value_is_like_a_copy_if_it_is_kept_in_the_same_bytes(one, other):
 )
 def test_what_is_equal_may_be_something_else(one, other):
     for wrapped in (lambda value: value, lambda value: [value], lambda value: {"k": {"v": value}}):
-        assert not is_like(copied(wrapped(one)), wrapped(other))
+        assert not is_equal(copy_plain(wrapped(one)), wrapped(other))
 
 
 def test_a_copy_does_not_change_with_what_it_was_made_of():
     value = {"a": [{"b": [1]}], "c": ([2],)}
-    copy = copied(value)
+    copy = copy_plain(value)
     value["a"][0]["b"].append(3)
-    assert not is_like(copy, value)
+    assert not is_equal(copy, value)
     value["a"][0]["b"].pop()
-    assert is_like(copy, value)
+    assert is_equal(copy, value)
     value["c"][0].append(3)
-    assert not is_like(copy, value)
+    assert not is_equal(copy, value)
 
 
 @pytest.mark.parametrize("value", [uuid.uuid4(), Word.A, [Touchy()], {"a": {1}}, OrderedDict()])
 def test_what_is_not_plain_cannot_be_copied(value):
     with pytest.raises(TypeError):
-        copied(value)
-    assert not is_like(UNLIKE, value)
+        copy_plain(value)
+    assert not is_equal(UNCOPYABLE, value)
 
 
 def test_those_that_differ_are_told_by_their_places():
-    assert unlike([1, "a", UNLIKE, [2]], [1, "b", 3]) == [1, 2]
-    assert unlike([], [1]) == []
+    assert find_unequal([1, "a", UNCOPYABLE, [2]], [1, "b", 3]) == [1, 2]
+    assert find_unequal([], [1]) == []

@@ -49,7 +49,7 @@ def server(state_store):
     """A server that wants no token."""
     needs("uvicorn", "fastapi")
     from holdfast.server import create_app
-    from served import served
+    from support.http_server import served
 
     with served(lambda: create_app(state_store)) as running:
         yield running
@@ -60,7 +60,7 @@ def crowd():
     """A server with more agents and sessions than one page has."""
     needs("uvicorn", "fastapi")
     from holdfast.server import create_app
-    from served import served
+    from support.http_server import served
 
     with served(lambda: create_app(store_with(many_agents))) as running:
         yield running

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import holdfast
 from holdfast import BlockingSession
-from holdfast.sessions.portal import portal
+from holdfast.sessions.portal import get_portal
 
 AGENT = "research-bot"
 SESSION = "ses_market_report"
@@ -204,7 +204,7 @@ def pruned(state_store) -> None:
 def prune(session: BlockingSession) -> None:
     archive = holdfast.SnapshotArchive(session.state_store)
     policy = holdfast.RetentionPolicy(last=1)
-    portal().call(archive.prune(location=session.location, policy=policy))
+    get_portal().call(archive.prune(location=session.location, policy=policy))
 
 
 def several(state_store) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from served import served
+from support.http_server import served
 from viewer.looking import box_of, expect
 from viewer.recordings import AGENT, LONG, LONG_AGENT, SESSION, recorded, store_with
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from holdfast import BlockingSession
-from served import served
+from support.http_server import served
 from viewer.looking import expect
 from viewer.recordings import AGENT, FORK, SESSION, recorded, store_with
 
@@ -101,13 +101,13 @@ def test_a_server_that_is_gone_is_said_to_be_and_found_again(open_look, browser)
 
 def test_a_session_that_is_deleted_elsewhere_is_said_to_be_gone(look, state_store):
     from holdfast import SnapshotArchive
-    from holdfast.sessions.portal import portal
+    from holdfast.sessions.portal import get_portal
 
     with BlockingSession.open(state_store, agent_id=RUNNER, session_id="ses_gone") as session:
         session.add_message("user", "hello")
     page = look.at(RUNNER, "ses_gone").page
     look.expected.append("404")
-    portal().call(SnapshotArchive(state_store).delete_session(session_id="ses_gone"))
+    get_portal().call(SnapshotArchive(state_store).delete_session(session_id="ses_gone"))
     look.wake()
     expect(page.get_by_role("alert").filter(has_text="ses_gone")).to_be_visible()
 

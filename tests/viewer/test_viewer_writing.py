@@ -65,7 +65,7 @@ def test_a_dialog_that_is_cancelled_does_nothing(look, session):
         page.keyboard.press("Escape")
         expect(page.locator("dialog")).to_have_count(0)
     session.reload()
-    assert session.log.end.seq == 5
+    assert session.log.head.seq == 5
 
 
 def test_a_session_that_has_gone_on_is_not_restored_but_shown_anew(look, session):

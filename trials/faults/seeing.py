@@ -14,7 +14,7 @@ from holdfast import (
     StateStore,
     Store,
 )
-from holdfast.log.changes import fold
+from holdfast.log.changes import fold_changes
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 
 
@@ -70,7 +70,7 @@ async def seen_at(store: StateStore, location: SnapshotLocation, listed: int) ->
     for each in await archive.list_snapshot_ids(location=location):
         snapshots.append(shown(await archive.load_snapshot(location=location, snapshot_id=each)))
     latest = None
-    if await store.get(location.latest) is not None:
+    if await store.get(location.latest_key) is not None:
         latest = shown(await archive.load_snapshot(location=location))
     steps, texts = await sound_events(session)
     state = None if session.is_dirty else list(session.snapshot().items())
@@ -101,16 +101,16 @@ async def sound_events(session: Session) -> tuple[list[object], Counter[str]]:
     if session.is_dirty:
         return [], Counter()
     name = session.session_id
-    floor = (await session.archive.load_manifest(location=session.location)).floor
+    log_start = (await session.archive.load_manifest(location=session.location)).log_start
     events = [event async for event in session.events]
     numbers = [event.seq for event in events]
-    if numbers != list(range(floor.seq + 1, floor.seq + 1 + len(events))):
-        raise Unsound(f"{name}: the events are {numbers} after {floor.seq}")
+    if numbers != list(range(log_start.seq + 1, log_start.seq + 1 + len(events))):
+        raise Unsound(f"{name}: the events are {numbers} after {log_start.seq}")
     if len({event.id for event in events}) != len(events):
         raise Unsound(f"{name}: an event is there twice")
-    if not floor.seq:
+    if not log_start.seq:
         store = Store()
-        fold(store, (event.changes for event in events))
+        fold_changes(store, (event.changes for event in events))
         if store.snapshot().digest != session.snapshot().digest:
             raise Unsound(f"{name}: the events do not add up to the state")
     said = Counter(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import StateStore
-from holdfast.stores.files import FileStateStore
+from holdfast.stores.files.store import FileStateStore
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.testing import Fault

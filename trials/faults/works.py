@@ -23,14 +23,14 @@ from holdfast import (
     SnapshotManager,
     StateStore,
 )
-from holdfast.sessions.copying import compare_stores, copy_sessions
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.testing import FaultyStateStore
+from holdfast.transfer.copy import compare_stores, copy_sessions
 from trials.faults.seeing import World, begins, opened, without_snapshots
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-import operations  # type: ignore[import-not-found]
+from support import session_operations as operations  # type: ignore[import-not-found]
 
 MAIN: SnapshotLocation = operations.MAIN
 PLACES: tuple[SnapshotLocation, ...] = operations.PLACES

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import IntegrityError, Session, SnapshotManager
-from holdfast.foreign.registry import BUILT_IN
+from holdfast.importers.registry import BUILT_IN
 from trials.commands import run_command
 from trials.fuzz.strategies import WORDS, dump_json, mutated_bytes, mutated_json, mutated_texts
 from trials.fuzz.target import Target

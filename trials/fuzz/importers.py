@@ -17,9 +17,9 @@ import msgspec
 import ormsgpack
 from hypothesis import strategies as st
 
-import holdfast.foreign
+import holdfast.importers
 from holdfast import NotFoundError, SnapshotManager, StateStoreError
-from holdfast.foreign.langgraph_serde import Serde
+from holdfast.importers.langgraph_serde import Serde
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.values import encode
 from trials.fuzz.strategies import (
@@ -33,7 +33,7 @@ from trials.fuzz.strategies import (
 )
 from trials.fuzz.target import Target
 
-SAMPLES = Path(__file__).parents[2] / "tests" / "foreign" / "samples" / "strands"
+SAMPLES = Path(__file__).parents[2] / "tests" / "importers" / "samples" / "strands"
 CHATS: tuple[Any, ...] = (
     [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": [{"type": "text"}]}],
     {"messages": [{"role": "user", "content": "Hello"}], "model": "m", "n": 1.5},
@@ -88,7 +88,7 @@ class ImportedFiles(Target):
         """Read the file, and import what was read."""
         path = self.folder / "imported.json"
         path.write_bytes(data)
-        asyncio.run(import_all(holdfast.foreign.read(str(path))))
+        asyncio.run(import_all(holdfast.importers.read(str(path))))
 
 
 def pack_named(code: int, module: str, name: str, argument: Any) -> bytes:
@@ -168,7 +168,7 @@ class ImportedDatabases(Target):
         """Read the database, and import what was read."""
         path = self.folder / "read.sqlite"
         path.write_bytes(data)
-        documents = holdfast.foreign.read(str(path))
+        documents = holdfast.importers.read(str(path))
         assert path.read_bytes() == data, "the database was written to"
         asyncio.run(import_all(documents))
 

@@ -28,8 +28,8 @@ from holdfast import (
     StateStore,
 )
 from holdfast.log import timeline
-from holdfast.sessions.copying import copy_sessions
 from holdfast.stores.memory import MemoryStateStore
+from holdfast.transfer.copy import copy_sessions
 from trials.fuzz.strategies import dump_json, mutated_bytes, mutated_texts, mutated_trees, trees
 from trials.fuzz.target import Target
 from trials.fuzz.values import VALUES
@@ -62,8 +62,8 @@ async def write_content(store: StateStore, content: Content) -> None:
 async def write_session(*, pruned: bool) -> Content:
     """Return the entries of a session with several segments, keyframes and snapshots."""
     store = MemoryStateStore()
-    limits = timeline.SLACK, timeline.MOST_SEGMENTS
-    timeline.SLACK, timeline.MOST_SEGMENTS = 0, 2
+    limits = timeline.KEYFRAME_SLACK, timeline.MAX_SEGMENTS
+    timeline.KEYFRAME_SLACK, timeline.MAX_SEGMENTS = 0, 2
     try:
         async with Session.open(store, agent_id="research-bot", session_id="ses_1") as session:
             for number in range(5):
@@ -74,7 +74,7 @@ async def write_session(*, pruned: bool) -> Content:
         if pruned:
             await SnapshotArchive(store).prune(location=HERE, policy=RetentionPolicy(last=2))
     finally:
-        timeline.SLACK, timeline.MOST_SEGMENTS = limits
+        timeline.KEYFRAME_SLACK, timeline.MAX_SEGMENTS = limits
     return await read_content(store)
 
 

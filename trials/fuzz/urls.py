@@ -54,7 +54,7 @@ class URLs(Target):
             raise
         try:
             url = StoreURL(data)
-            shown = f"{store!r} {url} {url.scrubbed(data)}"
+            shown = f"{store!r} {url} {url.mask(data)}"
             assert not (hidden and SECRET in shown), "the representation has the password"
             again = StoreURL(url.text())
             for name in ("host", "port", "path", "options"):

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast import InvalidDocumentError
 from holdfast.values import decode, encode, from_json, to_json
-from holdfast.values.binary import canonical
+from holdfast.values.binary_encoding import canonicalize
 from trials.fuzz.strategies import dump_json, msgpacks, mutated_bytes, mutated_json, trees
 from trials.fuzz.target import Target
 
@@ -34,10 +34,10 @@ VALUES: tuple[Any, ...] = (
 
 def check_round_trip(value: Any) -> None:
     """Assert that a value survives both encodings."""
-    expected = canonical(encode(value))
+    expected = canonicalize(encode(value))
     tree = json.loads(json.dumps(to_json(value)))
-    assert canonical(encode(decode(encode(value)))) == expected, "changed by the binary encoding"
-    assert canonical(encode(from_json(tree))) == expected, "changed by the JSON encoding"
+    assert canonicalize(encode(decode(encode(value)))) == expected, "changed by the binary encoding"
+    assert canonicalize(encode(from_json(tree))) == expected, "changed by the JSON encoding"
 
 
 class BinaryValues(Target):

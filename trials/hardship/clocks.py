@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 from holdfast import RetentionPolicy, Session, SnapshotArchive, open_state_store
 from holdfast.ids import new_id
-from holdfast.log import events
+from holdfast.log import event
 from holdfast.snapshots import session_snapshot
 from trials.hardship.disks import AGENT, LOCATION, SESSION, url_in
 from trials.kills.places import ROOT
@@ -31,7 +31,7 @@ from trials.truth import Told, problems_of
 HOUR, DECADE = 3600.0, 3652 * 86_400.0
 JUMPS = (0.0, -HOUR, 0.0, HOUR, 0.0, DECADE, 0.0, -DECADE, -HOUR, 0.0)
 """By how much the clock is wrong, one after another."""
-DATED: tuple[ModuleType, ...] = (events, session_snapshot)
+DATED: tuple[ModuleType, ...] = (event, session_snapshot)
 """The modules that ask for the date."""
 
 
@@ -165,7 +165,7 @@ async def history_problems(url: str, told: Told, wrong: float) -> list[str]:
             latest = await archive.load_snapshot(location=LOCATION)
             if latest is None or latest.tags["token"] != told.begun[-1]:
                 problems.append(f"{seen}, the latest is {latest and latest.tags}")
-            newest = await archive.newest_info(location=LOCATION, wanted=lambda _: True)
+            newest = await archive.find_newest_info(location=LOCATION, wanted=lambda _: True)
             if newest is None or newest.tags["token"] != told.begun[-1]:
                 problems.append(f"{seen}, the newest is {newest and newest.tags}")
     return problems

@@ -18,7 +18,7 @@ from holdfast import (
     StateStoreError,
     open_state_store,
 )
-from holdfast.snapshots.comparing import differences
+from holdfast.documents.json_diff import diff_states
 from trials.commands import command
 from trials.hardship.disks import AGENT, LOCATION, SESSION, small_disk, url_in
 from trials.kills.moving import grow
@@ -98,7 +98,7 @@ async def read_problems(url: str, folder: Path) -> list[str]:
         ]
         manager = SnapshotManager(store)
         manager.to_file(await manager.export_session(AGENT, SESSION), folder / "document.json")
-        if first is None or last is None or len(differences(last.snapshot, first.snapshot)) < 3:
+        if first is None or last is None or len(diff_states(last.snapshot, first.snapshot)) < 3:
             problems.append("its snapshots cannot be compared")
         if session.message_count != 4 or len([event async for event in session.events]) < 12:
             problems.append("it does not have what was written")

@@ -18,7 +18,7 @@ from holdfast import (
     StateStore,
     open_state_store,
 )
-from holdfast.sessions.copying import compare_stores, copy_sessions
+from holdfast.transfer.copy import compare_stores, copy_sessions
 from trials.commands import command
 from trials.kills.places import Places, stray_files
 from trials.kills.tasks import (
@@ -233,8 +233,8 @@ async def copy_problems(source: StateStore, target: StateStore) -> list[str]:
     """What a copy lacks, has otherwise, or has beyond its source."""
     problems = await compare_stores(source, target)
     for location in await all_locations(source):
-        here = {key async for key in source.list(location.place)}
-        there = {key async for key in target.list(location.place)}
+        here = {key async for key in source.list(location.prefix)}
+        there = {key async for key in target.list(location.prefix)}
         problems += [f"{key} is not in the source" for key in sorted(there - here)]
     return problems
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast import SnapshotArchive, SnapshotLocation, StateStore, StateStoreError
-from holdfast.snapshots.catalog import Catalog
+from holdfast.snapshots.catalog.catalog import Catalog
 from trials.kills.places import Places
 from trials.truth import Ledger, Told, read_ledgers
 

@@ -200,7 +200,7 @@ class Prune(OnSharedSession):
             if [info.tags["token"] for info in page.snapshots] != tokens[-3:]:
                 problems.append(f"{task.session}: pruned again, it has not what the policy keeps")
             known = await archive.load_manifest(location=location)
-            if known.pruning is not None or (len(tokens) > 3 and not known.floor.seq):
+            if known.pending_log_start is not None or (len(tokens) > 3 and not known.log_start.seq):
                 problems.append(f"{task.session}: pruned again, it did not come to its end")
             problems += await load_problems(store, location, LOADED)
             problems += await problems_of(store, location, told)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from multiprocessing.pool import Pool
 
 from holdfast import ConflictError, Session, SnapshotLocation, StateStore, open_state_store
-from holdfast.log.chain import GENESIS
+from holdfast.log.hash_chain import GENESIS
 from holdfast.snapshots.archive import SnapshotArchive
 from trials.linearizable.checker import Link, Operation, Outcome
 
@@ -78,7 +78,7 @@ class Client:
         token, begun = self.token(), time.monotonic_ns()
         session = await Session.open(self.state_store, agent_id=AGENT, session_id=self.session_id)
         self.told.append(
-            Operation(token, "read", begun, time.monotonic_ns(), head=session.log.end.hash)
+            Operation(token, "read", begun, time.monotonic_ns(), head=session.log.head.hash)
         )
         return session
 
@@ -86,7 +86,7 @@ class Client:
         self, session: Session, *, any_head: bool = False, patience: float | None = None
     ) -> Session:
         """Commit one event; gives the session to go on with."""
-        token, expected = self.token(), session.log.end.hash
+        token, expected = self.token(), session.log.head.hash
         session.record(TICK, {"token": token})
         outcome: Outcome = "ok"
         begun = time.monotonic_ns()
@@ -106,7 +106,7 @@ class Client:
                 answered,
                 outcome,
                 expected=None if any_head else expected,
-                head=session.log.end.hash if outcome == "ok" else None,
+                head=session.log.head.hash if outcome == "ok" else None,
             )
         )
         return session if outcome == "ok" else await self.opened()
@@ -126,7 +126,7 @@ async def logged(state_store: StateStore, session_id: str) -> list[Link]:
     location = SnapshotLocation(session_id, scope_id=AGENT)
     log = (await SnapshotArchive(state_store).timeline(location=location)).log
     links = []
-    async for segment in log.segments(log.end):
+    async for segment in log.segments(log.head):
         tokens = [event.data["token"] for event in segment.events() if event.type == TICK]
         links.append(Link("+".join(tokens), segment.prev, segment.hash))
     return links

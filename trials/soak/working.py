@@ -112,12 +112,12 @@ class Worker:
         slots = [slot for slot in range(self.job.slots) if wanted(slot)]
         slot = slots[int(len(slots) * self.rng.random() ** 2)]
         held = self.held.pop(slot, None)
-        if held is not None and self.rng.random() < 0.9 and held.log.end.seq < FULL:
+        if held is not None and self.rng.random() < 0.9 and held.log.head.seq < FULL:
             self.held[slot] = held
             return held
         while True:
             session = await self.opened(session_id_of(slot, self.generations[slot]))
-            if session.log.end.seq < FULL:
+            if session.log.head.seq < FULL:
                 break
             self.leave(session.session_id)
             self.generations[slot] += 1
@@ -132,8 +132,8 @@ class Worker:
         session = await Session.open(self.state_store, agent_id=agent, session_id=session_id)
         self.told.counts["sessions opened"] += 1
         known = self.heads.get(session_id, 0)
-        if session.log.end.seq < known:
-            self.problem(f"{session_id} opened at {session.log.end.seq}, and {known} was written")
+        if session.log.head.seq < known:
+            self.problem(f"{session_id} opened at {session.log.head.seq}, and {known} was written")
         return session
 
     def leave(self, session_id: str) -> None:
@@ -150,7 +150,7 @@ class Worker:
 
     def written(self, session: Session, *, surely: bool = False) -> None:
         """Note where a session is after a write, and now and then what its state is there."""
-        seq = session.log.end.seq
+        seq = session.log.head.seq
         self.heads[session.session_id] = seq
         if surely or self.rng.random() < 0.1:
             self.notes.note("state", session.session_id, str(seq), session.snapshot().digest)
@@ -193,7 +193,7 @@ class Worker:
         self.done(session, tokens)
         self.told.counts["commits"] += 1
         self.told.counts["tokens committed"] += len(tokens)
-        if session.log.end.seq > wanted:
+        if session.log.head.seq > wanted:
             self.told.counts["commits on top of others'"] += 1
 
     async def save(self) -> None:
@@ -227,7 +227,7 @@ class Worker:
         """Open a session anew and read some of its events."""
         location = (await self.session()).location
         session = await self.opened(location.session_id)
-        last = session.log.end.seq
+        last = session.log.head.seq
         first = self.rng.randint(max(1, last - 50), last + 1)
         try:
             seqs = [event.seq async for event in session.events.read(first, last)] if last else []
@@ -289,7 +289,7 @@ class Worker:
     async def export(self) -> None:
         """Export a session as a document, read that, and import it as another session."""
         session = await self.session()
-        if not session.log.end.seq:
+        if not session.log.head.seq:
             return
         document = await session.export()
         read = SessionSnapshot.from_dict(document.to_dict())

@@ -25,8 +25,8 @@ from holdfast.cli.console import (
 from holdfast.cli.copy import MendOption, check_different, report, with_progress
 from holdfast.cli.names import named_or_usual
 from holdfast.cli.references import existing_store
-from holdfast.sessions.copying import Comparison, compare_sessions
-from holdfast.stores.opening import SCHEMES, open_state_store, registered
+from holdfast.stores.registry import SCHEMES, find_entry_points, open_state_store
+from holdfast.transfer.copy import SessionComparison, compare_sessions
 
 MOST_PROBLEMS = 5
 
@@ -36,7 +36,7 @@ def target_url(target: str) -> str:
     if ":" not in target.split("/", maxsplit=1)[0]:
         return Path(target).absolute().as_uri()
     scheme = target.partition(":")[0].lower()
-    if scheme not in SCHEMES and "//" not in target and scheme not in registered():
+    if scheme not in SCHEMES and "//" not in target and scheme not in find_entry_points():
         # What may have a password in it is not repeated.
         folder = quote(f"./{target}") if "@" not in target else "./FOLDER"
         fail(
@@ -91,7 +91,7 @@ async def backup(
         raise typer.Exit(FAILED)
 
 
-def print_comparison(found: Comparison) -> None:
+def print_comparison(found: SessionComparison) -> None:
     """A line on a session of the backup, and the first of its problems."""
     name = f"{found.location.scope_id}/{found.location.session_id}"
     events, snapshots = plural(found.events, "event"), plural(found.snapshots, "snapshot")
@@ -105,7 +105,7 @@ def print_comparison(found: Comparison) -> None:
         say(f"   and {len(found.problems) - MOST_PROBLEMS} more; --format json has all", to=err)
 
 
-def comparison_json(found: Comparison) -> dict[str, object]:
+def comparison_json(found: SessionComparison) -> dict[str, object]:
     """A session of the backup, for a program."""
     return {
         "agent_id": found.location.scope_id,

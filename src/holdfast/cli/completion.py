@@ -18,9 +18,9 @@ import typer
 from holdfast.cli.names import LATEST, TAG, is_there, named_or_usual
 from holdfast.cli.output import discard
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.catalog import Catalog
-from holdfast.stores.contract import StateStore
-from holdfast.stores.opening import open_state_store
+from holdfast.snapshots.catalog.catalog import Catalog
+from holdfast.stores.base import StateStore
+from holdfast.stores.registry import open_state_store
 from holdfast.stores.urls import StoreURL
 
 MOST = 100

@@ -24,12 +24,12 @@ from holdfast.cli.console import (
 )
 from holdfast.cli.names import is_same_store
 from holdfast.cli.references import existing_store, find_sessions
-from holdfast.sessions.copying import Copied, copy_sessions
-from holdfast.snapshots.layout import SnapshotLocation, location_fields
-from holdfast.stores.contract import StateStore
-from holdfast.stores.opening import open_state_store
+from holdfast.snapshots.keys import SnapshotLocation, location_fields
+from holdfast.stores.base import StateStore
+from holdfast.stores.registry import open_state_store
 from holdfast.stores.urls import StoreURL
 from holdfast.stores.wrappers.base import is_encrypted
+from holdfast.transfer.copy import CopyResult, copy_sessions
 
 MendOption = Annotated[
     bool, typer.Option("--mend", help="Look for damage in the target, and write that anew.")
@@ -86,7 +86,7 @@ def check_different(source: str, target: str) -> None:
 
 async def with_progress(
     source: StateStore, target: StateStore, agent: str | None, session: str | None, *, mend: bool
-) -> Copied:
+) -> CopyResult:
     """Copy, with a bar for whoever waits."""
     if is_encrypted(source) and not is_encrypted(target):
         say(
@@ -115,7 +115,7 @@ async def with_progress(
         )
 
 
-def report(done: Copied, format_: Format) -> None:
+def report(done: CopyResult, format_: Format) -> None:
     """What was copied, and what was not."""
     if format_ is Format.json:
         failed = [

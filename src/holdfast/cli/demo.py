@@ -23,9 +23,9 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.console import agrees, errors_told, fail, out, say
-from holdfast.sessions.exporting import ENVIRONMENT
+from holdfast.documents.export import ENVIRONMENT_VARIABLE
 from holdfast.sessions.session import Session
-from holdfast.stores.opening import DEFAULT_URL, open_state_store
+from holdfast.stores.registry import DEFAULT_URL, open_state_store
 
 AGENT = "research-bot"
 SESSION = "ses_ports"
@@ -55,7 +55,7 @@ def demo(
     """
     with errors_told():
         place = prepared(folder)
-        with chdir(place), variables({ENVIRONMENT: "production", "HOLDFAST_STORE": None}):
+        with chdir(place), variables({ENVIRONMENT_VARIABLE: "production", "HOLDFAST_STORE": None}):
             tell(context, place)
             offer_viewer(context)
 
@@ -143,7 +143,7 @@ def tell(context: typer.Context, place: Path) -> None:
     run(context, "state", "diff", SESSION, FORK)
 
     title("6. Take the incident to another environment: first what would change, then for good")
-    with variables({ENVIRONMENT: "staging"}):
+    with variables({ENVIRONMENT_VARIABLE: "staging"}):
         run(context, "state", "import", FILE, "--dry-run", "--store", STAGING)
         run(context, "state", "import", FILE, "--store", STAGING)
         run(context, "state", "show", SESSION, "--store", STAGING)
@@ -199,8 +199,8 @@ def note(text: str) -> None:
 
 def run(context: typer.Context, *arguments: str) -> None:
     """Print a command as one would type it, and run it."""
-    environment = os.environ[ENVIRONMENT]
-    prompt = "" if environment == "production" else f"{ENVIRONMENT}={environment} "
+    environment = os.environ[ENVIRONMENT_VARIABLE]
+    prompt = "" if environment == "production" else f"{ENVIRONMENT_VARIABLE}={environment} "
     out.print()
     say((f"$ {prompt}holdfast {shlex.join(arguments)}", "green"))
     code = context.find_root().command.main(

@@ -32,16 +32,16 @@ from holdfast.cli.rendering import (
     value_lines,
 )
 from holdfast.cli.tables import fold, terminal_width
-from holdfast.snapshots import paths
-from holdfast.snapshots.comparing import (
+from holdfast.documents import json_path
+from holdfast.documents.json_diff import (
     Difference,
-    differences,
-    parts_of,
+    diff_states,
+    make_state_patch,
     select_differences,
     select_operations,
-    state_patch,
+    split_pointer,
 )
-from holdfast.snapshots.paths import Path
+from holdfast.documents.json_path import JsonPath
 from holdfast.values import to_json
 
 COLOURS = {"added": ("green", "+"), "removed": ("red", "-"), "changed": ("yellow", "~")}
@@ -94,10 +94,10 @@ async def diff(
     first, second = await load(store, before, after, agent_id=agent)
     base, later = first.snapshot, second.snapshot
     if format is Format.json and not stat:
-        patch = state_patch(later, base)
+        patch = make_state_patch(later, base)
         print_json(select_operations(patch, wanted, later))
         return
-    found = select_differences(differences(later, base), wanted, later, base)
+    found = select_differences(diff_states(later, base), wanted, later, base)
     if format is Format.json:
         print_json({**counted(found), "entries": [stat_json(each) for each in found]})
         return
@@ -110,10 +110,10 @@ async def diff(
                 print_difference(each, most=None if full else MOST_LINES)
 
 
-def read_paths(texts: Sequence[str] | None) -> tuple[Path, ...]:
+def read_paths(texts: Sequence[str] | None) -> tuple[JsonPath, ...]:
     """Return the paths of ``--only``; wrong usage where one is invalid."""
     try:
-        return paths.parsed(texts or [])
+        return json_path.parse_paths(texts or [])
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--only") from None
 
@@ -214,7 +214,7 @@ def print_lines(indent: str, lines: Sequence[str], colour: str) -> None:
 
 def at(tree: Any, path: str) -> Any:
     """Return what a JSON Pointer leads to."""
-    for name in parts_of(path):
+    for name in split_pointer(path):
         tree = tree[int(name)] if isinstance(tree, list) else tree[name]
     return tree
 

@@ -23,9 +23,9 @@ from holdfast.cli.console import (
     say,
 )
 from holdfast.errors import ConflictError, HoldfastError
-from holdfast.snapshots.catalog import Catalog
-from holdfast.stores.contract import StateStore
-from holdfast.stores.opening import open_state_store
+from holdfast.snapshots.catalog.catalog import Catalog
+from holdfast.stores.base import StateStore
+from holdfast.stores.registry import open_state_store
 
 # What each extra brings, by the name under which it is installed.
 EXTRAS = {

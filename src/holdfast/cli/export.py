@@ -36,10 +36,10 @@ from holdfast.cli.references import (
     is_session,
     resolve,
 )
+from holdfast.documents.json_file import check_writable
 from holdfast.errors import NotFoundError, StateStoreError
-from holdfast.sessions.manager import Redaction, SnapshotManager, near
-from holdfast.snapshots import document_files
 from holdfast.stores.urls import mask_secrets
+from holdfast.transfer.manager import Redaction, SnapshotManager, suggest_names
 
 MOST = 1000
 OPEN_ALREADY = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
@@ -198,7 +198,9 @@ async def find_by_reference(manager: SnapshotManager, name: str, ref: str | None
         *await manager.catalog.agents(limit=MOST),
         *await manager.catalog.session_ids(limit=MOST),
     ]
-    raise NotFoundError(f"there is no agent {name!r} and no session of that id{near(name, known)}")
+    raise NotFoundError(
+        f"there is no agent {name!r} and no session of that id{suggest_names(name, known)}"
+    )
 
 
 def check_output(output: str) -> None:
@@ -210,7 +212,7 @@ def check_output(output: str) -> None:
         return
     hint = "choose another --output, or - for the standard output"
     try:
-        place = document_files.check_writable(output)
+        place = check_writable(output)
         # Rights are not all: a file system may be read-only, full, or take no files of ours.
         with tempfile.TemporaryFile(dir=place.parent):
             pass
@@ -243,7 +245,7 @@ def redactor(
     """What takes out of the document what must not leave, if anything must not."""
     if not any((patterns, paths, cards, ibans, ssns)):
         return None
-    from holdfast.sessions.redaction import Redactor  # noqa: PLC0415 - used by few
+    from holdfast.redaction.redactor import Redactor  # noqa: PLC0415 - used by few
 
     try:
         return Redactor(patterns, paths, cards=cards, ibans=ibans, ssns=ssns).redacted

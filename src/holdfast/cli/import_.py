@@ -27,15 +27,15 @@ from holdfast.cli.keys import (
     signers_text,
 )
 from holdfast.cli.references import check_file
+from holdfast.documents.signing import PublicKey, SignatureError, record_signers, verify_signature
 from holdfast.errors import InvalidDocumentError
-from holdfast.foreign import holdfast_document
-from holdfast.foreign.keeping import keep_snapshots
-from holdfast.foreign.registry import HOLDFAST, Result, read_source
-from holdfast.foreign.source import URL, Source, open_source
-from holdfast.sessions.importing import ImportResult
-from holdfast.sessions.manager import SnapshotManager
-from holdfast.snapshots.signing import PublicKey, SignatureError, check_signature, vouched
-from holdfast.stores.opening import open_state_store
+from holdfast.importers import holdfast_document
+from holdfast.importers.registry import HOLDFAST, ReadResult, read_source
+from holdfast.importers.snapshots import save_snapshots
+from holdfast.importers.source import URL_PATTERN, Source, open_source
+from holdfast.stores.registry import open_state_store
+from holdfast.transfer.import_document import ImportResult
+from holdfast.transfer.manager import SnapshotManager
 
 ONLY = "A signature is required, and only a document of Holdfast has one"
 
@@ -77,7 +77,7 @@ async def import_(
 
     Example: holdfast state import incident.json --dry-run
     """
-    if not URL.match(file):
+    if not URL_PATTERN.match(file):
         check_file(file)
     keys = required_keys(trust, required=require_signature)
     # The store is touched only after all documents were found to be in order.
@@ -95,7 +95,7 @@ async def import_(
             results.append(result)
             kept = 0
             if found.format != HOLDFAST:
-                kept = await keep_snapshots(manager, document, result)
+                kept = await save_snapshots(manager, document, result)
             if format is Format.table:
                 report(result, store, kept)
                 if result.signed_by:
@@ -104,7 +104,7 @@ async def import_(
         print_json([asdict(each) for each in results] if found.is_list else asdict(results[0]))
 
 
-def read_signed(source: Source, as_: str | None, keys: list[PublicKey]) -> Result:
+def read_signed(source: Source, as_: str | None, keys: list[PublicKey]) -> ReadResult:
     """What is in a source that one of these keys has signed."""
     # No reader of another format so much as looks at it: nobody who is trusted has made it.
     with signatures_told(source.name):
@@ -114,11 +114,11 @@ def read_signed(source: Source, as_: str | None, keys: list[PublicKey]) -> Resul
             tree = source.json
         except InvalidDocumentError as error:
             fail(f"{error}. {ONLY}", "holdfast state export --sign makes a document that is signed")
-        signers = check_signature(tree, keys)
+        signers = verify_signature(tree, keys)
         if not holdfast_document.recognises(source):
             raise SignatureError(f"it is JSON of something else. {ONLY}")
         found = read_source(source, HOLDFAST)
-        return replace(found, documents=[vouched(each, signers) for each in found.documents])
+        return replace(found, documents=[record_signers(each, signers) for each in found.documents])
 
 
 def report(result: ImportResult, store: str | None, kept: int = 0) -> None:

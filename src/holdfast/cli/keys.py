@@ -19,15 +19,15 @@ from holdfast.cli.console import (
     say,
 )
 from holdfast.cli.tables import Column, print_table
-from holdfast.snapshots.signing import (
+from holdfast.documents.signing import (
     KeyFileError,
     PublicKey,
     SignatureError,
     SigningKey,
-    trusted_keys,
+    load_trusted_keys,
 )
-from holdfast.snapshots.signing_keys import read_key_file
-from holdfast.stores.local import sync
+from holdfast.documents.signing_keys import read_key_file
+from holdfast.stores.local import sync_descriptor
 
 TRUSTED = "HOLDFAST_TRUSTED_KEYS"
 COLUMNS = (Column("name", least=6), Column("key_id", least=40))
@@ -123,7 +123,7 @@ def keys_in(file: str) -> list[PublicKey]:
     """The public keys of a file or a folder, that of a private key too."""
     if Path(file).is_file() and b"PRIVATE KEY-----" in read_key_file(file):
         return [signing_key(file).public]
-    return trusted_keys(file)
+    return load_trusted_keys(file)
 
 
 def write(path: Path, data: bytes, mode: int) -> None:
@@ -136,7 +136,7 @@ def write(path: Path, data: bytes, mode: int) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            sync(file.fileno())
+            sync_descriptor(file.fileno())
     except BaseException as error:
         path.unlink(missing_ok=True)
         if isinstance(error, OSError):
@@ -176,7 +176,7 @@ def known_keys(trust: list[str] | None = None) -> list[PublicKey]:
     """The keys that the command line names, or the environment without it."""
     paths = trust or [each for each in os.environ.get(TRUSTED, "").split(os.pathsep) if each]
     with keys_told():
-        return trusted_keys(*paths)
+        return load_trusted_keys(*paths)
 
 
 def signers_text(key_ids: Iterable[str], keys: Iterable[PublicKey]) -> str:

@@ -37,12 +37,12 @@ from holdfast.cli.tables import (
     size_text,
     tags_text,
 )
-from holdfast.log.events import time_text
-from holdfast.sessions.manager import SnapshotManager
+from holdfast.log.event import format_time
+from holdfast.snapshots.catalog.summary import SessionSummary, summarize_sessions
 from holdfast.snapshots.filters import ListingFilter
-from holdfast.snapshots.layout import AGENT, SnapshotLocation, location_fields
+from holdfast.snapshots.keys import AGENT, SnapshotLocation, location_fields
 from holdfast.snapshots.records import SnapshotInfo
-from holdfast.snapshots.summary import SessionSummary, summarize_sessions
+from holdfast.transfer.manager import SnapshotManager
 
 LIMIT = 50
 MOST_COMPARED = 1000
@@ -180,8 +180,8 @@ def summary_json(each: SessionSummary) -> dict[str, Any]:
     found: dict[str, Any] = {
         **location_fields(each.location),
         "status": each.status,
-        "started_at": time_text(each.started_at),
-        "active_at": time_text(each.active_at),
+        "started_at": format_time(each.started_at),
+        "active_at": format_time(each.active_at),
         "messages": each.message_count,
         "events": each.event_count,
         "size_bytes": each.size_bytes,
@@ -250,7 +250,7 @@ def snapshot_json(info: SnapshotInfo, location: SnapshotLocation) -> dict[str, A
     return {
         **location_fields(location),
         "snapshot_id": info.snapshot_id,
-        "created_at": time_text(info.created_at),
+        "created_at": format_time(info.created_at),
         "status": info.status,
         "messages": info.message_count,
         "events": info.event_log_count,
@@ -274,7 +274,7 @@ async def list_agents(manager: SnapshotManager, limit: int, after: str | None) -
                     "agent_id": name,
                     "latest_session": latest.session_id,
                     "scope": latest.scope,
-                    "active_at": time_text(at),
+                    "active_at": format_time(at),
                 }
             )
             rows.append([name, latest.session_id, minute_text(at)])

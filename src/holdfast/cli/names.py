@@ -11,7 +11,7 @@ import os
 import re
 from pathlib import Path
 
-from holdfast.stores.opening import DEFAULT_URL
+from holdfast.stores.registry import DEFAULT_URL
 from holdfast.stores.urls import StoreURL
 
 LATEST = "latest"

@@ -29,8 +29,8 @@ from holdfast.cli.console import (
 from holdfast.cli.output import Output
 from holdfast.cli.references import existing_store, find_session, find_sessions
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.layout import SnapshotLocation, location_fields
-from holdfast.snapshots.pruning import Pruned
+from holdfast.snapshots.keys import SnapshotLocation, location_fields
+from holdfast.snapshots.prune import PruneResult
 from holdfast.snapshots.retention import RetentionPolicy
 
 AGE = re.compile(r"([0-9]+)([smhdw])")
@@ -136,7 +136,9 @@ async def confirm_prune(
         confirm(f"Remove {removed} of {pruned} for good?", yes=False)
 
 
-def print_pruned(place: SnapshotLocation, done: Pruned, *, dry_run: bool, to: Output = out) -> None:
+def print_pruned(
+    place: SnapshotLocation, done: PruneResult, *, dry_run: bool, to: Output = out
+) -> None:
     """One line on a session."""
     verb = "would be removed" if dry_run else "removed"
     say(

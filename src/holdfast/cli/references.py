@@ -18,18 +18,18 @@ from holdfast.cli.names import (
     path_of,
     split_reference,
 )
-from holdfast.errors import HoldfastError, NotFoundError, shown
-from holdfast.sessions.copying import locations
-from holdfast.sessions.exporting import exported
-from holdfast.sessions.manager import SnapshotManager, near
-from holdfast.snapshots import document_files
+from holdfast.documents.export import export_document
+from holdfast.documents.json_file import read_json_file
+from holdfast.errors import HoldfastError, NotFoundError, short_repr
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.layout import SnapshotLocation, is_snapshot_id
+from holdfast.snapshots.keys import SnapshotLocation, is_snapshot_id
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_snapshot import SessionSnapshot
-from holdfast.stores.contract import StateStore
-from holdfast.stores.opening import open_state_store
+from holdfast.stores.base import StateStore
+from holdfast.stores.registry import open_state_store
 from holdfast.stores.urls import StoreURL, mask_secrets
+from holdfast.transfer.copy import list_locations
+from holdfast.transfer.manager import SnapshotManager, suggest_names
 
 SUFFIXES = (".json", ".json.gz", ".json.zst", ".gz", ".zst")
 MOST_NAMES = 1000
@@ -111,7 +111,7 @@ async def find_sessions(
 
     Without a name it may be none.
     """
-    found = [each async for each in locations(store, agent_id, session_id)]
+    found = [each async for each in list_locations(store, agent_id, session_id)]
     if found or (session_id is None and agent_id is None):
         return found
     catalog = SnapshotManager(store).catalog
@@ -126,7 +126,7 @@ async def find_sessions(
 
 def nearest(name: str, known: list[str]) -> str:
     """The names that are nearest to one that is not there, for an error."""
-    return near(name, known) if known else ": the store has none"
+    return suggest_names(name, known) if known else ": the store has none"
 
 
 async def find_at(
@@ -210,7 +210,7 @@ async def find_tagged(archive: SnapshotArchive, location: SnapshotLocation, ref:
 
     info = await archive.load_info(location=location)
     if not has_tag(info):
-        info = await archive.newest_info(location=location, wanted=has_tag)
+        info = await archive.find_newest_info(location=location, wanted=has_tag)
     if info is None:
         raise no_snapshot(location, f" with the tag {name}={value}")
     return info.snapshot_id
@@ -301,7 +301,7 @@ def check_file(name: str) -> None:
     try:
         is_there = path.exists()
     except OSError as error:
-        fail(f"{shown(mask_secrets(name))} cannot be a file: {error.strerror}", "see the path")
+        fail(f"{short_repr(mask_secrets(name))} cannot be a file: {error.strerror}", "see the path")
     masked = mask_secrets(name)
     if not is_there and masked != name:
         fail(f"there is no file {masked}", "the URL of a database is SCHEME://HOST/NAME")
@@ -314,11 +314,13 @@ def check_file(name: str) -> None:
 def from_file(name: str) -> SessionSnapshot:
     """The document of a file, checked."""
     check_file(name)
-    return SessionSnapshot.from_dict(document_files.read(name))
+    return SessionSnapshot.from_dict(read_json_file(name))
 
 
 async def from_store(store: StateStore, name: str, agent_id: str | None) -> SessionSnapshot:
     """A document made of what is in the store."""
     found = await find(store, name, agent_id)
     archive = SnapshotArchive(store)
-    return await exported(archive, found.location, snapshot_id=found.snapshot_id, seq=found.seq)
+    return await export_document(
+        archive, found.location, snapshot_id=found.snapshot_id, seq=found.seq
+    )

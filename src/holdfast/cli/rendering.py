@@ -16,7 +16,7 @@ from rich.cells import cell_len
 
 from holdfast.cli.console import visible
 from holdfast.cli.tables import fold
-from holdfast.snapshots.tool_calls import calls_of
+from holdfast.snapshots.tool_calls import find_tool_calls
 from holdfast.values import to_json
 
 MOST_LINES = 10
@@ -139,7 +139,10 @@ def message_text(message: Any) -> str:
     """Return what a message says: its text, its tool calls and the results in it."""
     if not isinstance(message, dict):
         return compact(to_json(message))
-    said = [*texts_of(message), *(call_text(name, given) for _, name, given in calls_of(message))]
+    said = [
+        *texts_of(message),
+        *(call_text(name, given) for _, name, given in find_tool_calls(message)),
+    ]
     return "\n".join(said) if said else compact(to_json(message))
 
 
@@ -156,7 +159,7 @@ def texts_of(message: dict[str, Any]) -> Iterator[str]:
                 yield part
             elif isinstance(part, dict) and isinstance(part.get("text"), str):
                 yield part["text"]
-            elif isinstance(part, dict) and not list(calls_of({"content": [part]})):
+            elif isinstance(part, dict) and not list(find_tool_calls({"content": [part]})):
                 yield compact(to_json(part))
 
 

@@ -26,13 +26,13 @@ from holdfast.cli.console import (
 )
 from holdfast.cli.diff import print_difference, shortened
 from holdfast.cli.references import load
+from holdfast.documents.encode import event_json, state_json
+from holdfast.documents.export import missing_event_error, pruned_events_error
+from holdfast.documents.json_diff import diff_states
 from holdfast.errors import NotFoundError
-from holdfast.log.events import time_text
-from holdfast.sessions.exporting import no_such_event, pruned_events
-from holdfast.sessions.replaying import Step
-from holdfast.sessions.replaying import replay as steps_of
-from holdfast.snapshots.comparing import differences
-from holdfast.snapshots.document import event_json, state_json
+from holdfast.log.event import format_time
+from holdfast.sessions.replay import Step
+from holdfast.sessions.replay import replay as steps_of
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.values import to_json
 
@@ -94,10 +94,10 @@ def no_steps(found: SessionSnapshot, first: int | None) -> NotFoundError:
     """Make the error for a replay that has nothing to show."""
     end = found.events[-1].seq if found.events else 0
     if first is not None and end:
-        return no_such_event(found.location, first, end)
+        return missing_event_error(found.location, first, end)
     if found.position is not None and found.position.seq:
         seq = found.position.seq
-        return pruned_events(found.location, 1, seq, seq)
+        return pruned_events_error(found.location, 1, seq, seq)
     return NotFoundError(f"{found.agent_id}/{found.session_id} has no events; nothing to replay")
 
 
@@ -113,11 +113,11 @@ def print_step(step: Step) -> None:
     event = step.event
     say(
         (f"{event.seq:>5}", "bold"),
-        (f" {time_text(event.at)}", "dim"),
+        (f" {format_time(event.at)}", "dim"),
         (f" {event.type}", "cyan"),
         f" {shortened(to_json(event.data))}" if event.data is not None else "",
     )
-    for each in differences(step.after, step.before):
+    for each in diff_states(step.after, step.before):
         print_difference(each)
 
 

@@ -23,15 +23,15 @@ from holdfast.cli.console import (
 )
 from holdfast.cli.diff import print_difference
 from holdfast.cli.references import Reference, existing_store, find_at
+from holdfast.documents.export import load_state_at_event
+from holdfast.documents.json_diff import Difference, diff_states
 from holdfast.errors import ConflictError, NotFoundError
-from holdfast.sessions.exporting import state_at_event
 from holdfast.sessions.session import Session
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.comparing import Difference, differences
-from holdfast.snapshots.layout import location_fields
+from holdfast.snapshots.keys import location_fields
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import ONCE
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 
 
 @command
@@ -115,7 +115,7 @@ async def load_target(state_store: StateStore, wanted: Reference) -> SessionSnap
     """Load the state that a session goes back to."""
     archive = SnapshotArchive(state_store)
     if wanted.seq is not None:
-        return await state_at_event(archive, wanted.location, wanted.seq)
+        return await load_state_at_event(archive, wanted.location, wanted.seq)
     found = await archive.load_snapshot(location=wanted.location, snapshot_id=wanted.snapshot_id)
     if found is None:
         raise NotFoundError(f"snapshot {wanted.snapshot_id} was deleted concurrently")
@@ -126,7 +126,7 @@ def restored_entries(target: SessionSnapshot, live: Session) -> list[Difference]
     """The entries that going back changes. What was done once stays done."""
     return [
         each
-        for each in differences(target.snapshot, live.snapshot())
+        for each in diff_states(target.snapshot, live.snapshot())
         if each.namespace != ONCE or each.kind == "added"
     ]
 

@@ -41,7 +41,7 @@ async def save(
             must_exist=True,
         )
         saved = await live.save(tags=tags)
-        events = live.log.end.seq
+        events = live.log.head.seq
     if format is Format.json:
         print_json(
             {

@@ -15,7 +15,7 @@ from holdfast.cli.console import StoreOption, err, errors_told, fail, say
 from holdfast.cli.keys import RequireOption, TrustOption, required_keys
 from holdfast.cli.names import is_there, named_or_usual
 from holdfast.cli.references import open_store
-from holdfast.extras import MissingExtraError, extra
+from holdfast.extras import MissingExtraError, require_extra
 from holdfast.stores.urls import StoreURL
 
 if TYPE_CHECKING:
@@ -60,14 +60,14 @@ def serve(
     """
     with errors_told():
         try:
-            with extra("server"):
+            with require_extra("server"):
                 from holdfast.server import Limits, read_tokens  # noqa: PLC0415 - an extra
                 from holdfast.server.app import checked_origins  # noqa: PLC0415 - an extra
-                from holdfast.server.serving import (  # noqa: PLC0415 - an extra
+                from holdfast.server.run import (  # noqa: PLC0415 - an extra
                     ListenError,
                     check_listening,
                 )
-                from holdfast.server.serving import serve as run  # noqa: PLC0415 - an extra
+                from holdfast.server.run import serve as run  # noqa: PLC0415 - an extra
         except MissingExtraError as error:
             fail(
                 f"the server needs {error.name}, which is not installed",

@@ -40,12 +40,12 @@ from holdfast.cli.rendering import (
     text_lines,
 )
 from holdfast.cli.tables import Column, fold, print_table, tags_text, terminal_width
-from holdfast.log.events import time_text
-from holdfast.snapshots import document_files
+from holdfast.documents.json_file import read_json_file
+from holdfast.documents.signing import PublicKey, SignatureError, read_signatures, verify_signature
+from holdfast.log.event import format_time
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import MESSAGES, SESSION, STATE
-from holdfast.snapshots.signing import PublicKey, SignatureError, check_signature, signatures_of
-from holdfast.snapshots.tool_calls import CallLedger
+from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.state.snapshot import Snapshot
 from holdfast.values import to_json
 
@@ -109,10 +109,10 @@ async def show(
 def read_file(name: str, required: list[PublicKey] | None) -> tuple[SessionSnapshot, str | None]:
     """The document of a file, and who signed it; one of the required keys, if there are any."""
     check_file(name)
-    tree = document_files.read(name)
+    tree = read_json_file(name)
     if required is not None:
         with signatures_told(name):
-            signers = [key.key_id for key in check_signature(tree, required)]
+            signers = [key.key_id for key in verify_signature(tree, required)]
         return SessionSnapshot.from_dict(tree), signers_text(signers, required)
     return SessionSnapshot.from_dict(tree), told(tree)
 
@@ -120,14 +120,14 @@ def read_file(name: str, required: list[PublicKey] | None) -> tuple[SessionSnaps
 def told(tree: Any) -> str | None:
     """Who is said to have signed a document, and whether that is so; None where nobody is."""
     try:
-        found = signatures_of(tree)
+        found = read_signatures(tree)
         if not found:
             return None
         claimed = signers_text((each.key_id for each in found), ())
         keys = known_keys()
         if not keys:
             return f"{claimed}: not checked, as no key is trusted here"
-        return signers_text((key.key_id for key in check_signature(tree, keys)), keys)
+        return signers_text((key.key_id for key in verify_signature(tree, keys)), keys)
     except SignatureError as error:
         return f"nobody that is trusted: {error}"
 
@@ -142,7 +142,7 @@ def rows(found: SessionSnapshot) -> dict[str, object]:
         "messages": found.snapshot.count(MESSAGES),
         "event_log_count": found.event_log_count,
         "source_environment": found.source_environment or "-",
-        "exported_at": time_text(found.exported_at) if found.exported_at else "-",
+        "exported_at": format_time(found.exported_at) if found.exported_at else "-",
         "tags": tags_text(found.tags),
     }
 
@@ -191,7 +191,7 @@ def print_values(state: Snapshot, *, with_values: bool) -> None:
 
 def print_unfinished(state: Snapshot) -> None:
     """Print the tool calls without a result, if there are any."""
-    calls = CallLedger().unfinished(state)
+    calls = ToolCallIndex().unfinished(state)
     if not calls:
         return
     numbers = {key: number for number, (_, key, _) in enumerate(state.items(MESSAGES))}

@@ -22,8 +22,8 @@ from holdfast.cli.console import (
 from holdfast.cli.references import existing_store, find_sessions
 from holdfast.cli.tables import Column, print_table
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.layout import location_fields
-from holdfast.snapshots.repair import Repair
+from holdfast.snapshots.keys import location_fields
+from holdfast.snapshots.repair import RepairResult
 
 COLUMNS = (
     Column("result"),
@@ -68,7 +68,7 @@ async def verify(
             say(("damaged:", "red"), f" {problem}", to=err)
         with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
             for place in progress.track(await find_sessions(state_store, session, agent)):
-                fixed = await archive.repair(location=place) if repair else Repair()
+                fixed = await archive.repair(location=place) if repair else RepairResult()
                 found = await archive.verify(location=place)
                 reports.append(
                     {

@@ -13,7 +13,7 @@ The log is the truth. Folding is applying changes in order, with no rule for any
 
 from __future__ import annotations
 
+from holdfast.log.event import Event
 from holdfast.log.event_log import EventLog
-from holdfast.log.events import Event
 
 __all__ = ["Event", "EventLog"]

@@ -15,18 +15,24 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from holdfast.errors import HoldfastError, IntegrityError, UnsupportedValueError
-from holdfast.log.chain import GENESIS, linked
-from holdfast.log.events import Draft, Event
-from holdfast.log.segments import Segment, damaged, decoded, encoded, pruned
-from holdfast.stores.contract import StateStore
+from holdfast.log.event import Event, EventDraft
+from holdfast.log.hash_chain import GENESIS, link_events
+from holdfast.log.segment import (
+    Segment,
+    damaged_segment_error,
+    decode_segment,
+    encode_segment,
+    pruned_segment_error,
+)
+from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Entry, Put
 
-AT_ONCE = 256
-SEGMENT = re.compile(r"[0-9]{12}\.json")
-LAST_SEQ = 10**12 - 1
+PAGE_SIZE = 256
+SEGMENT_NAME = re.compile(r"[0-9]{12}\.json")
+MAX_SEQ = 10**12 - 1
 """The last event that has a key: keys have twelve digits."""
 
-Page: TypeAlias = dict[str, Entry | None]
+SegmentPage: TypeAlias = dict[str, Entry | None]
 """Entries by their keys, in order; None for one that was listed and is not there."""
 
 
@@ -47,7 +53,7 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class PreparedSegment:
     """Events at their places, and the write that makes them durable."""
 
     events: Sequence[Event]
@@ -74,38 +80,40 @@ class EventLog:
     ) -> None:
         self.state_store = state_store
         self.prefix = f"{place}log/{incarnation}/"
-        self.end = end
+        self.head = end
 
-    async def append(self, drafts: Sequence[Draft]) -> Sealed:
+    async def append(self, drafts: Sequence[EventDraft]) -> PreparedSegment:
         """Write events as one segment. ``ConflictError`` where another writer was first."""
-        sealed = self.seal(linked(drafts, self.end.seq, self.end.hash))
+        sealed = self.prepare_segment(link_events(drafts, self.head.seq, self.head.hash))
         await self.write(sealed)
         return sealed
 
-    def seal(self, events: Sequence[Event]) -> Sealed:
+    def prepare_segment(self, events: Sequence[Event]) -> PreparedSegment:
         """Return the write that makes durable the events that follow the end of the log.
 
         Raises:
             HoldfastError: The log has no number for them; nothing is written.
 
         """
-        if events[-1].seq > LAST_SEQ:
+        if events[-1].seq > MAX_SEQ:
             raise HoldfastError(
-                f"log is full: event number {events[-1].seq} is past {LAST_SEQ}; fork the session "
+                f"log is full: event number {events[-1].seq} is past {MAX_SEQ}; fork the session "
                 "to continue in a new log"
             )
-        return Sealed(events, Put(self.key(events[0].seq), encoded(events), if_absent=True))
+        return PreparedSegment(
+            events, Put(self.key(events[0].seq), encode_segment(events), if_absent=True)
+        )
 
-    async def write(self, sealed: Sealed, more: Sequence[Put] = ()) -> None:
+    async def write(self, sealed: PreparedSegment, more: Sequence[Put] = ()) -> None:
         """Write sealed events, and with them what belongs to them, in one step if it can be.
 
         ``ConflictError`` where another writer was first; nothing is written then.
         """
         await self.state_store.put_many([sealed.put, *more])
-        self.end = sealed.end
+        self.head = sealed.end
 
     async def segments(
-        self, after: Position, last: int | None = None, *, page: Page | None = None
+        self, after: Position, last: int | None = None, *, page: SegmentPage | None = None
     ) -> AsyncIterator[Segment]:
         """The segments that follow a position, each bound to the one before, up to a seq.
 
@@ -122,32 +130,34 @@ class EventLog:
                     relisted = seq
                     break
                 if entry is None:
-                    raise damaged(key, "it is listed but not there")
-                segment = decoded(key, entry.value)
+                    raise damaged_segment_error(key, "it is listed but not there")
+                segment = decode_segment(key, entry.value)
                 if key != self.key(seq + 1) or segment.first != seq + 1:
                     raise self.missing(seq + 1)
                 if segment.prev != hash_:
-                    raise damaged(key, "it does not follow the one before it")
+                    raise damaged_segment_error(key, "it does not follow the one before it")
                 if segment.is_pruned:
-                    raise pruned(segment)
+                    raise pruned_segment_error(segment)
                 yield segment
                 seq, hash_ = segment.last, segment.hash
             else:
-                if len(page) < AT_ONCE:
+                if len(page) < PAGE_SIZE:
                     return
             page = await self.page(seq, last)
 
-    async def page(self, seq: int, last: int | None = None) -> Page:
+    async def page(self, seq: int, last: int | None = None) -> SegmentPage:
         """Some of the segments that begin after a seq and not after another, as they are stored."""
         end = None if last is None else self.key(last)
         start = self.key(seq) if seq else ""
         keys: list[str] = []
         while True:
-            listing = self.state_store.list(self.prefix, start_after=start, limit=AT_ONCE)
+            listing = self.state_store.list(self.prefix, start_after=start, limit=PAGE_SIZE)
             listed = [key async for key in listing]
-            keys += [key for key in listed if self.is_segment(key) and (end is None or key <= end)]
-            is_all = len(listed) < AT_ONCE or (end is not None and listed[-1] > end)
-            if is_all or len(keys) >= AT_ONCE:
+            keys += [
+                key for key in listed if self.is_segment_key(key) and (end is None or key <= end)
+            ]
+            is_all = len(listed) < PAGE_SIZE or (end is not None and listed[-1] > end)
+            if is_all or len(keys) >= PAGE_SIZE:
                 break
             start = listed[-1]
         found = await self.state_store.get_many(keys)
@@ -186,8 +196,8 @@ class EventLog:
         keys = await self.keys(after.seq)
         relisted: int | None = None
         while keys:
-            found = await read_each(self.state_store, keys[:AT_ONCE])
-            for at, key in enumerate(keys[:AT_ONCE]):
+            found = await read_entries(self.state_store, keys[:PAGE_SIZE])
+            for at, key in enumerate(keys[:PAGE_SIZE]):
                 if expected is not None and key != self.key(expected):
                     if relisted != expected:
                         relisted = expected  # as in segments()
@@ -197,12 +207,14 @@ class EventLog:
                     hash_ = None
                 try:
                     if key not in found:
-                        raise damaged(key, "it is listed but not there")
-                    segment = decoded(key, readable(found[key]).value)
+                        raise damaged_segment_error(key, "it is listed but not there")
+                    segment = decode_segment(key, require_entry(found[key]).value)
                     if key != self.key(segment.first):
-                        raise damaged(key, f"it holds the events from {segment.first}")
+                        raise damaged_segment_error(
+                            key, f"it holds the events from {segment.first}"
+                        )
                     if hash_ is not None and segment.prev != hash_:
-                        raise damaged(key, "it does not follow the one before it")
+                        raise damaged_segment_error(key, "it does not follow the one before it")
                     if not segment.is_pruned:
                         segment.events()
                 except UnsupportedValueError:
@@ -214,7 +226,7 @@ class EventLog:
                 yield segment
                 expected, hash_ = segment.last + 1, segment.hash
             else:
-                keys = keys[AT_ONCE:]
+                keys = keys[PAGE_SIZE:]
 
     async def verify(self, after: Position = Position()) -> list[Damage]:  # noqa: B008
         """All that is wrong with what follows a position: the chain is computed anew."""
@@ -223,11 +235,11 @@ class EventLog:
     async def keys(self, seq: int = 0) -> list[str]:
         """The keys of the segments that begin after a seq, in order."""
         listing = self.state_store.list(self.prefix, start_after=self.key(seq) if seq else "")
-        return [key async for key in listing if self.is_segment(key)]
+        return [key async for key in listing if self.is_segment_key(key)]
 
-    def is_segment(self, key: str) -> bool:
+    def is_segment_key(self, key: str) -> bool:
         """Whether a key below the log's prefix is that of a segment. Others are ignored."""
-        return SEGMENT.fullmatch(key, len(self.prefix)) is not None
+        return SEGMENT_NAME.fullmatch(key, len(self.prefix)) is not None
 
     def key(self, seq: int) -> str:
         """The key of the segment that begins with a seq."""
@@ -240,7 +252,7 @@ class EventLog:
         )
 
 
-async def read_each(
+async def read_entries(
     state_store: StateStore, keys: Iterable[str]
 ) -> dict[str, Entry | IntegrityError]:
     """What the keys hold; the error of one that cannot be decrypted or unpacked any more.
@@ -262,7 +274,7 @@ async def read_each(
     return found
 
 
-def readable(found: Entry | IntegrityError) -> Entry:
+def require_entry(found: Entry | IntegrityError) -> Entry:
     """An entry that was read, or the error of one that was not."""
     if isinstance(found, IntegrityError):
         raise found

@@ -24,28 +24,34 @@ from holdfast.errors import (
     StateStoreError,
     UnsupportedValueError,
 )
-from holdfast.log import keyframes
-from holdfast.log.changes import fold
-from holdfast.log.event_log import EventLog, Position, Sealed
-from holdfast.log.events import Event
-from holdfast.log.segments import Segment
+from holdfast.log.changes import fold_changes
+from holdfast.log.event import Event
+from holdfast.log.event_log import EventLog, Position, PreparedSegment
+from holdfast.log.keyframe import (
+    Keyframe,
+    KeyframeError,
+    damaged_keyframe_error,
+    decode_keyframe,
+    encode_keyframe,
+)
+from holdfast.log.segment import Segment
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
 
 logger = logging.getLogger(__name__)
 
-MOST_SEGMENTS = 256
-LONGEST_CHAIN = 32
-SEQ = re.compile(r"([0-9]{12})\.json(?:\.gz)?")
-SLACK = 64 * 1024
+MAX_SEGMENTS = 256
+MAX_CHAIN = 32
+SEQ_NAME = re.compile(r"([0-9]{12})\.json(?:\.gz)?")
+KEYFRAME_SLACK = 64 * 1024
 """Bytes that are not worth a keyframe, however small the state."""
 
 
 @dataclass(frozen=True, slots=True)
-class Anchor:
+class BaseKeyframe:
     """The last keyframe, and the state at it: what the next one is measured against."""
 
     position: Position = field(default_factory=Position)
@@ -57,26 +63,26 @@ class Anchor:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class PreparedKeyframe:
     """A keyframe that is not written yet, and what it is for the next one."""
 
     put: Put
-    anchor: Anchor
+    base_keyframe: BaseKeyframe
 
 
 @dataclass(slots=True)
-class Loaded:
+class LoadedState:
     """A state at a place in the log, and the segments since its keyframe."""
 
     store: Store
     end: Position
-    anchor: Anchor
+    base_keyframe: BaseKeyframe
     segments: list[Segment]
 
     @classmethod
-    def nothing(cls) -> Loaded:
+    def nothing(cls) -> LoadedState:
         """Return the state of a session that does not exist."""
-        return cls(Store(max_history=0), Position(), Anchor(), [])
+        return cls(Store(max_history=0), Position(), BaseKeyframe(), [])
 
 
 class Timeline:
@@ -89,11 +95,11 @@ class Timeline:
         self.prefix = f"{place}keyframes/{incarnation}/"
         """What the keys of all keyframes begin with."""
         self.log = EventLog(state_store, place, incarnation)
-        self.anchor = Anchor()
+        self.base_keyframe = BaseKeyframe()
         self.segments = 0
         self.size = 0
 
-    async def load(self, last: int | None = None, *, near: int = 0) -> Loaded:
+    async def load(self, last: int | None = None, *, near: int = 0) -> LoadedState:
         """The state after an event, or after the last one.
 
         ``near`` is the seq of a keyframe at or before it, where the caller knows of one.
@@ -105,13 +111,13 @@ class Timeline:
             # Who prunes meanwhile takes away what a load has begun with, and leaves another.
             return await self._load_again(last)
 
-    async def _load_again(self, last: int | None) -> Loaded:
+    async def _load_again(self, last: int | None) -> LoadedState:
         """The same, from the last keyframe that is whole: the log leads from any to one state."""
         problem: IntegrityError | NotFoundError | None = None
-        for seq in reversed([0, *await self.keyframe_seqs(last=last)]):
+        for seq in reversed([0, *await self.list_keyframe_seqs(last=last)]):
             try:
                 loaded = await self._load_from(seq, last)
-            except keyframes.KeyframeError as error:
+            except KeyframeError as error:
                 problem = problem or error
             except (IntegrityError, NotFoundError) as error:
                 problem = problem or error
@@ -126,23 +132,25 @@ class Timeline:
 
     async def _check_pruned(self, last: int | None) -> None:
         """``NotFoundError`` where what leads to an event was pruned."""
-        floor = await self._floor()
-        if last is not None and last < floor:
+        log_start = await self._log_start()
+        if last is not None and last < log_start:
             raise NotFoundError(
-                f"the events up to {floor} in {self.place} were pruned: ask for later ones, or "
+                f"the events up to {log_start} in {self.place} were pruned: ask for later ones, or "
                 "for the state at a snapshot that was kept"
             ) from None
 
-    async def _floor(self) -> int:
+    async def _log_start(self) -> int:
         """After which event the log begins, if a keyframe has the state there; 0 otherwise."""
         async for key in self.state_store.list(self.log.prefix):
-            first = seq_of(key, self.log.prefix)
+            first = parse_seq(key, self.log.prefix)
             if first:
-                return first - 1 if first - 1 in await self.keyframe_seqs(last=first - 1) else 0
-        seqs = await self.keyframe_seqs()
+                return (
+                    first - 1 if first - 1 in await self.list_keyframe_seqs(last=first - 1) else 0
+                )
+        seqs = await self.list_keyframe_seqs()
         return seqs[-1] if seqs else 0
 
-    async def _load_from(self, seq: int, last: int | None) -> Loaded:
+    async def _load_from(self, seq: int, last: int | None) -> LoadedState:
         """The state after an event, by way of a certain keyframe, or of none for 0."""
         log = EventLog(self.state_store, self.place, self.incarnation)
         # The segments are fetched while the keyframe is unpacked.
@@ -154,7 +162,7 @@ class Timeline:
             fetching.cancel()
         store = Store(max_history=0)
         store.restore(found.state)
-        loaded = Loaded(store, found.position, found, [])
+        loaded = LoadedState(store, found.position, found, [])
         changes: list[Changes] = []
         async for segment in log.segments(found.position, last, page=page):
             changes += segment.changes(last)
@@ -163,7 +171,7 @@ class Timeline:
             if last is not None and segment.last > last:
                 events = segment.events()
                 loaded.end = Position(last, events[last - segment.first].hash)
-        fold(store, changes)
+        fold_changes(store, changes)
         if last is not None and loaded.end.seq < last:
             raise log.missing(loaded.end.seq + 1)
         return loaded
@@ -185,15 +193,15 @@ class Timeline:
 
     async def _before(self, first: int) -> Position:
         """The last keyframe before an event that is whole: reading may begin there."""
-        problem: keyframes.KeyframeError | None = None
-        for seq in reversed(await self.keyframe_seqs(last=first - 1) if first > 1 else []):
+        problem: KeyframeError | None = None
+        for seq in reversed(await self.list_keyframe_seqs(last=first - 1) if first > 1 else []):
             try:
                 frame = await self.keyframe(seq)
-            except keyframes.KeyframeError as error:
+            except KeyframeError as error:
                 problem = problem or error
             else:
                 return Position(frame.seq, frame.hash)
-        if problem is not None and await self._floor():
+        if problem is not None and await self._log_start():
             raise problem
         return Position()
 
@@ -206,7 +214,7 @@ class Timeline:
         keys = await self.log.keys(seq)
         return (keys[-1] if keys else ""), seq
 
-    async def open(self) -> Loaded:
+    async def open(self) -> LoadedState:
         """The state as it is now; what is committed next follows it.
 
         The last segment's events must lead to the hash that it gives: the next commit follows that
@@ -216,26 +224,26 @@ class Timeline:
         if loaded.segments:
             with suppress(UnsupportedValueError):  # a type that is not registered here: no damage
                 loaded.segments[-1].events()
-        self.log.end = loaded.end
-        self.anchor = loaded.anchor
+        self.log.head = loaded.end
+        self.base_keyframe = loaded.base_keyframe
         self.segments = len(loaded.segments)
         self.size = sum(segment.size for segment in loaded.segments)
         return loaded
 
-    def advance(self, sealed: Sealed) -> None:
+    def advance(self, sealed: PreparedSegment) -> None:
         """Note that a segment was written at the end of the log."""
-        self.log.end = sealed.end
+        self.log.head = sealed.end
         self.segments += 1
         self.size += len(sealed.put.value)
 
     def is_keyframe_due(self, state: Snapshot) -> bool:
         """Whether the log since the last keyframe has outgrown the state, or 256 segments."""
         return (
-            self.segments >= MOST_SEGMENTS
-            or self.anchor.size + self.size > 2 * state.size_bytes + SLACK
+            self.segments >= MAX_SEGMENTS
+            or self.base_keyframe.size + self.size > 2 * state.size_bytes + KEYFRAME_SLACK
         )
 
-    async def keep_keyframes(self, state: Snapshot) -> None:
+    async def write_keyframe_if_due(self, state: Snapshot) -> None:
         """Write a keyframe if one is due. What was committed stands, whatever becomes of it."""
         if not self.is_keyframe_due(state):
             return
@@ -246,105 +254,111 @@ class Timeline:
 
     async def write_keyframe(self, state: Snapshot) -> None:
         """Write the state at the end of the log. Somebody else may have done it already."""
-        end, anchor = self.log.end, self.anchor
+        end, base_keyframe = self.log.head, self.base_keyframe
         # What it would be based on may have been pruned since this object heard of it.
-        if anchor.chain and await self._keyframe_before(end.seq) != anchor.position.seq:
-            anchor = Anchor()
-        written = await self.write_keyframe_at(end, state, anchor)
+        if (
+            base_keyframe.chain
+            and await self._keyframe_before(end.seq) != base_keyframe.position.seq
+        ):
+            base_keyframe = BaseKeyframe()
+        written = await self.write_keyframe_at(end, state, base_keyframe)
         if written is not None:
-            self.anchor = written
+            self.base_keyframe = written
             self.segments = self.size = 0
 
     async def write_keyframe_at(
-        self, position: Position, state: Snapshot, anchor: Anchor
-    ) -> Anchor | None:
+        self, position: Position, state: Snapshot, base_keyframe: BaseKeyframe
+    ) -> BaseKeyframe | None:
         """Write the state at a position, measured against a keyframe before it; None if one is."""
-        made = self.keyframe_at(position, state, anchor)
+        made = self.prepare_keyframe(position, state, base_keyframe)
         try:
             await self.state_store.put(made.put.key, made.put.value, if_absent=True)
         except ConflictError:
             # The same place in the same log, and so the same state.
             return None
-        return made.anchor
+        return made.base_keyframe
 
-    def keyframe_at(self, position: Position, state: Snapshot, anchor: Anchor) -> Made:
+    def prepare_keyframe(
+        self, position: Position, state: Snapshot, base_keyframe: BaseKeyframe
+    ) -> PreparedKeyframe:
         """The keyframe at a position: what differs from one before it, or the whole state."""
-        chain = anchor.chain
-        changes = state.changes(anchor.state)
-        data, size = keyframes.encoded(position.seq, position.hash, chain, changes)
+        chain = base_keyframe.chain
+        changes = state.changes(base_keyframe.state)
+        data, size = encode_keyframe(position.seq, position.hash, chain, changes)
         if chain and (
-            len(chain) >= LONGEST_CHAIN or anchor.size + size > 2 * state.size_bytes + SLACK
+            len(chain) >= MAX_CHAIN
+            or base_keyframe.size + size > 2 * state.size_bytes + KEYFRAME_SLACK
         ):
             chain = ()
             changes = state.changes(Store().snapshot())
-            data, size = keyframes.encoded(position.seq, position.hash, chain, changes)
-        whole = size if not chain else anchor.size + size
-        return Made(
+            data, size = encode_keyframe(position.seq, position.hash, chain, changes)
+        whole = size if not chain else base_keyframe.size + size
+        return PreparedKeyframe(
             Put(self.key(position.seq), data, if_absent=True),
-            Anchor(position, (*chain, position.seq), whole, state),
+            BaseKeyframe(position, (*chain, position.seq), whole, state),
         )
 
     def key(self, seq: int) -> str:
         """The key of the keyframe at a seq."""
         return f"{self.prefix}{seq:012}.json.gz"
 
-    async def keyframe_seqs(self, *, after: int = 0, last: int | None = None) -> list[int]:
+    async def list_keyframe_seqs(self, *, after: int = 0, last: int | None = None) -> list[int]:
         """The seqs of the keyframes that come after one and at or before another, in order."""
         prefix = self.prefix
         start = self.key(after) if after else ""
         found = []
         async for key in self.state_store.list(prefix, start_after=start):
-            seq = seq_of(key, prefix)
+            seq = parse_seq(key, prefix)
             if last is not None and seq > last:
                 break
             if seq:
                 found.append(seq)
         return found
 
-    async def keyframe(self, seq: int) -> keyframes.Keyframe:
+    async def keyframe(self, seq: int) -> Keyframe:
         """The keyframe at a seq."""
         return (await self._read_keyframes([seq]))[0]
 
     async def _keyframe_before(self, last: int | None, near: int = 0) -> int:
         """The seq of the last keyframe at or before an event; 0 for none."""
         if near and last is not None:
-            found = await self.keyframe_seqs(after=near - 1, last=last)
+            found = await self.list_keyframe_seqs(after=near - 1, last=last)
             if found[:1] == [near]:
                 return found[-1]
-        found = await self.keyframe_seqs(last=last)
+        found = await self.list_keyframe_seqs(last=last)
         return found[-1] if found else 0
 
-    async def _anchor(self, seq: int) -> Anchor:
+    async def _anchor(self, seq: int) -> BaseKeyframe:
         """The state at a keyframe."""
         if seq == 0:
-            return Anchor()
+            return BaseKeyframe()
         frame = await self.keyframe(seq)
         chain = [*await self._read_keyframes(frame.chain), frame]
         store = Store(max_history=0)
-        fold(store, (each.changes for each in chain))
-        return Anchor(
+        fold_changes(store, (each.changes for each in chain))
+        return BaseKeyframe(
             Position(frame.seq, frame.hash),
             (*frame.chain, frame.seq),
             sum(each.size for each in chain),
             store.snapshot(),
         )
 
-    async def _read_keyframes(self, seqs: Sequence[int]) -> list[keyframes.Keyframe]:
+    async def _read_keyframes(self, seqs: Sequence[int]) -> list[Keyframe]:
         keys = [self.key(seq) for seq in seqs]
         found = await self.state_store.get_many(keys)
         for key in keys:
             if key not in found:
-                raise keyframes.KeyframeError(
+                raise KeyframeError(
                     f"the keyframe {key} is missing: restore it from a backup or a document"
                 )
-        frames = [await asyncio.to_thread(keyframes.decoded, key, found[key].value) for key in keys]
+        frames = [await asyncio.to_thread(decode_keyframe, key, found[key].value) for key in keys]
         for seq, frame in zip(seqs, frames, strict=True):
             if frame.seq != seq:
-                raise keyframes.damaged(self.key(seq), f"it is that of the event {frame.seq}")
+                raise damaged_keyframe_error(self.key(seq), f"it is that of the event {frame.seq}")
         return frames
 
 
-def seq_of(key: str, prefix: str) -> int:
+def parse_seq(key: str, prefix: str) -> int:
     """The seq that a key names; 0 for a key of somebody else, which is passed over."""
-    found = SEQ.fullmatch(key, len(prefix))
+    found = SEQ_NAME.fullmatch(key, len(prefix))
     return int(found[1]) if found else 0

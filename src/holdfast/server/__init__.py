@@ -1,10 +1,10 @@
 """The same over HTTP, and the viewer: ``holdfast serve``, or an app to mount in one's own."""
 
-from holdfast.extras import extra
+from holdfast.extras import require_extra
 
-with extra("server"):
-    from holdfast.server.access import Token, read_tokens
+with require_extra("server"):
     from holdfast.server.app import create_app
-    from holdfast.server.gate import Limits
+    from holdfast.server.auth import Token, read_tokens
+    from holdfast.server.middleware import Limits
 
 __all__ = ["Limits", "Token", "create_app", "read_tokens"]

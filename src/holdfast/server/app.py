@@ -12,13 +12,22 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 import holdfast
-from holdfast.errors import HoldfastError, shown
-from holdfast.server import documents, listing, operating, pages, problems, reading, shapes, writing
-from holdfast.server.access import Token, Tokens
-from holdfast.server.desk import Desk
-from holdfast.server.gate import PUBLIC, Gate, Limits
-from holdfast.snapshots.signing import PublicKey, checked_keys
-from holdfast.stores.contract import StateStore
+from holdfast.documents.signing import PublicKey, validate_trusted_keys
+from holdfast.errors import HoldfastError, short_repr
+from holdfast.server import (
+    document_routes,
+    health,
+    list_routes,
+    problems,
+    read_routes,
+    schemas,
+    viewer_files,
+    write_routes,
+)
+from holdfast.server.auth import Token, Tokens
+from holdfast.server.context import Desk
+from holdfast.server.middleware import PUBLIC, Gate, Limits
+from holdfast.stores.base import StateStore
 
 DESCRIPTION = """The state of AI agents over HTTP: look at it, compare, go back, branch, move it.
 
@@ -53,12 +62,14 @@ def create_app(
     if not isinstance(state_store, StateStore):
         raise TypeError(
             "an app is made over a StateStore, as open_state_store(url) gives it, not "
-            f"{shown(state_store)}"
+            f"{short_repr(state_store)}"
         )
     limits = limits or Limits()
     origins = checked_origins(cors_origins)
     known = Tokens(tokens)
-    desk = Desk(state_store, limits, None if trusted is None else checked_keys(trusted).values())
+    desk = Desk(
+        state_store, limits, None if trusted is None else validate_trusted_keys(trusted).values()
+    )
     app = FastAPI(
         title="Holdfast",
         version=holdfast.__version__,
@@ -73,7 +84,7 @@ def create_app(
     )
     app.state.desk = desk
     app.state.tokens = known
-    for module in (operating, documents, listing, reading, writing, pages):
+    for module in (health, document_routes, list_routes, read_routes, write_routes, viewer_files):
         app.include_router(module.router)
     app.add_exception_handler(HoldfastError, problems.of_holdfast)
     app.add_exception_handler(problems.Problem, problems.of_holdfast)
@@ -96,11 +107,13 @@ def create_app(
 def checked_origins(origins: Iterable[str]) -> tuple[str, ...]:
     """Origins of pages, or a refusal: a page is named by scheme and host, and all by none."""
     if isinstance(origins, str):
-        raise TypeError(f"cors_origins is a list of origins, not the text {shown(origins)}")
+        raise TypeError(f"cors_origins is a list of origins, not the text {short_repr(origins)}")
     found = tuple(origins)
     for origin in found:
         if not origin.startswith(("http://", "https://")) or origin.count("/") != 2:
-            raise ValueError(f"an origin is as in https://agents.example.com, not {shown(origin)}")
+            raise ValueError(
+                f"an origin is as in https://agents.example.com, not {short_repr(origin)}"
+            )
     return found
 
 
@@ -129,7 +142,7 @@ def described(app: FastAPI) -> Callable[[], dict[str, Any]]:
             return app.openapi_schema
         tree = make()
         parts = tree["components"]
-        for shape in (shapes.ProblemShape, shapes.Document):
+        for shape in (schemas.ProblemShape, schemas.Document):
             schema = shape.model_json_schema(ref_template="#/components/schemas/{model}")
             parts["schemas"].setdefault(shape.__name__, schema)
         if app.state.tokens:

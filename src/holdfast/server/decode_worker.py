@@ -22,11 +22,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import IO, Any
 
+from holdfast.documents.json_file import read_json_stream
+from holdfast.documents.limits import DocumentLimits, DocumentTooLargeError
+from holdfast.documents.signing import PublicKey, record_signers, verify_signature
 from holdfast.errors import InvalidDocumentError
-from holdfast.snapshots import document_files
-from holdfast.snapshots.document_limits import DocumentLimits, DocumentTooLargeError
 from holdfast.snapshots.session_snapshot import SessionSnapshot
-from holdfast.snapshots.signing import PublicKey, check_signature, vouched
 from holdfast.values import register_type
 
 NAME = "the body"
@@ -58,15 +58,15 @@ def decode(
 
     """
     try:
-        tree = document_files.read_from(file, NAME, limits=limits)
+        tree = read_json_stream(file, NAME, limits=limits)
     except DocumentTooLargeError:
         raise
     except InvalidDocumentError as error:
         raise UnreadableError(str(error)) from error
     # Before anything else of it is looked at.
-    signers = () if trusted is None else check_signature(tree, trusted)
+    signers = () if trusted is None else verify_signature(tree, trusted)
     found = SessionSnapshot.from_dict(tree, allow_modified=allow_modified)
-    return vouched(found, signers) if signers else found
+    return record_signers(found, signers) if signers else found
 
 
 def run(jobs: int, replies: IO[bytes]) -> None:

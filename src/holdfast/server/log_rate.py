@@ -6,7 +6,7 @@ import logging
 import time
 from dataclasses import dataclass
 
-from holdfast.server.gate import access_log
+from holdfast.server.middleware import access_log
 
 MOST = 10
 SECONDS = 10.0

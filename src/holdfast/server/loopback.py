@@ -13,7 +13,7 @@ import ipaddress
 
 from starlette.requests import HTTPConnection
 
-from holdfast.errors import shown
+from holdfast.errors import short_repr
 
 LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]", "::1"))
 TEST_CLIENT = "testclient"
@@ -85,17 +85,19 @@ def explain_remote(connection: HTTPConnection) -> str | None:
     """Return why a request may come from another machine; None where it began on this one."""
     for name in connection.headers:
         if name in FORWARDING_HEADERS or name.startswith(FORWARDING_PREFIXES):
-            return f"the header {shown(name)} shows that a proxy forwarded it"
+            return f"the header {short_repr(name)} shows that a proxy forwarded it"
     client = connection.client
     is_test = client is not None and client.host == TEST_CLIENT
     if not is_test and (client is None or not is_loopback(client.host)):
-        return f"it comes from {'an unknown address' if client is None else shown(client.host)}"
+        return (
+            f"it comes from {'an unknown address' if client is None else short_repr(client.host)}"
+        )
     named = connection.headers.getlist("host")
     if len(named) != 1:
         return "it does not have one header 'host'"
     host = without_port(named[0])
     if not is_loopback(host) and not (is_test and host == TEST_SERVER):
-        return f"it is addressed to {shown(named[0])}"
+        return f"it is addressed to {short_repr(named[0])}"
     if connection.scope.get("http_version") == "1.0":
         return "it is HTTP/1.0, as reverse proxies speak"
     return None

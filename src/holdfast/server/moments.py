@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.errors import IntegrityError, NotFoundError, shown
+from holdfast.errors import IntegrityError, NotFoundError, short_repr
+from holdfast.log.event import format_time
 from holdfast.log.event_log import Position
-from holdfast.log.events import time_text
-from holdfast.log.timeline import Loaded, Timeline
+from holdfast.log.timeline import LoadedState, Timeline
 from holdfast.server.problems import Problem, refusing
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 
@@ -52,7 +52,7 @@ def seq_of(text: str) -> int | None:
         return None
     seq = int(text) if len(text) < 20 else LARGEST
     if seq >= LARGEST:
-        raise Problem(422, f"no event has the number {shown(text)}", hint="they count from 1")
+        raise Problem(422, f"no event has the number {short_repr(text)}", hint="they count from 1")
     return seq
 
 
@@ -79,13 +79,13 @@ async def at_event(archive: SnapshotArchive, location: SnapshotLocation, seq: in
     return loaded(location, there)
 
 
-def loaded(location: SnapshotLocation, there: Loaded) -> Moment:
+def loaded(location: SnapshotLocation, there: LoadedState) -> Moment:
     """The moment that a load led to."""
     state = there.store.snapshot()
     if not there.segments:
         return Moment(location, state, there.end)
     segment = there.segments[-1]
-    at = time_text(segment.events()[there.end.seq - segment.first].at)
+    at = format_time(segment.events()[there.end.seq - segment.first].at)
     return Moment(location, state, there.end, at=at, segment=(segment.key, segment.hash))
 
 
@@ -102,7 +102,7 @@ async def at_snapshot(
 
 async def not_in_log(archive: SnapshotArchive, location: SnapshotLocation, seq: int) -> Problem:
     """Return the problem of an event outside of the log, with the range of events that exist."""
-    start = (await archive.load_manifest(location=location)).floor.seq + 1
+    start = (await archive.load_manifest(location=location)).log_start.seq + 1
     last = (await (await archive.timeline(location=location)).load()).end.seq
     if start > last:
         range_ = f"all events up to {last} were pruned"
@@ -122,7 +122,7 @@ async def time_of(timeline: Timeline, seq: int) -> str | None:
     """When an event happened; None where it was pruned."""
     try:
         async for event in timeline.events(seq, seq):
-            return time_text(event.at)
+            return format_time(event.at)
     except NotFoundError:
         return None
     return None
@@ -132,5 +132,5 @@ def no_snapshot(location: SnapshotLocation, snapshot_id: str) -> NotFoundError:
     """The error for a snapshot that is not there."""
     return NotFoundError(
         f"the session {location.session_id} of {location.scope_id} has no snapshot "
-        f"{shown(snapshot_id)}"
+        f"{short_repr(snapshot_id)}"
     )

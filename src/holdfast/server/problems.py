@@ -30,7 +30,7 @@ from holdfast.errors import (
     NotFoundError,
     StateStoreError,
     UnsupportedValueError,
-    shown,
+    short_repr,
 )
 
 logger = logging.getLogger(__name__)
@@ -160,9 +160,9 @@ async def of_http(request: Request, error: Exception) -> Response:
     detail, hint = str(error.detail), "see /docs for what there is"
     headers = dict(error.headers or {})
     if error.status_code == 404:
-        detail = f"there is nothing at {shown(path_of(request))}"
+        detail = f"there is nothing at {short_repr(path_of(request))}"
     elif error.status_code == 405:
-        detail = f"{request.method} is not for {shown(path_of(request))}"
+        detail = f"{request.method} is not for {short_repr(path_of(request))}"
         headers["Allow"] = ", ".join(allowed_methods(request))
     elif error.status_code == 400:
         hint = "send JSON, in UTF-8"

@@ -8,25 +8,25 @@ from types import TracebackType
 from typing import Self, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from holdfast.forking import ForkableLock
 from holdfast.log.event_log import EventLog
-from holdfast.sessions import once
-from holdfast.sessions.event_view import Events
-from holdfast.sessions.parts import AgentPart
-from holdfast.sessions.portal import portal
+from holdfast.process_fork import ForkSafeLock
+from holdfast.sessions.agents import SessionAgent
+from holdfast.sessions.commit import OnConflict
+from holdfast.sessions.event_view import EventView
+from holdfast.sessions.once import reject_nested_once, validate_once_function, validate_once_key
+from holdfast.sessions.portal import get_portal
 from holdfast.sessions.recorder import Recorder
-from holdfast.sessions.recording import Recording
-from holdfast.sessions.session import Moment, Session
-from holdfast.sessions.writing import OnConflict
-from holdfast.snapshots.layout import AGENT, SnapshotLocation
+from holdfast.sessions.session import Session, SnapshotRef
+from holdfast.sessions.working_state import WorkingState
+from holdfast.snapshots.keys import AGENT, SnapshotLocation
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import STATE
 from holdfast.snapshots.tool_calls import UnfinishedCall
-from holdfast.snapshots.verifying import Verification
+from holdfast.snapshots.verify import Verification
 from holdfast.state.snapshot import Snapshot
-from holdfast.stores.contract import StateStore
-from holdfast.stores.opening import open_state_store
+from holdfast.stores.base import StateStore
+from holdfast.stores.registry import open_state_store
 
 T = TypeVar("T")
 
@@ -43,8 +43,8 @@ class BlockingSession(Recorder):
     def __init__(self, session: Session, *, owns_store: bool = False) -> None:
         self._session = session
         self._owns_store = owns_store
-        self._turn = ForkableLock(f"session {session.session_id!r}")
-        self._doing: WeakValueDictionary[str, ForkableLock] = WeakValueDictionary()
+        self._turn = ForkSafeLock(f"session {session.session_id!r}")
+        self._doing: WeakValueDictionary[str, ForkSafeLock] = WeakValueDictionary()
 
     @classmethod
     def open(
@@ -80,7 +80,7 @@ class BlockingSession(Recorder):
                     await store.close()
                 raise
 
-        return cls(portal().call(opened()), owns_store=owns_store)
+        return cls(get_portal().call(opened()), owns_store=owns_store)
 
     # ----------------------------------------------------------------------------- in memory
 
@@ -120,9 +120,9 @@ class BlockingSession(Recorder):
             self._session.status = status
 
     @property
-    def events(self) -> Events:
+    def events(self) -> EventView:
         """All that happened, in order, with what waits to be committed at the end."""
-        return Events(lambda: self._session._writer, self._turn)
+        return EventView(lambda: self._session._committer, self._turn)
 
     @property
     def log(self) -> EventLog:
@@ -150,10 +150,10 @@ class BlockingSession(Recorder):
         with self._turn:
             return self._session.unfinished
 
-    def agent(self, agent_id: str) -> AgentPart:
+    def agent(self, agent_id: str) -> SessionAgent:
         """The part of one agent in a session of several: its messages, its values."""
-        self._session.check_several()
-        return AgentPart(self, agent_id)
+        self._session.require_multi_agent()
+        return SessionAgent(self, agent_id)
 
     def snapshot(self) -> Snapshot:
         """Freeze the state as it is now, in memory, in constant time."""
@@ -169,50 +169,50 @@ class BlockingSession(Recorder):
     def commit(self, *, on_conflict: OnConflict = "raise") -> None:
         """Make all that was recorded durable, in one conditional write."""
         with self._turn:
-            portal().call(self._session.commit(on_conflict=on_conflict))
+            get_portal().call(self._session.commit(on_conflict=on_conflict))
 
     def save(
         self, *, tags: Mapping[str, str] | None = None, on_conflict: OnConflict = "raise"
     ) -> SessionSnapshot:
         """Commit, and keep a durable snapshot of what was committed."""
         with self._turn:
-            return portal().call(self._session.save(tags=tags, on_conflict=on_conflict))
+            return get_portal().call(self._session.save(tags=tags, on_conflict=on_conflict))
 
-    def restore(self, moment: Moment) -> None:
+    def restore(self, moment: SnapshotRef) -> None:
         """Make the state what it was at a durable snapshot or after an event, and commit that."""
         with self._turn:
-            portal().call(self._session.restore(moment))
+            get_portal().call(self._session.restore(moment))
 
     def fork(
         self,
         session_id: str | None = None,
         *,
-        at: Moment | None = None,
+        at: SnapshotRef | None = None,
         agent_id: str | None = None,
     ) -> BlockingSession:
         """A new session with the state that this one has now, or had at a snapshot or an event."""
         with self._turn:
-            other = portal().call(self._session.fork(session_id, at=at, agent_id=agent_id))
+            other = get_portal().call(self._session.fork(session_id, at=at, agent_id=agent_id))
         return BlockingSession(other)
 
     def reload(self) -> None:
         """Read what is committed now, and drop the pending events. See `Session.reload`."""
         with self._turn:
-            portal().call(self._session.reload())
+            get_portal().call(self._session.reload())
 
     def last_finished(self) -> SnapshotInfo | None:
         """The newest durable snapshot in which every tool call has its result, to restore to."""
-        return portal().call(self._session.last_finished())
+        return get_portal().call(self._session.last_finished())
 
     def export(
         self, *, at: str | int | None = None, tags: Mapping[str, str] | None = None
     ) -> SessionSnapshot:
         """What is committed, or a kept snapshot, with its events: the whole document."""
-        return portal().call(self._session.export(at=at, tags=tags))
+        return get_portal().call(self._session.export(at=at, tags=tags))
 
     def verify(self) -> Verification:
         """Fold the whole log anew and check chain, digests, keyframes and every snapshot."""
-        return portal().call(self._session.verify())
+        return get_portal().call(self._session.verify())
 
     def once(self, key: str, function: Callable[[], T | Awaitable[T]]) -> T:
         """Do a side effect once: afterwards, and after any crash, return its recorded result.
@@ -220,33 +220,33 @@ class BlockingSession(Recorder):
         The function runs in the caller's own thread, while other threads may use the session. One
         that is async is waited for. See `Session.once`.
         """
-        key = once.checked_key(key)
-        once.check_function(function)
+        key = validate_once_key(key)
+        validate_once_function(function)
         with self._turn:
-            lock = self._doing.setdefault(key, ForkableLock(f"{key!r}", waits=False))
-        with once.not_inside(self, key), lock:
+            lock = self._doing.setdefault(key, ForkSafeLock(f"{key!r}", wait_on_fork=False))
+        with reject_nested_once(self, key), lock:
             effects = self._session._effects
             with self._turn:
-                portal().call(effects.prepare(key))
+                get_portal().call(effects.prepare(key))
                 is_done = effects.has(key)
             if not is_done:
                 given = function()
-                result = portal().call(waited(given)) if isawaitable(given) else given
+                result = get_portal().call(waited(given)) if isawaitable(given) else given
                 with self._turn:
                     effects.keep(key, result)
             with self._turn:
-                return cast("T", portal().call(effects.result(key)))
+                return cast("T", get_portal().call(effects.result(key)))
 
     # ---------------------------------------------------------------------------------- rest
 
     @property
-    def _recording(self) -> Recording:
-        return self._session._recording
+    def _working(self) -> WorkingState:
+        return self._session._working
 
     def close(self) -> None:
         """Give back the store, if this object opened it. What waits is not committed."""
         if self._owns_store:
-            portal().call(self._session.state_store.close())
+            get_portal().call(self._session.state_store.close())
 
     def __enter__(self) -> Self:
         return self

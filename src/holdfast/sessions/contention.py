@@ -16,11 +16,11 @@ import time
 
 GIVE_UP_AFTER = 30.0
 """Seconds of lost attempts after which a write fails with ``ConflictError``."""
-CONTENDED = 1.0
+CONTENDED_SECONDS = 1.0
 """Seconds after a conflict during which a writer expects more of them."""
-WIDEST = 4
+MAX_ATTEMPTS_AHEAD = 4
 """How many attempts of others a writer waits for at most."""
-SHORTEST, LONGEST = 0.001, 0.25
+MIN_ATTEMPT_SECONDS, MAX_ATTEMPT_SECONDS = 0.001, 0.25
 """Bounds in seconds of what an attempt is assumed to take."""
 GAP = 0.5
 """Part of a commit's duration between two commits that is enough for others to come in."""
@@ -33,7 +33,7 @@ class Contention:
 
     def __init__(self) -> None:
         self._until = 0.0
-        self._step = SHORTEST
+        self._step = MIN_ATTEMPT_SECONDS
         self._commit = 0.0
         self._run_began = self._last_end = time.monotonic()
 
@@ -44,8 +44,10 @@ class Contention:
 
     def note_loss(self, seconds: float) -> None:
         """Take note of a lost attempt and how long it took."""
-        self._until = time.monotonic() + CONTENDED
-        self._step = min(max(SHORTEST, (3 * self._step + seconds) / 4), LONGEST)
+        self._until = time.monotonic() + CONTENDED_SECONDS
+        self._step = min(
+            max(MIN_ATTEMPT_SECONDS, (3 * self._step + seconds) / 4), MAX_ATTEMPT_SECONDS
+        )
 
     def note_win(self, began: float) -> None:
         """Take note of a commit that succeeded, and when it began."""
@@ -61,16 +63,16 @@ class Contention:
         now = time.monotonic()
         is_run = now - self._last_end <= GAP * self._commit
         if is_run and now - self._run_began >= max(RUN, RUN_COMMITS * self._commit):
-            await asyncio.sleep(min(PAUSE_COMMITS * self._commit, LONGEST))
+            await asyncio.sleep(min(PAUSE_COMMITS * self._commit, MAX_ATTEMPT_SECONDS))
             self._run_began = time.monotonic()
 
     async def wait(self, lost: int) -> None:
         """Wait for a random time, on average the shorter the more attempts were lost."""
-        bound = self._step * max(1.0, WIDEST / (lost + 1))
+        bound = self._step * max(1.0, MAX_ATTEMPTS_AHEAD / (lost + 1))
         await asyncio.sleep(random.uniform(0, bound))  # noqa: S311
 
 
-class Attempts:
+class CommitAttempts:
     """The attempts of one write, until it succeeds or its time is over."""
 
     def __init__(self, contention: Contention) -> None:

@@ -10,21 +10,21 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, overload
 
+from holdfast.log.event import Event
 from holdfast.log.event_log import Position
-from holdfast.log.events import Event
-from holdfast.log.segments import Segment
+from holdfast.log.segment import Segment
 from holdfast.log.timeline import Timeline
-from holdfast.sessions.portal import portal
-from holdfast.sessions.recording import Recording
+from holdfast.sessions.portal import get_portal
+from holdfast.sessions.working_state import WorkingState
 
 MOST_IN_MEMORY = 1024
 
 
-class Tail:
+class LogTail:
     """The last segments of a log, in memory, where it has them without asking."""
 
-    def __init__(self, floor: Position, after: Position, segments: Sequence[Segment]) -> None:
-        self.floor = floor
+    def __init__(self, log_start: Position, after: Position, segments: Sequence[Segment]) -> None:
+        self.log_start = log_start
         """Where the log begins: what is before it was pruned."""
         self.after = after
         """What comes after this is in memory."""
@@ -45,29 +45,31 @@ class Tail:
                 yield from (event for event in segment.events() if first <= event.seq <= last)
 
 
-class Source(Protocol):
+class EventSource(Protocol):
     """What the events of a session are taken from."""
 
     timeline: Timeline
-    recording: Recording
-    tail: Tail
+    working: WorkingState
+    tail: LogTail
 
 
-class Events(Sequence[Event]):
+class EventView(Sequence[Event]):
     """The events of a session, the first one that was not pruned at index 0.
 
     Those that wait to be committed are at the end, at the places that they will have if no other
     writer is first.
     """
 
-    def __init__(self, writer: Callable[[], Source], turn: AbstractContextManager[object]) -> None:
-        self._writer = writer
+    def __init__(
+        self, writer: Callable[[], EventSource], turn: AbstractContextManager[object]
+    ) -> None:
+        self._committer = writer
         self._turn = turn
 
     def __len__(self) -> int:
         with self._turn:
-            source = self._writer()
-            return source.recording.end.seq - source.tail.floor.seq + len(source.recording.pending)
+            source = self._committer()
+            return source.working.end.seq - source.tail.log_start.seq + len(source.working.pending)
 
     @overload
     def __getitem__(self, index: int) -> Event: ...
@@ -96,39 +98,39 @@ class Events(Sequence[Event]):
 
     async def read(self, first: int = 1, last: int | None = None) -> AsyncIterator[Event]:
         """The events from one seq to another, both included."""
-        source = self._writer()
-        first = max(first, source.tail.floor.seq + 1)
+        source = self._committer()
+        first = max(first, source.tail.log_start.seq + 1)
         after = source.tail.after
         here = self._here(source, max(first, after.seq + 1), last)
         if first <= after.seq:
             until = after.seq if last is None else min(last, after.seq)
-            async for event in source.timeline.log.read(first, until, after=source.tail.floor):
+            async for event in source.timeline.log.read(first, until, after=source.tail.log_start):
                 yield event
         for event in here:
             yield event
 
     def _between(self, low: int, high: int) -> list[Event]:
         """The events at places from 0, by waiting for those that are not in memory."""
-        source = self._writer()
-        floor, after = source.tail.floor, source.tail.after
-        first, last = floor.seq + 1 + low, floor.seq + 1 + high
+        source = self._committer()
+        log_start, after = source.tail.log_start, source.tail.after
+        first, last = log_start.seq + 1 + low, log_start.seq + 1 + high
         found: list[Event] = []
         if first <= min(last, after.seq):
-            found += portal().call(read_all(source, first, min(last, after.seq)))
+            found += get_portal().call(read_events(source, first, min(last, after.seq)))
         return found + self._here(source, max(first, after.seq + 1), last)
 
     @staticmethod
-    def _here(source: Source, first: int, last: int | None) -> list[Event]:
-        recording = source.recording
-        committed = recording.end.seq
-        end = committed + len(recording.pending) if last is None else last
+    def _here(source: EventSource, first: int, last: int | None) -> list[Event]:
+        working = source.working
+        committed = working.end.seq
+        end = committed + len(working.pending) if last is None else last
         found = list(source.tail.read(first, min(end, committed)))
         if end > committed:
-            found += [each for each in recording.copied_events() if first <= each.seq <= end]
+            found += [each for each in working.copied_events() if first <= each.seq <= end]
         return found
 
 
-async def read_all(source: Source, first: int, last: int) -> list[Event]:
+async def read_events(source: EventSource, first: int, last: int) -> list[Event]:
     """The events from one seq to another, read from the store."""
-    reading = source.timeline.log.read(first, last, after=source.tail.floor)
+    reading = source.timeline.log.read(first, last, after=source.tail.log_start)
     return [event async for event in reading]

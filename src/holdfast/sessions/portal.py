@@ -10,12 +10,12 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from holdfast.forking import ForkableLock
-from holdfast.stores.local import IN_PLACE
+from holdfast.process_fork import ForkSafeLock
+from holdfast.stores.local import RUN_INLINE
 
 T = TypeVar("T")
 
-_lock = ForkableLock("the loop of blocking calls", waits=False)
+_lock = ForkSafeLock("the loop of blocking calls", wait_on_fork=False)
 _portals: dict[int, Portal] = {}
 
 
@@ -29,7 +29,7 @@ class Portal:
 
     def __init__(self, *, in_place: bool = False) -> None:
         self._in_place = in_place
-        self._lock = ForkableLock("a portal", waits=False)
+        self._lock = ForkSafeLock("a portal", wait_on_fork=False)
         self._start()
 
     def _start(self) -> None:
@@ -65,7 +65,7 @@ class Portal:
         """
         # Not the future of the work itself, as a cancellation of that would reach the work.
         answer: Future[T] = Future()
-        self._begin(work).add_done_callback(partial(pass_on, answer))
+        self._begin(work).add_done_callback(partial(copy_outcome, answer))
         return await asyncio.wrap_future(answer)
 
     def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -76,7 +76,7 @@ class Portal:
 
     async def _running(self, work: Coroutine[Any, Any, T]) -> T:
         if self._in_place:
-            IN_PLACE.set(True)
+            RUN_INLINE.set(True)
         return await work
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class Portal:
             self._loop.close()
 
 
-def pass_on(answer: Future[T], done: Future[T]) -> None:
+def copy_outcome(answer: Future[T], done: Future[T]) -> None:
     """Give the outcome of a future to another one, unless that was cancelled."""
     if not answer.set_running_or_notify_cancel():
         return
@@ -99,7 +99,7 @@ def pass_on(answer: Future[T], done: Future[T]) -> None:
         answer.set_result(result)
 
 
-def portal() -> Portal:
+def get_portal() -> Portal:
     """The portal of this process."""
     with _lock:
         # Threads do not survive a fork: a child makes its own.

@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from holdfast.errors import shown
-from holdfast.sessions.recording import Recording, copied, owned_pair
+from holdfast.errors import short_repr
+from holdfast.sessions.working_state import WorkingState, copy_pair, copy_value
 from holdfast.snapshots.session_state import MESSAGES, message_key
 from holdfast.state.diff import Changes
 from holdfast.state.store import Store
-from holdfast.values.binary import encode, same
+from holdfast.values.binary_encoding import encode, is_same_value
 
 LAST_MESSAGE = 10**12 - 1
 
@@ -27,7 +27,7 @@ class Recorder(ABC):
 
     @property
     @abstractmethod
-    def _recording(self) -> Recording:
+    def _working(self) -> WorkingState:
         """What it records into."""
 
     def _enter(self) -> None:
@@ -50,24 +50,24 @@ class Recorder(ABC):
         ``content`` is a text or a list of parts, as the model's API has it.
         """
         if not isinstance(role, str):
-            raise TypeError(f"the role of a message is a str as in user, not {shown(role)}")
+            raise TypeError(f"the role of a message is a str as in user, not {short_repr(role)}")
         self.append_message({"role": role, "content": content, **fields})
 
     def append_message(self, message: dict[str, Any]) -> None:
         """Append a message to the conversation as it is."""
         if not isinstance(message, dict):
-            raise TypeError(f"a message is a dict, not {shown(message)}")
+            raise TypeError(f"a message is a dict, not {short_repr(message)}")
         with self._turn:
             self._enter()
-            number = self._recording.next_message
+            number = self._working.next_message
             if number > LAST_MESSAGE:
                 raise ValueError(
                     f"the conversation has a message of the number {number - 1}, and none can "
                     "follow it: remove that one"
                 )
-            kept = copied(self._signed(message), f"$.messages[{number}]")
+            kept = copy_value(self._signed(message), f"$.messages[{number}]")
             changes: Changes = {"set": [(MESSAGES, message_key(number), kept)], "delete": []}
-            self._recording.record_own("message.appended", None, changes)
+            self._working.record_owned("message.appended", None, changes)
 
     def pop_message(self) -> dict[str, Any] | None:
         """Remove the last message of the conversation and return it; None where there is none."""
@@ -103,16 +103,16 @@ class Recorder(ABC):
 
     def set(self, key: str, value: Any) -> None:
         """Keep a value. One that is equal to what is there is not a change."""
-        _, key = owned_pair((self._space, key))
-        kept = copied(value, f"$.state.{key}")
+        _, key = copy_pair((self._space, key))
+        kept = copy_value(value, f"$.state.{key}")
         with self._turn:
             self._enter()
             if self._store.contains(self._space, key):
                 there = self._store.get(self._space, key)
-                if same(encode(there), encode(kept)):
+                if is_same_value(encode(there), encode(kept)):
                     return
             changes: Changes = {"set": [(self._space, key, kept)], "delete": []}
-            self._recording.record_own("state.set", None, changes)
+            self._working.record_owned("state.set", None, changes)
 
     def get(self, key: str, default: Any = None) -> Any:
         """A copy of a value, or ``default``."""
@@ -147,11 +147,11 @@ class Recorder(ABC):
             data = self._signed(data or {}) or data
         with self._turn:
             self._enter()
-            self._recording.record(type, data, changes)
+            self._working.record(type, data, changes)
 
     @property
     def _store(self) -> Store:
-        return self._recording.store
+        return self._working.store
 
     def _record(
         self,
@@ -161,4 +161,4 @@ class Recorder(ABC):
         set_: list[tuple[str, str, Any]] | None = None,
         delete: list[tuple[str, str]] | None = None,
     ) -> None:
-        self._recording.record(type_, data, {"set": set_ or [], "delete": delete or []})
+        self._working.record(type_, data, {"set": set_ or [], "delete": delete or []})

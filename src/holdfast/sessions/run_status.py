@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.snapshots.session_state import PENDING, STATUSES
-from holdfast.snapshots.tool_calls import calls_of
+from holdfast.snapshots.tool_calls import find_tool_calls
 
 RUNNING, WAITING, COMPLETED, FAILED, CANCELLED = STATUSES[1:]
 ANSWERING_ROLES = ("assistant", "model", "ai")
@@ -25,15 +25,15 @@ LANGGRAPH_JOIN = "join:"
 LANGGRAPH_SENT = "__pregel_tasks"
 
 
-def status_after(message: Any) -> str:
+def infer_status(message: Any) -> str:
     """Return the status of a run whose conversation ends with a message, or has none."""
     if message is None:
         return PENDING
     is_answer = isinstance(message, dict) and message.get("role") in ANSWERING_ROLES
-    return COMPLETED if is_answer and next(calls_of(message), None) is None else RUNNING
+    return COMPLETED if is_answer and next(find_tool_calls(message), None) is None else RUNNING
 
 
-def strands_status(data: dict[str, Any]) -> str:
+def infer_strands_status(data: dict[str, Any]) -> str:
     """Return the status of the agent or orchestrator that a snapshot of Strands holds."""
     if "orchestrator_id" in data:
         state = data.get("state")
@@ -44,10 +44,10 @@ def strands_status(data: dict[str, Any]) -> str:
     if isinstance(interrupts, dict) and interrupts.get("activated") is True:
         return WAITING
     messages = data.get("messages")
-    return status_after(messages[-1] if isinstance(messages, list) and messages else None)
+    return infer_status(messages[-1] if isinstance(messages, list) and messages else None)
 
 
-def langgraph_has_next(values: Mapping[str, Any]) -> bool:
+def langgraph_has_next_node(values: Mapping[str, Any]) -> bool:
     """Return whether the channels of a checkpoint of LangGraph have a node run next."""
     return any(
         name.startswith(LANGGRAPH_STARTS)

@@ -13,38 +13,43 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from holdfast.errors import ConflictError, NotFoundError, shown
+from holdfast.documents.export import export_document, load_state_at_event
+from holdfast.errors import ConflictError, NotFoundError, short_repr
 from holdfast.ids import new_id
 from holdfast.log.event_log import EventLog, Position
-from holdfast.sessions import once, parts
-from holdfast.sessions.effects import Effects
-from holdfast.sessions.event_view import Events
-from holdfast.sessions.exporting import exported, state_at_event
-from holdfast.sessions.parts import AgentPart
+from holdfast.sessions.agents import SessionAgent, list_agents
+from holdfast.sessions.commit import Committer, OnConflict, validate_on_conflict
+from holdfast.sessions.effects import SideEffects
+from holdfast.sessions.event_view import EventView
+from holdfast.sessions.once import (
+    compute_restore_changes,
+    reject_nested_once,
+    validate_once_function,
+    validate_once_key,
+)
 from holdfast.sessions.recorder import Recorder
-from holdfast.sessions.recording import Recording
-from holdfast.sessions.writing import OnConflict, Writer, checked_choice
+from holdfast.sessions.working_state import WorkingState
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.history import newest
-from holdfast.snapshots.layout import AGENT, MULTI_AGENT, SnapshotLocation, checked_id
-from holdfast.snapshots.records import SnapshotInfo, checked_tags
-from holdfast.snapshots.session_snapshot import SessionSnapshot, loaded, now
-from holdfast.snapshots.session_state import PENDING, SESSION, STATE, STATUS, checked_status
-from holdfast.snapshots.tool_calls import CallLedger, UnfinishedCall
-from holdfast.snapshots.verifying import Verification
+from holdfast.snapshots.history import find_newest_key
+from holdfast.snapshots.keys import AGENT, MULTI_AGENT, SnapshotLocation, validate_id
+from holdfast.snapshots.records import SnapshotInfo, validate_tags
+from holdfast.snapshots.session_snapshot import SessionSnapshot, snapshot_from_info, utc_now
+from holdfast.snapshots.session_state import PENDING, SESSION, STATE, STATUS, validate_status
+from holdfast.snapshots.tool_calls import ToolCallIndex, UnfinishedCall
+from holdfast.snapshots.verify import Verification
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
 
 T = TypeVar("T")
 
-Moment: TypeAlias = str | int | SessionSnapshot | Snapshot
+SnapshotRef: TypeAlias = str | int | SessionSnapshot | Snapshot
 """A durable snapshot by its id, an event by its number, a snapshot that was saved or loaded, or
 one in memory.
 """
 
-NOT_LOOKED = "?"
+UNKNOWN = "?"
 
 
 class Session(Recorder):
@@ -56,17 +61,17 @@ class Session(Recorder):
 
     _space = STATE
 
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
+    def __init__(self, writer: Committer) -> None:
+        self._committer = writer
         self.state_store = writer.state_store
         self.location = writer.location
         self.archive = SnapshotArchive(writer.state_store)
-        self._ledger = CallLedger()
+        self._ledger = ToolCallIndex()
         self._lock = asyncio.Lock()
         self._doing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._parent: str | None = None if writer.recording.end.seq == 0 else NOT_LOOKED
+        self._parent: str | None = None if writer.working.end.seq == 0 else UNKNOWN
         self._newest = self._parent
-        self._effects = Effects(lambda: self._writer, self._lock)
+        self._effects = SideEffects(lambda: self._committer, self._lock)
 
     @classmethod
     def open(
@@ -77,7 +82,7 @@ class Session(Recorder):
         session_id: str | None = None,
         scope: str = AGENT,
         must_exist: bool = False,
-    ) -> Opening:
+    ) -> SessionOpener:
         """Begin a session, or resume one exactly as it was committed last. To be awaited.
 
         Without a ``session_id`` a new one begins. With ``scope="multi_agent"`` it is one of several
@@ -86,19 +91,19 @@ class Session(Recorder):
         if not isinstance(state_store, StateStore):
             raise TypeError(
                 "a session is opened on a StateStore, as open_state_store(url) gives it, not "
-                f"{shown(state_store)}"
+                f"{short_repr(state_store)}"
             )
         if session_id is None:
             session_id = f"ses_{new_id()}"
-        location = SnapshotLocation(session_id, scope, checked_id(agent_id, "agent_id"))
-        return Opening(cls._opened(state_store, location, must_exist=must_exist))
+        location = SnapshotLocation(session_id, scope, validate_id(agent_id, "agent_id"))
+        return SessionOpener(cls._opened(state_store, location, must_exist=must_exist))
 
     @classmethod
     async def _opened(
         cls, state_store: StateStore, location: SnapshotLocation, *, must_exist: bool
     ) -> Session:
-        writer = await Writer.open(state_store, location)
-        if must_exist and writer.recording.end.seq == 0:
+        writer = await Committer.open(state_store, location)
+        if must_exist and writer.working.end.seq == 0:
             raise NotFoundError(
                 f"the agent {location.scope_id} has no session {location.session_id} in this store:"
                 " see holdfast.Catalog(state_store).sessions(agent_id)"
@@ -109,7 +114,7 @@ class Session(Recorder):
 
     def _begin(self) -> None:
         """Record the beginning of a session that has none."""
-        if self._recording.end.seq == 0:
+        if self._working.end.seq == 0:
             begin = {"agent_id": self.agent_id, "session_id": self.session_id}
             self._record("session.started", begin, set_=[(SESSION, STATUS, PENDING)])
 
@@ -137,37 +142,37 @@ class Session(Recorder):
 
     @status.setter
     def status(self, status: str) -> None:
-        wanted = checked_status(status)
+        wanted = validate_status(status)
         if wanted != self.status:
             self._record("status.changed", set_=[(SESSION, STATUS, wanted)])
 
     @property
-    def events(self) -> Events:
+    def events(self) -> EventView:
         """All that happened, in order, with what waits to be committed at the end."""
-        return Events(lambda: self._writer, self._turn)
+        return EventView(lambda: self._committer, self._turn)
 
     @property
     def log(self) -> EventLog:
         """The log of what is committed."""
-        incarnation = self._writer.incarnation.id
-        return EventLog(self.state_store, self.location.place, incarnation, self._recording.end)
+        incarnation = self._committer.incarnation.id
+        return EventLog(self.state_store, self.location.prefix, incarnation, self._working.end)
 
     @property
     def is_dirty(self) -> bool:
         """Whether anything waits to be committed."""
-        return bool(self._recording.pending) or self._effects.is_pending
+        return bool(self._working.pending) or self._effects.is_pending
 
     @property
     def message_count(self) -> int:
         """How many messages the conversation has, without reading them."""
-        return self._recording.message_count
+        return self._working.message_count
 
-    def agent(self, agent_id: str) -> AgentPart:
+    def agent(self, agent_id: str) -> SessionAgent:
         """The part of one agent in a session of several: its messages, its values."""
-        self.check_several()
-        return AgentPart(self, agent_id)
+        self.require_multi_agent()
+        return SessionAgent(self, agent_id)
 
-    def check_several(self) -> None:
+    def require_multi_agent(self) -> None:
         """Refuse what only a session of several agents can do."""
         if self.scope != MULTI_AGENT:
             raise ValueError(
@@ -178,7 +183,7 @@ class Session(Recorder):
     @property
     def agents(self) -> list[str]:
         """The agents that take part."""
-        return parts.members(self) if self.scope == MULTI_AGENT else [self.agent_id]
+        return list_agents(self) if self.scope == MULTI_AGENT else [self.agent_id]
 
     @property
     def unfinished(self) -> list[UnfinishedCall]:
@@ -187,7 +192,7 @@ class Session(Recorder):
 
     async def last_finished(self) -> SnapshotInfo | None:
         """The newest durable snapshot in which every tool call has its result, to restore to."""
-        return await self.archive.newest_info(
+        return await self.archive.find_newest_info(
             location=self.location, wanted=lambda info: not info.unfinished
         )
 
@@ -204,11 +209,11 @@ class Session(Recorder):
         """
         if not isinstance(mark, Snapshot):
             raise TypeError(
-                f"rollback takes what session.snapshot() gave, not {shown(mark)}; to a durable "
+                f"rollback takes what session.snapshot() gave, not {short_repr(mark)}; to a durable "
                 "snapshot one goes back with await session.restore(snapshot_id)"
             )
-        changes = once.way_back(mark, self._store)
-        self._recording.record_own("state.restored", {"snapshot": mark.id}, changes)
+        changes = compute_restore_changes(mark, self._store)
+        self._working.record_owned("state.restored", {"snapshot": mark.id}, changes)
 
     # ------------------------------------------------------------------------------- commits
 
@@ -219,36 +224,36 @@ class Session(Recorder):
         ``"rebase"`` takes the other's events in and puts one's own on top, where both touched
         different keys.
         """
-        checked_choice(on_conflict)
+        validate_on_conflict(on_conflict)
         async with self._lock:
             await self._effects.write_all()
-            await self._writer.write(on_conflict)
+            await self._committer.write(on_conflict)
 
     async def save(
         self, *, tags: Mapping[str, str] | None = None, on_conflict: OnConflict = "raise"
     ) -> SessionSnapshot:
         """Commit, and keep a durable snapshot of what was committed."""
-        checked_choice(on_conflict)
-        wanted = checked_tags(tags)
+        validate_on_conflict(on_conflict)
+        wanted = validate_tags(tags)
         async with self._lock:
             await self._effects.write_all()
-            if NOT_LOOKED in (self._newest, self._parent):
-                found = await newest(self.state_store, self.location)
+            if UNKNOWN in (self._newest, self._parent):
+                found = await find_newest_key(self.state_store, self.location)
                 self._newest = None if found is None else found.order
-                if self._parent == NOT_LOOKED:
+                if self._parent == UNKNOWN:
                     self._parent = None if found is None else found.snapshot_id
             if not self.is_dirty:
-                await self._writer.check_there()
+                await self._committer.check_incarnation()
             saved: list[SessionSnapshot] = []
             # The next of the list also where another process saved by a clock that was ahead.
             snapshot_id = new_id(after=self._newest)
 
             def record(end: Position, state: Snapshot) -> Put:
                 info = self._info(snapshot_id, end, state, wanted)
-                saved[:] = [loaded(info, state)]
-                return Put(self.location.snapshot(snapshot_id), info.encoded(self.location))
+                saved[:] = [snapshot_from_info(info, state)]
+                return Put(self.location.snapshot_key(snapshot_id), info.encode(self.location))
 
-            await self._writer.write(on_conflict, record)
+            await self._committer.write(on_conflict, record)
             self._parent = self._newest = snapshot_id
             return saved[0]
 
@@ -261,15 +266,15 @@ class Session(Recorder):
             agent_id=self.agent_id,
             session_id=self.session_id,
             scope=self.scope,
-            created_at=now(),
+            created_at=utc_now(),
             tags=tags,
             status=str(state.get(SESSION, STATUS, PENDING)),
             message_count=self.message_count,
             size_bytes=state.size_bytes,
             seq=end.seq,
             hash=end.hash,
-            keyframe=self._writer.timeline.anchor.position.seq,
-            incarnation=self._writer.incarnation.id,
+            keyframe=self._committer.timeline.base_keyframe.position.seq,
+            incarnation=self._committer.incarnation.id,
             unfinished=bool(self._ledger.unfinished(state)),
         )
 
@@ -279,15 +284,15 @@ class Session(Recorder):
         The result of a side effect that could not be committed is not dropped: see `once`.
         """
         async with self._lock:
-            self._writer = await Writer.open(self.state_store, self.location)
+            self._committer = await Committer.open(self.state_store, self.location)
             self._effects.reloaded()
-            self._parent = None if self._recording.end.seq == 0 else NOT_LOOKED
+            self._parent = None if self._working.end.seq == 0 else UNKNOWN
             self._newest = self._parent
             self._begin()
 
     # ----------------------------------------------------------------------- durable moments
 
-    async def restore(self, moment: Moment) -> None:
+    async def restore(self, moment: SnapshotRef) -> None:
         """Make the state what it was at a durable snapshot or after an event, and commit that.
 
         What waits is committed with it. The log is not shortened: it says that it was done. What
@@ -299,9 +304,9 @@ class Session(Recorder):
 
         """
         state, snapshot_id = await self._at(moment)
-        changes = once.way_back(state, self._store)
+        changes = compute_restore_changes(state, self._store)
         data = {"seq": moment} if isinstance(moment, int) else {"snapshot_id": snapshot_id}
-        self._recording.record_own("state.restored", data, changes)
+        self._working.record_owned("state.restored", data, changes)
         await self.commit()
         self._parent = snapshot_id or self._parent
 
@@ -309,7 +314,7 @@ class Session(Recorder):
         self,
         session_id: str | None = None,
         *,
-        at: Moment | None = None,
+        at: SnapshotRef | None = None,
         agent_id: str | None = None,
     ) -> Session:
         """A new session with the state that this one has now, or had at a snapshot or an event.
@@ -322,7 +327,7 @@ class Session(Recorder):
             session_id = f"ses_{new_id()}"
         owner = self.agent_id if agent_id is None else agent_id
         location = SnapshotLocation(session_id, self.scope, owner)
-        seq = self._recording.end.seq if at is None and not self.is_dirty else None
+        seq = self._working.end.seq if at is None and not self.is_dirty else None
         origin = {
             "agent_id": self.agent_id,
             "session_id": self.session_id,
@@ -331,9 +336,9 @@ class Session(Recorder):
         }
         changes = state.changes(Store(max_history=0).snapshot())
         try:
-            other = type(self)(await Writer.new(self.state_store, location))
-            other._writer.origin_active_at = self._writer.origin_time()
-            other._recording.record_own("session.forked", origin, changes)
+            other = type(self)(await Committer.new(self.state_store, location))
+            other._committer.origin_active_at = self._committer.origin_time()
+            other._working.record_owned("session.forked", origin, changes)
             await other.commit()
         except ConflictError as error:
             raise ConflictError(
@@ -345,19 +350,19 @@ class Session(Recorder):
             other._effects.adopt(self._effects)
         return other
 
-    async def _at(self, moment: Moment) -> tuple[Snapshot, str | None]:
+    async def _at(self, moment: SnapshotRef) -> tuple[Snapshot, str | None]:
         """The state at a moment, and its id where it is durable."""
         if isinstance(moment, Snapshot):
             return moment, None
         if isinstance(moment, SessionSnapshot):
             return moment.snapshot, moment.snapshot_id
         if isinstance(moment, int):
-            return (await state_at_event(self.archive, self.location, moment)).snapshot, None
+            return (await load_state_at_event(self.archive, self.location, moment)).snapshot, None
         found = await self.archive.load_snapshot(location=self.location, snapshot_id=moment)
         if found is None:
             raise NotFoundError(
                 f"the session {self.session_id} of {self.agent_id} has no snapshot "
-                f"{shown(moment)}: holdfast state list --session {self.session_id} lists those "
+                f"{short_repr(moment)}: holdfast state list --session {self.session_id} lists those "
                 "there are"
             )
         return found.snapshot, found.snapshot_id
@@ -369,10 +374,10 @@ class Session(Recorder):
 
         ``at`` is the id of a snapshot, or the number of an event.
         """
-        wanted = checked_tags(tags)
+        wanted = validate_tags(tags)
         if isinstance(at, int):
-            return await exported(self.archive, self.location, seq=at, tags=wanted)
-        return await exported(self.archive, self.location, snapshot_id=at, tags=wanted)
+            return await export_document(self.archive, self.location, seq=at, tags=wanted)
+        return await export_document(self.archive, self.location, snapshot_id=at, tags=wanted)
 
     async def verify(self) -> Verification:
         """Fold the whole log anew and check chain, digests, keyframes and every snapshot."""
@@ -399,9 +404,9 @@ class Session(Recorder):
             UnsupportedValueError: The effect gave what cannot be stored; it was done.
 
         """
-        key = once.checked_key(key)
-        once.check_function(function)
-        with once.not_inside(self, key):
+        key = validate_once_key(key)
+        validate_once_function(function)
+        with reject_nested_once(self, key):
             lock = self._doing.setdefault(key, asyncio.Lock())
             async with lock:
                 await self._effects.prepare(key)
@@ -412,13 +417,13 @@ class Session(Recorder):
 
     async def _catch_up(self) -> None:
         async with self._lock:
-            await self._writer.catch_up()
+            await self._committer.catch_up()
 
     # ---------------------------------------------------------------------------------- rest
 
     @property
-    def _recording(self) -> Recording:
-        return self._writer.recording
+    def _working(self) -> WorkingState:
+        return self._committer.working
 
     async def __aenter__(self) -> Self:
         return self
@@ -433,15 +438,15 @@ class Session(Recorder):
             await self.commit()
 
     def __repr__(self) -> str:
-        waiting = len(self._recording.pending)
+        waiting = len(self._working.pending)
         return (
             f"<Session {self.session_id} of {self.agent_id}: {self.status}, "
-            f"{self.message_count} messages, {self._recording.end.seq} events"
+            f"{self.message_count} messages, {self._working.end.seq} events"
             f"{f', {waiting} waiting' if waiting else ''}>"
         )
 
 
-class Opening:
+class SessionOpener:
     """What `Session.open` returns: to be awaited, or entered with ``async with``."""
 
     def __init__(self, work: Coroutine[Any, Any, Session]) -> None:

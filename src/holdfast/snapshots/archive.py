@@ -15,35 +15,46 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
-from holdfast.errors import ConflictError, IntegrityError, NotFoundError, shown
-from holdfast.log import segments
-from holdfast.log.chain import linked
+from holdfast.errors import ConflictError, IntegrityError, NotFoundError, short_repr
+from holdfast.log.event import draft_event
 from holdfast.log.event_log import Position
-from holdfast.log.events import draft
-from holdfast.log.segments import Segment
+from holdfast.log.hash_chain import link_events
+from holdfast.log.segment import Segment, decode_segment
 from holdfast.log.timeline import Timeline
-from holdfast.snapshots import history, lookup, records
-from holdfast.snapshots import manifest as manifests
 from holdfast.snapshots.filters import fill_page, make_filter
-from holdfast.snapshots.founding import delete_session
-from holdfast.snapshots.incarnation import Incarnation, ReplacedError
-from holdfast.snapshots.layout import (
-    SnapshotLocation,
-    checked_count,
-    checked_id,
-    checked_snapshot_id,
+from holdfast.snapshots.history import (
+    choose_history_key,
+    delete_history_id,
+    find_history_key,
+    list_history,
 )
-from holdfast.snapshots.manifest import SnapshotManifest
-from holdfast.snapshots.order import HistoryKey, choose_stamp, key_after
-from holdfast.snapshots.pruning import Pruned, prune, read_manifest
-from holdfast.snapshots.records import SnapshotInfo
-from holdfast.snapshots.repair import Repair, repair_session
+from holdfast.snapshots.incarnation import Incarnation, ReplacedError
+from holdfast.snapshots.keys import (
+    SnapshotLocation,
+    validate_id,
+    validate_limit,
+    validate_snapshot_id,
+)
+from holdfast.snapshots.lifecycle import delete_session
+from holdfast.snapshots.lookup import (
+    find_history_info,
+    find_last_order,
+    find_latest_info,
+    find_listing_start,
+    find_newest_info,
+    find_snapshot_info,
+)
+from holdfast.snapshots.manifest import SnapshotManifest, decode_manifest
+from holdfast.snapshots.order import HistoryKey, choose_stamp, parse_page_token
+from holdfast.snapshots.prune import PruneResult, prune_session, read_manifest
+from holdfast.snapshots.records import SnapshotInfo, decode_record
+from holdfast.snapshots.repair import RepairResult, repair_session
 from holdfast.snapshots.retention import RetentionPolicy
-from holdfast.snapshots.session_snapshot import SessionSnapshot, loaded, now
+from holdfast.snapshots.session_snapshot import SessionSnapshot, snapshot_from_info, utc_now
 from holdfast.snapshots.storage import SnapshotPage
-from holdfast.snapshots.verifying import Verification, verify
+from holdfast.snapshots.verify import Verification, verify_session
 from holdfast.state.snapshot import Snapshot
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
 
 REMEMBERED = 8
@@ -72,7 +83,7 @@ class SnapshotArchive:
         if not isinstance(state_store, StateStore):
             raise TypeError(
                 "an archive is made over a StateStore, as open_state_store(url) gives it, not "
-                f"{shown(state_store)}"
+                f"{short_repr(state_store)}"
             )
         self.state_store = state_store
         self._heads: OrderedDict[str, Head] = OrderedDict()
@@ -92,10 +103,10 @@ class SnapshotArchive:
 
         The history is never rewritten: ``ConflictError`` where it has another one of this id.
         """
-        checked_snapshot_id(snapshot_id)
+        validate_snapshot_id(snapshot_id)
         if not isinstance(snapshot, SessionSnapshot):
-            raise TypeError(f"snapshot is a SessionSnapshot, not {shown(snapshot)}")
-        async with self._turns.setdefault(location.place, asyncio.Lock()):
+            raise TypeError(f"snapshot is a SessionSnapshot, not {short_repr(snapshot)}")
+        async with self._turns.setdefault(location.prefix, asyncio.Lock()):
             await self._save(location, snapshot_id, snapshot, is_latest=is_latest)
 
     async def _save(
@@ -113,7 +124,7 @@ class SnapshotArchive:
             if not is_latest and await self._is_kept(location, snapshot_id, snapshot):
                 return
             head = await self._head(location)
-            after = await lookup.last_order(self.state_store, location)
+            after = await find_last_order(self.state_store, location)
             position, state = None, snapshot.snapshot
             if not is_overtaken:
                 position, state = await self._placed(location, snapshot, head)
@@ -121,15 +132,15 @@ class SnapshotArchive:
                 snapshot.info(),
                 snapshot_id=snapshot_id,
                 scope=location.scope,
-                keyframe=head.timeline.anchor.position.seq,
+                keyframe=head.timeline.base_keyframe.position.seq,
                 incarnation=head.incarnation.id,
-                saved_at=now(),
+                saved_at=utc_now(),
                 stamp=choose_stamp(snapshot_id, after),
             )
             try:
-                place, key, first = None, location.latest, list[Put]()
+                place, key, first = None, location.latest_key, list[Put]()
                 if not is_latest:
-                    place, first = await history.place_new(
+                    place, first = await choose_history_key(
                         self.state_store, location, snapshot_id, after
                     )
                     info, key = replace(info, stamp=place.stamp), place.key
@@ -137,18 +148,18 @@ class SnapshotArchive:
                     await self._append(location, head, state, key, info, first)
                 else:
                     info = replace(info, seq=position.seq, hash=position.hash)
-                    record = Put(key, info.encoded(location), if_absent=not is_latest)
+                    record = Put(key, info.encode(location), if_absent=not is_latest)
                     written = [*first, record]
                     await head.incarnation.write([], written, end=position, seen=head.seen)
                 if await self._is_placed(place):
                     return
             except ReplacedError:
                 # It may have been pruned beyond the snapshot's event: then it gets one at the end.
-                self._heads.pop(location.place, None)
+                self._heads.pop(location.prefix, None)
                 is_overtaken = position is not None
             except BaseException as error:
                 # Whatever failed, what is remembered may not be how it is any more.
-                self._heads.pop(location.place, None)
+                self._heads.pop(location.prefix, None)
                 if not isinstance(error, ConflictError):
                     raise
         raise ConflictError(
@@ -164,7 +175,7 @@ class SnapshotArchive:
         """
         if place is None or place.stamp is None or self.state_store.atomic_put_many:
             return True
-        found = await history.find(self.state_store, place.location, place.snapshot_id)
+        found = await find_history_key(self.state_store, place.location, place.snapshot_id)
         if found is None or found == place:
             return True
         await self.state_store.delete(place.key)
@@ -174,7 +185,7 @@ class SnapshotArchive:
         self, location: SnapshotLocation, snapshot_id: str, snapshot: SessionSnapshot
     ) -> bool:
         """Whether the history has this very snapshot; another one of its id is a conflict."""
-        there = await lookup.find_kept(self.state_store, location, snapshot_id)
+        there = await find_history_info(self.state_store, location, snapshot_id)
         if there is None:
             return False
         state = await self._state(location, there)
@@ -182,14 +193,14 @@ class SnapshotArchive:
         if same and state.digest == snapshot.digest:
             return True
         raise ConflictError(
-            f"the history has another snapshot {snapshot_id} in {location.place}, and is never "
+            f"the history has another snapshot {snapshot_id} in {location.prefix}, and is never "
             "rewritten: give the new one an id of its own",
-            key=there.place(location).key,
+            key=there.history_key(location).key,
         )
 
     async def _head(self, location: SnapshotLocation) -> Head:
         """The end of the log, as it was seen last."""
-        place = location.place
+        place = location.prefix
         head = self._heads.get(place)
         if head is None:
             incarnation, timeline, opened = await Incarnation.open(self.state_store, location)
@@ -205,7 +216,7 @@ class SnapshotArchive:
         self, location: SnapshotLocation, snapshot: SessionSnapshot, head: Head
     ) -> tuple[Position | None, Snapshot]:
         """Where in this log a snapshot is already, or None and the state to write."""
-        end = head.timeline.log.end
+        end = head.timeline.log.head
         position = snapshot.position
         is_here = snapshot.location == location
         if is_here and position is not None and 0 < position.seq < end.seq:
@@ -231,14 +242,14 @@ class SnapshotArchive:
         """Write the difference as one event, and the record with it."""
         incarnation, timeline = head.incarnation, head.timeline
         changes = state.changes(head.state)
-        drafts = [draft("state.restored", {"snapshot_id": info.snapshot_id}, changes=changes)]
+        drafts = [draft_event("state.restored", {"snapshot_id": info.snapshot_id}, changes=changes)]
         if not incarnation.is_created:
             begin = {"agent_id": location.scope_id, "session_id": location.session_id}
-            drafts.insert(0, draft("session.started", begin))
-        end = timeline.log.end
-        sealed = timeline.log.seal(linked(drafts, end.seq, end.hash))
+            drafts.insert(0, draft_event("session.started", begin))
+        end = timeline.log.head
+        sealed = timeline.log.prepare_segment(link_events(drafts, end.seq, end.hash))
         info = replace(info, seq=sealed.end.seq, hash=sealed.end.hash)
-        written = [*first, Put(key, info.encoded(location), if_absent=key != location.latest)]
+        written = [*first, Put(key, info.encode(location), if_absent=key != location.latest_key)]
         at = drafts[0].at
         if incarnation.is_created:
             await incarnation.write(
@@ -247,9 +258,9 @@ class SnapshotArchive:
         else:
             await incarnation.create([sealed.put], written, started_at=at, active_at=at)
         timeline.advance(sealed)
-        head.seen = [segments.decoded(sealed.put.key, sealed.put.value)]
+        head.seen = [decode_segment(sealed.put.key, sealed.put.value)]
         head.state = state
-        await timeline.keep_keyframes(state)
+        await timeline.write_keyframe_if_due(state)
 
     # ----------------------------------------------------------------------------------- loading
 
@@ -258,27 +269,27 @@ class SnapshotArchive:
     ) -> SessionSnapshot | None:
         """A snapshot with its state, the latest without an id; None where there is none."""
         info = await self.load_info(location=location, snapshot_id=snapshot_id)
-        return None if info is None else loaded(info, await self._state(location, info))
+        return None if info is None else snapshot_from_info(info, await self._state(location, info))
 
     async def timeline(self, *, location: SnapshotLocation) -> Timeline:
         """Return the log and keyframes of the session as it is now."""
         known = await self.load_manifest(location=location)
-        return Timeline(self.state_store, location.place, known.incarnation)
+        return Timeline(self.state_store, location.prefix, known.incarnation)
 
     async def load_info(
         self, *, location: SnapshotLocation, snapshot_id: str | None = None
     ) -> SnapshotInfo | None:
         """What is known of a snapshot without its state, the latest without an id."""
         if snapshot_id is None:
-            return await lookup.find_latest(self.state_store, location)
-        return await lookup.find_info(self.state_store, location, snapshot_id)
+            return await find_latest_info(self.state_store, location)
+        return await find_snapshot_info(self.state_store, location, snapshot_id)
 
     async def _state(self, location: SnapshotLocation, info: SnapshotInfo) -> Snapshot:
-        timeline = Timeline(self.state_store, location.place, info.incarnation)
+        timeline = Timeline(self.state_store, location.prefix, info.incarnation)
         there = await timeline.load(info.seq, near=info.keyframe)
         if there.end.hash != info.hash:
             raise IntegrityError(
-                f"the snapshot {info.snapshot_id} in {location.place} was saved at another event "
+                f"the snapshot {info.snapshot_id} in {location.prefix} was saved at another event "
                 f"{info.seq} than the log has now: restore the session from a backup"
             )
         return there.store.snapshot()
@@ -299,11 +310,9 @@ class SnapshotArchive:
                 would tell where it was.
 
         """
-        most = None if limit is None else checked_count(limit)
+        most = None if limit is None else validate_limit(limit)
         start = await self._start(location, None, start_after)
-        found = await history.oldest_first(
-            self.state_store, location, start_after=start, limit=most
-        )
+        found = await list_history(self.state_store, location, start_after=start, limit=most)
         return [each.snapshot_id for each in found]
 
     async def list_snapshots(
@@ -346,11 +355,9 @@ class SnapshotArchive:
         start_after: str | None,
     ) -> SnapshotPage:
         """Return a page of snapshots, whatever they are."""
-        most = None if limit is None else checked_count(limit) + 1
+        most = None if limit is None else validate_limit(limit) + 1
         start = await self._start(location, next_token, start_after)
-        places = await history.oldest_first(
-            self.state_store, location, start_after=start, limit=most
-        )
+        places = await list_history(self.state_store, location, start_after=start, limit=most)
         token = None
         if limit is not None and len(places) > limit:
             places = places[:limit]
@@ -358,7 +365,7 @@ class SnapshotArchive:
         keys = [place.key for place in places]
         found = await self.state_store.get_many(keys)
         # Who deletes meanwhile takes away what was listed.
-        infos = [records.decoded(key, found[key].value, location) for key in keys if key in found]
+        infos = [decode_record(key, found[key].value, location) for key in keys if key in found]
         return SnapshotPage(infos, token)
 
     async def _start(
@@ -366,16 +373,16 @@ class SnapshotArchive:
     ) -> str:
         """Return the key after which a listing begins."""
         if next_token is not None:
-            return key_after(location, next_token)
+            return parse_page_token(location, next_token)
         if start_after is not None:
-            return await lookup.find_start(self.state_store, location, start_after)
+            return await find_listing_start(self.state_store, location, start_after)
         return ""
 
-    async def newest_info(
+    async def find_newest_info(
         self, *, location: SnapshotLocation, wanted: Callable[[SnapshotInfo], bool]
     ) -> SnapshotInfo | None:
         """Return what is known of the newest snapshot in the history that is wanted, or None."""
-        return await lookup.find_newest(self.state_store, location, wanted)
+        return await find_newest_info(self.state_store, location, wanted)
 
     # ---------------------------------------------------------------------------------- manifest
 
@@ -388,24 +395,24 @@ class SnapshotArchive:
     ) -> None:
         """Replace what is known of them all together.
 
-        What the session itself keeps there, such as ``incarnation`` and ``floor``, stays.
+        What the session itself keeps there, such as ``incarnation`` and ``log_start``, stays.
         """
-        entry = await self.state_store.get(location.manifest)
+        entry = await self.state_store.get(location.manifest_key)
         there = SnapshotManifest()
         if entry is not None:
-            there = manifests.decoded(location.manifest, entry.value)
+            there = decode_manifest(location.manifest_key, entry.value)
         manifest = replace(
             manifest,
             incarnation=there.incarnation,
             started_at=there.started_at,
             active_at=there.active_at,
-            floor=there.floor,
-            pruning=there.pruning,
+            log_start=there.log_start,
+            pending_log_start=there.pending_log_start,
         )
-        given = replace(manifest, updated_at=manifest.updated_at or now())
+        given = replace(manifest, updated_at=manifest.updated_at or utc_now())
         await self.state_store.put(
-            location.manifest,
-            given.encoded(),
+            location.manifest_key,
+            given.encode(),
             if_match=None if entry is None else entry.etag,
             if_absent=entry is None,
         )
@@ -417,17 +424,17 @@ class SnapshotArchive:
 
         Its space comes back when a policy prunes what was saved after it.
         """
-        removed = await history.remove_id(self.state_store, location, snapshot_id)
-        entry = await self.state_store.get(location.latest)
+        removed = await delete_history_id(self.state_store, location, snapshot_id)
+        entry = await self.state_store.get(location.latest_key)
         if entry is not None:
-            latest = records.decoded(location.latest, entry.value, location)
+            latest = decode_record(location.latest_key, entry.value, location)
             if latest.snapshot_id == snapshot_id:
-                removed |= await self.state_store.delete(location.latest, if_match=entry.etag)
+                removed |= await self.state_store.delete(location.latest_key, if_match=entry.etag)
         return removed
 
     async def delete_session(self, *, session_id: str) -> None:
         """Remove all of a session, with every agent's part of it."""
-        checked_id(session_id, "session_id")
+        validate_id(session_id, "session_id")
         self._heads.clear()
         await delete_session(self.state_store, session_id)
 
@@ -437,33 +444,35 @@ class SnapshotArchive:
         location: SnapshotLocation,
         policy: RetentionPolicy,
         dry_run: bool = False,
-        moment: dt.datetime | None = None,
-    ) -> Pruned:
+        now: dt.datetime | None = None,
+    ) -> PruneResult:
         """Remove the snapshots that a policy does not keep, and give their space back.
 
         What a kept snapshot needs stays. Events before the oldest snapshot after which none was
-        removed are gone too. ``moment`` is what ages are counted from, now if None.
+        removed are gone too. ``now`` is what ages are counted from, now if None.
         """
-        self._heads.pop(location.place, None)
+        self._heads.pop(location.prefix, None)
         if not dry_run:
-            await self.settle(location)
-        return await prune(self.state_store, location, policy, moment or now(), dry_run=dry_run)
+            await self.recover(location)
+        return await prune_session(
+            self.state_store, location, policy, now or utc_now(), dry_run=dry_run
+        )
 
     async def verify(self, *, location: SnapshotLocation) -> Verification:
         """Fold the whole log anew and check chain, digests, keyframes and every snapshot."""
-        return await verify(self.state_store, location)
+        return await verify_session(self.state_store, location)
 
-    async def repair(self, *, location: SnapshotLocation) -> Repair:
+    async def repair(self, *, location: SnapshotLocation) -> RepairResult:
         """Restore a lost manifest or index entry of a session, and remove leftovers of crashes.
 
         Raises:
             ConflictError: Another process changed the session at the same time; retry.
 
         """
-        self._heads.pop(location.place, None)
+        self._heads.pop(location.prefix, None)
         return await repair_session(self.state_store, location)
 
-    async def settle(self, location: SnapshotLocation) -> SnapshotManifest:
+    async def recover(self, location: SnapshotLocation) -> SnapshotManifest:
         """Finish a deletion that was interrupted, and return the manifest."""
         return (await Incarnation.read(self.state_store, location)).manifest
 

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from holdfast.errors import shown
-from holdfast.snapshots.layout import checked_count
-from holdfast.snapshots.records import SnapshotInfo, checked_tags
-from holdfast.snapshots.session_state import checked_status
+from holdfast.errors import short_repr
+from holdfast.snapshots.keys import validate_limit
+from holdfast.snapshots.records import SnapshotInfo, validate_tags
+from holdfast.snapshots.session_state import validate_status
 from holdfast.snapshots.storage import SnapshotPage
 
 AT_ONCE = 64
@@ -72,11 +72,13 @@ def make_filter(
     statuses = [] if status is None else [status] if isinstance(status, str) else list(status)
     if since is not None:
         if not isinstance(since, dt.datetime):
-            raise TypeError(f"since must be a datetime, got {shown(since)}")
+            raise TypeError(f"since must be a datetime, got {short_repr(since)}")
         if since.tzinfo is None:
-            raise ValueError(f"since must have a time zone, got {shown(since)}; add tzinfo=UTC")
+            raise ValueError(
+                f"since must have a time zone, got {short_repr(since)}; add tzinfo=UTC"
+            )
     return ListingFilter(
-        frozenset(map(checked_status, statuses)), checked_tags(tags), since, bool(unfinished)
+        frozenset(map(validate_status, statuses)), validate_tags(tags), since, bool(unfinished)
     )
 
 
@@ -98,7 +100,7 @@ def parse_since(text: str, now: dt.datetime | None = None) -> dt.datetime:
         return at.replace(tzinfo=dt.UTC) if at.tzinfo is None else at.astimezone(dt.UTC)
     except (ValueError, OverflowError):
         raise ValueError(
-            f"invalid time {shown(text)}; give a duration such as 90s, 15m, 2h, 3d or 1w, or a "
+            f"invalid time {short_repr(text)}; give a duration such as 90s, 15m, 2h, 3d or 1w, or a "
             "time such as 2026-06-01 or 2026-06-01T09:30:00Z"
         ) from None
 
@@ -109,7 +111,7 @@ async def fill_page(
     """Return a page of the snapshots that match, read from as many pages as it takes."""
     if not wanted:
         return await read_page(limit, next_token)
-    most = None if limit is None else checked_count(limit)
+    most = None if limit is None else validate_limit(limit)
     found: list[SnapshotInfo] = []
     while True:
         page = await read_page(None if most is None else max(most, AT_ONCE), next_token)

@@ -14,17 +14,17 @@ from uuid import UUID
 
 from holdfast.errors import ConflictError, IntegrityError
 from holdfast.ids import new_id
-from holdfast.snapshots.layout import END_OF_TIME, SnapshotLocation
+from holdfast.snapshots.keys import END_OF_TIME, SnapshotLocation
 from holdfast.snapshots.order import (
     UUID_LENGTH,
     HistoryKey,
     choose_stamp,
     decode_id_entry,
     encode_id_entry,
-    id_key,
-    parse_key,
+    id_entry_key,
+    parse_history_key,
 )
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
 
 PAGE = 32
@@ -33,7 +33,7 @@ FIRST_SPAN = 60_000
 SHORTEST = 1
 
 
-async def oldest_first(
+async def list_history(
     state_store: StateStore,
     location: SnapshotLocation,
     *,
@@ -45,13 +45,13 @@ async def oldest_first(
     while True:
         wanted = None if limit is None else limit - len(found)
         keys = await page(state_store, location, start_after, None, wanted)
-        found += [each for key in keys if (each := parse_key(location, key)) is not None]
+        found += [each for key in keys if (each := parse_history_key(location, key)) is not None]
         if wanted is None or len(keys) < wanted or len(found) == limit:
             return found
         start_after = keys[-1]
 
 
-async def newest_first(
+async def iterate_newest_first(
     state_store: StateStore, location: SnapshotLocation
 ) -> AsyncIterator[HistoryKey]:
     """Yield the kept snapshots, the last saved first."""
@@ -60,7 +60,7 @@ async def newest_first(
     span = FIRST_SPAN
     while True:
         # What is ahead of this clock is in the first span.
-        lower = from_moment(location, moment - span)
+        lower = history_key_at(location, moment - span)
         found = await page(state_store, location, lower, upper, PAGE)
         if len(found) == PAGE:
             if span > SHORTEST:
@@ -68,7 +68,7 @@ async def newest_first(
                 continue
             found = await page(state_store, location, lower, upper, None)
         for key in reversed(found):
-            if (each := parse_key(location, key)) is not None:
+            if (each := parse_history_key(location, key)) is not None:
                 yield each
         if not lower:
             return
@@ -77,23 +77,23 @@ async def newest_first(
             span *= 8
 
 
-async def newest(state_store: StateStore, location: SnapshotLocation) -> HistoryKey | None:
+async def find_newest_key(state_store: StateStore, location: SnapshotLocation) -> HistoryKey | None:
     """Return the kept snapshot that was saved last, or None."""
     high = time.time_ns() // 1_000_000
     span = FIRST_SPAN
-    lower = from_moment(location, high - span)
+    lower = history_key_at(location, high - span)
     while not (found := await page(state_store, location, lower, None, MANY)) and lower:
         high -= span
         span *= 8
-        lower = from_moment(location, high - span)
+        lower = history_key_at(location, high - span)
     if not found:
         return None
     # After the last one found there may be more, up to the time that is known to be empty.
     last, is_more = found[-1], len(found) == MANY
     while is_more:
-        low = moment_of(last[len(location.history) :])
+        low = id_milliseconds(last[len(location.history_prefix) :])
         middle = (low + high) // 2
-        start = max(last, from_moment(location, middle) if high - low > SHORTEST else "")
+        start = max(last, history_key_at(location, middle) if high - low > SHORTEST else "")
         # Keys that tell no time can only be walked through.
         count = MANY if low < END_OF_TIME else 16 * MANY
         found = await page(state_store, location, start, None, count)
@@ -103,9 +103,9 @@ async def newest(state_store: StateStore, location: SnapshotLocation) -> History
             high = middle
         else:
             is_more = False
-    if (entry := parse_key(location, last)) is not None:
+    if (entry := parse_history_key(location, last)) is not None:
         return entry
-    async for each in newest_first(state_store, location):
+    async for each in iterate_newest_first(state_store, location):
         return each
     return None
 
@@ -116,7 +116,7 @@ async def history_keys(
     """List the keys of kept snapshots after a key, at most ``limit``; other keys are ignored."""
     left = limit
     while left is None or left > 0:
-        listing = state_store.list(location.history, start_after=start_after, limit=left)
+        listing = state_store.list(location.history_prefix, start_after=start_after, limit=left)
         listed = [key async for key in listing]
         own = [key for key in listed if location.is_history_key(key)]
         for key in own:
@@ -143,18 +143,18 @@ async def page(
     return found
 
 
-def from_moment(location: SnapshotLocation, millisecond: int) -> str:
+def history_key_at(location: SnapshotLocation, millisecond: int) -> str:
     """Return what precedes all keys from a moment on; empty for the first moment."""
-    return f"{location.history}{first_id(millisecond)}" if millisecond > 0 else ""
+    return f"{location.history_prefix}{first_id_at(millisecond)}" if millisecond > 0 else ""
 
 
-def first_id(millisecond: int) -> str:
+def first_id_at(millisecond: int) -> str:
     """Return what precedes every id that was made from a moment on."""
     text = f"{millisecond:012x}"
     return f"{text[:8]}-{text[8:]}"
 
 
-def moment_of(name: str) -> int:
+def id_milliseconds(name: str) -> int:
     """Return the millisecond in the UUID that a name begins with; the end of time without one."""
     try:
         return UUID(name[:UUID_LENGTH]).int >> 80
@@ -165,7 +165,7 @@ def moment_of(name: str) -> int:
 # --------------------------------------------------------------------- finding and placing one
 
 
-async def find(
+async def find_history_key(
     state_store: StateStore, location: SnapshotLocation, snapshot_id: str
 ) -> HistoryKey | None:
     """Return the key under which an id was saved, as its id entry says; None without one.
@@ -174,14 +174,14 @@ async def find(
         IntegrityError: The id entry is damaged.
 
     """
-    key = id_key(location, snapshot_id)
+    key = id_entry_key(location, snapshot_id)
     entry = await state_store.get(key)
     if entry is None:
         return None
     return HistoryKey(location, snapshot_id, decode_id_entry(key, entry.value))
 
 
-async def place_new(
+async def choose_history_key(
     state_store: StateStore, location: SnapshotLocation, snapshot_id: str, after: str | None
 ) -> tuple[HistoryKey, list[Put]]:
     """Return the key to save a snapshot under now, and what to write before its record.
@@ -190,9 +190,9 @@ async def place_new(
     keeps its key. An id entry without a record, as a crash leaves it, is harmless: the next save
     under that id uses it, or replaces it if something was saved since.
     """
-    key, plain = id_key(location, snapshot_id), HistoryKey(location, snapshot_id)
+    key, plain = id_entry_key(location, snapshot_id), HistoryKey(location, snapshot_id)
     there = await state_store.get_many([key, plain.key])
-    if plain.key in there and parse_key(location, plain.key) == plain:
+    if plain.key in there and parse_history_key(location, plain.key) == plain:
         return plain, []
     entry = there.get(key)
     if entry is not None:
@@ -209,7 +209,7 @@ async def place_new(
     ]
 
 
-async def remove(
+async def delete_history_record(
     state_store: StateStore, entry: HistoryKey, *, if_match: str | None = None
 ) -> bool:
     """Delete the record of a kept snapshot and its id entry; return whether there was one.
@@ -220,7 +220,7 @@ async def remove(
     """
     removed = await state_store.delete(entry.key, if_match=if_match)
     if entry.stamp is not None:
-        key = id_key(entry.location, entry.snapshot_id)
+        key = id_entry_key(entry.location, entry.snapshot_id)
         found = await state_store.get(key)
         if found is not None and entry.stamp.encode() in found.value:
             with suppress(ConflictError):  # another writer saves under this id
@@ -228,20 +228,22 @@ async def remove(
     return removed
 
 
-async def remove_id(state_store: StateStore, location: SnapshotLocation, snapshot_id: str) -> bool:
+async def delete_history_id(
+    state_store: StateStore, location: SnapshotLocation, snapshot_id: str
+) -> bool:
     """Delete a kept snapshot by its id, also where its entries are damaged."""
     plain = HistoryKey(location, snapshot_id)
     removed = False
-    if parse_key(location, plain.key) == plain:
-        removed = await remove(state_store, plain)
+    if parse_history_key(location, plain.key) == plain:
+        removed = await delete_history_record(state_store, plain)
     try:
-        place = await find(state_store, location, snapshot_id)
+        place = await find_history_key(state_store, location, snapshot_id)
     except IntegrityError:
         # Only the keys tell where it is.
-        places = [each for each in await oldest_first(state_store, location) if each.stamp]
+        places = [each for each in await list_history(state_store, location) if each.stamp]
         for each in places:
             if each.snapshot_id == snapshot_id:
-                removed |= await remove(state_store, each)
-        await state_store.delete(id_key(location, snapshot_id))
+                removed |= await delete_history_record(state_store, each)
+        await state_store.delete(id_entry_key(location, snapshot_id))
         return removed
-    return removed if place is None else await remove(state_store, place) or removed
+    return removed if place is None else await delete_history_record(state_store, place) or removed

@@ -29,20 +29,19 @@ from typing import Self
 
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError, StateStoreError
 from holdfast.log.event_log import Position
-from holdfast.log.segments import Segment
-from holdfast.log.timeline import Loaded, Timeline
-from holdfast.snapshots import manifest as manifests
-from holdfast.snapshots.founding import Deletion, microseconds, read_manifests
-from holdfast.snapshots.layout import SnapshotLocation, deleted_key, index_key
-from holdfast.snapshots.manifest import SnapshotManifest
-from holdfast.stores.contract import StateStore
+from holdfast.log.segment import Segment
+from holdfast.log.timeline import LoadedState, Timeline
+from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key, index_key
+from holdfast.snapshots.lifecycle import Deletion, read_manifests, to_microseconds
+from holdfast.snapshots.manifest import SnapshotManifest, decode_manifest
+from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Condition, Entry, Put
 
 logger = logging.getLogger(__name__)
 
 ACTIVITY_RESOLUTION = dt.timedelta(seconds=5)
 """How far an index entry may lag behind the session's last commit."""
-NOT_ACTIVITY = frozenset({"session.forked", "session.imported"})
+PASSIVE_EVENT_TYPES = frozenset({"session.forked", "session.imported"})
 """Types of events that do not make a session the one that was active last."""
 INDEX_VALUE = b"{}"
 ATTEMPTS = 8
@@ -77,21 +76,21 @@ class Incarnation:
 
         A deletion that was interrupted is finished first.
         """
-        mark = deleted_key(location.session_id)
-        found = await state_store.get_many([mark, location.manifest])
+        mark = deletion_mark_key(location.session_id)
+        found = await state_store.get_many([mark, location.manifest_key])
         if mark in found and state_store.writable:
             await Deletion.resume(state_store, location.session_id)
-            found = await state_store.get_many([location.manifest])
-        entry = found.get(location.manifest)
+            found = await state_store.get_many([location.manifest_key])
+        entry = found.get(location.manifest_key)
         if entry is None:
             return cls(state_store, location, SnapshotManifest(), None)
-        known = manifests.decoded(location.manifest, entry.value)
+        known = decode_manifest(location.manifest_key, entry.value)
         return cls(state_store, location, known, entry.etag)
 
     @classmethod
     async def open(
         cls, state_store: StateStore, location: SnapshotLocation
-    ) -> tuple[Self, Timeline, Loaded]:
+    ) -> tuple[Self, Timeline, LoadedState]:
         """Read the current incarnation and its state; again where it is replaced while reading.
 
         Raises:
@@ -102,7 +101,7 @@ class Incarnation:
         for _ in range(ATTEMPTS):
             timeline = this.timeline()
             if not this.is_created:
-                return this, timeline, Loaded.nothing()
+                return this, timeline, LoadedState.nothing()
             problem: Exception
             try:
                 loaded = await timeline.open()
@@ -124,7 +123,7 @@ class Incarnation:
 
     def timeline(self) -> Timeline:
         """Return the log and keyframes of this incarnation."""
-        return Timeline(self.state_store, self.location.place, self.id)
+        return Timeline(self.state_store, self.location.prefix, self.id)
 
     # ----------------------------------------------------------------------------------- writing
 
@@ -135,7 +134,7 @@ class Incarnation:
         *,
         started_at: dt.datetime,
         active_at: dt.datetime,
-        floor: Position | None = None,
+        log_start: Position | None = None,
     ) -> None:
         """Create the session with its first segments and keyframes, then its snapshot records.
 
@@ -149,11 +148,11 @@ class Incarnation:
             started_at=started_at,
             updated_at=started_at,
             active_at=active_at,
-            floor=floor or Position(),
+            log_start=log_start or Position(),
         )
         named = Put(
-            self.location.manifest,
-            created.encoded(),
+            self.location.manifest_key,
+            created.encode(),
             if_match=self.etag,
             if_absent=self.etag is None,
         )
@@ -161,7 +160,7 @@ class Incarnation:
         try:
             etags = await self.state_store.put_many([*hidden, named, *records])
         except ConflictError as error:
-            if error.key != self.location.manifest:
+            if error.key != self.location.manifest_key:
                 raise
             if await self._is_named():
                 # An earlier attempt of this writer got through, and its answer was lost.
@@ -181,10 +180,10 @@ class Incarnation:
 
     async def _is_named(self) -> bool:
         """Whether the manifest in the store names this incarnation; if so, take it over."""
-        entry = await self.state_store.get(self.location.manifest)
+        entry = await self.state_store.get(self.location.manifest_key)
         if entry is None:
             return False
-        known = manifests.decoded(self.location.manifest, entry.value)
+        known = decode_manifest(self.location.manifest_key, entry.value)
         if known.incarnation != self.id or known.started_at is None:
             return False
         self.manifest, self.etag = known, entry.etag
@@ -209,8 +208,8 @@ class Incarnation:
             ConflictError: A condition of one of the puts failed; nothing is written.
 
         """
-        if end.seq < self.manifest.last_gone:
-            raise self._replaced(f"the events up to {self.manifest.last_gone} were pruned")
+        if end.seq < self.manifest.pruned_through:
+            raise self._replaced(f"the events up to {self.manifest.pruned_through} were pruned")
         is_due = self._is_index_due(active_at)
         for _ in range(ATTEMPTS):
             try:
@@ -222,14 +221,14 @@ class Incarnation:
                         await self._move_index(active_at)
                 return
             except ConflictError as error:
-                if error.key != self.location.manifest or isinstance(error, ReplacedError):
+                if error.key != self.location.manifest_key or isinstance(error, ReplacedError):
                     raise
             # The manifest changed: pruned, deleted, or changed by its owner.
             await self.refresh(end, seen)
             is_due = self._is_index_due(active_at)
         raise ConflictError(
-            f"the manifest {self.location.manifest} changed {ATTEMPTS} times in a row; retry",
-            key=self.location.manifest,
+            f"the manifest {self.location.manifest_key} changed {ATTEMPTS} times in a row; retry",
+            key=self.location.manifest_key,
         )
 
     async def _write_conditionally(
@@ -237,11 +236,11 @@ class Incarnation:
     ) -> None:
         """Write with the manifest's etag as a condition of the same atomic step."""
         if active_at is None:
-            condition = Condition(self.location.manifest, self.etag or "")
+            condition = Condition(self.location.manifest_key, self.etag or "")
             await self.state_store.put_many([*puts, *records], conditions=[condition])
             return
         moved = replace(self.manifest, active_at=active_at)
-        named = Put(self.location.manifest, moved.encoded(), if_match=self.etag)
+        named = Put(self.location.manifest_key, moved.encode(), if_match=self.etag)
         index = Put(self._index_key(active_at), INDEX_VALUE)
         etags = await self.state_store.put_many([named, *puts, *records, index])
         await self._forget_index()
@@ -253,7 +252,7 @@ class Incarnation:
         """Write, then read the manifest; remove what was written where it does not stand."""
         batch = [*puts, *records]
         etags = await self.state_store.put_many(batch) if batch else []
-        entry = await self.state_store.get(self.location.manifest)
+        entry = await self.state_store.get(self.location.manifest_key)
         if entry is not None and entry.etag == self.etag:
             return
         try:
@@ -271,28 +270,28 @@ class Incarnation:
             ReplacedError: It was deleted or replaced, or pruned beyond ``end``.
 
         """
-        mark = deleted_key(self.location.session_id)
-        wanted = {mark, self.location.manifest, *(each.key for each in seen)}
+        mark = deletion_mark_key(self.location.session_id)
+        wanted = {mark, self.location.manifest_key, *(each.key for each in seen)}
         found = await self.state_store.get_many(sorted(wanted))
-        entry = found.get(self.location.manifest)
+        entry = found.get(self.location.manifest_key)
         known = SnapshotManifest()
         if entry is not None:
-            known = manifests.decoded(self.location.manifest, entry.value)
+            known = decode_manifest(self.location.manifest_key, entry.value)
         if not self.is_created:
             if known.started_at is not None and known.incarnation != self.id:
                 raise self._replaced("the session was created by another writer")
         elif mark in found or known.started_at is None or known.incarnation != self.id:
             raise self._replaced("the session was deleted")
-        elif end.seq < known.last_gone:
-            raise self._replaced(f"the events up to {known.last_gone} were pruned")
-        elif any(known.last_gone < each.last and not holds(found, each) for each in seen):
+        elif end.seq < known.pruned_through:
+            raise self._replaced(f"the events up to {known.pruned_through} were pruned")
+        elif any(known.pruned_through < each.last and not holds(found, each) for each in seen):
             raise self._replaced(
                 "the session was restored from a backup without its last committed events"
             )
         self.manifest, self.etag = known, None if entry is None else entry.etag
 
     def _replaced(self, problem: str) -> ReplacedError:
-        return ReplacedError(problem, key=self.location.manifest)
+        return ReplacedError(problem, key=self.location.manifest_key)
 
     # ------------------------------------------------------------------------------------- index
 
@@ -304,18 +303,18 @@ class Incarnation:
         return active_at - before >= ACTIVITY_RESOLUTION
 
     def _index_key(self, active_at: dt.datetime) -> str:
-        return index_key(self.location, microseconds(active_at))
+        return index_key(self.location, to_microseconds(active_at))
 
     async def _move_index(self, active_at: dt.datetime) -> None:
         """Move the index entry on a store without atomic batches, after the commit."""
         moved = replace(self.manifest, active_at=active_at)
-        named = Put(self.location.manifest, moved.encoded(), if_match=self.etag)
+        named = Put(self.location.manifest_key, moved.encode(), if_match=self.etag)
         index = Put(self._index_key(active_at), INDEX_VALUE)
         try:
             etags = await self.state_store.put_many([index, named])
         except (ConflictError, StateStoreError) as error:
             # The commit stands; the next one moves the entry.
-            logger.info("the index entry of %s was not moved: %s", self.location.place, error)
+            logger.info("the index entry of %s was not moved: %s", self.location.prefix, error)
             await self._remove([index.key])
             return
         await self._forget_index()

@@ -7,14 +7,14 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from holdfast.errors import IntegrityError, InvalidDocumentError, shown
+from holdfast.errors import IntegrityError, InvalidDocumentError, short_repr
+from holdfast.log.event import format_time, parse_time
 from holdfast.log.event_log import Position
-from holdfast.log.events import read_time, time_text
-from holdfast.snapshots import sealed
+from holdfast.snapshots.envelope import damaged_record_error, decode_envelope, encode_envelope
 
 SCHEMA_VERSION = 1
 INCARNATION = re.compile("[0-9a-f]{0,32}")
-KNOWN = {
+KNOWN_FIELDS = {
     "schema_version",
     "incarnation",
     "started_at",
@@ -29,7 +29,7 @@ KNOWN = {
 class SnapshotManifest:
     """What there is to know of all snapshots of a location together.
 
-    ``floor`` is where the log begins: the events up to it were pruned. ``extra`` is kept as it is,
+    ``log_start`` is where the log begins: the events up to it were pruned. ``extra`` is kept as it is,
     for fields of later versions and for the caller's own.
     """
 
@@ -40,38 +40,40 @@ class SnapshotManifest:
     updated_at: dt.datetime | None = None
     active_at: dt.datetime | None = None
     """The time under which the session stands in its agent's index."""
-    floor: Position = field(default_factory=Position)
-    pruning: Position | None = None
-    """The floor to be, while snapshots are being pruned."""
+    log_start: Position = field(default_factory=Position)
+    pending_log_start: Position | None = None
+    """The log_start to be, while snapshots are being pruned."""
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def last_gone(self) -> int:
+    def pruned_through(self) -> int:
         """The seq of the last event that is pruned, or is about to be."""
-        return max(self.floor.seq, 0 if self.pruning is None else self.pruning.seq)
+        return max(
+            self.log_start.seq, 0 if self.pending_log_start is None else self.pending_log_start.seq
+        )
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """The bytes that are stored."""
         content = {
             **self.extra,
             "schema_version": self.schema_version,
             "incarnation": self.incarnation,
-            "started_at": self.started_at and time_text(self.started_at),
-            "updated_at": self.updated_at and time_text(self.updated_at),
-            "active_at": self.active_at and time_text(self.active_at),
-            "floor": asdict(self.floor),
+            "started_at": self.started_at and format_time(self.started_at),
+            "updated_at": self.updated_at and format_time(self.updated_at),
+            "active_at": self.active_at and format_time(self.active_at),
+            "floor": asdict(self.log_start),
         }
-        if self.pruning is not None:
-            content["pruning"] = asdict(self.pruning)
-        return sealed.encoded(content)
+        if self.pending_log_start is not None:
+            content["pruning"] = asdict(self.pending_log_start)
+        return encode_envelope(content)
 
 
-def decoded(key: str, data: bytes) -> SnapshotManifest:
+def decode_manifest(key: str, data: bytes) -> SnapshotManifest:
     """A manifest from its bytes. ``IntegrityError`` names the key of one that is damaged."""
-    tree = sealed.decoded(key, data, "manifest")
+    tree = decode_envelope(key, data, "manifest")
     version = tree.get("schema_version")
     if "schema_version" in tree and type(version) is not int:
-        raise damaged(key, f"its schema_version is {shown(version)}")
+        raise damaged_manifest_error(key, f"its schema_version is {short_repr(version)}")
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise InvalidDocumentError(
             f"{key} was written by a newer Holdfast (schema {version}, known is {SCHEMA_VERSION}): "
@@ -80,35 +82,35 @@ def decoded(key: str, data: bytes) -> SnapshotManifest:
     try:
         return SnapshotManifest(
             schema_version=tree["schema_version"],
-            incarnation=read_incarnation(tree["incarnation"]),
-            started_at=None if tree["started_at"] is None else read_time(tree["started_at"]),
-            updated_at=None if tree["updated_at"] is None else read_time(tree["updated_at"]),
-            active_at=None if tree["active_at"] is None else read_time(tree["active_at"]),
-            floor=read_position(tree["floor"]),
-            pruning=read_position(tree["pruning"]) if "pruning" in tree else None,
-            extra={name: value for name, value in tree.items() if name not in KNOWN},
+            incarnation=validate_incarnation(tree["incarnation"]),
+            started_at=None if tree["started_at"] is None else parse_time(tree["started_at"]),
+            updated_at=None if tree["updated_at"] is None else parse_time(tree["updated_at"]),
+            active_at=None if tree["active_at"] is None else parse_time(tree["active_at"]),
+            log_start=decode_position(tree["floor"]),
+            pending_log_start=decode_position(tree["pruning"]) if "pruning" in tree else None,
+            extra={name: value for name, value in tree.items() if name not in KNOWN_FIELDS},
         )
     except KeyError as error:
-        raise damaged(key, f"it lacks {error}") from error
+        raise damaged_manifest_error(key, f"it lacks {error}") from error
     except (TypeError, ValueError) as error:
-        raise damaged(key, f"it is not as it should be: {error}") from error
+        raise damaged_manifest_error(key, f"it is not as it should be: {error}") from error
 
 
-def read_incarnation(text: Any) -> str:
+def validate_incarnation(text: Any) -> str:
     """Return the id of an incarnation, which is a part of keys, or refuse it."""
     if not isinstance(text, str) or INCARNATION.fullmatch(text) is None:
-        raise TypeError(f"invalid incarnation {shown(text)}")
+        raise TypeError(f"invalid incarnation {short_repr(text)}")
     return text
 
 
-def read_position(tree: Any) -> Position:
+def decode_position(tree: Any) -> Position:
     """A place in the log, or a refusal."""
     seq, hash_ = tree["seq"], tree["hash"]
     if type(seq) is not int or seq < 0 or not isinstance(hash_, str):
-        raise TypeError(f"{shown(tree)} is no place in a log")
+        raise TypeError(f"{short_repr(tree)} is no place in a log")
     return Position(seq, hash_)
 
 
-def damaged(key: str, problem: str) -> IntegrityError:
+def damaged_manifest_error(key: str, problem: str) -> IntegrityError:
     """The error for a manifest that is not as it was written."""
-    return sealed.damaged(key, "manifest", problem)
+    return damaged_record_error(key, "manifest", problem)

@@ -17,8 +17,8 @@ import re
 from dataclasses import dataclass
 
 from holdfast.ids import new_id
-from holdfast.snapshots import sealed
-from holdfast.snapshots.layout import SnapshotLocation, checked_snapshot_id, is_snapshot_id
+from holdfast.snapshots.envelope import damaged_record_error, decode_envelope, encode_envelope
+from holdfast.snapshots.keys import SnapshotLocation, is_snapshot_id, validate_snapshot_id
 
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 UUID_LENGTH = 36
@@ -50,21 +50,21 @@ class HistoryKey:
     @property
     def key(self) -> str:
         """Return the whole key."""
-        return f"{self.location.history}{self.name}{SUFFIX}"
+        return f"{self.location.history_prefix}{self.name}{SUFFIX}"
 
 
-def parse_key(location: SnapshotLocation, key: str) -> HistoryKey | None:
+def parse_history_key(location: SnapshotLocation, key: str) -> HistoryKey | None:
     """Take a key below the history apart; None for a key that Holdfast did not write."""
     if not key.endswith(SUFFIX):
         return None
-    name = key[len(location.history) : -len(SUFFIX)]
+    name = key[len(location.history_prefix) : -len(SUFFIX)]
     stamp, rest = name[:UUID_LENGTH], name[UUID_LENGTH:]
     if is_uuid7(stamp) and rest[:1] == "_" and is_snapshot_id(rest[1:]):
         return HistoryKey(location, rest[1:], stamp)
     return HistoryKey(location, name) if is_snapshot_id(name) else None
 
 
-def key_after(location: SnapshotLocation, token: object) -> str:
+def parse_page_token(location: SnapshotLocation, token: object) -> str:
     """Return the key that a page's token stands for.
 
     Raises:
@@ -75,7 +75,7 @@ def key_after(location: SnapshotLocation, token: object) -> str:
         raise ValueError(
             f"invalid next_token {token!r:.200}; pass the next_token of the previous page"
         )
-    return f"{location.history}{token}{SUFFIX}"
+    return f"{location.history_prefix}{token}{SUFFIX}"
 
 
 def is_uuid7(text: str) -> bool:
@@ -94,7 +94,7 @@ def choose_stamp(snapshot_id: str, after: str | None) -> str | None:
     return fresh
 
 
-def order_at(moment: dt.datetime) -> str:
+def order_of_time(moment: dt.datetime) -> str:
     """Return the order of a snapshot of which only the time is known."""
     microseconds = max(0, (moment - EPOCH) // dt.timedelta(microseconds=1))
     millisecond, rest = divmod(microseconds, 1000)
@@ -105,19 +105,19 @@ def order_at(moment: dt.datetime) -> str:
 # ----------------------------------------------------------------------------------- id entries
 
 
-def ids_prefix(location: SnapshotLocation) -> str:
+def id_entries_prefix(location: SnapshotLocation) -> str:
     """Return what the keys of all id entries begin with."""
-    return f"{location.place}snapshots/ids/"
+    return f"{location.prefix}snapshots/ids/"
 
 
-def id_key(location: SnapshotLocation, snapshot_id: str) -> str:
+def id_entry_key(location: SnapshotLocation, snapshot_id: str) -> str:
     """Return the key of the entry that finds a stamped snapshot by its id."""
-    return f"{ids_prefix(location)}{checked_snapshot_id(snapshot_id)}{SUFFIX}"
+    return f"{id_entries_prefix(location)}{validate_snapshot_id(snapshot_id)}{SUFFIX}"
 
 
 def encode_id_entry(stamp: str) -> bytes:
     """Return the bytes of the entry that finds a stamped snapshot by its id."""
-    return sealed.encoded({"stamp": stamp})
+    return encode_envelope({"stamp": stamp})
 
 
 def decode_id_entry(key: str, data: bytes) -> str:
@@ -127,7 +127,7 @@ def decode_id_entry(key: str, data: bytes) -> str:
         IntegrityError: The entry is damaged.
 
     """
-    stamp = sealed.decoded(key, data, WHAT).get("stamp")
+    stamp = decode_envelope(key, data, WHAT).get("stamp")
     if not isinstance(stamp, str) or not is_uuid7(stamp):
-        raise sealed.damaged(key, WHAT, f"invalid stamp {stamp!r:.100}")
+        raise damaged_record_error(key, WHAT, f"invalid stamp {stamp!r:.100}")
     return stamp

@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.errors import shown
+from holdfast.errors import short_repr
+from holdfast.log.event import format_time, parse_time
 from holdfast.log.event_log import Position
-from holdfast.log.events import read_time, time_text
-from holdfast.snapshots import sealed
-from holdfast.snapshots.layout import SnapshotLocation, checked_snapshot_id
-from holdfast.snapshots.order import HistoryKey, is_uuid7, order_at
+from holdfast.snapshots.envelope import damaged_record_error, decode_envelope, encode_envelope
+from holdfast.snapshots.keys import SnapshotLocation, validate_snapshot_id
+from holdfast.snapshots.order import HistoryKey, is_uuid7, order_of_time
 
 WHAT = "snapshot record"
-TYPES: dict[str, tuple[type, ...]] = {
+FIELD_TYPES: dict[str, tuple[type, ...]] = {
     "parent_id": (str, type(None)),
     "agent_id": (str,),
     "session_id": (str,),
@@ -78,9 +78,9 @@ class SnapshotInfo:
             return self.stamp
         if is_uuid7(self.snapshot_id):
             return self.snapshot_id
-        return order_at(self.saved_at or self.created_at)
+        return order_of_time(self.saved_at or self.created_at)
 
-    def place(self, location: SnapshotLocation) -> HistoryKey:
+    def history_key(self, location: SnapshotLocation) -> HistoryKey:
         """Return its key in the history of a location."""
         return HistoryKey(location, self.snapshot_id, self.stamp)
 
@@ -94,12 +94,12 @@ class SnapshotInfo:
         """How many events led to it."""
         return self.seq
 
-    def encoded(self, location: SnapshotLocation) -> bytes:
+    def encode(self, location: SnapshotLocation) -> bytes:
         """The bytes that are stored at a location; what the location says is left out."""
         content: dict[str, Any] = {
             "snapshot_id": self.snapshot_id,
             "parent_id": self.parent_id,
-            "created_at": time_text(self.created_at),
+            "created_at": format_time(self.created_at),
             "seq": self.seq,
             "hash": self.hash,
             "keyframe": self.keyframe,
@@ -117,31 +117,31 @@ class SnapshotInfo:
         if self.extra:
             content["extra"] = self.extra
         if self.saved_at is not None:
-            content["saved_at"] = time_text(self.saved_at)
+            content["saved_at"] = format_time(self.saved_at)
         if self.stamp is not None:
             content["stamp"] = self.stamp
         if self.agent_id != location.scope_id:
             content["agent_id"] = self.agent_id
         if self.session_id != location.session_id:
             content["session_id"] = self.session_id
-        return sealed.encoded(content)
+        return encode_envelope(content)
 
 
-def decoded(key: str, data: bytes, location: SnapshotLocation) -> SnapshotInfo:
+def decode_record(key: str, data: bytes, location: SnapshotLocation) -> SnapshotInfo:
     """A record from its bytes. ``IntegrityError`` names the key of one that is damaged."""
-    tree = sealed.decoded(key, data, WHAT)
+    tree = decode_envelope(key, data, WHAT)
     try:
-        for name, types in TYPES.items():
+        for name, types in FIELD_TYPES.items():
             if name in tree and type(tree[name]) not in types:
-                raise TypeError(f"its {name} is {shown(tree[name])}")
+                raise TypeError(f"its {name} is {short_repr(tree[name])}")
         info = SnapshotInfo(
             snapshot_id=tree["snapshot_id"],
             parent_id=tree["parent_id"],
             agent_id=tree.get("agent_id", location.scope_id),
             session_id=tree.get("session_id", location.session_id),
             scope=location.scope,
-            created_at=read_time(tree["created_at"]),
-            tags=checked_tags(tree.get("tags")),
+            created_at=parse_time(tree["created_at"]),
+            tags=validate_tags(tree.get("tags")),
             status=tree["status"],
             message_count=tree["messages"],
             size_bytes=tree["bytes"],
@@ -152,33 +152,35 @@ def decoded(key: str, data: bytes, location: SnapshotLocation) -> SnapshotInfo:
             unfinished=tree.get("unfinished", False),
             source_environment=tree.get("source_environment"),
             extra=tree.get("extra", {}),
-            saved_at=read_time(tree["saved_at"]) if "saved_at" in tree else None,
+            saved_at=parse_time(tree["saved_at"]) if "saved_at" in tree else None,
             stamp=tree.get("stamp"),
         )
         if info.stamp is not None and not is_uuid7(info.stamp):
-            raise ValueError(f"its stamp is {shown(info.stamp)}")
-        checked_snapshot_id(info.snapshot_id)
+            raise ValueError(f"its stamp is {short_repr(info.stamp)}")
+        validate_snapshot_id(info.snapshot_id)
     except (KeyError, TypeError, ValueError) as error:
-        raise sealed.damaged(key, WHAT, f"it is not as it should be: {error}") from error
-    if key not in (location.latest, info.place(location).key):
-        raise sealed.damaged(key, WHAT, f"it is that of the snapshot {info.snapshot_id}")
+        raise damaged_record_error(key, WHAT, f"it is not as it should be: {error}") from error
+    if key not in (location.latest_key, info.history_key(location).key):
+        raise damaged_record_error(key, WHAT, f"it is that of the snapshot {info.snapshot_id}")
     return info
 
 
-def checked_tags(tags: object) -> dict[str, str]:
+def validate_tags(tags: object) -> dict[str, str]:
     """Tags, or a refusal: names and values are text."""
     if tags is None:
         return {}
     if not isinstance(tags, Mapping):
-        raise TypeError(f'tags are a mapping as in {{"env": "production"}}, not {shown(tags)}')
+        raise TypeError(f'tags are a mapping as in {{"env": "production"}}, not {short_repr(tags)}')
     for name, value in tags.items():
         for text in (name, value):
             if not isinstance(text, str):
-                raise TypeError(f"a tag is a text with a text, not {shown(name)}: {shown(value)}")
+                raise TypeError(
+                    f"a tag is a text with a text, not {short_repr(name)}: {short_repr(value)}"
+                )
             try:
                 text.encode()
             except UnicodeEncodeError:
                 raise ValueError(
-                    f"the tag {shown(name)} has a lone surrogate, which no encoding can write down"
+                    f"the tag {short_repr(name)} has a lone surrogate, which no encoding can write down"
                 ) from None
     return {str.__str__(name): str.__str__(value) for name, value in tags.items()}

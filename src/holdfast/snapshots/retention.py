@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from holdfast.errors import shown
+from holdfast.errors import short_repr
 from holdfast.snapshots.records import SnapshotInfo
 
 HOUR = "%Y-%m-%d %H"
@@ -35,9 +35,9 @@ class RetentionPolicy:
         for name in ("last", "hourly", "daily", "weekly"):
             number = getattr(self, name)
             if number is not None and (not isinstance(number, int) or number < 0):
-                raise ValueError(f"{name} is a number from 0, or None, not {shown(number)}")
+                raise ValueError(f"{name} is a number from 0, or None, not {short_repr(number)}")
         if self.max_age is not None and not isinstance(self.max_age, dt.timedelta):
-            raise TypeError(f"max_age is a timedelta, not {shown(self.max_age)}")
+            raise TypeError(f"max_age is a timedelta, not {short_repr(self.max_age)}")
         if isinstance(self.protected, str):
             raise TypeError(f'protected is a list of tags: write ["{self.protected}"]')
         if not isinstance(self.protected, Mapping):
@@ -49,7 +49,7 @@ class RetentionPolicy:
                 "say what to keep, as in RetentionPolicy(last=10, daily=7); last=1 if it is meant"
             )
 
-    def kept(self, snapshots: Iterable[SnapshotInfo], now: dt.datetime) -> list[SnapshotInfo]:
+    def select(self, snapshots: Iterable[SnapshotInfo], now: dt.datetime) -> list[SnapshotInfo]:
         """Those of the snapshots that are kept, oldest first."""
         newest_first = sorted(snapshots, key=age_order, reverse=True)
         keep = {each.snapshot_id for each in newest_first[: max(1, self.last or 0)]}

@@ -7,21 +7,28 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from holdfast.errors import shown
+from holdfast.documents.decode import decode_fields
+from holdfast.documents.encode import (
+    DIGEST,
+    Listing,
+    compute_digest,
+    encode_canonical,
+    encode_chunks,
+    encode_fields,
+)
+from holdfast.documents.migrations import SCHEMA_VERSION
+from holdfast.errors import short_repr
 from holdfast.ids import new_id
+from holdfast.log.event import Event
 from holdfast.log.event_log import Position
-from holdfast.log.events import Event
-from holdfast.snapshots import document, document_reading
-from holdfast.snapshots.document import DIGEST
-from holdfast.snapshots.layout import AGENT, SnapshotLocation, checked_snapshot_id
-from holdfast.snapshots.migrations import SCHEMA_VERSION
-from holdfast.snapshots.records import SnapshotInfo, checked_tags
+from holdfast.snapshots.keys import AGENT, SnapshotLocation, validate_snapshot_id
+from holdfast.snapshots.records import SnapshotInfo, validate_tags
 from holdfast.snapshots.session_state import MESSAGES, SessionState
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 
 
-def now() -> dt.datetime:
+def utc_now() -> dt.datetime:
     """The present moment, in UTC."""
     return dt.datetime.now(dt.UTC)
 
@@ -41,7 +48,7 @@ class SessionSnapshot:
     scope: str = AGENT
     snapshot_id: str = field(default_factory=new_id)
     parent_id: str | None = None
-    created_at: dt.datetime = field(default_factory=now)
+    created_at: dt.datetime = field(default_factory=utc_now)
     tags: dict[str, str] = field(default_factory=dict)
     event_log_count: int = 0
     position: Position | None = None
@@ -67,8 +74,8 @@ class SessionSnapshot:
 
     def __post_init__(self) -> None:
         SnapshotLocation(self.session_id, self.scope, self.agent_id)
-        checked_snapshot_id(self.snapshot_id)
-        object.__setattr__(self, "tags", checked_tags(self.tags))
+        validate_snapshot_id(self.snapshot_id)
+        object.__setattr__(self, "tags", validate_tags(self.tags))
 
     @classmethod
     def from_snapshot(
@@ -85,7 +92,7 @@ class SessionSnapshot:
         """One of any ``Store``'s snapshot, with an id of its own."""
         if not isinstance(snapshot, Snapshot):
             raise TypeError(
-                f"expected a Snapshot, as Store.snapshot() returns it, not {shown(snapshot)}"
+                f"expected a Snapshot, as Store.snapshot() returns it, not {short_repr(snapshot)}"
             )
         return cls(
             snapshot=snapshot,
@@ -93,7 +100,7 @@ class SessionSnapshot:
             session_id=session_id,
             scope=scope,
             parent_id=parent_id,
-            tags=checked_tags(tags),
+            tags=validate_tags(tags),
             source_environment=source_environment,
         )
 
@@ -124,22 +131,22 @@ class SessionSnapshot:
     def to_dict(self) -> dict[str, Any]:
         """The document, as JSON data."""
         tree = self._written(list)
-        return {**tree, DIGEST: document.compute_digest(tree)}
+        return {**tree, DIGEST: compute_digest(tree)}
 
     def chunks(self) -> Iterator[bytes]:
         """The text of the document in pieces, without all of its JSON data in memory at once."""
-        return document.chunks({**self._written(iter), DIGEST: self.document_digest()})
+        return encode_chunks({**self._written(iter), DIGEST: self.document_digest()})
 
     def canonical(self) -> Iterator[bytes]:
         """What a signature is made of, in pieces: all of the document but its signatures."""
-        return document.canonical({**self._written(iter), DIGEST: self.document_digest()})
+        return encode_canonical({**self._written(iter), DIGEST: self.document_digest()})
 
     def document_digest(self) -> str:
         """Return the digest that the document has: of all of it but that and its signatures."""
-        return document.compute_digest(self._written(iter))
+        return compute_digest(self._written(iter))
 
-    def _written(self, listed: document.Listing) -> dict[str, Any]:
-        return document.written(
+    def _written(self, listed: Listing) -> dict[str, Any]:
+        return encode_fields(
             {
                 "schema_version": self.schema_version,
                 "snapshot_id": self.snapshot_id,
@@ -174,7 +181,7 @@ class SessionSnapshot:
             InvalidDocumentError: It is malformed, was changed, or has events and no digest.
 
         """
-        fields, base, extra = document_reading.read(tree, allow_modified=allow_modified)
+        fields, base, extra = decode_fields(tree, allow_modified=allow_modified)
         fields["snapshot"] = fields.pop("state")
         return cls(base=base, extra=extra, **fields)
 
@@ -201,7 +208,7 @@ class SessionSnapshot:
         )
 
 
-def loaded(info: SnapshotInfo, state: Snapshot) -> SessionSnapshot:
+def snapshot_from_info(info: SnapshotInfo, state: Snapshot) -> SessionSnapshot:
     """A snapshot of what its record says and the state that the log leads to."""
     return SessionSnapshot(
         snapshot=state,

@@ -13,14 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.errors import shown
+from holdfast.errors import short_repr
 from holdfast.state.snapshot import Snapshot
 
 MESSAGES = "messages"
 STATE = "state"
 SESSION = "session"
 ONCE = "once"
-OWN = (MESSAGES, STATE, SESSION)
+SESSION_NAMESPACES = (MESSAGES, STATE, SESSION)
 
 STATUS = "status"
 STATUSES = ("pending", "running", "waiting", "completed", "failed", "cancelled")
@@ -37,15 +37,15 @@ def message_number(key: str) -> int | None:
     return int(key) if len(key) == 12 and key.isascii() and key.isdigit() else None
 
 
-def agent_space(agent_id: str) -> str:
+def agent_namespace(agent_id: str) -> str:
     """The namespace of the values that one of several agents keeps."""
     return f"{STATE}/{agent_id}"
 
 
-def checked_status(status: object) -> str:
+def validate_status(status: object) -> str:
     """A status, or a refusal that lists what there is."""
     if not isinstance(status, str) or status not in STATUSES:
-        raise ValueError(f"a status is one of {', '.join(STATUSES)}, not {shown(status)}")
+        raise ValueError(f"a status is one of {', '.join(STATUSES)}, not {short_repr(status)}")
     return str.__str__(status)  # also of a str enum
 
 
@@ -76,5 +76,5 @@ class SessionState:
         return {
             space: {key: value for _, key, value in self.snapshot.items(space)}
             for space in self.snapshot.namespaces()
-            if space not in OWN
+            if space not in SESSION_NAMESPACES
         }

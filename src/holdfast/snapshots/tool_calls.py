@@ -37,7 +37,7 @@ class UnfinishedCall:
         return f"{which} of {self.tool} in message {self.message} has no result"
 
 
-class CallLedger:
+class ToolCallIndex:
     """Which calls have results, brought up to date by what changed since the last look.
 
     A look costs what changed, however long the conversation is.
@@ -75,8 +75,8 @@ class CallLedger:
         """Take in a message."""
         if is_plain(message):
             return
-        calls = [UnfinishedCall(key, *each) for each in calls_of(message)]
-        answers = list(results_of(message))
+        calls = [UnfinishedCall(key, *each) for each in find_tool_calls(message)]
+        answers = list(find_tool_results(message))
         if calls or answers:
             self._parts[key] = calls, answers
         for number, call in enumerate(calls):
@@ -117,9 +117,9 @@ def is_plain(message: Any) -> bool:
     )
 
 
-def calls_of(message: Any) -> Iterator[tuple[str, str, Any]]:
+def find_tool_calls(message: Any) -> Iterator[tuple[str, str, Any]]:
     """Ids, tools and arguments of the calls in a message."""
-    for part in parts_of(message):
+    for part in message_parts(message):
         kind = part.get("type")
         if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
             yield text(part.get("id")), text(part.get("name")), part.get("input")
@@ -138,11 +138,11 @@ def calls_of(message: Any) -> Iterator[tuple[str, str, Any]]:
             yield text(call.get("id")), text(named.get("name")), arguments
 
 
-def results_of(message: Any) -> Iterator[Answer]:
+def find_tool_results(message: Any) -> Iterator[Answer]:
     """Ids of the calls that a message answers; of those without one, no id and the tool's name."""
     if isinstance(message, dict) and message.get("tool_call_id") is not None:
         yield text(message["tool_call_id"]), ""
-    for part in parts_of(message):
+    for part in message_parts(message):
         kind = part.get("type")
         if isinstance(kind, str) and kind.endswith("tool_result"):
             yield text(part.get("tool_use_id")), ""
@@ -154,7 +154,7 @@ def results_of(message: Any) -> Iterator[Answer]:
                 yield call_id, "" if call_id else text(inner.get("name"))
 
 
-def parts_of(message: Any) -> Iterator[dict[str, Any]]:
+def message_parts(message: Any) -> Iterator[dict[str, Any]]:
     """A message itself and the parts of its content."""
     if not isinstance(message, dict):
         return

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import final
 
-from holdfast.errors import UnsupportedValueError, shown
-from holdfast.state.snapshot import as_name, as_row
-from holdfast.values.binary import encode
+from holdfast.errors import UnsupportedValueError, short_repr
+from holdfast.state.snapshot import to_row, validate_name
+from holdfast.values.binary_encoding import encode
 from holdfast.values.lowering import is_text
 
 
-def encoded(namespace: str, key: str, value: object) -> bytes:
+def encode_entry(namespace: str, key: str, value: object) -> bytes:
     """The bytes of a value; an error that also says of which entry."""
     try:
         return encode(value)
     except UnsupportedValueError as error:
         raise UnsupportedValueError(
-            f"{error} (namespace {shown(namespace)}, key {shown(key)})", error.path
+            f"{error} (namespace {short_repr(namespace)}, key {short_repr(key)})", error.path
         ) from None
 
 
 @final
-class Batch:
+class WriteBatch:
     """Writes that were all found good, as columns: no object an item for the collector to track."""
 
     def __init__(self, items: Iterable[object]) -> None:
@@ -40,9 +40,9 @@ class Batch:
                 raise TypeError(f"item {len(self.data)}: {error}") from None
         if not "".join(self.keys).isascii():
             for key in self.keys:
-                check_text(key, "key")
+                validate_name_text(key, "key")
         for namespace in set(self.namespaces):
-            check_text(namespace, "namespace")
+            validate_name_text(namespace, "namespace")
 
     def add(self, namespace: str, key: str, data: bytes | None) -> None:
         """One more write of what is known to be good."""
@@ -51,17 +51,17 @@ class Batch:
         self.data.append(data)
 
     def _check(self, item: object) -> None:
-        triple = as_row(item)
+        triple = to_row(item)
         if len(triple) != 3:
-            raise TypeError(f"expected a (namespace, key, value) triple, not {shown(item)}")
-        namespace = as_name(triple[0], "namespace")
-        key = as_name(triple[1], "key")
-        self.add(namespace, key, encoded(namespace, key, triple[2]))
+            raise TypeError(f"expected a (namespace, key, value) triple, not {short_repr(item)}")
+        namespace = validate_name(triple[0], "namespace")
+        key = validate_name(triple[1], "key")
+        self.add(namespace, key, encode_entry(namespace, key, triple[2]))
 
 
-def check_text(name: str, what: str) -> None:
+def validate_name_text(name: str, what: str) -> None:
     """Refuse a namespace or a key that no encoding can write down."""
     if not is_text(name):
         raise UnsupportedValueError(
-            f"the {what} {shown(name)} has a lone surrogate; it is not text that can be stored"
+            f"the {what} {short_repr(name)} has a lone surrogate; it is not text that can be stored"
         )

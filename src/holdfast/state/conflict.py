@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, final
 
 
 @final
-class Missing:
+class MissingType:
     """The type of `MISSING`."""
 
     def __repr__(self) -> str:
@@ -22,7 +22,7 @@ class Missing:
         return "MISSING"
 
 
-MISSING: Final = Missing()
+MISSING: Final = MissingType()
 """Stands for no entry: on a side of a `Conflict` that has none, or as a decision to delete it."""
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import Any, Final, TypedDict, cast
 
-from holdfast.state.trie import NOTHING, Trie, compare
-from holdfast.values.binary import decode, same
+from holdfast.state.trie import EMPTY_LEAF, Trie, compare_nodes
+from holdfast.values.binary_encoding import decode, is_same_value
 
 Pair = tuple[str, str]
 """A namespace and a key."""
@@ -33,21 +33,21 @@ class Changes(TypedDict):
 _first: Final = itemgetter(0)
 
 
-def differences(later: Trie, base: Trie) -> list[Difference]:
+def find_differences(later: Trie, base: Trie) -> list[Difference]:
     """Every entry that is not the same in both, sorted by namespace and key."""
     spaces: list[tuple[str, object | None, object | None]] = []
-    compare(later.root, base.root, spaces)
+    compare_nodes(later.root, base.root, spaces)
     spaces.sort(key=_first)
     result: list[Difference] = []
     for namespace, new, old in spaces:
         found: list[tuple[str, object | None, object | None]] = []
-        compare(_root(new), _root(old), found)
+        compare_nodes(_root(new), _root(old), found)
         found.sort(key=_first)
         for key, value, former in found:
             if (
                 value is None
                 or former is None
-                or not same(cast("bytes", value), cast("bytes", former))
+                or not is_same_value(cast("bytes", value), cast("bytes", former))
             ):
                 result.append(
                     (namespace, key, cast("bytes | None", value), cast("bytes | None", former))
@@ -56,10 +56,10 @@ def differences(later: Trie, base: Trie) -> list[Difference]:
 
 
 def _root(trie: object | None) -> object:
-    return NOTHING if trie is None else cast("Trie", trie).root
+    return EMPTY_LEAF if trie is None else cast("Trie", trie).root
 
 
-def as_diff(found: list[Difference]) -> Diff:
+def to_diff(found: list[Difference]) -> Diff:
     """The names alone."""
     added: list[Pair] = []
     removed: list[Pair] = []
@@ -74,7 +74,7 @@ def as_diff(found: list[Difference]) -> Diff:
     return {"added": added, "removed": removed, "changed": changed}
 
 
-def as_changes(found: list[Difference]) -> Changes:
+def to_changes(found: list[Difference]) -> Changes:
     """The names with the later state's values."""
     sets: list[tuple[str, str, Any]] = []
     deletes: list[Pair] = []

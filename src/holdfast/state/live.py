@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Final, cast, final
 
 from holdfast.state.snapshot import Snapshot, sorted_keys
 from holdfast.state.trie import (
-    REFUSED,
+    NEEDS_NEW_NODE,
     Trie,
     copy_trie,
-    edit,
-    hashed,
+    hash_key,
     is_empty,
-    leaves,
+    list_leaves,
     lookup,
     new_trie,
     owned_leaf,
-    remove,
+    remove_key,
+    set_in_place,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ next_number: Final = itertools.count(1).__next__
 
 
 @final
-class Live:
+class LiveState:
     """An editable state; ``count`` entries whose values have ``size`` bytes."""
 
     def __init__(self) -> None:
@@ -42,27 +42,27 @@ class Live:
         self.root = new_trie(owner)
         self.count: i64 = 0
         self.size: i64 = 0
-        self.unsure = False
+        self.counts_stale = False
         """Whether a write was cut short, so that the count and the size may be wrong."""
 
     def edit(self, namespace: str, key: str, data: bytes) -> bool:
         """Set an entry where that takes no new node; False where it would."""
-        found = lookup(self.root, hashed(namespace), namespace)
+        found = lookup(self.root, hash_key(namespace), namespace)
         if found is None:
             return False
         trie = cast("Trie", found)
         if trie.owner != self.owner:
             return False
-        former = edit(trie, hashed(key), key, data)
-        if former is REFUSED:
+        former = set_in_place(trie, hash_key(key), key, data)
+        if former is NEEDS_NEW_NODE:
             return False
         self._account(former, data)
         return True
 
     def put(self, namespace: str, key: str, data: bytes) -> None:
         """Set an entry, copying what is shared."""
-        bits = hashed(key)
-        found = lookup(self.root, hashed(namespace), namespace)
+        bits = hash_key(key)
+        found = lookup(self.root, hash_key(namespace), namespace)
         former: object | None = None
         if found is None:
             trie = new_trie(self.owner)
@@ -80,19 +80,19 @@ class Live:
 
     def remove(self, namespace: str, key: str) -> bool:
         """Delete an entry, and its namespace with the last one; True if there was one."""
-        found = lookup(self.root, hashed(namespace), namespace)
+        found = lookup(self.root, hash_key(namespace), namespace)
         if found is None:
             return False
         trie = cast("Trie", found)
-        bits = hashed(key)
+        bits = hash_key(key)
         if lookup(trie, bits, key) is None:
             return False
         if trie.owner != self.owner:
             trie = copy_trie(trie, self.owner)
             self._adopt(namespace, trie)
-        former = cast("bytes", remove(trie, bits, key))
+        former = cast("bytes", remove_key(trie, bits, key))
         if is_empty(trie):
-            remove(self._own_root(), hashed(namespace), namespace)
+            remove_key(self._own_root(), hash_key(namespace), namespace)
         self.count -= 1
         self.size -= len(former)
         return True
@@ -102,28 +102,28 @@ class Live:
         self.owner = next_number()
         return Snapshot(number, timestamp, parent, self.root, self.count, self.size)
 
-    def go_to(self, state: Snapshot) -> None:
+    def reset_to(self, state: Snapshot) -> None:
         """Be what a snapshot is."""
         self.owner = next_number()
         self.root = state._root
         self.count = state._count
         self.size = state._size
-        self.unsure = False
+        self.counts_stale = False
 
-    def mend(self) -> None:
+    def recount(self) -> None:
         """Count anew, and drop emptied namespaces, after a write that was cut short."""
         count = 0
         size = 0
         for namespace in sorted_keys(self.root):
-            trie = cast("Trie", lookup(self.root, hashed(namespace), namespace))
+            trie = cast("Trie", lookup(self.root, hash_key(namespace), namespace))
             if is_empty(trie):
-                remove(self._own_root(), hashed(namespace), namespace)
-            for leaf in leaves(trie.root):
+                remove_key(self._own_root(), hash_key(namespace), namespace)
+            for leaf in list_leaves(trie.root):
                 count += len(leaf)
                 size += sum(len(cast("bytes", data)) for data in leaf.values())
         self.count = count
         self.size = size
-        self.unsure = False
+        self.counts_stale = False
 
     def _own_root(self) -> Trie:
         root = self.root
@@ -133,7 +133,7 @@ class Live:
 
     def _adopt(self, namespace: str, trie: Trie) -> None:
         root = self._own_root()
-        bits = hashed(namespace)
+        bits = hash_key(namespace)
         is_new = lookup(root, bits, namespace) is None
         owned_leaf(root, bits, for_new_key=is_new)[namespace] = trie
 

@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from holdfast.errors import ConflictError, UnsupportedValueError, shown
+from holdfast.errors import ConflictError, UnsupportedValueError, short_repr
 from holdfast.state.conflict import MISSING, Conflict
-from holdfast.state.diff import Difference, differences
-from holdfast.state.snapshot import find
+from holdfast.state.diff import Difference, find_differences
+from holdfast.state.snapshot import find_value
 from holdfast.state.trie import Trie
-from holdfast.values.binary import decode, encode, same
+from holdfast.values.binary_encoding import decode, encode, is_same_value
 
 
-def resolved(ours: Trie, theirs: Trie, base: Trie, on_conflict: object) -> list[Difference]:
+def resolve_merge(ours: Trie, theirs: Trie, base: Trie, on_conflict: object) -> list[Difference]:
     """What to write to ours, as differences of the merged state from it."""
     decide: Callable[[Conflict], object] | None = None
     if callable(on_conflict):
         decide = cast("Callable[[Conflict], object]", on_conflict)
     elif on_conflict not in ("raise", "ours", "theirs"):
         raise ValueError(
-            f'on_conflict must be "raise", "ours", "theirs" or a function, not {shown(on_conflict)}'
+            f'on_conflict must be "raise", "ours", "theirs" or a function, not {short_repr(on_conflict)}'
         )
     result: list[Difference] = []
     conflicts: list[tuple[str, str]] = []
-    for namespace, key, their_data, base_data in differences(theirs, base):
-        our_data = find(ours, namespace, key)
+    for namespace, key, their_data, base_data in find_differences(theirs, base):
+        our_data = find_value(ours, namespace, key)
         if _same(our_data, their_data):
             continue
         data = their_data
@@ -70,7 +70,7 @@ def _encoded(conflict: Conflict, decision: object) -> bytes | None:
 def _same(a: bytes | None, b: bytes | None) -> bool:
     if a is None or b is None:
         return a is b
-    return same(a, b)
+    return is_same_value(a, b)
 
 
 def _value(data: bytes | None) -> object:

@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast, final
 
-from holdfast.errors import shown
-from holdfast.state.diff import Changes, Diff, Pair, as_changes, as_diff, differences
+from holdfast.errors import short_repr
+from holdfast.state.diff import Changes, Diff, Pair, find_differences, to_changes, to_diff
 from holdfast.state.names import Text
-from holdfast.state.trie import Trie, hashed, leaves, lookup
-from holdfast.values.binary import canonical, decode, encode
+from holdfast.state.trie import Trie, hash_key, list_leaves, lookup
+from holdfast.values.binary_encoding import canonicalize, decode, encode
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -69,17 +69,22 @@ class Snapshot:
         """
         known = self._digest
         if known is None:
-            known = self._digest = content_digest(self._root)
+            known = self._digest = compute_digest(self._root)
         return known
 
     def get(self, namespace: Text, key: Text, default: Any = None) -> Any:
         """A fresh copy of the value, or ``default``."""
-        data = find(self._root, as_name(namespace, "namespace"), as_name(key, "key"))
+        data = find_value(
+            self._root, validate_name(namespace, "namespace"), validate_name(key, "key")
+        )
         return default if data is None else decode(data)
 
     def contains(self, namespace: Text, key: Text) -> bool:
         """Whether there is such an entry."""
-        return find(self._root, as_name(namespace, "namespace"), as_name(key, "key")) is not None
+        return (
+            find_value(self._root, validate_name(namespace, "namespace"), validate_name(key, "key"))
+            is not None
+        )
 
     def namespaces(self) -> list[str]:
         """The namespaces that hold anything, sorted."""
@@ -89,8 +94,8 @@ class Snapshot:
         """Every ``(namespace, key, value)``, of one namespace or all, sorted, one by one."""
         spaces = _spaces(self._root)
         if namespace is not None:
-            name = as_name(namespace, "namespace")
-            found = lookup(self._root, hashed(name), name)
+            name = validate_name(namespace, "namespace")
+            found = lookup(self._root, hash_key(name), name)
             spaces = [] if found is None else [(name, cast("Trie", found))]
         for space, trie in spaces:
             for key, value in sorted_items(trie):
@@ -98,20 +103,20 @@ class Snapshot:
 
     def values(self, namespace: Text) -> list[Any]:
         """The values of one namespace, in the order of their keys, all at once."""
-        name = as_name(namespace, "namespace")
-        found = lookup(self._root, hashed(name), name)
+        name = validate_name(namespace, "namespace")
+        found = lookup(self._root, hash_key(name), name)
         if found is None:
             return []
         return [decode(cast("bytes", value)) for _, value in sorted_items(cast("Trie", found))]
 
     def count(self, namespace: Text) -> int:
         """How many entries a namespace has."""
-        name = as_name(namespace, "namespace")
-        found = lookup(self._root, hashed(name), name)
+        name = validate_name(namespace, "namespace")
+        found = lookup(self._root, hash_key(name), name)
         if found is None:
             return 0
         number = 0
-        for leaf in leaves(cast("Trie", found).root):
+        for leaf in list_leaves(cast("Trie", found).root):
             number += len(leaf)
         return number
 
@@ -120,15 +125,15 @@ class Snapshot:
 
         Costs what changed, not what there is. The order of a dict's keys is not a change.
         """
-        return as_diff(differences(self._root, as_snapshot(base)._root))
+        return to_diff(find_differences(self._root, validate_snapshot(base)._root))
 
     def changes(self, base: Snapshot) -> Changes:
         """What to set and what to delete to come from ``base`` to here; `Store.apply` takes it."""
-        return as_changes(differences(self._root, as_snapshot(base)._root))
+        return to_changes(find_differences(self._root, validate_snapshot(base)._root))
 
     def __contains__(self, pair: object) -> bool:
-        namespace, key = as_pair(pair)
-        return find(self._root, namespace, key) is not None
+        namespace, key = validate_pair(pair)
+        return find_value(self._root, namespace, key) is not None
 
     def __len__(self) -> int:
         return self._count
@@ -146,18 +151,18 @@ class Snapshot:
         raise TypeError("a Snapshot cannot be pickled; its changes() and items() are plain data")
 
 
-def find(root: Trie, namespace: str, key: str) -> bytes | None:
+def find_value(root: Trie, namespace: str, key: str) -> bytes | None:
     """The encoded value of an entry."""
-    trie = lookup(root, hashed(namespace), namespace)
+    trie = lookup(root, hash_key(namespace), namespace)
     if trie is None:
         return None
-    return cast("bytes | None", lookup(cast("Trie", trie), hashed(key), key))
+    return cast("bytes | None", lookup(cast("Trie", trie), hash_key(key), key))
 
 
 def sorted_keys(trie: Trie) -> list[str]:
     """The keys of one map, in order."""
     keys: list[str] = []
-    for leaf in leaves(trie.root):
+    for leaf in list_leaves(trie.root):
         keys.extend(leaf)
     keys.sort()
     return keys
@@ -166,7 +171,7 @@ def sorted_keys(trie: Trie) -> list[str]:
 def sorted_items(trie: Trie) -> list[tuple[str, object]]:
     """The entries of one map, in the order of their keys."""
     items: list[tuple[str, object]] = []
-    for leaf in leaves(trie.root):
+    for leaf in list_leaves(trie.root):
         items.extend(leaf.items())
     items.sort()
     return items
@@ -176,7 +181,7 @@ def _spaces(root: Trie) -> list[tuple[str, Trie]]:
     return cast("list[tuple[str, Trie]]", sorted_items(root))
 
 
-def content_digest(root: Trie) -> str:
+def compute_digest(root: Trie) -> str:
     """sha256 over the packed ``[namespace, key, canonical value]`` of every entry, in order."""
     sha = hashlib.sha256()
     parts: list[bytes] = []
@@ -186,7 +191,7 @@ def content_digest(root: Trie) -> str:
         for key, value in sorted_items(trie):
             parts.append(opening)
             parts.append(encode(key))
-            parts.append(canonical(cast("bytes", value)))
+            parts.append(canonicalize(cast("bytes", value)))
             if len(parts) > _CHUNK:
                 sha.update(b"".join(parts))
                 parts.clear()
@@ -194,31 +199,31 @@ def content_digest(root: Trie) -> str:
     return "sha256:" + sha.hexdigest()
 
 
-def as_name(value: object, what: str) -> str:
+def validate_name(value: object, what: str) -> str:
     """A namespace or a key as a plain str; an error that says which of them is not."""
     if type(value) is str:
         return value
     if isinstance(value, str):
         return str.__str__(value)
-    raise TypeError(f"the {what} must be a str, not {type(value).__name__}: {shown(value)}")
+    raise TypeError(f"the {what} must be a str, not {type(value).__name__}: {short_repr(value)}")
 
 
-def as_row(value: object) -> tuple[Any, ...]:
+def to_row(value: object) -> tuple[Any, ...]:
     """A tuple, also of a list; an empty one for anything else, which is of no use to the caller."""
     if type(value) is tuple:
         return value
     return tuple(value) if isinstance(value, (tuple, list)) else ()
 
 
-def as_pair(value: object) -> Pair:
+def validate_pair(value: object) -> Pair:
     """A ``(namespace, key)`` pair, checked."""
-    row = as_row(value)
+    row = to_row(value)
     if len(row) != 2:
-        raise TypeError(f"expected a (namespace, key) pair, not {shown(value)}")
-    return as_name(row[0], "namespace"), as_name(row[1], "key")
+        raise TypeError(f"expected a (namespace, key) pair, not {short_repr(value)}")
+    return validate_name(row[0], "namespace"), validate_name(row[1], "key")
 
 
-def as_snapshot(value: object) -> Snapshot:
+def validate_snapshot(value: object) -> Snapshot:
     """A snapshot, or an error that says what came instead."""
     if isinstance(value, Snapshot):
         return value

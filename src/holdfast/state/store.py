@@ -21,23 +21,23 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast, final
 
-from holdfast.errors import shown
-from holdfast.state.batch import Batch, check_text, encoded
+from holdfast.errors import short_repr
+from holdfast.state.batch import WriteBatch, encode_entry, validate_name_text
 from holdfast.state.conflict import Resolution
-from holdfast.state.diff import Changes, Diff, Pair, as_diff
-from holdfast.state.live import Live, next_number
-from holdfast.state.merge import resolved
+from holdfast.state.diff import Changes, Diff, Pair, to_diff
+from holdfast.state.live import LiveState, next_number
+from holdfast.state.merge import resolve_merge
 from holdfast.state.names import Text
 from holdfast.state.snapshot import (
     Snapshot,
-    as_name,
-    as_pair,
-    as_snapshot,
-    find,
+    find_value,
     sorted_keys,
+    validate_name,
+    validate_pair,
+    validate_snapshot,
 )
-from holdfast.state.trie import COMPILED, Trie, hashed, lookup, new_trie
-from holdfast.values.binary import decode
+from holdfast.state.trie import COMPILED, Trie, hash_key, lookup, new_trie
+from holdfast.values.binary_encoding import decode
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -66,7 +66,7 @@ class Store:
         compiled code asks, and it cannot be struck between counting up and down."""
         self._open: i64 = 0
         """How many transactions are under way, each inside the one before."""
-        self._live = Live()
+        self._live = LiveState()
         self._parent: int | None = None
         self._max_history = max_history
         self._history: deque[Snapshot] = deque(maxlen=max_history)
@@ -77,31 +77,31 @@ class Store:
 
     def set(self, namespace: Text, key: Text, value: object) -> None:
         """Keep a copy of ``value`` under ``(namespace, key)``."""
-        space = as_name(namespace, "namespace")
-        name = as_name(key, "key")
-        data = encoded(space, name, value)
+        space = validate_name(namespace, "namespace")
+        name = validate_name(key, "key")
+        data = encode_entry(space, name, value)
         one_step = _ONE_STEP and self._alone == 0 and not self._writing
         if one_step and self._live.edit(space, name, data):
             return
-        check_text(space, "namespace")
-        check_text(name, "key")
+        validate_name_text(space, "namespace")
+        validate_name_text(name, "key")
         with self._lock:
             self._before_write()
             try:
                 self._writing = True
                 self._live.put(space, name, data)
             except BaseException:
-                self._live.unsure = True
+                self._live.counts_stale = True
                 raise
             finally:
                 self._writing = False
 
     def get(self, namespace: Text, key: Text, default: Any = None) -> Any:
         """A fresh copy of the value, or ``default``."""
-        space = as_name(namespace, "namespace")
-        name = as_name(key, "key")
+        space = validate_name(namespace, "namespace")
+        name = validate_name(key, "key")
         if _ONE_STEP and self._alone == 0 and not self._writing:
-            data = find(self._live.root, space, name)
+            data = find_value(self._live.root, space, name)
         else:
             data = self._find(space, name)
         if data is None:
@@ -110,26 +110,28 @@ class Store:
 
     def delete(self, namespace: Text, key: Text) -> bool:
         """Remove an entry; True if there was one."""
-        space = as_name(namespace, "namespace")
-        name = as_name(key, "key")
+        space = validate_name(namespace, "namespace")
+        name = validate_name(key, "key")
         with self._lock:
             self._before_write()
             try:
                 self._writing = True
                 return self._live.remove(space, name)
             except BaseException:
-                self._live.unsure = True
+                self._live.counts_stale = True
                 raise
             finally:
                 self._writing = False
 
     def contains(self, namespace: Text, key: Text) -> bool:
         """Whether there is such an entry."""
-        return self._find(as_name(namespace, "namespace"), as_name(key, "key")) is not None
+        return (
+            self._find(validate_name(namespace, "namespace"), validate_name(key, "key")) is not None
+        )
 
     def set_many(self, items: Iterable[tuple[str, str, object]]) -> None:
         """Set all ``(namespace, key, value)`` items as one step, or none if one of them is bad."""
-        self._write(Batch(items))
+        self._write(WriteBatch(items))
 
     def get_many(self, pairs: Iterable[Pair]) -> list[Any]:
         """The values of all ``(namespace, key)`` pairs at one moment; None for a missing one."""
@@ -139,8 +141,8 @@ class Store:
             self._alone += 1
             try:
                 for pair in wanted:
-                    namespace, key = as_pair(pair)
-                    found.append(find(self._live.root, namespace, key))
+                    namespace, key = validate_pair(pair)
+                    found.append(find_value(self._live.root, namespace, key))
             finally:
                 self._alone -= 1
         return [None if data is None else decode(data) for data in found]
@@ -151,21 +153,21 @@ class Store:
         if given.keys() != {"set", "delete"}:
             raise TypeError(
                 'changes must be a dict of "set" and "delete", as Snapshot.changes() returns it, '
-                f"not {shown(changes)}"
+                f"not {short_repr(changes)}"
             )
-        batch = Batch(given["set"])
+        batch = WriteBatch(given["set"])
         for pair in given["delete"]:
-            namespace, key = as_pair(pair)
+            namespace, key = validate_pair(pair)
             batch.add(namespace, key, None)
         self._write(batch)
 
     def keys(self, namespace: Text) -> list[str]:
         """The keys of a namespace, sorted; none if there is no such namespace."""
-        space = as_name(namespace, "namespace")
+        space = validate_name(namespace, "namespace")
         with self._lock:
             self._alone += 1
             try:
-                found = lookup(self._live.root, hashed(space), space)
+                found = lookup(self._live.root, hash_key(space), space)
                 return [] if found is None else sorted_keys(cast("Trie", found))
             finally:
                 self._alone -= 1
@@ -195,7 +197,7 @@ class Store:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Make the whole store what ``snapshot`` holds; it may come from another store."""
-        self._go_to(as_snapshot(snapshot), snapshot.id)
+        self._go_to(validate_snapshot(snapshot), snapshot.id)
 
     def fork(self) -> Store:
         """An independent store with the same content and no history."""
@@ -237,22 +239,22 @@ class Store:
             with theirs._lock:
                 other = theirs._frozen(0)
         else:
-            other = as_snapshot(theirs)
-        origin = as_snapshot(base)
+            other = validate_snapshot(theirs)
+        origin = validate_snapshot(base)
         with self._lock:
             self._alone += 1
             try:
-                writes = resolved(self._live.root, other._root, origin._root, on_conflict)
-                batch = Batch([])
+                writes = resolve_merge(self._live.root, other._root, origin._root, on_conflict)
+                batch = WriteBatch([])
                 for namespace, key, data, _ in writes:
                     batch.add(namespace, key, data)
                 self._write(batch)
             finally:
                 self._alone -= 1
-        return as_diff(writes)
+        return to_diff(writes)
 
     def __contains__(self, pair: object) -> bool:
-        namespace, key = as_pair(pair)
+        namespace, key = validate_pair(pair)
         return self._find(namespace, key) is not None
 
     def __len__(self) -> int:
@@ -278,7 +280,7 @@ class Store:
 
     def _find(self, namespace: str, key: str) -> bytes | None:
         with self._lock:
-            return find(self._live.root, namespace, key)
+            return find_value(self._live.root, namespace, key)
 
     def _frozen(self, number: int) -> Snapshot:
         """The state as it is now; from here on no node belongs to the store."""
@@ -288,10 +290,10 @@ class Store:
     def _go_to(self, state: Snapshot, parent: int | None) -> None:
         with self._lock:
             self._before_write()
-            self._live.go_to(state)
+            self._live.reset_to(state)
             self._parent = parent
 
-    def _write(self, batch: Batch) -> None:
+    def _write(self, batch: WriteBatch) -> None:
         """All of the batch or nothing."""
         with self._lock:
             # Compiled, nothing can cut this short. Interpreted, a Ctrl-C can.
@@ -302,18 +304,18 @@ class Store:
                 # A call: what strikes in the jump of a loop right here, Python 3.13 does not catch.
                 self._write_each(batch)
             except BaseException:
-                self._live.unsure = True
+                self._live.counts_stale = True
                 if before is not None:
                     # No call here: it could be a full stack that brought us here.
                     self._live.root = before._root
                     self._live.count = before._count
                     self._live.size = before._size
-                    self._live.unsure = False
+                    self._live.counts_stale = False
                 raise
             finally:
                 self._writing = False
 
-    def _write_each(self, batch: Batch) -> None:
+    def _write_each(self, batch: WriteBatch) -> None:
         at: i64 = 0
         while at < len(batch.data):
             namespace, key, data = batch.namespaces[at], batch.keys[at], batch.data[at]
@@ -344,8 +346,8 @@ class Store:
         self._mend()
 
     def _mend(self) -> None:
-        if self._live.unsure and not self._writing:
-            self._live.mend()
+        if self._live.counts_stale and not self._writing:
+            self._live.recount()
 
 
 # A transaction comes in two shapes, because each survives an interruption in one of the two worlds

@@ -25,14 +25,14 @@ COMPILED: Final = not __file__.endswith(".py")
 BITS: Final = 6
 WIDTH: Final = 64
 MASK: Final = 63
-LEAF: Final = 48
+MAX_LEAF_SIZE: Final = 48
 HASH_BITS: Final = 60
 """Below this many bits a leaf no longer splits: its keys have the same hash, and a dict copes."""
 
-NOTHING: Final[dict[str, object]] = {}
+EMPTY_LEAF: Final[dict[str, object]] = {}
 """The leaf of every slot that holds nothing; shared by all tries and never owned by any."""
 
-REFUSED: Final = object()
+NEEDS_NEW_NODE: Final = object()
 """What `edit` answers where it would have to copy or to make a node."""
 
 
@@ -64,7 +64,7 @@ class Trie:
         """1 if the root node itself may be edited in place."""
 
 
-def hashed(key: str) -> i64:
+def hash_key(key: str) -> i64:
     """The bits that place a key."""
     bits: i64 = hash(key)
     return bits & HASHING.mask
@@ -77,7 +77,7 @@ def bit(slot: i64, one: i64) -> i64:
 
 def new_trie(owner: i64) -> Trie:
     """An empty map."""
-    return Trie(owner, NOTHING, 0)
+    return Trie(owner, EMPTY_LEAF, 0)
 
 
 def copy_trie(trie: Trie, owner: i64) -> Trie:
@@ -94,7 +94,7 @@ def lookup(trie: Trie, bits: i64, key: str) -> object | None:
     return cast("dict[str, object]", node).get(key)
 
 
-def edit(trie: Trie, bits: i64, key: str, value: object) -> object | None:
+def set_in_place(trie: Trie, bits: i64, key: str, value: object) -> object | None:
     """Set a key if that takes no new node: the former value, None if there was none, or `REFUSED`.
 
     It allocates nothing that the garbage collector tracks and calls nothing but dict operations on
@@ -115,13 +115,13 @@ def edit(trie: Trie, bits: i64, key: str, value: object) -> object | None:
         if former == value:
             return former
         if not owned & 1:
-            return REFUSED
+            return NEEDS_NEW_NODE
         leaf[key] = value
         return former
     if not owned & 1 or not key.isascii():
-        return REFUSED
-    if len(leaf) >= LEAF and shift < HASH_BITS:
-        return REFUSED
+        return NEEDS_NEW_NODE
+    if len(leaf) >= MAX_LEAF_SIZE and shift < HASH_BITS:
+        return NEEDS_NEW_NODE
     leaf[key] = value
     return None
 
@@ -129,7 +129,7 @@ def edit(trie: Trie, bits: i64, key: str, value: object) -> object | None:
 def owned_leaf(trie: Trie, bits: i64, *, for_new_key: bool) -> dict[str, object]:
     """The leaf where a key belongs, editable in place, with room if the key is new."""
     if not trie.owned & 1:
-        trie.root = copied(trie.root)
+        trie.root = copy_node(trie.root)
         trie.owned = 1
     shift: i64 = 0
     slot: i64 = 0
@@ -142,35 +142,35 @@ def owned_leaf(trie: Trie, bits: i64, *, for_new_key: bool) -> dict[str, object]
             shift += BITS
             node = parent.children[slot]
             if not (parent.owned >> slot) & 1:
-                node = copied(node)
+                node = copy_node(node)
                 parent.children[slot] = node
                 parent.owned |= bit(slot, 1)
             continue
         leaf = cast("dict[str, object]", node)
-        if not for_new_key or len(leaf) < LEAF or shift >= HASH_BITS:
+        if not for_new_key or len(leaf) < MAX_LEAF_SIZE or shift >= HASH_BITS:
             return leaf
-        node = split(leaf, shift)
+        node = split_leaf(leaf, shift)
         if parent is None:
             trie.root = node
         else:
             parent.children[slot] = node
 
 
-def copied(node: object) -> object:
+def copy_node(node: object) -> object:
     """A copy of a node that shares what is below it."""
     if isinstance(node, Branch):
         return Branch(0, node.children[:])
     return cast("dict[str, object]", node).copy()
 
 
-def split(leaf: dict[str, object], shift: i64) -> Branch:
+def split_leaf(leaf: dict[str, object], shift: i64) -> Branch:
     """A branch of owned leaves with the same entries."""
-    children: list[object] = [NOTHING] * WIDTH
+    children: list[object] = [EMPTY_LEAF] * WIDTH
     owned: i64 = 0
     for key, value in leaf.items():
-        slot: i64 = (hashed(key) >> shift) & MASK
+        slot: i64 = (hash_key(key) >> shift) & MASK
         child = children[slot]
-        if child is NOTHING:
+        if child is EMPTY_LEAF:
             children[slot] = {key: value}
             owned |= bit(slot, 1)
         else:
@@ -178,7 +178,7 @@ def split(leaf: dict[str, object], shift: i64) -> Branch:
     return Branch(owned, children)
 
 
-def remove(trie: Trie, bits: i64, key: str) -> object | None:
+def remove_key(trie: Trie, bits: i64, key: str) -> object | None:
     """Delete a key and give its space back: the former value, or None if there was none."""
     former = lookup(trie, bits, key)
     if former is None:
@@ -194,17 +194,17 @@ def remove(trie: Trie, bits: i64, key: str) -> object | None:
         shift += BITS
     size = len(leaf)
     if size == 0:
-        prune(trie, path, bits)
+        remove_empty_leaf(trie, path, bits)
     elif size == 5 or size == 10 or size == 21:
         # A dict does not shrink by itself; at these sizes a copy needs a smaller table.
-        replace_last(trie, path, bits, leaf.copy())
+        replace_leaf(trie, path, bits, leaf.copy())
     return former
 
 
-def replace_last(trie: Trie, path: list[Branch], bits: i64, leaf: dict[str, object]) -> None:
+def replace_leaf(trie: Trie, path: list[Branch], bits: i64, leaf: dict[str, object]) -> None:
     """Put a leaf in the place where the path of owned branches ends."""
     if not path:
-        trie.root = leaf or NOTHING
+        trie.root = leaf or EMPTY_LEAF
         trie.owned = 1 if leaf else 0
         return
     depth: i64 = len(path) - 1
@@ -214,32 +214,32 @@ def replace_last(trie: Trie, path: list[Branch], bits: i64, leaf: dict[str, obje
         branch.children[slot] = leaf
         branch.owned |= bit(slot, 1)
     else:
-        branch.children[slot] = NOTHING
+        branch.children[slot] = EMPTY_LEAF
         branch.owned &= ~bit(slot, 1)
 
 
-def prune(trie: Trie, path: list[Branch], bits: i64) -> None:
+def remove_empty_leaf(trie: Trie, path: list[Branch], bits: i64) -> None:
     """Take the emptied leaf out, and fold branches that have become small into leaves."""
-    leaf: dict[str, object] = NOTHING
+    leaf: dict[str, object] = EMPTY_LEAF
     while True:
-        replace_last(trie, path, bits, leaf)
+        replace_leaf(trie, path, bits, leaf)
         if not path:
             return
-        merged = folded(path[-1])
+        merged = merge_children(path[-1])
         if merged is None:
             return
         leaf = merged
         path.pop()
 
 
-def folded(branch: Branch) -> dict[str, object] | None:
+def merge_children(branch: Branch) -> dict[str, object] | None:
     """The branch's entries as one leaf, if they would fill at most half of it."""
     total = 0
     for child in branch.children:
         if isinstance(child, Branch):
             return None
         total += len(cast("dict[str, object]", child))
-        if total > LEAF // 2:
+        if total > MAX_LEAF_SIZE // 2:
             return None
     leaf: dict[str, object] = {}
     for child in branch.children:
@@ -253,36 +253,36 @@ def is_empty(trie: Trie) -> bool:
     return not isinstance(root, Branch) and not cast("dict[str, object]", root)
 
 
-def leaves(node: object) -> list[dict[str, object]]:
+def list_leaves(node: object) -> list[dict[str, object]]:
     """The leaves under a node that hold anything."""
     found: list[dict[str, object]] = []
-    gather(node, found)
+    collect_leaves(node, found)
     return found
 
 
-def gather(node: object, found: list[dict[str, object]]) -> None:
+def collect_leaves(node: object, found: list[dict[str, object]]) -> None:
     """Append the leaves under a node."""
     if isinstance(node, Branch):
         for child in node.children:
-            if child is not NOTHING:
-                gather(child, found)
+            if child is not EMPTY_LEAF:
+                collect_leaves(child, found)
         return
     leaf = cast("dict[str, object]", node)
     if leaf:
         found.append(leaf)
 
 
-def flattened(node: object) -> dict[str, object]:
+def collect_entries(node: object) -> dict[str, object]:
     """All entries under a node in one dict, which is the node itself if that is a leaf."""
     if isinstance(node, Branch):
         entries: dict[str, object] = {}
-        for leaf in leaves(node):
+        for leaf in list_leaves(node):
             entries.update(leaf)
         return entries
     return cast("dict[str, object]", node)
 
 
-def compare(
+def compare_nodes(
     later: object, base: object, found: list[tuple[str, object | None, object | None]]
 ) -> None:
     """Append ``(key, later value, base value)`` of every key whose two values are not one object.
@@ -299,11 +299,11 @@ def compare(
             one = laters[slot]
             other = bases[slot]
             if one is not other:
-                compare(one, other, found)
+                compare_nodes(one, other, found)
             slot += 1
         return
-    new = flattened(later)
-    old = flattened(base)
+    new = collect_entries(later)
+    old = collect_entries(base)
     kept = 0
     for key, value in new.items():
         former = old.get(key)

@@ -10,20 +10,20 @@ import secrets
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterable, Sequence
 
-from holdfast.errors import ConflictError, StateStoreError, shown
-from holdfast.stores.contract import Condition, Entry, Etags, Problems, Put, StateStore
-from holdfast.stores.gate import (
-    Span,
-    checked_etag,
-    checked_key,
-    checked_keys,
-    checked_limit,
-    checked_put,
-    checked_span,
+from holdfast.errors import ConflictError, StateStoreError, short_repr
+from holdfast.stores.base import Condition, Entry, Etags, Problems, Put, StateStore
+from holdfast.stores.validation import (
+    KeyRange,
     validate_batch,
+    validate_etag,
+    validate_key,
+    validate_keys,
+    validate_limit,
+    validate_put,
+    validate_range,
 )
 
-PAGE = 1000
+PAGE_SIZE = 1000
 
 
 class Backend(StateStore):
@@ -38,12 +38,12 @@ class Backend(StateStore):
     async def get(self, key: str) -> Entry | None:
         """What the key holds, or None."""
         self._check_open()
-        return await self._get(checked_key(key))
+        return await self._get(validate_key(key))
 
     async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
         """What the keys hold, in the order asked, without those that hold nothing."""
         self._check_open()
-        wanted = checked_keys(keys)
+        wanted = validate_keys(keys)
         found = await self._get_many(wanted) if wanted else {}
         return {key: found[key] for key in wanted if key in found}
 
@@ -52,7 +52,7 @@ class Backend(StateStore):
     ) -> str:
         """Write, where the key still has this etag or is absent if so asked; gives the new etag."""
         self._check_open()
-        return await self._put(checked_put(key, value, if_match, if_absent))
+        return await self._put(validate_put(key, value, if_match, if_absent))
 
     async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
         """Write several, each key once, where the conditions hold; gives the new etags in order."""
@@ -64,15 +64,15 @@ class Backend(StateStore):
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
         """Remove, where the key still has this etag if so asked; whether there was one."""
         self._check_open()
-        return await self._delete(checked_key(key), checked_etag(if_match))
+        return await self._delete(validate_key(key), validate_etag(if_match))
 
     def list(
         self, prefix: str = "", *, start_after: str = "", limit: int | None = None
     ) -> AsyncIterator[str]:
         """The keys that start with the prefix and come after another, in order, at most so many."""
         self._check_open()
-        span = checked_span(prefix, start_after)
-        return self._list(span, checked_limit(limit))
+        span = validate_range(prefix, start_after)
+        return self._list(span, validate_limit(limit))
 
     async def check(self) -> Problems:
         """Check the backend's own structures, where it can; give one line for each problem."""
@@ -112,14 +112,14 @@ class Backend(StateStore):
     async def _delete(self, key: str, if_match: str | None) -> bool: ...
 
     @abstractmethod
-    async def _page(self, span: Span, count: int) -> Sequence[str]:
+    async def _page(self, span: KeyRange, count: int) -> Sequence[str]:
         """The first keys of a span, in order: fewer than asked only where there are no more."""
 
-    async def _list(self, span: Span, limit: int | None) -> AsyncIterator[str]:
+    async def _list(self, span: KeyRange, limit: int | None) -> AsyncIterator[str]:
         left = limit
         while left is None or left > 0:
             self._check_open()
-            count = PAGE if left is None else min(PAGE, left)
+            count = PAGE_SIZE if left is None else min(PAGE_SIZE, left)
             page = await self._page(span, count)
             for key in page:
                 yield key
@@ -149,25 +149,25 @@ def check_condition(put: Put, found: str | None) -> None:
     """Raise ConflictError unless the etag found (None: the key is absent) is what the put wants."""
     if put.if_absent:
         if found is not None:
-            raise already_there(put.key)
+            raise key_exists_error(put.key)
     elif put.if_match is not None and put.if_match != found:
-        raise not_matching(put.key, put.if_match, found)
+        raise etag_mismatch_error(put.key, put.if_match, found)
 
 
-def already_there(key: str) -> ConflictError:
+def key_exists_error(key: str) -> ConflictError:
     """The error for ``if_absent`` of a key that exists."""
     return ConflictError(
-        f"the key {shown(key)} exists already, and was to be absent: "
+        f"the key {short_repr(key)} exists already, and was to be absent: "
         "read it and decide, or write with its etag as if_match",
         key=key,
     )
 
 
-def not_matching(key: str, expected: str, found: str | None) -> ConflictError:
+def etag_mismatch_error(key: str, expected: str, found: str | None) -> ConflictError:
     """The error for ``if_match`` of a key that has another etag, or none."""
-    now = "it does not exist" if found is None else f"it has {shown(found)} now"
+    now = "it does not exist" if found is None else f"it has {short_repr(found)} now"
     return ConflictError(
-        f"the key {shown(key)} was changed by another writer: etag {shown(expected)} was expected, "
+        f"the key {short_repr(key)} was changed by another writer: etag {short_repr(expected)} was expected, "
         f"{now}. Read it again and decide",
         key=key,
     )

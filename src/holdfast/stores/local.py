@@ -14,7 +14,7 @@ try:
 except ImportError:
     F_FULLFSYNC = None
 
-IN_PLACE: ContextVar[bool] = ContextVar("holdfast_in_place", default=False)
+RUN_INLINE: ContextVar[bool] = ContextVar("holdfast_in_place", default=False)
 """Whether a call may wait for the disk where it is, rather than in a thread of the store's own.
 
 For loops that serve one caller, who waits anyhow: handing the work over costs more than doing it.
@@ -33,7 +33,7 @@ HINTS = {
 }
 
 
-def sync(descriptor: int) -> None:
+def sync_descriptor(descriptor: int) -> None:
     """Have what was written to a file or folder on the disk itself when this returns."""
     if F_FULLFSYNC is None:
         os.fsync(descriptor)
@@ -54,12 +54,12 @@ def sync_folder(folder: Path) -> None:
     """Have a folder's list of names on the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        sync(descriptor)
+        sync_descriptor(descriptor)
     finally:
         os.close(descriptor)
 
 
-def explained(error: OSError, place: str) -> StateStoreError:
+def explain_os_error(error: OSError, place: str) -> StateStoreError:
     """A failure of the system in words that say what to do."""
     hint = HINTS.get(error.errno or 0, "see whether the place exists and can be written")
     return StateStoreError(f"{place}: {error.strerror or error}: {hint}")

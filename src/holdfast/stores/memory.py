@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from threading import Lock
 
 from holdfast.errors import StateStoreError
-from holdfast.stores.backend import Backend, check_condition, new_etag, not_matching
-from holdfast.stores.contract import Condition, Entry, Put
-from holdfast.stores.gate import Span
+from holdfast.stores.backend import Backend, check_condition, etag_mismatch_error, new_etag
+from holdfast.stores.base import Condition, Entry, Put
 from holdfast.stores.urls import StoreURL
+from holdfast.stores.validation import KeyRange
 
 
 class MemoryStateStore(Backend):
@@ -45,7 +45,7 @@ class MemoryStateStore(Backend):
             for condition in conditions:
                 found = self._etag(condition.key)
                 if found != condition.etag:
-                    raise not_matching(condition.key, condition.etag, found)
+                    raise etag_mismatch_error(condition.key, condition.etag, found)
             for put in puts:
                 check_condition(put, self._etag(put.key))
             etags = [new_etag() for _ in puts]
@@ -59,14 +59,14 @@ class MemoryStateStore(Backend):
         with self._lock:
             found = self._etag(key)
             if if_match is not None and if_match != found:
-                raise not_matching(key, if_match, found)
+                raise etag_mismatch_error(key, if_match, found)
             if found is None:
                 return False
             del self._entries[key]
             del self._keys[bisect_left(self._keys, key)]
             return True
 
-    async def _page(self, span: Span, count: int) -> Sequence[str]:
+    async def _page(self, span: KeyRange, count: int) -> Sequence[str]:
         with self._lock:
             find = bisect_right if span.exclusive else bisect_left
             first = find(self._keys, span.low)
@@ -82,5 +82,5 @@ def open_url(url: StoreURL) -> MemoryStateStore:
     """``memory:``, a new and empty one each time."""
     if url.parts.netloc or url.parts.path:
         raise StateStoreError("a store in memory has no place: its URL is memory: and no more")
-    url.refuse_rest()
+    url.reject_unknown_options()
     return MemoryStateStore()

@@ -30,7 +30,7 @@ TIMEOUT = 15.0
 PATIENCE = 15.0
 
 
-class Connection(Generic[Client]):
+class LoopConnection(Generic[Client]):
     """The client of one event loop, made once, however many ask at the same time."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class RemoteStateStore(Backend, Generic[Client]):
         self._lock = Lock()
         # A driver's client belongs to the event loop that made it; code that calls asyncio.run()
         # several times has several.
-        self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection[Client]] = (
+        self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopConnection[Client]] = (
             WeakKeyDictionary()
         )
 
@@ -117,7 +117,7 @@ class RemoteStateStore(Backend, Generic[Client]):
             for loop in [loop for loop in self._connections if loop.is_closed()]:
                 # Its client may hold it, so that it would not go by itself.
                 del self._connections[loop]
-            connection = self._connections.setdefault(asyncio.get_running_loop(), Connection())
+            connection = self._connections.setdefault(asyncio.get_running_loop(), LoopConnection())
         async with connection.lock:
             self._check_open()
             if connection.client is None:
@@ -136,7 +136,7 @@ class RemoteStateStore(Backend, Generic[Client]):
         with self._lock:
             self._connections.clear()
 
-    async def _end(self, connection: Connection[Client]) -> None:
+    async def _end(self, connection: LoopConnection[Client]) -> None:
         async with connection.lock:
             if connection.client is not None:
                 await self._disconnect(connection.client)
@@ -159,14 +159,14 @@ class RemoteStateStore(Backend, Generic[Client]):
         )
 
     def _final(self, failure: StateStoreError, *, unsure: bool) -> StateStoreError:
-        message = self._url.scrubbed(str(failure))
+        message = self._url.mask(str(failure))
         if unsure:
             message += ". Whether it was written is not known: read before writing again"
         return StateStoreError(message, transient=failure.transient, unknown=unsure)
 
     def _presentable(self, cause: BaseException | None) -> BaseException | None:
         """The driver's error, unless its text would show a secret."""
-        if cause is None or self._url.scrubbed(str(cause)) != str(cause):
+        if cause is None or self._url.mask(str(cause)) != str(cause):
             return None
         # The frames of a driver have the password among their variables.
         cause.__context__ = cause.__cause__ = cause.__traceback__ = None

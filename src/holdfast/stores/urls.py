@@ -13,7 +13,7 @@ import re
 from difflib import get_close_matches
 from urllib.parse import SplitResult, parse_qsl, quote, quote_plus, unquote, urlencode, urlsplit
 
-from holdfast.errors import StateStoreError, shown
+from holdfast.errors import StateStoreError, short_repr
 
 SECRET_WORDS = ("pass", "secret", "token", "key", "credential", "sas", "signature", "pwd")
 MASK = "***"
@@ -48,14 +48,14 @@ class StoreURLError(StateStoreError):
 
 
 class StoreURL:
-    """A parsed URL. Its ``str`` and ``repr`` are masked; ``scrubbed`` masks any other text.
+    """A parsed URL. Its ``str`` and ``repr`` are masked; ``mask`` masks any other text.
 
     ``host`` and ``port`` are those of the first host where several are given, with commas between.
     """
 
     def __init__(self, url: str) -> None:
         if not isinstance(url, str):
-            raise TypeError(f"a store's URL is a str, not {shown(url)}")
+            raise TypeError(f"a store's URL is a str, not {short_repr(url)}")
         url = url.strip()
         if len(url) > LONGEST:
             raise StateStoreError(
@@ -67,7 +67,7 @@ class StoreURL:
             # What has no scheme may be anything, a password too.
             raise StoreURLError(
                 "a store's URL begins with its scheme, as in sqlite:///state.db: this one has none",
-                meant=path_as_url(url),
+                meant=suggest_url(url),
             )
         if CONTROL.search(url):
             raise self._unreadable("it has a control character", "write it as %0A and the like")
@@ -140,7 +140,7 @@ class StoreURL:
             raise self._bad_option(name, "true or false", text)
         return flag
 
-    def refuse_rest(self, known: tuple[str, ...] = ()) -> None:
+    def reject_unknown_options(self, known: tuple[str, ...] = ()) -> None:
         """An option that nobody took is an error."""
         if self.options:
             name = next(iter(self.options))
@@ -148,7 +148,7 @@ class StoreURL:
             meant = f" (is {near[0]} meant?)" if near else ""
             own = f"the backend's own are {', '.join(known)}; " if known else ""
             raise StateStoreError(
-                f"the {self.scheme} URL has an option that nobody knows: {shown(name)}{meant}. "
+                f"the {self.scheme} URL has an option that nobody knows: {short_repr(name)}{meant}. "
                 f"{own}those of any store are {', '.join(ANY_STORE)}"
             )
 
@@ -157,7 +157,7 @@ class StoreURL:
         query = urlencode(self.options, quote_via=quote)
         return self._joined(scheme or self.scheme, self.parts.netloc, query)
 
-    def scrubbed(self, text: str) -> str:
+    def mask(self, text: str) -> str:
         """Any text with this URL's secrets masked."""
         for secret in self._secrets:
             # A short one is masked where it stands alone, so as not to riddle every word.
@@ -171,7 +171,7 @@ class StoreURL:
         # A name alone may be a token.
         shown_user = f"{name}:{MASK}" if colon else MASK
         query = {
-            name: MASK if hides_secret(name, value) else value
+            name: MASK if is_secret_value(name, value) else value
             for name, value in self._given.items()
         }
         return self._joined(
@@ -230,13 +230,13 @@ class StoreURL:
         for name, value in pairs:
             if name in options:
                 raise StateStoreError(
-                    f"the {self.scheme} URL gives the option {shown(name)} twice: leave one"
+                    f"the {self.scheme} URL gives the option {short_repr(name)} twice: leave one"
                 )
             options[name] = value
         return options
 
     def _find_secrets(self) -> set[str]:
-        found = {value for name, value in self.options.items() if hides_secret(name, value)}
+        found = {value for name, value in self.options.items() if is_secret_value(name, value)}
         # Several hosts may have a user each; a comma may also be part of a password.
         for piece in (self.parts.netloc, *self.parts.netloc.split(",")):
             user, at, _ = piece.rpartition("@")
@@ -248,15 +248,12 @@ class StoreURL:
         if self.password is not None:
             public.add(str(self.user))
         return {
-            form
-            for secret in found
-            for form in written_forms(secret)
-            if form and form not in public
+            form for secret in found for form in spell_secret(secret) if form and form not in public
         }
 
     def _bad_option(self, name: str, wanted: str, text: str) -> StateStoreError:
         return StateStoreError(
-            f"the option {name} of the {self.scheme} URL is {wanted}, not {shown(text)}"
+            f"the option {name} of the {self.scheme} URL is {wanted}, not {short_repr(text)}"
         )
 
     def _unreadable(self, why: str, remedy: str) -> StateStoreError:
@@ -272,7 +269,7 @@ def mask_secrets(text: str) -> str:
     return text[: found.start()] + (":" if found[0].startswith(":") else "") + MASK
 
 
-def path_as_url(text: str) -> str | None:
+def suggest_url(text: str) -> str | None:
     """The URL for a path that was given in its place; None where it may be anything else."""
     if not PATH.fullmatch(text):
         return None  # a password, say
@@ -283,22 +280,22 @@ def path_as_url(text: str) -> str | None:
     return f"file:{text}" if text.startswith("./") or text.endswith("/") else None
 
 
-def written_forms(secret: str) -> set[str]:
+def spell_secret(secret: str) -> set[str]:
     """How a driver's message may write a secret."""
     plain = unquote(secret)
     escaped = {quote(plain), quote(plain, safe=""), quote_plus(plain), repr(plain)[1:-1]}
     return {secret, plain, *escaped}
 
 
-def is_secret(option: str) -> bool:
+def is_secret_option(option: str) -> bool:
     """Whether an option's name says that its value is not to be shown."""
     return any(word in option.lower() for word in SECRET_WORDS)
 
 
-def hides_secret(option: str, value: str) -> bool:
+def is_secret_value(option: str, value: str) -> bool:
     """Whether a value is not to be shown.
 
     Neither is a key in the place of its variable's name, nor an address that has a password in it.
     """
     misplaced_key = option == "encrypt" and not VARIABLE_NAME.fullmatch(value)
-    return is_secret(option) or misplaced_key or ADDRESS.search(value) is not None
+    return is_secret_option(option) or misplaced_key or ADDRESS.search(value) is not None

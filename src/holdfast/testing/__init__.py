@@ -7,9 +7,9 @@ They need pytest and Hypothesis: ``pip install 'holdfast[testing]'``.
 
 from __future__ import annotations
 
-from holdfast.extras import extra
+from holdfast.extras import require_extra
 
-with extra("testing"):
+with require_extra("testing"):
     import pytest
 
 # Before they are imported: or else a check that fails would not say what was compared.
@@ -27,7 +27,7 @@ for _suite in (
 ):
     pytest.register_assert_rewrite(f"holdfast.testing.{_suite}")
 
-with extra("testing"):
+with require_extra("testing"):
     from holdfast.testing.baselines import assert_matches_baseline
     from holdfast.testing.faulty_store import Crash, Fault, FaultyStateStore
     from holdfast.testing.snapshot_storage_suite import SnapshotStorageSuite

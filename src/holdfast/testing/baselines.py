@@ -12,17 +12,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from holdfast.errors import InvalidDocumentError, shown
+from holdfast.documents.json_diff import Difference, diff_states
+from holdfast.documents.json_file import read_json_file, write_json_file
+from holdfast.documents.json_path import EntryPaths, format_path, parse_paths, remove_paths
+from holdfast.errors import InvalidDocumentError, short_repr
 from holdfast.pytest_plugin import UPDATE, beside_test, is_updating, report_written
 from holdfast.sessions.blocking import BlockingSession
 from holdfast.sessions.session import Session
-from holdfast.snapshots import document_files
-from holdfast.snapshots.comparing import Difference, differences
-from holdfast.snapshots.paths import Places, parsed, without, written
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.state.snapshot import Snapshot
 from holdfast.values import to_json
-from holdfast.values.binary import encode, same
+from holdfast.values.binary_encoding import encode, is_same_value
 
 Comparable: TypeAlias = BlockingSession | Session | SessionSnapshot | Snapshot
 
@@ -46,7 +46,7 @@ def assert_matches_baseline(
     ``update``, the baseline is written where it is missing or differs, and the test passes.
     """
     __tracebackhide__ = True
-    ignored = parsed(ignore)
+    ignored = parse_paths(ignore)
     state = state_of(actual)
     target = beside_test(path)
     may_write = is_updating() if update is None else update
@@ -59,17 +59,19 @@ def assert_matches_baseline(
         write(actual, target, "wrote")
         return
     try:
-        baseline = SessionSnapshot.from_dict(document_files.read(target), allow_modified=True)
+        baseline = SessionSnapshot.from_dict(read_json_file(target), allow_modified=True)
     except InvalidDocumentError:
         if not may_write:
             raise
         write(actual, target, "updated")
         return
-    found = differences(without(state, ignored), without(baseline.snapshot, ignored))
+    found = diff_states(remove_paths(state, ignored), remove_paths(baseline.snapshot, ignored))
     if found and may_write:
         write(actual, target, "updated")
     elif found:
-        raise AssertionError(report(found, target, Places(state), Places(baseline.snapshot)))
+        raise AssertionError(
+            report(found, target, EntryPaths(state), EntryPaths(baseline.snapshot))
+        )
 
 
 def state_of(actual: Comparable) -> Snapshot:
@@ -82,7 +84,7 @@ def state_of(actual: Comparable) -> Snapshot:
         return actual.snapshot()
     raise TypeError(
         "a baseline is compared with a session, a SessionSnapshot or a Snapshot, not "
-        f"{shown(actual)}"
+        f"{short_repr(actual)}"
     )
 
 
@@ -97,14 +99,14 @@ def write(actual: Comparable, target: Path, what: str) -> None:
             scope=session.scope if session else "agent",
         )
     target.parent.mkdir(parents=True, exist_ok=True)
-    document_files.write(target, actual.chunks())
+    write_json_file(target, actual.chunks())
     report_written(target, what)
 
 
 # --------------------------------------------------------------------------- what it says
 
 
-def report(found: list[Difference], target: Path, now: Places, then: Places) -> str:
+def report(found: list[Difference], target: Path, now: EntryPaths, then: EntryPaths) -> str:
     """What differs, place by place, each as a path that may be ignored."""
     places = [
         place
@@ -130,13 +132,13 @@ def count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def places_of(each: Difference, places: Places) -> Iterator[tuple[str, str, list[str]]]:
+def places_of(each: Difference, places: EntryPaths) -> Iterator[tuple[str, str, list[str]]]:
     """A sign, a path and details for each place in which an entry differs."""
     steps = places.of(each.namespace, each.key)
     if each.kind == "added":
-        yield "+", written(steps), [shortened(each.after)]
+        yield "+", format_path(steps), [shortened(each.after)]
     elif each.kind == "removed":
-        yield "-", written(steps), [shortened(each.before)]
+        yield "-", format_path(steps), [shortened(each.before)]
     else:
         yield from unequal(each.before, each.after, steps)
 
@@ -145,20 +147,20 @@ def unequal(
     before: Any, after: Any, steps: tuple[object, ...]
 ) -> Iterator[tuple[str, str, list[str]]]:
     """The same for what differs inside a value, as far as a path can say where."""
-    if same(encode(before), encode(after)):
+    if is_same_value(encode(before), encode(after)):
         return
     inner, later = inside(before), inside(after)
     if type(before) is not type(after) or inner is None or later is None:
-        yield "~", written(steps), told(before, after)
+        yield "~", format_path(steps), told(before, after)
         return
     for key, value in inner.items():
         if key not in later:
-            yield "-", written((*steps, key)), [shortened(value)]
+            yield "-", format_path((*steps, key)), [shortened(value)]
     for key, value in later.items():
         if key in inner:
             yield from unequal(inner[key], value, (*steps, key))
         else:
-            yield "+", written((*steps, key)), [shortened(value)]
+            yield "+", format_path((*steps, key)), [shortened(value)]
 
 
 def inside(value: Any) -> dict[object, Any] | None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
 from holdfast.errors import ConflictError
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 
 Suite = TypeVar("Suite")
 NewStore = Callable[[], StateStore]

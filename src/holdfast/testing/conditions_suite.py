@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.errors import ConflictError, StateStoreError
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Condition, Put
 from holdfast.testing.checks import NewStore, content, in_loop
 

@@ -27,17 +27,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar, get_args
 
-from holdfast.errors import ConflictError, StateStoreError, shown
-from holdfast.stores.contract import Condition, Entry, Etags, Put, StateStore
-from holdfast.stores.gate import (
-    Span,
-    checked_etag,
-    checked_key,
-    checked_keys,
-    checked_limit,
-    checked_put,
-    checked_span,
+from holdfast.errors import ConflictError, StateStoreError, short_repr
+from holdfast.stores.base import Condition, Entry, Etags, Put, StateStore
+from holdfast.stores.validation import (
+    KeyRange,
     validate_batch,
+    validate_etag,
+    validate_key,
+    validate_keys,
+    validate_limit,
+    validate_put,
+    validate_range,
 )
 from holdfast.stores.wrappers.base import WrappedStateStore
 
@@ -78,17 +78,19 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.at < 1:
-            raise ValueError(f"calls are counted from 1, and {shown(self.at)} is none of them")
+            raise ValueError(f"calls are counted from 1, and {short_repr(self.at)} is none of them")
         if self.kind not in KINDS:
-            raise ValueError(f"a fault is one of {', '.join(KINDS)}, not {shown(self.kind)}")
+            raise ValueError(f"a fault is one of {', '.join(KINDS)}, not {short_repr(self.kind)}")
         if self.of not in get_args(Calls):
-            raise ValueError(f'a fault is of "writes" or of "reads", not {shown(self.of)}')
+            raise ValueError(f'a fault is of "writes" or of "reads", not {short_repr(self.of)}')
         if self.kind == "error" and self.done and self.of == "writes":
             raise ValueError('what is refused is not done: "unknown" is what may be done')
         if self.kind == "stale" and self.of != "reads":
             raise ValueError('a read is stale, and not a write: give of="reads"')
         if self.behind < 1:
-            raise ValueError(f"a stale read is 1 write behind or more, not {shown(self.behind)}")
+            raise ValueError(
+                f"a stale read is 1 write behind or more, not {short_repr(self.behind)}"
+            )
 
     def error(self) -> BaseException:
         """What the caller gets."""
@@ -132,9 +134,11 @@ class FaultyStateStore(WrappedStateStore):
         if atomic and not inner.atomic_put_many:
             raise ValueError(f"put_many of {inner!r} is not atomic, and cannot be made so")
         if unknown := set(kinds) - set(KINDS):
-            raise ValueError(f"a fault is one of {', '.join(KINDS)}, not {shown(unknown.pop())}")
+            raise ValueError(
+                f"a fault is one of {', '.join(KINDS)}, not {short_repr(unknown.pop())}"
+            )
         if not 0 <= rate <= 1:
-            raise ValueError(f"rate is a part of all calls, from 0 to 1, not {shown(rate)}")
+            raise ValueError(f"rate is a part of all calls, from 0 to 1, not {short_repr(rate)}")
         planned = list(plan)
         if remember is None:
             remember = max((each.behind for each in planned if each.kind == "stale"), default=0)
@@ -177,7 +181,7 @@ class FaultyStateStore(WrappedStateStore):
 
     async def get(self, key: str) -> Entry | None:
         """What the key holds, or None."""
-        key = checked_key(key)
+        key = validate_key(key)
 
         async def stale(behind: int) -> Entry | None:
             before = self._before(behind)
@@ -187,7 +191,7 @@ class FaultyStateStore(WrappedStateStore):
 
     async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
         """What the keys hold, in the order asked, without those that hold nothing."""
-        wanted = checked_keys(keys)
+        wanted = validate_keys(keys)
 
         async def stale(behind: int) -> dict[str, Entry]:
             found = {**await self.inner.get_many(wanted), **self._before(behind)}
@@ -200,9 +204,9 @@ class FaultyStateStore(WrappedStateStore):
     ) -> AsyncIterator[str]:
         """The keys that start with the prefix and come after another, in order, at most so many."""
         self._check_alive()
-        return self._list(checked_span(prefix, start_after), checked_limit(limit))
+        return self._list(validate_range(prefix, start_after), validate_limit(limit))
 
-    async def _list(self, span: Span, limit: int | None) -> AsyncIterator[str]:
+    async def _list(self, span: KeyRange, limit: int | None) -> AsyncIterator[str]:
         async def stale(behind: int) -> AsyncIterator[str]:
             return each_of(await self._keys_before(behind, span, limit))
 
@@ -220,7 +224,7 @@ class FaultyStateStore(WrappedStateStore):
         if late is not None:
             await self._happen(late, fresh, stale)
 
-    async def _keys_before(self, behind: int, span: Span, limit: int | None) -> Sequence[str]:
+    async def _keys_before(self, behind: int, span: KeyRange, limit: int | None) -> Sequence[str]:
         """A listing as it was so many writes ago."""
         before = self._before(behind)
         most = None if limit is None else limit + len(before)
@@ -235,7 +239,7 @@ class FaultyStateStore(WrappedStateStore):
         self, key: str, value: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> str:
         """Write, where the key still has this etag or is absent if so asked; gives the new etag."""
-        put = checked_put(key, value, if_match, if_absent)
+        put = validate_put(key, value, if_match, if_absent)
         return await self._write(
             [put.key],
             lambda: self.inner.put(
@@ -254,7 +258,7 @@ class FaultyStateStore(WrappedStateStore):
 
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
         """Remove, where the key still has this etag if so asked; whether there was one."""
-        key, match = checked_key(key), checked_etag(if_match)
+        key, match = validate_key(key), validate_etag(if_match)
         return await self._write([key], lambda: self.inner.delete(key, if_match=match))
 
     async def _write(self, keys: Sequence[str], act: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.testing.snapshot_checks import (
     HOSTILE_IDS,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConflictError
-from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.storage import SnapshotStorage
 from holdfast.state.store import Store

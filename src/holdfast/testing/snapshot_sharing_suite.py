@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 
 from holdfast.errors import ConflictError
-from holdfast.snapshots.layout import SnapshotLocation
+from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.testing.snapshot_checks import (
     LOCATION,
     NewStorage,

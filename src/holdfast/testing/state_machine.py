@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from holdfast.errors import ConflictError
-from holdfast.stores.contract import Condition, Put, StateStore
+from holdfast.stores.base import Condition, Put, StateStore
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.prefix import PrefixedStateStore
 

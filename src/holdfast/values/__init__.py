@@ -9,9 +9,9 @@ the functions that the caller registered for that very name. docs/spec/values.md
 
 from __future__ import annotations
 
-from holdfast.values.binary import decode, encode
+from holdfast.values.binary_encoding import decode, encode
 from holdfast.values.extensions import MAX_DEPTH
-from holdfast.values.json_form import from_json, to_json
+from holdfast.values.json_encoding import from_json, to_json
 from holdfast.values.lowering import register_type
 
 __all__ = [

@@ -16,9 +16,9 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 from msgspec.msgpack import Ext
 
-from holdfast.errors import UnsupportedValueError, shown
+from holdfast.errors import UnsupportedValueError, short_repr
 from holdfast.values.extensions import CUSTOM, FROZENSET, MAP, MAX_DEPTH, SET, TUPLE
-from holdfast.values.scalars import int_extension, scalar_extension
+from holdfast.values.scalars import encode_int, encode_scalar
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ NATIVE: Final[frozenset[type]] = frozenset(
 )
 
 
-class Refusal(Exception):
+class LoweringError(Exception):
     """A value cannot be kept; collects the way to the culprit while the walk unwinds."""
 
     def __init__(self, reason: str, *, too_deep: bool = False) -> None:
@@ -78,11 +78,13 @@ def register_type(
     name that was not registered is refused when it is read.
     """
     if not isinstance(kind, type):
-        raise TypeError(f"expected a class to register, not {shown(kind)}")
+        raise TypeError(f"expected a class to register, not {short_repr(kind)}")
     if kind in NATIVE:
         raise ValueError(f"{kind.__name__} is stored as it is; only other types can be registered")
     if not isinstance(name, str) or not name or not is_text(name):
-        raise ValueError(f"the name of a registered type must be non-empty text, not {shown(name)}")
+        raise ValueError(
+            f"the name of a registered type must be non-empty text, not {short_repr(name)}"
+        )
     if not callable(encode) or not callable(decode):
         raise TypeError(f"encode and decode of {kind.__qualname__} must be functions")
     taken = registered_names.get(name)
@@ -137,11 +139,11 @@ def is_plain_key(key: object) -> bool:
     return kind is int or kind is bool or key is None or kind is bytes
 
 
-def lowered(value: object, room: int) -> object:
+def lower(value: object, room: int) -> object:
     """The value built of what msgpack knows; raises `Refusal` at what no form can say."""
     kind = type(value)
     if kind is str:
-        return checked_text(cast("str", value))
+        return validate_text(cast("str", value))
     if kind is bool or value is None or kind is bytes:
         return value
     if kind is float:
@@ -151,25 +153,25 @@ def lowered(value: object, room: int) -> object:
         number = cast("int", value)
         if -(2**63) <= number < 2**64:
             return number
-        return int_extension(number)
+        return encode_int(number)
     if kind in registered_types:
         name, to_plain = registered_types[kind]
         return Ext(CUSTOM, pack([name, _lower_into(value, to_plain(value), room)]))
     # The type is asked and not the object: a proxy may claim any class for itself.
-    scalar = scalar_extension(value, kind)
+    scalar = encode_scalar(value, kind)
     if scalar is not None:
         return scalar
     # Subclasses of the scalars: enums of str and int, numpy's floats, and the like.
     if issubclass(kind, str):
-        return checked_text(str.__str__(cast("str", value)))
+        return validate_text(str.__str__(cast("str", value)))
     if issubclass(kind, int):
-        return lowered(int.__int__(cast("int", value)), room)
+        return lower(int.__int__(cast("int", value)), room)
     if issubclass(kind, float):
-        return lowered(float.__float__(cast("float", value)), room)
+        return lower(float.__float__(cast("float", value)), room)
     if issubclass(kind, bytes):
         return bytes(memoryview(cast("bytes", value)))
     if room == 0:
-        raise Refusal(f"the value is nested deeper than {MAX_DEPTH} levels", too_deep=True)
+        raise LoweringError(f"the value is nested deeper than {MAX_DEPTH} levels", too_deep=True)
     if issubclass(kind, dict):
         return _lower_dict(cast("dict[Any, Any]", value), room)
     if issubclass(kind, list):
@@ -178,7 +180,7 @@ def lowered(value: object, room: int) -> object:
         return Ext(TUPLE, pack(_lower_items(value, list(cast("tuple[Any, ...]", value)), room)))
     if issubclass(kind, (set, frozenset)):
         return _lower_set(cast("Collection[Any]", value), room)
-    raise Refusal(
+    raise LoweringError(
         f"cannot keep a value of type {_type_name(kind)}; convert it to plain data "
         "or register its type with holdfast.register_type"
     )
@@ -186,10 +188,10 @@ def lowered(value: object, room: int) -> object:
 
 def _lower_into(holder: object, value: object, room: int) -> object:
     if room == 0:
-        raise Refusal(f"the value is nested deeper than {MAX_DEPTH} levels", too_deep=True)
+        raise LoweringError(f"the value is nested deeper than {MAX_DEPTH} levels", too_deep=True)
     try:
-        return lowered(value, room - 1)
-    except Refusal as refusal:
+        return lower(value, room - 1)
+    except LoweringError as refusal:
         refusal.passed(holder, "")
         raise
 
@@ -198,8 +200,8 @@ def _lower_items(holder: object, items: list[Any], room: int) -> list[Any]:
     done: list[Any] = []
     try:
         for item in items:
-            done.append(lowered(item, room - 1))
-    except Refusal as refusal:
+            done.append(lower(item, room - 1))
+    except LoweringError as refusal:
         ordered = isinstance(holder, (list, tuple))
         refusal.passed(holder, f"[{len(done)}]" if ordered else "{…}")
         raise
@@ -210,7 +212,7 @@ def _lower_set(value: Collection[Any], room: int) -> Ext:
     items = _lower_items(value, list(value), room)
     items.sort(key=pack)
     if len({pack(item) for item in items}) != len(items):
-        raise Refusal("two items of a set become the same when stored as plain types")
+        raise LoweringError("two items of a set become the same when stored as plain types")
     return Ext(SET if issubclass(type(value), set) else FROZENSET, pack(items))
 
 
@@ -224,22 +226,22 @@ def _lower_dict(value: dict[Any, Any], room: int) -> object:
             key = at
             kind = type(key)
             if kind is str:
-                checked_text(cast("str", key))
+                validate_text(cast("str", key))
             elif not is_plain_key(key):
                 if not issubclass(kind, (tuple, str, int, float, bytes)):
-                    raise Refusal(
+                    raise LoweringError(
                         f"cannot keep a dict key of type {_type_name(kind)}; keys may be str, int, "
                         "float, bool, None, bytes or tuple"
                     )
                 converted = True
-                key = lowered(key, room - 1)
+                key = lower(key, room - 1)
             elif kind is int:
-                key = lowered(key, room)
+                key = lower(key, room)
             if type(key) is Ext:
                 simple = False
             pairs.append(key)
-            pairs.append(lowered(item, room - 1))
-    except Refusal as refusal:
+            pairs.append(lower(item, room - 1))
+    except LoweringError as refusal:
         refusal.passed(value, _step(at))
         raise
     plain = dict(zip(pairs[::2], pairs[1::2], strict=True)) if simple else {}
@@ -248,15 +250,15 @@ def _lower_dict(value: dict[Any, Any], room: int) -> object:
         # Two NaNs are two keys, and stay so; but nobody could say which is which.
         different = len({pack(key) for key in pairs[::2]})
         if different * 2 != len(pairs) or (simple and len(plain) != different):
-            raise Refusal("two keys of a dict become the same when stored as plain types")
+            raise LoweringError("two keys of a dict become the same when stored as plain types")
     return plain if simple else Ext(MAP, pack(pairs))
 
 
 def _step(key: object) -> str:
     if isinstance(key, str):
         text = str.__str__(key)
-        return "." + text if len(text) <= 60 and text.isidentifier() else f"[{shown(text)}]"
-    return f"[{shown(key)}]"
+        return "." + text if len(text) <= 60 and text.isidentifier() else f"[{short_repr(text)}]"
+    return f"[{short_repr(key)}]"
 
 
 def is_text(value: str) -> bool:
@@ -270,10 +272,12 @@ def is_text(value: str) -> bool:
     return True
 
 
-def checked_text(value: str) -> str:
+def validate_text(value: str) -> str:
     """The str itself, if it is text."""
     if not is_text(value):
-        raise Refusal("cannot keep a str with a lone surrogate: no encoding can write it down")
+        raise LoweringError(
+            "cannot keep a str with a lone surrogate: no encoding can write it down"
+        )
     return value
 
 

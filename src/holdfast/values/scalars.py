@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec.msgpack import Ext
 
-from holdfast.errors import InvalidDocumentError, shown
+from holdfast.errors import InvalidDocumentError, short_repr
 from holdfast.values.extensions import (
     DATE,
     DATETIME,
@@ -25,7 +25,7 @@ from holdfast.values.extensions import (
 _ZONE: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 
 
-def scalar_extension(value: Any, kind: type) -> Ext | None:
+def encode_scalar(value: Any, kind: type) -> Ext | None:
     """The extension type of a scalar that has one; its payload is the text that JSON shows too."""
     if issubclass(kind, dt.datetime):
         return Ext(DATETIME, _datetime_text(value).encode())
@@ -44,7 +44,7 @@ def scalar_extension(value: Any, kind: type) -> Ext | None:
     return None
 
 
-def read_scalar(code: int, text: str) -> object:
+def decode_scalar(code: int, text: str) -> object:
     """The scalar that the payload of an extension type, or of a tag, says."""
     if code == INT:
         return int(text, 0)
@@ -62,7 +62,7 @@ def read_scalar(code: int, text: str) -> object:
     return dt.timedelta(int(days), int(seconds), int(microseconds))
 
 
-def int_extension(value: int) -> Ext:
+def encode_int(value: int) -> Ext:
     """An integer that msgpack has no room for."""
     # Python refuses to turn very long ints into decimal (it takes quadratic time), not into hex.
     return Ext(INT, (str(value) if value.bit_length() <= 2048 else hex(value)).encode())
@@ -130,7 +130,7 @@ def _read_time(text: str) -> dt.time:
     zone = _zone(name)
     if zone is None:
         raise InvalidDocumentError(
-            f"the data holds a time in the zone {shown(name)}, which this machine does not know; "
+            f"the data holds a time in the zone {short_repr(name)}, which this machine does not know; "
             "install the tzdata package"
         )
     return time.replace(tzinfo=zone)

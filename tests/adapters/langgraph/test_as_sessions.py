@@ -10,12 +10,12 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.types import Command
 
 from adapters.langgraph.graphs import at, deltas, said, stepping, talking
-from backends import BACKENDS, opener
 from cli.conftest import in_a_folder_of_its_own, run  # noqa: F401 - fixtures
 from holdfast import Catalog, Session, SnapshotManager, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
-from loops import done
-from server.world import client
+from support.async_tests import run_async
+from support.backends import BACKENDS, opener
+from support.rest_api import client
 
 URL = "sqlite:///state.db"
 
@@ -106,7 +106,7 @@ def test_a_thread_moves_to_another_store_and_goes_on_there(run, store, request, 
                 manager = SnapshotManager(target)
                 await manager.import_session(manager.from_file(f"{thread}.json.gz"))
 
-    done(imported())
+    run_async(imported())
     with HoldfastSaver.from_url(store) as here, HoldfastSaver(new()) as there:
         for graph_of, thread in ((talking, "talk"), (stepping, "ask")):
             one, other = graph_of(here), graph_of(there)
@@ -131,7 +131,7 @@ def verify(store):
             found = await session.verify()
             assert found.ok, found.damage
 
-    done(check())
+    run_async(check())
 
 
 def test_secrets_are_taken_out_of_an_exported_thread(run, store):  # noqa: F811
@@ -156,7 +156,7 @@ def test_the_server_shows_a_thread(store):
             listed = await api.get("/agents/langgraph/sessions/talk/snapshots")
             return found, listed
 
-    found, listed = done(asked())
+    found, listed = run_async(asked())
     assert found.status_code == listed.status_code == 200
     assert "There are two tables on sunday." in found.text
     assert len(listed.json()["snapshots"]) == 10
@@ -168,7 +168,7 @@ def test_a_message_in_a_session_is_plain_data_that_people_can_read(store):
             session = await Session.open(state_store, agent_id="langgraph", session_id="talk")
             return session.messages, session.state, session.unfinished
 
-    messages, state, unfinished = done(opened())
+    messages, state, unfinished = run_async(opened())
     assert messages[0] == {
         "role": "user",
         "content": "monday",
@@ -189,7 +189,7 @@ def test_what_is_changed_in_the_session_is_what_the_graph_finds(store):
             live.set("plan", {"day": "by hand"})
             live.add_message("user", "one more thing")
 
-    done(change())
+    run_async(change())
     with HoldfastSaver.from_url(store) as saver:
         kept = talking(saver).get_state(at("talk")).values
         assert kept["plan"] == {"day": "by hand"}

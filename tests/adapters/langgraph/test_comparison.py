@@ -13,11 +13,11 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from adapters.langgraph.graphs import at
 from adapters.langgraph.samples import ALLOWED, MESSAGES, SAMPLES, exact
-from backends import SharedMemory
 from holdfast import Catalog, SnapshotArchive
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.stores.memory import MemoryStateStore
-from loops import done
+from support.async_tests import run_async
+from support.backends import SharedMemory
 
 CHANNELS = ["plan", "messages", "items", "__start__", "branch:to:x", "odd/name é"]
 SPECIAL = ["__error__", "__interrupt__", "__resume__", "__scheduled__"]
@@ -215,7 +215,7 @@ class Savers(RuleBasedStateMachine):
 
     def teardown(self):
         if hasattr(self, "content"):
-            done(self.verify())
+            run_async(self.verify())
 
     async def verify(self):
         archive = SnapshotArchive(self.content)

@@ -10,9 +10,9 @@ import pytest
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.capabilities import Capability
 
-from backends import opener
 from holdfast.adapters.langgraph import HoldfastSaver
-from loops import done
+from support.async_tests import run_async
+from support.backends import opener
 
 PAGE = Path(__file__).parents[3] / "docs" / "adapters" / "langgraph.md"
 
@@ -31,7 +31,7 @@ async def report(new_state_store):
 # The suite is about what a saver does: the others have their own, and time travel runs on all.
 @pytest.mark.parametrize("backend", ["memory", "sqlite", "files", "postgresql", "redis"])
 def test_every_capability_is_there_and_passes(backend, request):
-    done(check(opener(backend, request)))
+    run_async(check(opener(backend, request)))
 
 
 async def check(new_state_store):

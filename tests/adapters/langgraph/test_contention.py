@@ -12,12 +12,12 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
 from adapters.langgraph.graphs import at
-from backends import SharedMemory, opener
 from holdfast import ConflictError, RetentionPolicy, Session, SnapshotArchive
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.sessions import contention
 from holdfast.stores.memory import MemoryStateStore
-from loops import done, in_loop
+from support.async_tests import async_test, run_async
+from support.backends import SharedMemory, opener
 
 
 async def put(saver, name, number, **values):
@@ -40,7 +40,7 @@ async def steps_by_writer(saver):
 # Listing is slowest on NATS, and so is a lost attempt; SQLite's commits are the quickest.
 @pytest.mark.parametrize("backend", ["sqlite", "nats"])
 def test_each_of_eight_writers_makes_progress_and_none_fails(backend, request):
-    done(check_eight(opener(backend, request)))
+    run_async(check_eight(opener(backend, request)))
 
 
 async def check_eight(new_state_store):
@@ -71,7 +71,7 @@ import json, sys
 sys.path += {path}
 from adapters.langgraph.test_contention import put
 from holdfast.adapters.langgraph import HoldfastSaver
-from loops import done
+from support.async_tests import done
 
 async def work(url, name):
     failed = []
@@ -108,7 +108,7 @@ def test_processes_that_write_to_one_thread_at_the_same_time_lose_nothing(tmp_pa
         each.stdin.flush()
     for each in running:
         assert json.loads(each.communicate(timeout=120)[0]) == []
-    done(check_processes(url))
+    run_async(check_processes(url))
 
 
 async def check_processes(url):
@@ -129,7 +129,7 @@ class Reading(SharedMemory):
         return await super().get_many(keys)
 
 
-@in_loop
+@async_test
 async def test_after_a_commit_of_another_writer_only_new_segments_are_read():
     content = MemoryStateStore()
     store = Reading(content)
@@ -150,7 +150,7 @@ async def test_after_a_commit_of_another_writer_only_new_segments_are_read():
     assert len({key for key in store.keys if "/log/" in key}) <= 3
 
 
-@in_loop
+@async_test
 async def test_items_that_another_writer_changed_or_removed_are_written_again():
     content = MemoryStateStore()
     one, other = HoldfastSaver(content), HoldfastSaver(SharedMemory(content))
@@ -163,7 +163,7 @@ async def test_items_that_another_writer_changed_or_removed_are_written_again():
         assert found["messages"] == found["others"] == items
 
 
-@in_loop
+@async_test
 async def test_more_commits_of_others_than_are_kept_in_memory_are_all_seen():
     content = MemoryStateStore()
     one, other = HoldfastSaver(content), HoldfastSaver(SharedMemory(content))
@@ -177,7 +177,7 @@ async def test_more_commits_of_others_than_are_kept_in_memory_are_all_seen():
         assert (await saver.aget_tuple(at())).checkpoint["channel_values"]["messages"] == items
 
 
-@in_loop
+@async_test
 async def test_a_thread_that_was_begun_and_deleted_elsewhere_is_begun_again():
     content = MemoryStateStore()
     store = Losing(content)
@@ -217,7 +217,7 @@ class Losing(SharedMemory):
                 await rival.adelete_thread("t")
 
 
-@in_loop
+@async_test
 async def test_a_writer_gives_up_by_time_and_not_by_a_number_of_attempts(monkeypatch):
     monkeypatch.setattr(contention, "GIVE_UP_AFTER", 0.7)
     content = MemoryStateStore()
@@ -235,7 +235,7 @@ async def test_a_writer_gives_up_by_time_and_not_by_a_number_of_attempts(monkeyp
     assert (await steps_by_writer(saver))["late"] == [1, 3]
 
 
-@in_loop
+@async_test
 async def test_a_thread_that_is_pruned_elsewhere_is_still_listed():
     content = MemoryStateStore()
     saver = HoldfastSaver(content)

@@ -7,13 +7,13 @@ import functools
 import pytest
 
 from adapters.langgraph.graphs import at, stepping
-from backends import SharedMemory
-from faults import Fault, FaultyStateStore
 from holdfast import Catalog, ConflictError, NotFoundError, Session, StateStoreError
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
-from watched import Interrupted
+from support.async_tests import async_test
+from support.backends import SharedMemory
+from support.faults import Fault, FaultyStateStore
+from support.observed_store import Interrupted
 
 STORES = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by one"])
 STEPS = 6
@@ -95,7 +95,7 @@ async def opened(disk):
 
 
 @STORES
-@in_loop
+@async_test
 async def test_a_target_that_is_opened_while_it_is_copied_is_absent_or_whole(atomic):
     async def visit(disk):
         found = await log(HoldfastSaver(disk), "copy")
@@ -109,7 +109,7 @@ async def test_a_target_that_is_opened_while_it_is_copied_is_absent_or_whole(ato
 
 
 @STORES
-@in_loop
+@async_test
 async def test_of_a_copy_and_a_session_created_in_its_place_one_gets_the_conflict(atomic):
     kept = []
 
@@ -137,7 +137,7 @@ async def test_of_a_copy_and_a_session_created_in_its_place_one_gets_the_conflic
 
 
 @STORES
-@in_loop
+@async_test
 async def test_a_target_that_is_deleted_while_it_is_copied_is_whole_or_reported_as_deleted(atomic):
     gone = []
 
@@ -154,7 +154,7 @@ async def test_a_target_that_is_deleted_while_it_is_copied_is_whole_or_reported_
             await check_absent(disk, number)
 
 
-@in_loop
+@async_test
 async def test_a_target_that_was_read_before_is_seen_after_the_copy():
     disk = await prepare()
     saver, other = HoldfastSaver(disk), HoldfastSaver(SharedMemory(disk))
@@ -165,7 +165,7 @@ async def test_a_target_that_was_read_before_is_seen_after_the_copy():
         assert await log(each, "copy") == list(range(STEPS))
 
 
-@in_loop
+@async_test
 async def test_a_thread_is_not_copied_onto_one_that_exists():
     disk = await prepare()
     saver = HoldfastSaver(disk)
@@ -175,7 +175,7 @@ async def test_a_thread_is_not_copied_onto_one_that_exists():
     await check_copy(disk, 0)
 
 
-@in_loop
+@async_test
 async def test_a_copy_that_broke_off_can_be_made_again():
     content = MemoryStateStore()
     store = FaultyStateStore(content)
@@ -196,7 +196,7 @@ async def test_a_copy_that_broke_off_can_be_made_again():
     raise AssertionError("a copy has fewer operations than that")
 
 
-@in_loop
+@async_test
 async def test_a_thread_that_is_not_there_cannot_be_copied():
     saver = HoldfastSaver(await prepare())
     with pytest.raises(NotFoundError, match="there is no thread 'none' to copy"):

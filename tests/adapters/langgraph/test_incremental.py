@@ -14,7 +14,7 @@ from langgraph.graph import MessagesState
 from adapters.langgraph.graphs import at, chain, said, talking
 from holdfast import Session
 from holdfast.adapters.langgraph import HoldfastSaver
-from loops import done
+from support.async_tests import run_async
 
 
 def contents(saver):
@@ -23,7 +23,7 @@ def contents(saver):
         keys = [key async for key in store.list("")]
         return {key: entry.value for key, entry in (await store.get_many(keys)).items()}
 
-    return done(read())
+    return run_async(read())
 
 
 def events(saver):
@@ -31,7 +31,7 @@ def events(saver):
         session = await Session.open(saver.state_store, agent_id="langgraph", session_id="t")
         return [event async for event in session.events]
 
-    return done(read())
+    return run_async(read())
 
 
 class Puts:

@@ -12,7 +12,7 @@ from adapters.langgraph.graphs import at
 from holdfast import Session
 from holdfast.adapters.langgraph import HoldfastSaver, history
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
+from support.async_tests import async_test
 
 
 class Gated(MemoryStateStore):
@@ -72,13 +72,13 @@ async def cancelled(work):
         await task
 
 
-@in_loop
+@async_test
 async def test_what_was_put_while_runs_are_deleted_stays_where_the_thread_stands(monkeypatch):
     store = MemoryStateStore()
     one, other = HoldfastSaver(store), HoldfastSaver(store)
     await put(one, "a", run_id="first")
     await put(one, "b", "a", run_id="gone")
-    current = history.current
+    current = history.find_current
 
     async def meanwhile(thread, ns):
         monkeypatch.setattr(history, "current", current)
@@ -93,13 +93,13 @@ async def test_what_was_put_while_runs_are_deleted_stays_where_the_thread_stands
         assert await names(saver) == ["c", "a"]
 
 
-@in_loop
+@async_test
 async def test_what_was_put_while_a_thread_is_pruned_is_where_it_stands(monkeypatch):
     store = MemoryStateStore()
     one, other = HoldfastSaver(store), HoldfastSaver(store)
     await put(one, "a")
     await put(one, "b", "a")
-    walked = history.walked
+    walked = history.scan_checkpoints
 
     async def meanwhile(thread, ns=None):
         monkeypatch.setattr(history, "walked", walked)
@@ -113,7 +113,7 @@ async def test_what_was_put_while_a_thread_is_pruned_is_where_it_stands(monkeypa
         assert await names(saver) == ["c"]
 
 
-@in_loop
+@async_test
 async def test_writes_of_a_thread_that_was_deleted_do_not_come_back():
     store = MemoryStateStore()
     one, other = HoldfastSaver(store), HoldfastSaver(store)
@@ -128,7 +128,7 @@ async def test_writes_of_a_thread_that_was_deleted_do_not_come_back():
         assert write == ("task", "x", "new")
 
 
-@in_loop
+@async_test
 async def test_few_late_writes_are_kept_in_memory_and_all_are_found():
     saver = HoldfastSaver(MemoryStateStore())
     await put(saver, "a")
@@ -140,7 +140,7 @@ async def test_few_late_writes_are_kept_in_memory_and_all_are_found():
     assert [value for *_, value in found] == list(range(80))
 
 
-@in_loop
+@async_test
 async def test_a_put_that_was_given_up_is_not_done_in_the_thread_that_comes_after():
     store = Gated()
     saver = HoldfastSaver(store)
@@ -153,7 +153,7 @@ async def test_a_put_that_was_given_up_is_not_done_in_the_thread_that_comes_afte
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-@in_loop
+@async_test
 async def test_a_put_whose_answer_was_given_up_is_not_done_again(goes_on):
     store = Gated()
     one, other = HoldfastSaver(store), HoldfastSaver(store)
@@ -170,7 +170,7 @@ async def test_a_put_whose_answer_was_given_up_is_not_done_again(goes_on):
         assert await latest(other) == ("b", ["theirs", "mine"])
 
 
-@in_loop
+@async_test
 async def test_those_who_waited_with_one_that_was_given_up_are_done_once():
     store = Gated()
     saver, other = HoldfastSaver(store), HoldfastSaver(store)
@@ -189,7 +189,7 @@ async def test_those_who_waited_with_one_that_was_given_up_are_done_once():
     assert told == [id_of("a"), id_of("b"), id_of("c")]
 
 
-@in_loop
+@async_test
 async def test_a_thread_that_is_deleted_from_another_loop_is_begun_anew():
     store = MemoryStateStore()
     saver = HoldfastSaver(store)

@@ -16,7 +16,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from adapters.langgraph.graphs import at
 from adapters.langgraph.samples import Point
 from holdfast.adapters.langgraph import HoldfastSaver
-from holdfast.adapters.langgraph.metadata import as_json
+from holdfast.adapters.langgraph.metadata import to_json_value
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ SCALARS = (
     )
 )
 def test_a_value_is_stored_as_json_would_store_it(value):
-    assert repr(as_json(value)) == repr(json.loads(json.dumps(value)))
+    assert repr(to_json_value(value)) == repr(json.loads(json.dumps(value)))
 
 
 def test_an_object_that_json_has_no_form_for_comes_back_as_it_was():

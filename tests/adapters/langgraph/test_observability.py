@@ -18,7 +18,7 @@ from swarmstate.observability import InMemoryMetrics, OpenTelemetryMetrics
 from adapters.langgraph.graphs import at, said, talking
 from holdfast import UnsupportedValueError, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
-from loops import done
+from support.async_tests import run_async
 
 
 class Telemetry:
@@ -136,7 +136,7 @@ def test_a_span_is_inside_that_of_its_caller_in_async_and_other_graphs(observed,
         with telemetry.tracer.start_as_current_span("async"):
             await observed.aget_tuple(at())
 
-    done(ask())
+    run_async(ask())
     spans = {each.name: each for each in telemetry.spans()}
     for inner, outer in (("put", "blocking"), ("get_tuple", "async")):
         parent = spans[f"holdfast.checkpoint.{inner}"].parent

@@ -14,7 +14,7 @@ from adapters.langgraph.test_contention import put
 from holdfast import Session
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.stores.memory import MemoryStateStore
-from loops import done, in_loop
+from support.async_tests import async_test, run_async
 
 LONG_AGO = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 
@@ -54,7 +54,7 @@ def test_threads_stand_where_they_stood_at_the_time_and_say_what_happened(saver)
     graph.invoke(said("wednesday", "3"), at("a"))
     assert contents(graph, "a")[4] == "wednesday"
     other = talking(HoldfastSaver(saver.state_store))
-    assert done(other.aget_state(at("a"))).values == graph.get_state(at("a")).values
+    assert run_async(other.aget_state(at("a"))).values == graph.get_state(at("a")).values
 
 
 def test_the_time_of_any_state_leads_back_to_that_state(saver):
@@ -87,10 +87,10 @@ def test_a_rollback_can_be_undone_by_another(saver):
     second = graph.get_state(at())
     saver.rollback_threads(["t"], to=first)
     assert len(contents(graph, "t")) == 4
-    session = done(opened(saver))
+    session = run_async(opened(saver))
     (restored,) = [each for each in session.events if each.type == "state.restored"]
     assert restored.data["to"] == first.isoformat()
-    assert done(session.verify()).ok
+    assert run_async(session.verify()).ok
     saver.rollback_threads(["t"], to=second.created_at)
     assert graph.get_state(at()).values == second.values
 
@@ -112,7 +112,7 @@ def test_all_threads_are_meant_where_none_is_named(saver):
     assert {len(contents(graph, thread)) for thread in "abc"} == {4}
 
 
-@in_loop
+@async_test
 async def test_what_was_deleted_does_not_come_back():
     saver = HoldfastSaver(MemoryStateStore())
     await put(saver, "first", 1, value="a")
@@ -130,7 +130,7 @@ async def test_what_was_deleted_does_not_come_back():
     assert len([each async for each in saver.alist(at())]) == 2
 
 
-@in_loop
+@async_test
 async def test_a_time_before_what_was_pruned_is_reported_and_nothing_is_changed():
     saver = HoldfastSaver(MemoryStateStore())
     await put(saver, "one", 1)
@@ -148,7 +148,7 @@ async def test_a_time_before_what_was_pruned_is_reported_and_nothing_is_changed(
     assert (await saver.aget_tuple(at())).checkpoint == before.checkpoint
 
 
-@in_loop
+@async_test
 async def test_a_thread_that_fails_does_not_keep_the_others():
     store = MemoryStateStore()
     saver = HoldfastSaver(store)
@@ -165,7 +165,7 @@ async def test_a_thread_that_fails_does_not_keep_the_others():
     assert keys[2] in str(results[0].error)
 
 
-@in_loop
+@async_test
 async def test_a_rollback_goes_on_top_of_what_others_write_meanwhile():
     store = MemoryStateStore()
     one, other = HoldfastSaver(store), HoldfastSaver(store)
@@ -211,7 +211,7 @@ def test_threads_of_every_store_are_rolled_back(new_saver):
     assert len(contents(talking(new_saver()), "t")) == 4
 
 
-@in_loop
+@async_test
 async def test_what_a_task_wrote_before_its_checkpoint_was_stored_is_as_old_as_it_is():
     saver = HoldfastSaver(MemoryStateStore())
     await put(saver, "one", 1)

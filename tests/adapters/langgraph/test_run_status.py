@@ -17,7 +17,7 @@ from holdfast import Session
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.adapters.langgraph.run_status import status_after
 from holdfast.stores.memory import MemoryStateStore
-from loops import in_loop
+from support.async_tests import async_test
 
 
 class Log(TypedDict):
@@ -93,7 +93,7 @@ def deferred(saver):
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("make", [joined, deferred, sending, looping, nested])
-@in_loop
+@async_test
 async def test_a_graph_is_completed_after_the_checkpoint_that_nothing_follows(make, durability):
     saver = HoldfastSaver(MemoryStateStore())
     graph = make(saver)
@@ -109,7 +109,7 @@ async def test_a_graph_is_completed_after_the_checkpoint_that_nothing_follows(ma
         assert status_after(found.checkpoint) == ("running" if state.next else "completed")
 
 
-@in_loop
+@async_test
 async def test_a_thread_that_waited_or_failed_is_completed_after_it_went_on():
     saver = HoldfastSaver(MemoryStateStore())
     graph = stepping(saver)
@@ -134,7 +134,7 @@ async def test_a_thread_that_waited_or_failed_is_completed_after_it_went_on():
     assert await statuses(saver) == ["running", "failed", "completed"]
 
 
-@in_loop
+@async_test
 async def test_an_entrypoint_waits_and_is_completed():
     saver = HoldfastSaver(MemoryStateStore())
 
@@ -152,7 +152,7 @@ async def test_an_entrypoint_waits_and_is_completed():
     assert await statuses(saver) == ["running", "waiting", "completed"]
 
 
-@in_loop
+@async_test
 async def test_a_state_that_is_set_by_hand_is_completed_where_nothing_follows():
     saver = HoldfastSaver(MemoryStateStore())
     graph = stepping(saver)
@@ -162,7 +162,7 @@ async def test_a_state_that_is_set_by_hand_is_completed_where_nothing_follows():
     assert await statuses(saver) == ["running", "completed"]
 
 
-@in_loop
+@async_test
 async def test_a_graph_without_channels_of_langgraph_stays_running():
     saver = HoldfastSaver(MemoryStateStore())
     graph = Pregel(

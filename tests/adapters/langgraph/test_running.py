@@ -30,7 +30,7 @@ from adapters.langgraph.graphs import (
 )
 from holdfast import open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
-from loops import in_loop
+from support.async_tests import async_test
 
 
 @pytest.fixture(params=["ours", "theirs"])
@@ -61,7 +61,7 @@ def test_a_conversation_with_tools_goes_on_turn_by_turn(any_saver):
     ]
 
 
-@in_loop
+@async_test
 async def test_async_graphs_run_and_stream():
     async with HoldfastSaver(open_state_store("memory:")) as saver:
         graph = talking(saver)

@@ -18,7 +18,7 @@ from adapters.langgraph.samples import ALLOWED, Color, Mood, Order, Pair, Point
 from holdfast import IntegrityError, Session, UnsupportedValueError, open_state_store
 from holdfast.adapters.langgraph import BlockedTypeWarning, HoldfastSaver
 from holdfast.errors import HoldfastError
-from loops import done
+from support.async_tests import run_async
 
 OBJECTS = {"point": Point(1, "a"), "order": Order(name="b"), "color": Color.RED, "pair": Pair(1, 2)}
 
@@ -120,7 +120,7 @@ def tampered(saver, channel, value):
         ) as session:
             session.set(channel, value)
 
-    done(change())
+    run_async(change())
 
 
 DECLARED = """
@@ -205,7 +205,7 @@ def test_a_checkpoint_that_is_damaged_is_one_clear_error(saver, meta):
             changes = {"set": [("langgraph", "checkpoint/", meta)], "delete": []}
             session.record("tampered", {}, changes=changes)
 
-    done(change())
+    run_async(change())
     for ask in (lambda: list(saver.list(at())), lambda: values(saver)):
         with pytest.raises(IntegrityError, match="of the thread t is not as it should be"):
             ask()
@@ -229,7 +229,7 @@ def test_a_row_that_is_damaged_is_one_clear_error(saver, which):
             entry = await store.get(key)
             await store.put(key, entry.value.replace(b"x", b"z")[:-9])
 
-    done(damage())
+    run_async(damage())
     fresh = HoldfastSaver(saver.state_store)
     with pytest.raises(IntegrityError, match="sessions/t/"):
         fresh.get_tuple(first)
@@ -240,7 +240,7 @@ def test_a_session_that_is_no_thread_has_no_checkpoints(saver):
         async with Session.open(saver.state_store, agent_id="langgraph", session_id="t") as session:
             session.add_message("user", "I am no graph")
 
-    done(talk())
+    run_async(talk())
     assert saver.get_tuple(at()) is None
     assert list(saver.list(None)) == []
 

@@ -9,7 +9,7 @@ from adapters.langgraph.graphs import at, deltas, said, stepping, talking
 from holdfast import ConflictError, NotFoundError, Session, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.errors import HoldfastError
-from loops import done
+from support.async_tests import run_async
 
 IDS = ["a/b/../c", "%2F", "é ☃ \U0001f600", "..", " ", "a|b:c", "line\nbreak", "x" * 256, 7]
 
@@ -80,7 +80,7 @@ def verified(saver, *threads):
             found = await session.verify()
             assert found.ok, found.damage
 
-    done(check())
+    run_async(check())
 
 
 def runs(graph, count=3, thread="t"):
@@ -115,9 +115,9 @@ def test_what_was_deleted_stays_deleted_when_the_thread_is_restored(saver):
         await session.restore(snapshot_id or ids[-1])
         return ids
 
-    ids = done(restored(None))
+    ids = run_async(restored(None))
     saver.delete_for_runs(["run 0"])
-    done(restored(ids[-1]))
+    run_async(restored(ids[-1]))
     assert {state.metadata["run_id"] for state in graph.get_state_history(at())} == {"run 1"}
 
 
@@ -133,9 +133,9 @@ def test_pruning_keeps_where_a_thread_stands_and_gives_the_log_back(saver):
     async def first_event():
         session = await Session.open(saver.state_store, agent_id="langgraph", session_id="t")
         manifest = await session.archive.load_manifest(location=session.location)
-        return manifest.floor.seq
+        return manifest.log_start.seq
 
-    assert done(first_event()) > 20
+    assert run_async(first_event()) > 20
     with pytest.raises(ValueError, match="keep_latest or delete"):
         saver.prune(["t"], strategy="keep_some")
 
@@ -150,7 +150,7 @@ def test_pruning_keeps_an_older_checkpoint_that_the_thread_was_taken_back_to(sav
         await session.save()  # somebody's own
         await session.restore(ids[4])
 
-    done(back())
+    run_async(back())
     assert len(graph.get_state(at()).values["messages"]) == 4
     saver.prune(["t"])
     assert len(graph.get_state(at()).values["messages"]) == 4
@@ -171,7 +171,7 @@ def test_pruning_keeps_what_delta_channels_are_made_of(saver, frequency, saved):
         for _ in range(saved):
             await session.save()
 
-    done(save())
+    run_async(save())
     saver.prune(["t"])
     assert graph.get_state(at()).values == before
     assert graph.invoke({"log": ["x"]}, at())["log"][-3:] == ["x", "one", "two"]
@@ -187,7 +187,7 @@ def test_a_thread_that_shares_its_session_with_others_is_not_deleted(saver):
         async with Session.open(saver.state_store, agent_id="other", session_id="t") as session:
             session.add_message("user", "me too")
 
-    done(join())
+    run_async(join())
     with pytest.raises(ConflictError, match="other agents than langgraph"):
         saver.delete_thread("t")
 

@@ -8,7 +8,7 @@ from langgraph.types import Command
 
 from adapters.langgraph.graphs import at, deltas, said, stepping, talking
 from holdfast.adapters.langgraph import HoldfastSaver
-from loops import in_loop
+from support.async_tests import async_test
 
 
 def history(graph, config):
@@ -108,7 +108,7 @@ def test_delta_channels_have_their_history_on_every_way(new_saver):
     assert deltas(new_saver(), 4).get_state(states[0].config).values == states[0].values
 
 
-@in_loop
+@async_test
 async def test_async_graphs_travel_too(new_state_store):
     async with HoldfastSaver(new_state_store()) as saver:
         graph = stepping(saver)

@@ -12,11 +12,11 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.types import Command
 
 from adapters.langgraph.graphs import at, said, spreading, stepping, talking
-from faults import RAISED, WAYS, Fault, FaultyStateStore
 from holdfast import Session, StateStoreError, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.stores.memory import MemoryStateStore
-from loops import done, in_loop
+from support.async_tests import async_test, run_async
+from support.faults import RAISED, WAYS, Fault, FaultyStateStore
 
 
 def checkpoint(number, values):
@@ -35,7 +35,7 @@ async def put(saver, number, **values):
     return await saver.aput(config, kept, {"source": "loop", "step": number}, versions)
 
 
-@in_loop
+@async_test
 async def test_two_savers_on_a_thread_lose_nothing(new_state_store):
     async with new_state_store() as one, new_state_store() as two:
         savers = [HoldfastSaver(one), HoldfastSaver(two)]
@@ -60,7 +60,7 @@ async def test_two_savers_on_a_thread_lose_nothing(new_state_store):
         assert (await session.verify()).ok
 
 
-@in_loop
+@async_test
 async def test_writes_come_at_once_and_before_their_checkpoints(new_state_store):
     async with new_state_store() as store:
         saver = HoldfastSaver(store)
@@ -84,7 +84,7 @@ async def test_writes_come_at_once_and_before_their_checkpoints(new_state_store)
                 assert (await reader.aget_tuple(each.config)).pending_writes == each.pending_writes
 
 
-@in_loop
+@async_test
 async def test_many_tasks_of_an_async_graph_end_at_once(new_state_store):
     async def worker(piece):
         await asyncio.sleep(0)
@@ -128,8 +128,8 @@ def test_whatever_becomes_of_a_write_the_thread_goes_on(kind, is_done):
         content = MemoryStateStore()
         store = FaultyStateStore(content)
         store.plan(Fault(number, kind, is_done))
-        happened = done(interrupted(store))
-        done(goes_on(content))
+        happened = run_async(interrupted(store))
+        run_async(goes_on(content))
         if not happened:
             return
     raise AssertionError("a run of a small graph has fewer writes than that")
@@ -161,7 +161,7 @@ async def goes_on(content):
     assert found.ok, found.damage
 
 
-@in_loop
+@async_test
 async def test_a_saver_whose_write_failed_writes_nothing_of_it_later():
     store = FaultyStateStore(MemoryStateStore())
     saver = HoldfastSaver(store)

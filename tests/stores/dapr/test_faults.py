@@ -13,9 +13,9 @@ needs("dapr")
 
 
 from holdfast.errors import StateStoreError  # noqa: E402
-from holdfast.stores.contract import Entry, Put  # noqa: E402
-from holdfast.stores.dapr import records as dapr_records  # noqa: E402
-from holdfast.stores.dapr import sidecar as dapr_sidecar  # noqa: E402
+from holdfast.stores.base import Entry, Put  # noqa: E402
+from holdfast.stores.dapr import records as records_module  # noqa: E402
+from holdfast.stores.dapr import sidecar as sidecar_module  # noqa: E402
 from holdfast.testing.state_store_suite import content  # noqa: E402
 from servers.cutting_proxy import CuttingProxy  # noqa: E402
 
@@ -88,7 +88,7 @@ async def after_a_lost_answer(sidecar, method: str, reads: int, mine, others) ->
 def test_a_conflict_after_a_lost_answer_is_in_doubt(
     open_store, sidecar, elsewhere, component, monkeypatch
 ):
-    monkeypatch.setattr(dapr_records, "HELD", 0.1)
+    monkeypatch.setattr(records_module, "HELD", 0.1)
 
     async def work() -> None:
         other = open_store(component, address=elsewhere.address)
@@ -269,7 +269,7 @@ class SlowClient:
 def test_who_would_be_refused_by_our_own_write_is_not_sent():
     async def work() -> None:
         client = SlowClient()
-        sidecar = dapr_sidecar.Sidecar(client, "statestore", "dapr://statestore")
+        sidecar = sidecar_module.Sidecar(client, "statestore", "dapr://statestore")
         saves = [asyncio.create_task(sidecar.save("a", b"", etag)) for etag in ("1", "1", "9")]
         await client.end(0)
         assert await saves[0] is None

@@ -18,13 +18,13 @@ from holdfast.stores.dapr.key_index import (
     Edit,
     Leaf,
     Root,
-    inserting,
-    leaves_for,
-    leaves_from,
-    packed,
-    removing,
-    unpacked_leaf,
-    unpacked_root,
+    decode_leaf,
+    decode_root,
+    encode_page,
+    find_leaves,
+    iterate_leaves,
+    plan_insert,
+    plan_removal,
 )
 
 PER_LEAF = LEAF // LEAST
@@ -79,22 +79,22 @@ class Writer:
 
     def insert(self, keys: list[str]) -> None:
         async def work() -> None:
-            leaves = await leaves_for(self, keys)
+            leaves = await find_leaves(self, keys)
             root = await self.root(again=True)
-            self.shelf.write(inserting(leaves, keys, self.shelf.new_page, root))
+            self.shelf.write(plan_insert(leaves, keys, self.shelf.new_page, root))
 
         run(work())
 
     def remove(self, key: str) -> None:
         async def work() -> None:
-            ((page, leaf),) = (await leaves_for(self, [key])).items()
-            self.shelf.write(removing(page, leaf, key, await self.root(again=True)))
+            ((page, leaf),) = (await find_leaves(self, [key])).items()
+            self.shelf.write(plan_removal(page, leaf, key, await self.root(again=True)))
 
         run(work())
 
     def listed(self, start: str = "") -> list[str]:
         async def work() -> list[str]:
-            async with aclosing(leaves_from(self, start)) as leaves:
+            async with aclosing(iterate_leaves(self, start)) as leaves:
                 return [key async for leaf in leaves for key in leaf.keys if key >= start]
 
         return run(work())
@@ -187,7 +187,7 @@ class CarefulWriter(Writer):
 
     async def list_again_and_again(self, times: int, stay: set[str]) -> None:
         for _ in range(times):
-            async with aclosing(leaves_from(self, "")) as leaves:
+            async with aclosing(iterate_leaves(self, "")) as leaves:
                 keys = [key async for leaf in leaves for key in leaf.keys]
             assert keys == sorted(set(keys))
             assert stay <= set(keys)
@@ -199,17 +199,17 @@ class CarefulWriter(Writer):
     async def tried(self, what) -> bool:
         self.seen.clear()
         if isinstance(what, str):
-            ((page, leaf),) = (await leaves_for(self, [what])).items()
+            ((page, leaf),) = (await find_leaves(self, [what])).items()
             root = await self.root(again=True)
             if page not in root.pages:
                 return False
-            edit = removing(page, leaf, what, root)
+            edit = plan_removal(page, leaf, what, root)
         else:
-            leaves = await leaves_for(self, what)
+            leaves = await find_leaves(self, what)
             root = await self.root(again=True)
             if not set(leaves) <= set(root.pages):
                 return False
-            edit = inserting(leaves, what, self.shelf.new_page, root)
+            edit = plan_insert(leaves, what, self.shelf.new_page, root)
         await Pause()
         now = {**self.shelf.leaves, "root": self.shelf.root}
         written = [*(page for page in edit.leaves if page in self.seen)]
@@ -298,7 +298,7 @@ def test_many_keys_at_once_make_as_many_leaves_as_it_takes():
 def test_long_keys_fill_a_leaf_sooner():
     keys = [f"{number:03}".ljust(8192, "x") for number in range(40)]
     leaves = Leaf().grown(keys)
-    assert all(len(packed(leaf)) < 2 * LEAF for leaf in leaves)
+    assert all(len(encode_page(leaf)) < 2 * LEAF for leaf in leaves)
     assert [key for leaf in leaves for key in leaf.keys] == keys
 
 
@@ -361,7 +361,7 @@ def test_a_short_listing_reads_few_leaves():
     writer.read = 0
 
     async def first() -> str:
-        async with aclosing(leaves_from(writer, "00500")) as leaves:
+        async with aclosing(iterate_leaves(writer, "00500")) as leaves:
             async for leaf in leaves:
                 return next(key for key in leaf.keys if key >= "00500")
         raise AssertionError
@@ -373,9 +373,9 @@ def test_a_short_listing_reads_few_leaves():
 def test_pages_come_back_from_their_bytes():
     leaf = Leaf("a", None, ("a", "\U0010ffff", "\ue000"))
     root = Root(("", "é"), (FIRST, "2"))
-    assert unpacked_leaf(packed(leaf)) == leaf
-    assert unpacked_root(packed(root)) == root
-    for unpack in (unpacked_leaf, unpacked_root):
+    assert decode_leaf(encode_page(leaf)) == leaf
+    assert decode_root(encode_page(root)) == root
+    for unpack in (decode_leaf, decode_root):
         with pytest.raises(IntegrityError, match="damaged"):
             unpack(b"\xc1 no page")
 

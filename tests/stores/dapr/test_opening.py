@@ -16,11 +16,11 @@ from dapr.aio.clients import DaprClient as AsyncDaprClient  # noqa: E402
 from dapr.clients import DaprClient, DaprInternalError  # noqa: E402
 
 from holdfast.errors import ConflictError, StateStoreError  # noqa: E402
-from holdfast.stores.contract import Entry, Put  # noqa: E402
+from holdfast.stores.base import Entry, Put  # noqa: E402
 from holdfast.stores.dapr import DaprStateStore  # noqa: E402
-from holdfast.stores.dapr import sidecar as dapr_sidecar  # noqa: E402
-from holdfast.stores.dapr.names import name_of  # noqa: E402
-from holdfast.stores.opening import open_state_store  # noqa: E402
+from holdfast.stores.dapr import sidecar as sidecar_module  # noqa: E402
+from holdfast.stores.dapr.names import record_name  # noqa: E402
+from holdfast.stores.registry import open_state_store  # noqa: E402
 from holdfast.testing.state_store_suite import content, listed  # noqa: E402
 
 
@@ -46,7 +46,7 @@ def test_a_blocking_client_serves_and_stays_open(sidecar, namespace):
                 await use(store)
 
         asyncio.run(work())
-        name = name_of(namespace, "a")
+        name = record_name(namespace, "a")
         assert client.get_state("statestore", name).data.endswith(b"4\xc0")
 
 
@@ -55,7 +55,7 @@ def test_a_client_for_asyncio_serves_and_stays_open(sidecar, namespace):
         async with AsyncDaprClient() as client:
             async with DaprStateStore(client, namespace=namespace) as store:
                 await use(store)
-            found = await client.get_state("statestore", name_of(namespace, "a"))
+            found = await client.get_state("statestore", record_name(namespace, "a"))
             assert found.etag
 
     asyncio.run(work())
@@ -149,8 +149,8 @@ def test_a_component_keeps_its_case():
 
 
 def test_an_error_without_a_status_is_an_unknown_one():
-    assert dapr_sidecar.code_of(DaprInternalError("broken")).name == "UNKNOWN"
-    assert dapr_sidecar.text_of(DaprInternalError("broken")) == "broken"
+    assert sidecar_module.status_code(DaprInternalError("broken")).name == "UNKNOWN"
+    assert sidecar_module.error_details(DaprInternalError("broken")) == "broken"
 
 
 def test_an_unknown_component_is_told_with_those_there_are(open_store):
@@ -215,7 +215,7 @@ def test_a_sidecar_that_fails_to_tell_its_components_is_an_error(open_store, sid
 
 
 def test_no_sidecar_is_told_within_seconds(monkeypatch):
-    monkeypatch.setattr(dapr_sidecar, "START", 0.3)
+    monkeypatch.setattr(sidecar_module, "START", 0.3)
     monkeypatch.setenv("DAPR_HTTP_PORT", str(free_port()))
 
     async def work() -> None:
@@ -232,7 +232,7 @@ def test_no_sidecar_is_told_within_seconds(monkeypatch):
 
 
 def test_a_sidecar_that_is_not_ready_is_told(sidecar, monkeypatch):
-    monkeypatch.setattr(dapr_sidecar, "START", 0.1)
+    monkeypatch.setattr(sidecar_module, "START", 0.1)
     monkeypatch.setenv("DAPR_API_VERSION", "v0")
 
     async def work() -> None:

@@ -14,9 +14,8 @@ needs("dapr")
 
 
 from holdfast.errors import ConflictError, StateStoreError  # noqa: E402
-from holdfast.stores.contract import Entry, Put  # noqa: E402
-from holdfast.stores.dapr import DaprStateStore  # noqa: E402
-from holdfast.stores.dapr import records as dapr_records  # noqa: E402
+from holdfast.stores.base import Entry, Put  # noqa: E402
+from holdfast.stores.dapr import DaprStateStore, records  # noqa: E402
 from holdfast.testing.state_store_suite import content, listed  # noqa: E402
 from servers.dapr_stand_in import DaprStandIn  # noqa: E402
 
@@ -58,7 +57,7 @@ def test_batches_of_several_programs_are_all_or_nothing(open_store, component):
 
 
 def test_a_batch_whose_owner_died_is_in_nobodys_way(open_store, sidecar, monkeypatch):
-    monkeypatch.setattr(dapr_records, "HELD", 0.1)
+    monkeypatch.setattr(records, "HELD", 0.1)
 
     async def work() -> None:
         async with open_store("redisstore", patience=0) as one, open_store("redisstore") as two:
@@ -125,7 +124,7 @@ def test_a_removed_key_leaves_nothing_behind_in_the_end(
             await store.put_many([Put(key, b"1") for key in "abc"])
             for key in "abc":
                 await store.delete(key)
-            monkeypatch.setattr(dapr_records, "REST", 0.0)
+            monkeypatch.setattr(records, "REST", 0.0)
             await store.put("d", b"1")
 
     asyncio.run(work())

@@ -20,11 +20,11 @@ needs("dapr")
 from dapr.aio.clients import DaprClient as AsyncDaprClient  # noqa: E402
 
 from holdfast.errors import IntegrityError, StateStoreError  # noqa: E402
-from holdfast.stores.contract import Put  # noqa: E402
+from holdfast.stores.base import Put  # noqa: E402
 from holdfast.stores.dapr import DaprStateStore, key_index  # noqa: E402
-from holdfast.stores.dapr.names import name_of  # noqa: E402
-from holdfast.stores.dapr.records import Record, encoded  # noqa: E402
-from holdfast.stores.opening import open_state_store  # noqa: E402
+from holdfast.stores.dapr.names import record_name  # noqa: E402
+from holdfast.stores.dapr.records import Record, encode_record  # noqa: E402
+from holdfast.stores.registry import open_state_store  # noqa: E402
 from holdfast.testing import StateStoreSuite  # noqa: E402
 from holdfast.testing.state_store_suite import content, listed  # noqa: E402
 
@@ -100,8 +100,8 @@ def test_names_are_readable_and_never_what_dapr_refuses(open_store, sidecar, nam
 def test_keys_that_the_component_takes_for_the_same_are_told(open_store, namespace):
     async def work() -> None:
         async with open_store() as store, AsyncDaprClient() as client:
-            record = encoded(Record("CASE", "token", b"1"))
-            await client.save_state("statestore", name_of(namespace, "case"), record)
+            record = encode_record(Record("CASE", "token", b"1"))
+            await client.save_state("statestore", record_name(namespace, "case"), record)
             for call in (store.get("case"), store.put("case", b"2"), store.delete("case")):
                 with pytest.raises(StateStoreError, match="'CASE' and 'case' for the same"):
                     await call
@@ -113,7 +113,7 @@ def test_keys_that_the_component_takes_for_the_same_are_told(open_store, namespa
 def test_what_is_not_ours_is_told(open_store, namespace, data):
     async def work() -> None:
         async with open_store(patience=0) as store, AsyncDaprClient() as client:
-            await client.save_state("statestore", name_of(namespace, "a"), data)
+            await client.save_state("statestore", record_name(namespace, "a"), data)
             for call in (store.get("a"), store.put("a", b"1"), store.delete("a")):
                 with pytest.raises(StateStoreError, match="none of ours") as caught:
                     await call
@@ -206,7 +206,7 @@ def test_a_key_that_is_listed_and_gone_can_be_written(open_store, namespace):
     async def work() -> None:
         async with open_store() as store, AsyncDaprClient() as client:
             await store.put("a", b"1")
-            await client.delete_state("statestore", name_of(namespace, "a"))
+            await client.delete_state("statestore", record_name(namespace, "a"))
             assert await store.get("a") is None
             assert not await store.delete("a")
             await store.put("a", b"2", if_absent=True)

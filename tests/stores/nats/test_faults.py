@@ -8,11 +8,11 @@ import pytest
 
 import holdfast
 from holdfast.errors import StateStoreError
-from holdfast.stores.contract import Entry
+from holdfast.stores.base import Entry
 from holdfast.testing.state_store_suite import content
-from loops import in_loop
 from servers.crashes import write_through_deaths
 from servers.process import wait_until
+from support.async_tests import async_test
 
 CONDITION = b"Nats-Expected-Last-Subject-Sequence"
 MEGABYTE = 1024 * 1024
@@ -27,7 +27,7 @@ def cut_store(nats_server, bucket, proxy):
 
 
 @pytest.mark.parametrize("fault", ["answer", "request"])
-@in_loop
+@async_test
 async def test_a_write_whose_answer_is_lost_is_done_once(new_store, cut_store, proxy, fault):
     def lose() -> None:
         if fault == "answer":
@@ -56,7 +56,7 @@ async def test_a_write_whose_answer_is_lost_is_done_once(new_store, cut_store, p
 
 
 @pytest.mark.parametrize("mark", [CONDITION, b"=chunk", b"STREAM.PURGE"])
-@in_loop
+@async_test
 async def test_a_large_write_whose_answer_is_lost_is_done_once(
     new_store, cut_store, behind, proxy, mark
 ):
@@ -71,7 +71,7 @@ async def test_a_large_write_whose_answer_is_lost_is_done_once(
 
 
 @pytest.mark.parametrize("absent", [True, False])
-@in_loop
+@async_test
 async def test_a_lost_write_that_somebody_wrote_over_is_not_known(
     new_store, cut_store, proxy, monkeypatch, absent
 ):
@@ -90,7 +90,7 @@ async def test_a_lost_write_that_somebody_wrote_over_is_not_known(
         assert (await other.get("a")).value == b"2"
 
 
-@in_loop
+@async_test
 async def test_a_large_write_that_may_have_been_done_keeps_its_pieces(new_store, cut_store, proxy):
     async with cut_store(patience=0) as store, new_store() as witness:
         await store.put("a", b"old")
@@ -101,7 +101,7 @@ async def test_a_large_write_that_may_have_been_done_keeps_its_pieces(new_store,
         assert (await witness.get("a")).value == b"n" * MEGABYTE
 
 
-@in_loop
+@async_test
 async def test_reading_and_listing_go_on_after_a_cut(cut_store, proxy):
     async with cut_store() as store:
         await store.put("a", b"1")
@@ -116,15 +116,15 @@ async def test_reading_and_listing_go_on_after_a_cut(cut_store, proxy):
         assert len(await content(store)) == 21
 
 
-@in_loop
+@async_test
 async def test_an_answer_that_takes_its_time_is_waited_for(new_store, monkeypatch):
-    monkeypatch.setattr("holdfast.stores.nats.link.PULSE", 0.00001)
+    monkeypatch.setattr("holdfast.stores.nats.connection.PULSE", 0.00001)
     async with new_store() as store:
         etag = await store.put("a", b"x" * MEGABYTE)
         assert await store.get("a") == Entry(b"x" * MEGABYTE, etag)
 
 
-@in_loop
+@async_test
 async def test_what_waits_for_a_store_that_is_closed_ends(cut_store, new_store, proxy):
     store = cut_store()
     await store.put("a", b"1")
@@ -136,7 +136,7 @@ async def test_what_waits_for_a_store_that_is_closed_ends(cut_store, new_store, 
         await waiting
 
 
-@in_loop
+@async_test
 async def test_killed_in_the_middle_of_writes_it_loses_and_doubles_nothing(own_server, bucket):
     server = own_server()
     async with holdfast.open_state_store(server.url(bucket)) as store:

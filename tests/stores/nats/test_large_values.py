@@ -9,15 +9,15 @@ import pytest
 
 import holdfast
 from holdfast.errors import ConflictError, IntegrityError, StateStoreError
-from holdfast.stores.contract import Entry, Put
+from holdfast.stores.base import Entry, Put
 from holdfast.testing import compare_with_memory
 from holdfast.testing.state_store_suite import STRANGE_KEYS, content, listed
-from loops import in_loop
+from support.async_tests import async_test
 
 MEGABYTE = 1024 * 1024
 
 
-@in_loop
+@async_test
 async def test_the_pieces_of_a_large_value_go_with_it(new_store, behind):
     first, second = (bytes([n]) * (5 * MEGABYTE) for n in (1, 2))
     async with new_store() as store, behind:
@@ -47,7 +47,7 @@ async def test_the_pieces_of_a_large_value_go_with_it(new_store, behind):
         assert await behind.pieces() == set()
 
 
-@in_loop
+@async_test
 async def test_a_large_value_is_never_seen_half(new_store):
     async with new_store() as writer, new_store() as reader:
         await writer.put("large", b"\x00" * MEGABYTE)
@@ -63,7 +63,7 @@ async def test_a_large_value_is_never_seen_half(new_store):
         await writing
 
 
-@in_loop
+@async_test
 async def test_a_value_that_lost_its_pieces_is_damaged(new_store, behind):
     async with new_store() as store, behind:
         await store.put("large", b"x" * MEGABYTE)
@@ -76,7 +76,7 @@ async def test_a_value_that_lost_its_pieces_is_damaged(new_store, behind):
         assert await behind.pieces() == set()
 
 
-@in_loop
+@async_test
 async def test_sweeping_removes_what_dead_writers_left(new_store, behind, monkeypatch):
     async with new_store() as store, behind:
         await store.put("kept", b"k" * MEGABYTE)
@@ -94,7 +94,7 @@ async def test_sweeping_removes_what_dead_writers_left(new_store, behind, monkey
         assert await content(store) == {"kept": b"k" * MEGABYTE, "small": b"s"}
 
 
-@in_loop
+@async_test
 async def test_a_writer_who_took_too_long_does_not_finish(new_store, behind, monkeypatch):
     monkeypatch.setattr("holdfast.stores.nats.store.SEND_WITHIN", -1.0)
     async with new_store() as store, behind:
@@ -106,11 +106,11 @@ async def test_a_writer_who_took_too_long_does_not_finish(new_store, behind, mon
 
 
 def test_values_in_pieces_behave_as_in_memory(new_store, monkeypatch):
-    monkeypatch.setattr("holdfast.stores.nats.link.LARGEST_PIECE", 8)
+    monkeypatch.setattr("holdfast.stores.nats.connection.LARGEST_PIECE", 8)
     compare_with_memory(new_store, examples=4)
 
 
-@in_loop
+@async_test
 async def test_a_server_of_small_messages_takes_large_values(own_server, bucket):
     server = own_server("max_payload: 4KB")
     async with holdfast.open_state_store(server.url(bucket)) as store:
@@ -125,7 +125,7 @@ async def test_a_server_of_small_messages_takes_large_values(own_server, bucket)
         assert await listed(store.list()) == ["a", "x" * 2000]
 
 
-@in_loop
+@async_test
 async def test_a_full_server_says_so_and_keeps_what_it_has(own_server, bucket):
     server = own_server(limits="max_file_store: 3MB")
     async with holdfast.open_state_store(server.url(bucket)) as store:
@@ -137,12 +137,12 @@ async def test_a_full_server_says_so_and_keeps_what_it_has(own_server, bucket):
         assert (await store.get("a")).value == b"a" * MEGABYTE
 
 
-@in_loop
+@async_test
 async def test_a_listing_in_many_parts_misses_nothing_that_is_written_meanwhile(
     new_store, monkeypatch
 ):
-    monkeypatch.setattr("holdfast.stores.nats.link.BATCH", 7)
-    monkeypatch.setattr("holdfast.stores.nats.link.BATCHES", 2)
+    monkeypatch.setattr("holdfast.stores.nats.connection.BATCH", 7)
+    monkeypatch.setattr("holdfast.stores.nats.connection.BATCHES", 2)
     keys = [f"part/{number:03}" for number in range(150)]
     async with new_store() as store, new_store() as other:
         await asyncio.gather(*(store.put(key, b"1") for key in keys))
@@ -160,12 +160,12 @@ async def test_a_listing_in_many_parts_misses_nothing_that_is_written_meanwhile(
         assert await listed(store.list("part/")) == keys
 
 
-@in_loop
+@async_test
 async def test_a_listing_whose_consumer_is_taken_away_begins_again(new_store, behind, monkeypatch):
     from nats.js.errors import NotFoundError
 
-    monkeypatch.setattr("holdfast.stores.nats.link.BATCH", 1)
-    monkeypatch.setattr("holdfast.stores.nats.link.STALL", 0.2)
+    monkeypatch.setattr("holdfast.stores.nats.connection.BATCH", 1)
+    monkeypatch.setattr("holdfast.stores.nats.connection.STALL", 0.2)
     keys = [f"{number:03}" for number in range(200)]
     async with new_store() as store, behind:
         await asyncio.gather(*(store.put(key, b"1") for key in keys))
@@ -179,24 +179,24 @@ async def test_a_listing_whose_consumer_is_taken_away_begins_again(new_store, be
         assert await listing == keys
 
 
-@in_loop
+@async_test
 async def test_a_batch_is_waited_for_while_some_of_it_comes(monkeypatch):
-    from holdfast.stores.nats.link import Lost, whole_batch
+    from holdfast.stores.nats.connection import ConnectionLostError, wait_for_batch
 
-    monkeypatch.setattr("holdfast.stores.nats.link.STALL", 0.05)
+    monkeypatch.setattr("holdfast.stores.nats.connection.STALL", 0.05)
     arrived, found = asyncio.Event(), []
-    waiting = asyncio.create_task(whole_batch(arrived, found))
+    waiting = asyncio.create_task(wait_for_batch(arrived, found))
     for _ in range(10):
         await asyncio.sleep(0.02)
         found.append(None)
     arrived.set()
     await waiting
     arrived.clear()
-    with pytest.raises(Lost, match="stalled"):
-        await whole_batch(arrived, found)
+    with pytest.raises(ConnectionLostError, match="stalled"):
+        await wait_for_batch(arrived, found)
 
 
-@in_loop
+@async_test
 async def test_long_keys_are_listed_below_every_prefix_of_theirs(new_store):
     long = [key for key in STRANGE_KEYS if len(key) > 200]
     async with new_store() as store:

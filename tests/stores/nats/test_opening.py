@@ -11,9 +11,9 @@ import pytest
 import holdfast
 from holdfast.errors import StateStoreError
 from holdfast.testing.state_store_suite import content
-from loops import in_loop
 from servers.nats_server import Behind, Impostor, certificate
 from servers.process import free_port
+from support.async_tests import async_test
 
 MEGABYTE = 1024 * 1024
 
@@ -26,7 +26,7 @@ async def failure(url: str, act=lambda store: store.put("a", b"1")) -> StateStor
     return caught.value
 
 
-@in_loop
+@async_test
 async def test_a_server_that_is_not_there_is_told_of_at_once(caplog):
     port = free_port()
     start = asyncio.get_running_loop().time()
@@ -39,7 +39,7 @@ async def test_a_server_that_is_not_there_is_told_of_at_once(caplog):
     assert not caplog.records
 
 
-@in_loop
+@async_test
 async def test_one_of_several_servers_is_enough(nats_server, bucket):
     hosts = f"127.0.0.1:{free_port()},127.0.0.1:{nats_server.port}"
     async with holdfast.open_state_store(f"nats://{hosts}/{bucket}") as store:
@@ -78,7 +78,7 @@ accounts {
 """
 
 
-@in_loop
+@async_test
 async def test_users_have_the_rights_that_they_have(own_server, bucket):
     server = own_server(USERS)
     owner, reader = "m@n:p:@/%#w0rd", "reader:r3ader-word"
@@ -108,7 +108,7 @@ async def test_users_have_the_rights_that_they_have(own_server, bucket):
         )
 
 
-@in_loop
+@async_test
 async def test_the_documented_rights_are_enough(own_server):
     server = own_server(USERS)
     url = server.url("state", user="agent:4gent-word")
@@ -125,7 +125,7 @@ async def test_the_documented_rights_are_enough(own_server):
         assert await store.sweep(older_than=0) == 0
 
 
-@in_loop
+@async_test
 async def test_a_token_is_a_secret(own_server, bucket):
     server = own_server('authorization { token: "t0ken/of:mine" }')
     url = server.url(bucket, user="t0ken/of").replace("t0ken%2Fof", "t0ken%2Fof%3Amine")
@@ -136,14 +136,14 @@ async def test_a_token_is_a_secret(own_server, bucket):
         assert "t0ken" not in repr(store)
 
 
-@in_loop
+@async_test
 async def test_a_server_without_jetstream_is_told_of(own_server, bucket):
     error = await failure(own_server(jetstream=False).url(bucket))
     assert "JetStream is not enabled (nats-server -js)" in str(error)
     assert not error.unknown
 
 
-@in_loop
+@async_test
 async def test_more_replicas_than_servers_are_refused_by_the_server(nats_server, bucket):
     error = await failure(nats_server.url(bucket, replicas=3))
     assert "replicas > 1 not supported" in str(error)
@@ -182,7 +182,7 @@ def test_opening_connects_to_nothing_and_shows_no_secret():
 GREETING = b"INFO " + json.dumps({"version": "2.10.0", "max_payload": 1024}).encode() + b"\r\n"
 
 
-@in_loop
+@async_test
 async def test_a_password_goes_to_nobody_without_tls_where_tls_was_asked_for():
     async with Impostor(GREETING) as server:
         error = await failure(f"tls://me:pass-w0rd@127.0.0.1:{server.port}/b")
@@ -191,7 +191,7 @@ async def test_a_password_goes_to_nobody_without_tls_where_tls_was_asked_for():
 
 
 @pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", GREETING])
-@in_loop
+@async_test
 async def test_a_server_that_hangs_up_or_is_none_is_told_of(greeting):
     async with Impostor(greeting) as server:
         error = await failure(f"nats://127.0.0.1:{server.port}/b")
@@ -199,7 +199,7 @@ async def test_a_server_that_hangs_up_or_is_none_is_told_of(greeting):
         assert not error.unknown
 
 
-@in_loop
+@async_test
 async def test_a_server_that_says_nothing_is_not_waited_for_for_ever():
     async def silent(reader, writer) -> None:
         await reader.read()
@@ -213,7 +213,7 @@ async def test_a_server_that_says_nothing_is_not_waited_for_for_ever():
     await server.wait_closed()
 
 
-@in_loop
+@async_test
 async def test_tls_is_spoken_with_whom_one_trusts(own_server, bucket, tmp_path, monkeypatch):
     certificate(tmp_path)
     server = own_server(

@@ -10,10 +10,10 @@ from nats.js.errors import NoKeysError
 
 import holdfast
 from holdfast.errors import ConflictError, StateStoreError
-from holdfast.stores.contract import Entry
+from holdfast.stores.base import Entry
 from holdfast.testing import StateStoreSuite
 from holdfast.testing.state_store_suite import content, listed
-from loops import in_loop
+from support.async_tests import async_test
 
 
 class TestNats(StateStoreSuite):
@@ -25,7 +25,7 @@ class TestNats(StateStoreSuite):
         return lambda: holdfast.open_state_store(nats_server.url(bucket))
 
 
-@in_loop
+@async_test
 async def test_the_bucket_is_made_as_it_should_be(new_store, behind):
     async with new_store() as store, behind:
         await store.put("a/b", b"1")
@@ -36,7 +36,7 @@ async def test_the_bucket_is_made_as_it_should_be(new_store, behind):
         assert await behind.subjects() == {"a.b"}
 
 
-@in_loop
+@async_test
 async def test_without_a_name_the_bucket_is_holdfast(nats_server):
     async with (
         holdfast.open_state_store(nats_server.url()) as store,
@@ -58,7 +58,7 @@ async def kept(kv, key):
     return []
 
 
-@in_loop
+@async_test
 async def test_others_share_the_bucket_with_the_tools_of_nats(new_store, behind):
     async with new_store() as store, behind:
         await behind.js.create_key_value(
@@ -83,7 +83,7 @@ async def test_others_share_the_bucket_with_the_tools_of_nats(new_store, behind)
         assert await kept(kv, "seen.by") == [b""]
 
 
-@in_loop
+@async_test
 async def test_that_a_key_was_removed_is_kept_for_an_hour(new_store, behind):
     async with new_store() as store, behind:
         await store.put("a", b"1")
@@ -91,9 +91,9 @@ async def test_that_a_key_was_removed_is_kept_for_an_hour(new_store, behind):
         assert (await behind.last("a")).headers["Nats-TTL"] == "3600"
 
 
-@in_loop
+@async_test
 async def test_the_mark_of_a_removal_goes_away(new_store, behind, monkeypatch):
-    monkeypatch.setattr("holdfast.stores.nats.link.MARKS_LAST", 1)
+    monkeypatch.setattr("holdfast.stores.nats.connection.MARKS_LAST", 1)
     async with new_store() as store, behind:
         await store.put("a", b"1")
         await store.delete("a")
@@ -117,7 +117,7 @@ async def test_the_mark_of_a_removal_goes_away(new_store, behind, monkeypatch):
         ({}, "plain stream"),
     ],
 )
-@in_loop
+@async_test
 async def test_a_bucket_that_would_lose_state_is_refused(new_store, behind, config, fault):
     async with new_store() as store, behind:
         await behind.js.add_stream(
@@ -127,13 +127,13 @@ async def test_a_bucket_that_would_lose_state_is_refused(new_store, behind, conf
             await store.put("a", b"1")
 
 
-@in_loop
+@async_test
 async def test_who_makes_the_bucket_at_the_same_time_is_not_in_the_way(new_store, behind):
-    from holdfast.stores.nats.link import Link
+    from holdfast.stores.nats.connection import NatsConnection
 
     async with behind:
         await behind.js.create_key_value(bucket=behind.bucket, storage="file", direct=True)
-        link = Link(behind.bucket, 5)
+        link = NatsConnection(behind.bucket, 5)
         await link.open(behind.url)
         await link._create(1)
         await link.close()
@@ -142,7 +142,7 @@ async def test_who_makes_the_bucket_at_the_same_time_is_not_in_the_way(new_store
     await asyncio.gather(*(store.close() for store in stores))
 
 
-@in_loop
+@async_test
 async def test_a_bucket_that_cannot_be_made_is_told_of(new_store, behind):
     async with new_store() as store, behind:
         await behind.js.add_stream(
@@ -152,7 +152,7 @@ async def test_a_bucket_that_cannot_be_made_is_told_of(new_store, behind):
             await store.get("a")
 
 
-@in_loop
+@async_test
 async def test_a_bucket_that_is_deleted_meanwhile_is_told_of(new_store, behind):
     async with new_store(patience=0) as store, behind:
         await store.put("a", b"1")

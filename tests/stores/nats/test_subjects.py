@@ -8,7 +8,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.stores.nats.subjects import below, from_subject, key_headers, parsed_etag, to_subject
+from holdfast.stores.nats.subjects import (
+    key_headers,
+    key_to_subject,
+    parse_etag,
+    prefix_pattern,
+    subject_to_key,
+)
 
 KV_KEY = re.compile(r"[-/_=a-zA-Z0-9]+(\.[-/_=a-zA-Z0-9]+)*")
 
@@ -32,28 +38,28 @@ def matches(pattern: str, subject: str) -> bool:
 @given(KEYS, KEYS)
 def test_subjects_differ_where_keys_do_and_are_valid_keys_of_nats(one, other):
     for key in filter(None, (one, other)):
-        subject = to_subject(key)
+        subject = key_to_subject(key)
         assert KV_KEY.fullmatch(subject)
         assert len(subject) <= 600
         headers = key_headers(key, subject)
         assert all(re.fullmatch(r"[!-~]+", text) for text in headers.values())
-        assert from_subject(subject, headers) == key
-    assert (to_subject(one) == to_subject(other)) == (one == other)
+        assert subject_to_key(subject, headers) == key
+    assert (key_to_subject(one) == key_to_subject(other)) == (one == other)
 
 
 @given(KEYS, st.data())
 def test_the_pattern_of_a_prefix_matches_every_key_with_it(key, data):
     prefix = key[: data.draw(st.integers(0, len(key)))]
-    assert matches(below(prefix), to_subject(key))
+    assert matches(prefix_pattern(prefix), key_to_subject(key))
 
 
 def test_subjects_can_be_read():
-    assert to_subject("agents/7/\u00e9tat") == "agents.7.=C3=A9tat"
-    assert to_subject("a//b/") == "a.=.b.="
-    assert to_subject("tasks/" + "x" * 1000).startswith("tasks.=-")
-    assert below("agents/7/st") == "agents.7.>"
-    assert below("ag") == below("") == ">"
-    assert below("a/" * 40) == "a." * 32 + ">"
+    assert key_to_subject("agents/7/\u00e9tat") == "agents.7.=C3=A9tat"
+    assert key_to_subject("a//b/") == "a.=.b.="
+    assert key_to_subject("tasks/" + "x" * 1000).startswith("tasks.=-")
+    assert prefix_pattern("agents/7/st") == "agents.7.>"
+    assert prefix_pattern("ag") == prefix_pattern("") == ">"
+    assert prefix_pattern("a/" * 40) == "a." * 32 + ">"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +68,7 @@ def test_subjects_can_be_read():
 )
 def test_what_is_no_subject_of_ours_is_no_key(subject):
     for named in ({}, {"Holdfast-Key": "YQ=="}, {"Holdfast-Key": "A"}, {"Holdfast-Key": "/w=="}):
-        assert from_subject(subject, named) is None
+        assert subject_to_key(subject, named) is None
 
 
 @pytest.mark.parametrize(
@@ -86,9 +92,9 @@ def test_what_is_no_subject_of_ours_is_no_key(subject):
     ],
 )
 def test_what_no_store_gave_is_no_etag(text):
-    assert parsed_etag(text) is None
+    assert parse_etag(text) is None
 
 
 def test_an_etag_reads_as_it_was_written():
     for text in ("1", "18446744073709", "7-" + "0a" * 16):
-        assert str(parsed_etag(text)) == text
+        assert str(parse_etag(text)) == text

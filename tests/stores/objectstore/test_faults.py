@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import ConflictError, StateStoreError
 from holdfast.stores import open_state_store
-from holdfast.stores.contract import Entry
+from holdfast.stores.base import Entry
 from holdfast.stores.objectstore import ObjectStateStore
 from holdfast.stores.urls import StoreURL
 from servers.crashes import write_through_deaths

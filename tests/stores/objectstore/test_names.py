@@ -12,22 +12,22 @@ from obstore.store import LocalStore, MemoryStore
 
 from holdfast.errors import StateStoreError
 from holdfast.stores import Put, open_state_store
-from holdfast.stores.gate import Span
 from holdfast.stores.objectstore import ObjectStateStore
 from holdfast.stores.objectstore.names import (
-    ENDED_SIZE,
     HEAD_SIZE,
     LONGEST,
-    ended_body,
+    TOMBSTONE_SIZE,
     entry_body,
-    is_cut,
-    key_of,
+    is_shortened,
+    listing_window,
     new_token,
+    object_key,
     object_name,
-    read_head,
-    window,
+    parse_header,
+    tombstone_body,
 )
 from holdfast.stores.urls import StoreURL
+from holdfast.stores.validation import KeyRange
 
 
 async def listed(store, *args, **options):
@@ -66,13 +66,13 @@ def test_keys_of_any_length_are_listed_in_order(keys, other, limit, data):
 @settings(max_examples=200)
 def test_names_are_in_the_order_of_keys_by_bytes_and_by_folders(one, other):
     low, high = (object_name(key) for key in sorted((one, other)))
-    if is_cut(low) and is_cut(high) and low[:LONGEST] == high[:LONGEST]:
+    if is_shortened(low) and is_shortened(high) and low[:LONGEST] == high[:LONGEST]:
         return  # They stand together, and are sorted when their keys are known.
     assert one == other or low < high
     assert one == other or low.split("/") < high.split("/")
     assert not high.startswith(f"{low}/")  # a folder and a file at once
     for key in (one, other):
-        assert is_cut(object_name(key)) or key_of(object_name(key)) == key
+        assert is_shortened(object_name(key)) or object_key(object_name(key)) == key
 
 
 @given(LONG_KEYS | st.text(min_size=1, max_size=40))
@@ -88,47 +88,51 @@ def test_only_names_that_do_not_fit_are_cut():
     assert object_name("k" * 181) == "k" * 180 + "~-/k"
     assert object_name("k" * 400 + "/a") == f"{'k' * 180}~-/{'k' * 180}~-/{'k' * 40}.~/a"
     deep = "abc/" * 100  # 600 characters of a name
-    assert not is_cut(object_name(deep + "k" * 100))
-    assert is_cut(object_name(deep + "k" * 101))
+    assert not is_shortened(object_name(deep + "k" * 100))
+    assert is_shortened(object_name(deep + "k" * 101))
 
 
 def test_a_listing_begins_where_its_keys_do():
-    assert window(Span("")) == window(Span("", "")) != window(Span("", "a"))
-    assert window(Span("")).after is None
-    assert window(Span("", "a")).after == "a"
-    assert window(Span("a/b/")).folder == "a.~/b.~"
-    assert window(Span("a/b/")).after is None
-    assert window(Span("a/b/c")).folder == "a.~/b.~"
-    assert window(Span("a/b/c")).after.startswith("a.~/b.~/b}")
-    assert window(Span("a/b/", "a/b/c")).after == "a.~/b.~/c"
-    assert window(Span("a/\x00")).after == "a.~/!-"
-    assert window(Span("\ue000")).after.startswith("}ed}9f}bf")
-    assert window(Span("a/" + "k" * 180)).folder == "a.~"
-    assert window(Span("a/" + "k" * 181)).folder == f"a.~/{'k' * 180}~-"
-    assert window(Span("", "k/" * 300)).after == ("k.~/" * 175) + "~"
+    assert (
+        listing_window(KeyRange(""))
+        == listing_window(KeyRange("", ""))
+        != listing_window(KeyRange("", "a"))
+    )
+    assert listing_window(KeyRange("")).after is None
+    assert listing_window(KeyRange("", "a")).after == "a"
+    assert listing_window(KeyRange("a/b/")).folder == "a.~/b.~"
+    assert listing_window(KeyRange("a/b/")).after is None
+    assert listing_window(KeyRange("a/b/c")).folder == "a.~/b.~"
+    assert listing_window(KeyRange("a/b/c")).after.startswith("a.~/b.~/b}")
+    assert listing_window(KeyRange("a/b/", "a/b/c")).after == "a.~/b.~/c"
+    assert listing_window(KeyRange("a/\x00")).after == "a.~/!-"
+    assert listing_window(KeyRange("\ue000")).after.startswith("}ed}9f}bf")
+    assert listing_window(KeyRange("a/" + "k" * 180)).folder == "a.~"
+    assert listing_window(KeyRange("a/" + "k" * 181)).folder == f"a.~/{'k' * 180}~-"
+    assert listing_window(KeyRange("", "k/" * 300)).after == ("k.~/" * 175) + "~"
 
 
 @given(st.text(min_size=1, max_size=300), st.binary(max_size=300))
 def test_a_body_tells_its_write_and_its_value(key, value):
     token = new_token()
     body = entry_body(key, value, token)
-    head = read_head(body)
-    assert head == read_head(body[:HEAD_SIZE])
+    head = parse_header(body)
+    assert head == parse_header(body[:HEAD_SIZE])
     assert (head.token, head.ended) == (token, "")
     assert body[head.size :] == value
-    assert head.key == (key if is_cut(object_name(key)) else "")
-    end = ended_body(token, new_token())
-    assert read_head(end).ended == token
-    assert len(end) == ENDED_SIZE < len(body)
-    going = ended_body(token, new_token(), going=True)
-    assert (read_head(going).ended, read_head(going).going) == (token, True)
-    assert len(going) == ENDED_SIZE
+    assert head.key == (key if is_shortened(object_name(key)) else "")
+    end = tombstone_body(token, new_token())
+    assert parse_header(end).ended == token
+    assert len(end) == TOMBSTONE_SIZE < len(body)
+    going = tombstone_body(token, new_token(), going=True)
+    assert (parse_header(going).ended, parse_header(going).going) == (token, True)
+    assert len(going) == TOMBSTONE_SIZE
 
 
 def test_other_bodies_are_nobodys():
     token = new_token()
-    for body in (b"", b"text", ended_body(token, token)[:-1], entry_body("a", b"", token)[:-1]):
-        assert read_head(body) is None
+    for body in (b"", b"text", tombstone_body(token, token)[:-1], entry_body("a", b"", token)[:-1]):
+        assert parse_header(body) is None
 
 
 def test_long_keys_that_begin_alike_are_listed_in_order(s3_server, prefix, proxy):
@@ -153,7 +157,7 @@ def test_long_keys_that_begin_alike_are_listed_in_order(s3_server, prefix, proxy
                 assert await listed(store, start_after=key, limit=3) == wanted[at + 1 : at + 4]
                 assert await listed(store, key) == [k for k in wanted if k.startswith(key)]
             assert proxy.lost == 0
-            cut = [key for key in wanted if is_cut(object_name(key))]
+            cut = [key for key in wanted if is_shortened(object_name(key))]
             for key in cut:
                 assert await store.delete(key)
             assert await listed(store) == [key for key in wanted if key not in cut]

@@ -12,7 +12,7 @@ from obstore.store import MemoryStore
 from holdfast.errors import StateStoreError
 from holdfast.stores import open_state_store
 from holdfast.stores.objectstore import ObjectStateStore
-from holdfast.stores.objectstore.buckets import explained
+from holdfast.stores.objectstore.buckets import explain_error
 from holdfast.stores.urls import StoreURL
 from servers.seaweed import ACCESS_KEY, BUCKET, SECRET_KEY
 
@@ -208,7 +208,7 @@ def test_a_service_that_cannot_be_set_up_says_why(bare):
 
 def test_errors_of_the_client_are_told_apart():
     def told(text):
-        return explained(Exception(text), "s3", "s3://bucket")
+        return explain_error(Exception(text), "s3", "s3://bucket")
 
     busy = told("Server returned non-2xx status code: 503 Service Unavailable: ")
     assert (busy.transient, busy.unknown) == (True, True)

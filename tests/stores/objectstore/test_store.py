@@ -10,9 +10,9 @@ from obstore.store import MemoryStore
 
 from holdfast.errors import ConflictError
 from holdfast.stores import Put, open_state_store
-from holdfast.stores.contract import Entry
+from holdfast.stores.base import Entry
 from holdfast.stores.objectstore import ObjectStateStore
-from holdfast.stores.objectstore.names import ENDED_SIZE
+from holdfast.stores.objectstore.names import TOMBSTONE_SIZE
 from holdfast.stores.urls import StoreURL
 from holdfast.testing import StateStoreSuite
 
@@ -244,7 +244,7 @@ def test_a_deleted_key_leaves_a_mark_that_nobody_sees(s3_server, prefix):
             assert await store.delete("a")
             assert await store.delete("k" * 800)
             objects = s3_server.bucket().list(prefix).collect()
-            assert [one["size"] for one in objects] == [ENDED_SIZE, ENDED_SIZE]
+            assert [one["size"] for one in objects] == [TOMBSTONE_SIZE, TOMBSTONE_SIZE]
             assert await listed(store) == []
             assert await store.get_many(["a", "k" * 800]) == {}
             await store.put("a", b"2", if_absent=True)

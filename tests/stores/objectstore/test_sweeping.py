@@ -11,7 +11,7 @@ from obstore.store import MemoryStore
 from holdfast.errors import StateStoreError
 from holdfast.stores import Put, open_state_store
 from holdfast.stores.objectstore import ObjectStateStore
-from holdfast.stores.objectstore.names import read_head
+from holdfast.stores.objectstore.names import parse_header
 from holdfast.stores.urls import StoreURL
 from servers.seaweed import KEEPER
 
@@ -28,7 +28,7 @@ async def leave_mark(store, key="a"):
 
 
 def going(bucket, path):
-    return read_head(bytes(bucket.get(path).bytes())).going
+    return parse_header(bytes(bucket.get(path).bytes())).going
 
 
 def test_sweeping_removes_old_marks_and_nothing_else(s3_server, prefix):
@@ -59,7 +59,7 @@ class Interrupted(ObjectStateStore):
     before_removing = None
 
     async def _write(self, bucket, path, body, mode):
-        if self.before_announcing is not None and read_head(body).going:
+        if self.before_announcing is not None and parse_header(body).going:
             await self.before_announcing()
         return await super()._write(bucket, path, body, mode)
 
@@ -163,7 +163,7 @@ def test_a_mark_whose_removal_may_yet_arrive_is_not_written_over_until_it_cannot
             assert caught.value.transient
             assert not caught.value.unknown
             assert await store.sweep(older_than=NOW) == 0
-            monkeypatch.setattr("holdfast.stores.objectstore.sweeping.STUCK", NOW)
+            monkeypatch.setattr("holdfast.stores.objectstore.sweep.STUCK", NOW)
             await store.put("a", b"2", if_absent=True)
             assert (await store.get("a")).value == b"2"
 
@@ -183,7 +183,7 @@ def test_a_removal_that_never_came_is_done_by_a_later_sweep(two_stores, memory, 
             await store.sweep(older_than=NOW)
         assert going(memory, "a")
         assert await other.sweep(older_than=NOW) == 0
-        monkeypatch.setattr("holdfast.stores.objectstore.sweeping.STUCK", NOW)
+        monkeypatch.setattr("holdfast.stores.objectstore.sweep.STUCK", NOW)
         assert await other.sweep(older_than=NOW) == 1
         assert memory.list().collect() == []
 

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.errors import ConflictError, StateStoreError
 from holdfast.stores.entries import Condition, Entry, Put
-from holdfast.stores.opening import open_state_store
-from holdfast.stores.postgresql import marks
+from holdfast.stores.postgresql import write_tokens
+from holdfast.stores.registry import open_state_store
 from holdfast.testing.state_store_suite import content
 from servers.crashes import write_through_deaths
 from servers.process import wait_until
@@ -207,7 +207,7 @@ class TestLostAnswers:
         asyncio.run(use())
 
     def test_marks_of_done_writes_are_removed_after_an_hour(self, postgres, table, monkeypatch):
-        monkeypatch.setattr(marks, "OFTEN", 2)
+        monkeypatch.setattr(write_tokens, "OFTEN", 2)
 
         def old(token):
             postgres.execute(f"INSERT INTO {table}_done VALUES ('{token}', now() - interval '2 h')")

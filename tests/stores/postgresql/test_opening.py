@@ -17,8 +17,8 @@ from psycopg.sql import Identifier
 
 from holdfast.errors import StateStoreError
 from holdfast.stores.entries import Entry, Put
-from holdfast.stores.opening import open_state_store
-from holdfast.stores.postgresql.store import MAKE
+from holdfast.stores.postgresql.store import CREATE_TABLE
+from holdfast.stores.registry import open_state_store
 from holdfast.testing.state_store_suite import increment, listed
 from servers.process import Server, answers, free_port, wait_until
 
@@ -128,7 +128,7 @@ class TestOpening:
         role = f"role_{table}"
         postgres.execute(
             f"CREATE ROLE {role} LOGIN PASSWORD 'other'",
-            MAKE.format(table=Identifier(table)).as_string(),
+            CREATE_TABLE.format(table=Identifier(table)).as_string(),
             f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {role}",
         )
         url = postgres.url(table=table).replace("holdfast:s3cret%20word", f"{role}:other")

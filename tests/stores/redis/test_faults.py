@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import ConflictError, StateStoreError
 from holdfast.stores.entries import Condition, Entry, Put
-from holdfast.stores.opening import open_state_store
+from holdfast.stores.registry import open_state_store
 from holdfast.testing.state_store_suite import content
 from servers.crashes import write_through_deaths
 from servers.process import free_port, wait_until

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.errors import StateStoreError
 from holdfast.stores.entries import Entry, Put
-from holdfast.stores.opening import open_state_store
+from holdfast.stores.registry import open_state_store
 from holdfast.testing.state_store_suite import content, listed
 from servers.cutting_proxy import CuttingProxy
 from servers.process import free_port, wait_until

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.stores.opening import open_state_store
+from holdfast.stores.registry import open_state_store
 from holdfast.testing import StateStoreSuite
 from holdfast.testing.state_store_suite import content, listed
 

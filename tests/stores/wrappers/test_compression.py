@@ -17,7 +17,7 @@ from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.wrappers.compression import CompressedStateStore
 from holdfast.testing import StateStoreSuite
-from loops import done
+from support.async_tests import run_async
 
 TEXT = b'{"role": "assistant", "content": "of course"}' * 50
 
@@ -33,7 +33,7 @@ def store(inner):
 
 
 def stored(inner, key):
-    return done(inner.get(key)).value
+    return run_async(inner.get(key)).value
 
 
 class TestOverMemory(StateStoreSuite):
@@ -54,26 +54,26 @@ class TestOverSqlite(StateStoreSuite):
 
 
 def test_what_repeats_is_kept_as_one_zstd_frame(inner, store):
-    etag = done(store.put("a", TEXT))
+    etag = run_async(store.put("a", TEXT))
     kept = stored(inner, "a")
     assert kept[:1] == b"\xfe"
     assert zstandard.ZstdDecompressor().decompress(kept[1:]) == TEXT
     assert len(kept) < len(TEXT) / 10
-    assert done(store.get("a")).etag == etag == done(inner.get("a")).etag
+    assert run_async(store.get("a")).etag == etag == run_async(inner.get("a")).etag
 
 
 @pytest.mark.parametrize("value", [b"", b"x", os.urandom(1000)], ids=["empty", "one", "random"])
 def test_what_does_not_get_smaller_is_kept_as_it_is(inner, store, value):
-    done(store.put("a", value))
+    run_async(store.put("a", value))
     assert stored(inner, "a") == b"\xc1" + value
-    assert done(store.get("a")).value == value
+    assert run_async(store.get("a")).value == value
 
 
 def test_a_higher_level_takes_fewer_bytes(inner):
     words = random.Random(7).choices([b"alpha ", b"beta ", b"gamma ", b"delta "], k=50_000)
     sizes = []
     for level in (1, 19):
-        done(CompressedStateStore(inner, level=level).put("a", b"".join(words)))
+        run_async(CompressedStateStore(inner, level=level).put("a", b"".join(words)))
         sizes.append(len(stored(inner, "a")))
     assert sizes[1] < sizes[0]
 
@@ -81,8 +81,8 @@ def test_a_higher_level_takes_fewer_bytes(inner):
 @given(st.binary(max_size=400), st.integers(1, 30))
 def test_any_value_comes_back(piece, times):
     store = CompressedStateStore(MemoryStateStore())
-    done(store.put("a", piece * times))
-    assert done(store.get("a")).value == piece * times
+    run_async(store.put("a", piece * times))
+    assert run_async(store.get("a")).value == piece * times
 
 
 # ---- what is refused -----------------------------------------------------------------------------
@@ -90,9 +90,9 @@ def test_any_value_comes_back(piece, times):
 
 @pytest.mark.parametrize("kept", [b"", b"{}", b'{"a": 1}', b"\x00", b"\xfaHFE\x01", b"\xf8\xc1"])
 def test_what_was_not_written_here_is_refused(inner, store, kept):
-    done(inner.put("a", kept))
+    run_async(inner.put("a", kept))
     with pytest.raises(IntegrityError, match="'a' was not written through compression.*without"):
-        done(store.get("a"))
+        run_async(store.get("a"))
 
 
 def test_a_change_of_any_byte_never_gives_another_value(inner, store):
@@ -115,7 +115,7 @@ def test_a_change_of_any_byte_never_gives_another_value(inner, store):
                 answers.append(await value_or_refusal(bytes(struck)))
         return answers
 
-    answers = done(strike_each())
+    answers = run_async(strike_each())
     refusals = [answer for answer in answers if answer != TEXT]
     assert all("'a'" in refusal for refusal in refusals)
     assert len(answers) - len(refusals) < 5  # bits of which zstd makes no use
@@ -134,7 +134,7 @@ def test_a_frame_cut_short_or_made_longer_is_refused(inner, store):
             with pytest.raises(IntegrityError, match="'a'"):
                 await store.get("a")
 
-    done(cut_everywhere())
+    run_async(cut_everywhere())
 
 
 def bomb(size):
@@ -147,59 +147,59 @@ def bomb(size):
 
 def test_a_frame_that_holds_more_than_allowed_is_not_decompressed(inner):
     store = CompressedStateStore(inner, max_value_bytes=8 << 20)
-    done(inner.put("ok", b"\xfe" + bomb(8 << 20)))
-    done(inner.put("bomb", b"\xfe" + bomb(9 << 20)))
-    assert done(store.get("ok")).value == bytes(8 << 20)
+    run_async(inner.put("ok", b"\xfe" + bomb(8 << 20)))
+    run_async(inner.put("bomb", b"\xfe" + bomb(9 << 20)))
+    assert run_async(store.get("ok")).value == bytes(8 << 20)
     with pytest.raises(
         IntegrityError, match=r"'bomb' claims to have 9,437,184 .* 8,388,608 allowed"
     ):
-        done(store.get("bomb"))
+        run_async(store.get("bomb"))
 
 
 def test_by_default_a_gigabyte_is_the_limit(inner, store):
     # The size is looked at before anything is decompressed, so the rest may be missing.
     frame = b"\x28\xb5\x2f\xfd\xe0" + ((1 << 30) + 1).to_bytes(8, "little") + bytes(100)
-    done(inner.put("a", b"\xfe" + frame))
+    run_async(inner.put("a", b"\xfe" + frame))
     with pytest.raises(IntegrityError, match="1,073,741,825 bytes"):
-        done(store.get("a"))
+        run_async(store.get("a"))
 
 
 def test_a_frame_that_does_not_tell_its_size_is_refused(inner, store):
     frame = zstandard.ZstdCompressor(write_content_size=False).compress(TEXT)
-    done(inner.put("a", b"\xfe" + frame))
+    run_async(inner.put("a", b"\xfe" + frame))
     with pytest.raises(IntegrityError, match="'a'.*does not tell its size"):
-        done(store.get("a"))
+        run_async(store.get("a"))
 
 
 def test_a_frame_that_claims_less_than_it_holds_is_refused(inner, store):
     frame = bytearray(zstandard.ZstdCompressor().compress(bytes(5000)))
     at = frame.index((5000 - 256).to_bytes(2, "little"))
     frame[at : at + 2] = (300 - 256).to_bytes(2, "little")
-    done(inner.put("a", b"\xfe" + bytes(frame)))
+    run_async(inner.put("a", b"\xfe" + bytes(frame)))
     with pytest.raises(IntegrityError, match="'a'.*damaged"):
-        done(store.get("a"))
+        run_async(store.get("a"))
 
 
 def test_a_frame_that_claims_to_be_empty_is_refused(inner, store):
-    done(inner.put("a", b"\xfe" + zstandard.ZstdCompressor().compress(b"")))
+    run_async(inner.put("a", b"\xfe" + zstandard.ZstdCompressor().compress(b"")))
     with pytest.raises(IntegrityError, match="'a'.*claims to be empty"):
-        done(store.get("a"))
+        run_async(store.get("a"))
 
 
 def test_a_value_that_could_not_be_read_again_is_not_written(inner):
     store = CompressedStateStore(inner, max_value_bytes=100)
-    done(store.put("a", bytes(100)))
+    run_async(store.put("a", bytes(100)))
     with pytest.raises(StateStoreError, match="'b' has 101 bytes.*100.*max_value_bytes"):
-        done(store.put_many([Put("a", b"new"), Put("b", bytes(101))]))
-    assert done(store.get("a")).value == bytes(100)
+        run_async(store.put_many([Put("a", b"new"), Put("b", bytes(101))]))
+    assert run_async(store.get("a")).value == bytes(100)
 
 
 def test_a_batch_stays_all_or_nothing(store):
-    done(store.put("b", TEXT))
+    run_async(store.put("b", TEXT))
     with pytest.raises(ConflictError) as caught:
-        done(store.put_many([Put("a", TEXT), Put("b", TEXT, if_absent=True)]))
+        run_async(store.put_many([Put("a", TEXT), Put("b", TEXT, if_absent=True)]))
     assert caught.value.key == "b"
-    assert done(store.get("a")) is None
+    assert run_async(store.get("a")) is None
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_what_is_large_before_or_after_is_worked_on_outside_the_event_loop(
         await watched.get("a")
         await watched.get_many(["a"])
 
-    done(use())
+    run_async(use())
     assert len(watched.threads) == 3
     assert {thread is threading.main_thread() for thread in watched.threads} == {in_loop}
 
@@ -266,4 +266,4 @@ def test_many_large_values_at_once_come_back(store):
         found = await asyncio.gather(*(store.get(key) for key in values))
         return [entry.value for entry in found]
 
-    assert done(all_at_once()) == list(values.values())
+    assert run_async(all_at_once()) == list(values.values())

@@ -23,7 +23,7 @@ from holdfast.stores.wrappers.encryption import (
 from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from holdfast.testing import StateStoreSuite
-from loops import done
+from support.async_tests import run_async
 
 OLD = b"old secret".ljust(32, b"!")
 NEW = b"new secret".ljust(32, b"?")
@@ -42,7 +42,7 @@ def store(inner):
 
 
 def stored(inner, key):
-    return done(inner.get(key)).value
+    return run_async(inner.get(key)).value
 
 
 class TestOverMemory(StateStoreSuite):
@@ -63,7 +63,7 @@ class TestOverSqlite(StateStoreSuite):
 
 
 def test_neither_the_value_nor_a_secret_is_in_what_is_kept(inner, store):
-    done(store.put("a", b"the plain text"))
+    run_async(store.put("a", b"the plain text"))
     kept = stored(inner, "a")
     assert b"plain" not in kept
     assert OLD not in kept
@@ -73,7 +73,7 @@ def test_neither_the_value_nor_a_secret_is_in_what_is_kept(inner, store):
 def test_the_form_is_as_documented(inner, store):
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    done(store.put("clé", b"value"))
+    run_async(store.put("clé", b"value"))
     kept = stored(inner, "clé")
     assert kept[:9] == b"\xfaHFE\x01\x03old"
     plain = AESGCM(OLD).decrypt(kept[9:21], kept[21:], kept[:9] + "clé".encode())
@@ -82,22 +82,22 @@ def test_the_form_is_as_documented(inner, store):
 
 def test_what_was_written_long_ago_is_read(inner, store):
     kept = "fa48464501036f6c64a929741505924718485e98ed6a1389873316d8c6c3d1ac26947465ce8e22528eef"
-    done(inner.put("clé", bytes.fromhex(kept)))
-    assert done(store.get("clé")).value == b"value"
+    run_async(inner.put("clé", bytes.fromhex(kept)))
+    assert run_async(store.get("clé")).value == b"value"
 
 
 def test_the_same_value_is_never_kept_alike(inner, store):
     kept = set()
     for _ in range(50):
-        done(store.put("a", b"same"))
+        run_async(store.put("a", b"same"))
         kept.add(stored(inner, "a")[9:21])
     assert len(kept) == 50
 
 
 def test_etags_are_those_of_the_store_inside(inner, store):
-    etag = done(store.put("a", b"1"))
-    assert done(inner.get("a")).etag == etag
-    assert done(store.get("a")).etag == etag
+    etag = run_async(store.put("a", b"1"))
+    assert run_async(inner.get("a")).etag == etag
+    assert run_async(store.get("a")).etag == etag
 
 
 # ---- what is refused -----------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def test_a_change_of_any_byte_is_refused(inner, store, value):
                 with pytest.raises(IntegrityError, match="'a'"):
                     await store.get_many(["a"])
 
-    done(strike_each())
+    run_async(strike_each())
 
 
 def test_a_value_cut_short_or_made_longer_is_refused(inner, store):
@@ -130,73 +130,73 @@ def test_a_value_cut_short_or_made_longer_is_refused(inner, store):
             with pytest.raises(IntegrityError, match="'a'"):
                 await store.get("a")
 
-    done(cut_everywhere())
+    run_async(cut_everywhere())
 
 
 @given(st.binary(max_size=80))
 def test_nothing_that_was_not_written_here_is_given_out(junk):
     inner = MemoryStateStore()
     store = EncryptedStateStore(inner, KEYS)
-    for kept in (junk, encryption.MAGIC + junk, encryption.header("old") + junk):
-        done(inner.put("a", kept))
+    for kept in (junk, encryption.MAGIC + junk, encryption.encode_header("old") + junk):
+        run_async(inner.put("a", kept))
         with pytest.raises(IntegrityError):
-            done(store.get("a"))
+            run_async(store.get("a"))
 
 
 @pytest.mark.parametrize("plain", [b"", b"{}", b'{"a": 1}', b"\xfaHF", bytes(100)])
 def test_plain_text_is_refused_as_not_encrypted(inner, store, plain):
-    done(inner.put("a", plain))
+    run_async(inner.put("a", plain))
     with pytest.raises(IntegrityError, match="'a' is not encrypted.*write it again"):
-        done(store.get("a"))
+        run_async(store.get("a"))
 
 
 def test_a_value_that_was_moved_to_another_key_is_refused(inner, store):
-    done(store.put("rights/guest", b"admin: no"))
-    done(store.put("rights/root", b"admin: yes"))
-    done(inner.put("rights/guest", stored(inner, "rights/root")))
+    run_async(store.put("rights/guest", b"admin: no"))
+    run_async(store.put("rights/root", b"admin: yes"))
+    run_async(inner.put("rights/guest", stored(inner, "rights/root")))
     with pytest.raises(IntegrityError, match=r"'rights/guest'.*moved here from another key"):
-        done(store.get("rights/guest"))
-    assert done(store.get("rights/root")).value == b"admin: yes"
+        run_async(store.get("rights/guest"))
+    assert run_async(store.get("rights/root")).value == b"admin: yes"
 
 
 def test_id_and_key_cannot_be_shifted_into_each_other(inner):
     # The same bytes end to end, divided elsewhere: the length of the id is authenticated too.
     keys = EncryptionKeys({"k": OLD, "kk": OLD})
     store = EncryptedStateStore(inner, keys)
-    done(store.put("kx", b"1"))
+    run_async(store.put("kx", b"1"))
     kept = stored(inner, "kx")
-    done(inner.put("x", kept[:5] + b"\x02kk" + kept[7:]))
+    run_async(inner.put("x", kept[:5] + b"\x02kk" + kept[7:]))
     with pytest.raises(IntegrityError):
-        done(store.get("x"))
+        run_async(store.get("x"))
 
 
 def test_a_missing_key_is_named(inner, store):
-    done(store.put("a", b"1"))
+    run_async(store.put("a", b"1"))
     other = EncryptedStateStore(inner, EncryptionKeys({"new": NEW, "newer": NEW}))
     with pytest.raises(IntegrityError, match="'a' was encrypted with the key old.*new, newer"):
-        done(other.get("a"))
+        run_async(other.get("a"))
 
 
 def test_another_secret_under_the_same_id_is_refused(inner, store):
-    done(store.put("a", b"1"))
+    run_async(store.put("a", b"1"))
     other = EncryptedStateStore(inner, EncryptionKeys({"old": NEW}))
     with pytest.raises(IntegrityError, match="key old had another secret"):
-        done(other.get("a"))
+        run_async(other.get("a"))
 
 
 def test_a_newer_form_asks_for_a_newer_holdfast(inner, store):
-    done(store.put("a", b"1"))
+    run_async(store.put("a", b"1"))
     kept = stored(inner, "a")
-    done(inner.put("a", kept[:4] + b"\x02" + kept[5:]))
+    run_async(inner.put("a", kept[:4] + b"\x02" + kept[5:]))
     with pytest.raises(IntegrityError, match="form 2.*knows 1.*newer Holdfast"):
-        done(store.get("a"))
+        run_async(store.get("a"))
 
 
 def test_one_bad_value_of_many_is_named(inner, store):
-    done(store.put_many([Put(key, b"1") for key in "abc"]))
-    done(inner.put("b", b"plain"))
+    run_async(store.put_many([Put(key, b"1") for key in "abc"]))
+    run_async(inner.put("b", b"plain"))
     with pytest.raises(IntegrityError, match="'b' is not encrypted"):
-        done(store.get_many(list("abc")))
+        run_async(store.get_many(list("abc")))
 
 
 def test_a_value_too_large_for_the_cipher_is_refused_before_anything_is_written(
@@ -204,45 +204,45 @@ def test_a_value_too_large_for_the_cipher_is_refused_before_anything_is_written(
 ):
     monkeypatch.setattr(encryption, "MAX_VALUE_BYTES", 10)
     with pytest.raises(StateStoreError, match="'b' has 11 bytes; encryption takes 10"):
-        done(store.put_many([Put("a", b"1"), Put("b", b"x" * 11)]))
-    assert done(inner.get("a")) is None
+        run_async(store.put_many([Put("a", b"1"), Put("b", b"x" * 11)]))
+    assert run_async(inner.get("a")) is None
 
 
 def test_a_batch_stays_all_or_nothing(inner, store):
-    done(store.put("b", b"0"))
+    run_async(store.put("b", b"0"))
     with pytest.raises(ConflictError) as caught:
-        done(store.put_many([Put("a", b"1"), Put("b", b"1", if_absent=True)]))
+        run_async(store.put_many([Put("a", b"1"), Put("b", b"1", if_absent=True)]))
     assert caught.value.key == "b"
-    assert done(store.get("a")) is None
+    assert run_async(store.get("a")) is None
 
 
 # ---- rotation ------------------------------------------------------------------------------------
 
 
 def test_any_key_reads_and_the_first_writes(inner, store):
-    done(store.put("a", b"old"))
+    run_async(store.put("a", b"old"))
     rotated = EncryptedStateStore(inner, ROTATED)
-    assert done(rotated.get("a")).value == b"old"
-    done(rotated.put("b", b"new"))
+    assert run_async(rotated.get("a")).value == b"old"
+    run_async(rotated.put("b", b"new"))
     assert stored(inner, "a")[6:9] == b"old"
     assert stored(inner, "b")[6:9] == b"new"
 
 
 def test_reencrypting_leaves_nothing_under_the_old_key(inner, store):
     content = {f"k/{number:02}": os.urandom(number * 40_000) for number in range(12)}
-    done(store.put_many([Put(key, value) for key, value in content.items()]))
+    run_async(store.put_many([Put(key, value) for key, value in content.items()]))
     rotated = EncryptedStateStore(inner, ROTATED)
-    done(rotated.put("k/05", content["k/05"]))
-    assert done(reencrypt(rotated)) == 11
-    assert done(reencrypt(rotated)) == 0
+    run_async(rotated.put("k/05", content["k/05"]))
+    assert run_async(reencrypt(rotated)) == 11
+    assert run_async(reencrypt(rotated)) == 0
     only_new = EncryptedStateStore(inner, EncryptionKeys({"new": NEW}))
-    found = done(only_new.get_many(content))
+    found = run_async(only_new.get_many(content))
     assert {key: entry.value for key, entry in found.items()} == content
 
 
 def test_reencrypting_a_prefix_leaves_the_rest(inner, store):
-    done(store.put_many([Put(key, b"1") for key in ("a/1", "a/2", "b/1")]))
-    assert done(reencrypt(EncryptedStateStore(inner, ROTATED), "a/")) == 2
+    run_async(store.put_many([Put(key, b"1") for key in ("a/1", "a/2", "b/1")]))
+    assert run_async(reencrypt(EncryptedStateStore(inner, ROTATED), "a/")) == 2
     assert stored(inner, "b/1")[6:9] == b"old"
 
 
@@ -264,7 +264,7 @@ def test_reencrypting_does_not_undo_what_others_write_meanwhile():
     inner = Interfering()
     old = EncryptedStateStore(inner, KEYS)
     rotated = EncryptedStateStore(inner, ROTATED)
-    done(old.put_many([Put(key, b"1") for key in "abc"]))
+    run_async(old.put_many([Put(key, b"1") for key in "abc"]))
     inner.interferences = [
         lambda: old.put("a", b"2"),  # by one who still has the old key first: read again, written
         lambda: asyncio.sleep(0),
@@ -272,8 +272,8 @@ def test_reencrypting_does_not_undo_what_others_write_meanwhile():
         lambda: asyncio.sleep(0),
         lambda: old.delete("c"),
     ]
-    assert done(reencrypt(rotated)) == 1
-    found = done(rotated.get_many(list("abc")))
+    assert run_async(reencrypt(rotated)) == 1
+    found = run_async(rotated.get_many(list("abc")))
     assert {key: entry.value for key, entry in found.items()} == {"a": b"2", "b": b"2"}
     assert stored(inner, "a")[6:9] == b"new"
 
@@ -283,32 +283,32 @@ def test_reencrypting_finds_the_encryption_inside_other_wrappers(inner, store):
         outside = CompressedStateStore(EncryptedStateStore(inner, keys))
         return PrefixedStateStore(PrefixedStateStore(outside, "teams/"), "red/")
 
-    done(team(KEYS).put("a/1", b"1" * 100))
-    done(team(KEYS).put("b/1", b"1"))
-    done(store.put("teams/blue/a/1", b"1"))
-    assert done(reencrypt(team(ROTATED), "a/")) == 1
+    run_async(team(KEYS).put("a/1", b"1" * 100))
+    run_async(team(KEYS).put("b/1", b"1"))
+    run_async(store.put("teams/blue/a/1", b"1"))
+    assert run_async(reencrypt(team(ROTATED), "a/")) == 1
     assert stored(inner, "teams/red/a/1")[6:9] == b"new"
     assert stored(inner, "teams/red/b/1")[6:9] == b"old"
     assert stored(inner, "teams/blue/a/1")[6:9] == b"old"
-    assert done(team(ROTATED).get("a/1")).value == b"1" * 100
+    assert run_async(team(ROTATED).get("a/1")).value == b"1" * 100
 
 
 def test_reencrypting_needs_a_store_with_encryption_that_takes_writes(inner, store):
     with pytest.raises(TypeError, match="has none"):
-        done(reencrypt(inner))
+        run_async(reencrypt(inner))
     with pytest.raises(StateStoreError, match="takes no writes"):
-        done(reencrypt(ReadOnlyStateStore(store)))
+        run_async(reencrypt(ReadOnlyStateStore(store)))
 
 
 def test_reencrypting_stops_at_a_value_that_cannot_be_read_and_can_go_on_afterwards(inner, store):
-    done(store.put_many([Put(key, b"1") for key in "abc"]))
+    run_async(store.put_many([Put(key, b"1") for key in "abc"]))
     good = stored(inner, "b")
-    done(inner.put("b", good[:-1] + b"?"))
+    run_async(inner.put("b", good[:-1] + b"?"))
     rotated = EncryptedStateStore(inner, ROTATED)
     with pytest.raises(IntegrityError, match="'b'"):
-        done(reencrypt(rotated))
-    done(inner.put("b", good))
-    assert done(reencrypt(rotated)) == 2
+        run_async(reencrypt(rotated))
+    run_async(inner.put("b", good))
+    assert run_async(reencrypt(rotated)) == 2
 
 
 # ---- threads -------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ def test_many_large_values_at_once_come_back(store):
         found = await asyncio.gather(*(store.get(key) for key in values))
         return [entry.value for entry in found]
 
-    assert done(all_at_once()) == list(values.values())
+    assert run_async(all_at_once()) == list(values.values())
 
 
 class Watched(EncryptedStateStore):
@@ -351,6 +351,6 @@ def test_large_values_are_worked_on_outside_the_event_loop(inner, size, in_loop)
         await watched.put_many([Put("a", bytes(size // 2)), Put("b", bytes(size))])
         await watched.get_many(list("ab"))
 
-    done(use())
+    run_async(use())
     assert len(watched.threads) == 6
     assert {thread is threading.main_thread() for thread in watched.threads} == {in_loop}

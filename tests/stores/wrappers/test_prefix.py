@@ -10,7 +10,7 @@ from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from holdfast.testing import StateStoreSuite
 from holdfast.testing.state_store_suite import STRANGE_KEYS
-from loops import done
+from support.async_tests import run_async
 
 PREFIX = "team %_é/"
 ROOM = 8192 - len(PREFIX.encode())
@@ -47,37 +47,37 @@ def inner():
 
 def test_keys_are_kept_under_the_prefix(inner):
     store = PrefixedStateStore(inner, "red/")
-    etag = done(store.put("a", b"1"))
-    assert done(inner.get("red/a")).etag == etag
-    done(store.put_many([Put("b", b"2")]))
-    assert done(listed(inner.list())) == ["red/a", "red/b"]
-    assert done(store.delete("a"))
-    assert done(listed(inner.list())) == ["red/b"]
+    etag = run_async(store.put("a", b"1"))
+    assert run_async(inner.get("red/a")).etag == etag
+    run_async(store.put_many([Put("b", b"2")]))
+    assert run_async(listed(inner.list())) == ["red/a", "red/b"]
+    assert run_async(store.delete("a"))
+    assert run_async(listed(inner.list())) == ["red/b"]
 
 
 def test_stores_with_other_prefixes_do_not_meet(inner):
     stores = [PrefixedStateStore(inner, prefix) for prefix in ("a", "ab", "a/", "b", "\U0010ffff")]
     for number, store in enumerate(stores):
-        done(store.put("key", b"%d" % number))
+        run_async(store.put("key", b"%d" % number))
     for number, store in enumerate(stores):
-        assert done(store.get("key")).value == b"%d" % number
-    assert done(listed(stores[2].list())) == ["key"]
-    assert done(listed(stores[4].list())) == ["key"]
+        assert run_async(store.get("key")).value == b"%d" % number
+    assert run_async(listed(stores[2].list())) == ["key"]
+    assert run_async(listed(stores[4].list())) == ["key"]
 
 
 def test_the_prefix_itself_is_no_key_of_the_store_and_takes_no_place_in_a_listing(inner):
-    done(inner.put("red/", b"not of the team"))
+    run_async(inner.put("red/", b"not of the team"))
     store = PrefixedStateStore(inner, "red/")
-    done(store.put_many([Put(key, b"1") for key in "abc"]))
-    assert done(listed(store.list())) == ["a", "b", "c"]
-    assert done(listed(store.list(limit=2))) == ["a", "b"]
-    assert done(listed(store.list("a", limit=1))) == ["a"]
-    assert done(listed(store.list(start_after="a", limit=1))) == ["b"]
+    run_async(store.put_many([Put(key, b"1") for key in "abc"]))
+    assert run_async(listed(store.list())) == ["a", "b", "c"]
+    assert run_async(listed(store.list(limit=2))) == ["a", "b"]
+    assert run_async(listed(store.list("a", limit=1))) == ["a"]
+    assert run_async(listed(store.list(start_after="a", limit=1))) == ["b"]
 
 
 def test_a_conflict_speaks_of_the_key_as_it_was_given(inner):
     store = PrefixedStateStore(PrefixedStateStore(inner, "teams/"), "red/")
-    etag = done(store.put("a", b"1"))
+    etag = run_async(store.put("a", b"1"))
     for call in (
         lambda: store.put("a", b"2", if_absent=True),
         lambda: store.put("a", b"2", if_match="stale"),
@@ -85,10 +85,10 @@ def test_a_conflict_speaks_of_the_key_as_it_was_given(inner):
         lambda: store.delete("a", if_match="stale"),
     ):
         with pytest.raises(ConflictError, match="key 'a'") as caught:
-            done(call())
+            run_async(call())
         assert caught.value.key == "a"
         assert "red/" not in str(caught.value)
-    assert done(store.get("a")).etag == etag
+    assert run_async(store.get("a")).etag == etag
 
 
 class Unnamed(MemoryStateStore):
@@ -100,15 +100,15 @@ class Unnamed(MemoryStateStore):
 
 def test_a_conflict_without_a_key_passes_as_it_is():
     with pytest.raises(ConflictError, match="somebody was first") as caught:
-        done(PrefixedStateStore(Unnamed(), "red/").put("a", b"1", if_absent=True))
+        run_async(PrefixedStateStore(Unnamed(), "red/").put("a", b"1", if_absent=True))
     assert caught.value.key is None
 
 
 def test_a_key_too_long_with_its_prefix_says_how_much_room_there_is(inner):
     store = PrefixedStateStore(inner, "é" * 100)
-    done(store.put("k" * 7992, b"1"))
+    run_async(store.put("k" * 7992, b"1"))
     with pytest.raises(ValueError, match="under the prefix .* at most 7,992 bytes.* has 7,993"):
-        done(store.put("k" * 7993, b"1"))
+        run_async(store.put("k" * 7993, b"1"))
     with pytest.raises(ValueError, match="no room"):
         PrefixedStateStore(inner, "k" * 8192)
 

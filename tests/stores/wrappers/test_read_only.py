@@ -8,7 +8,7 @@ from holdfast import Put, StateStoreError
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
-from loops import done
+from support.async_tests import run_async
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -17,9 +17,9 @@ def inner(request, tmp_path):
         store = MemoryStateStore()
     else:
         store = SqliteStateStore(tmp_path / "state.db")
-    done(store.put_many([Put(key, key.encode()) for key in "abc"]))
+    run_async(store.put_many([Put(key, key.encode()) for key in "abc"]))
     yield store
-    done(store.close())
+    run_async(store.close())
 
 
 def test_reads_are_those_of_the_store_inside(inner):
@@ -31,7 +31,7 @@ def test_reads_are_those_of_the_store_inside(inner):
         assert await store.get_many(list("abz")) == await inner.get_many(list("ab"))
         assert [key async for key in store.list(start_after="a", limit=1)] == ["b"]
 
-    done(look())
+    run_async(look())
     assert not store.writable
     assert inner.writable
     assert (store.durable, store.shared) == (inner.durable, inner.shared)
@@ -39,7 +39,7 @@ def test_reads_are_those_of_the_store_inside(inner):
 
 def test_every_write_is_refused_and_nothing_changes(inner):
     store = ReadOnlyStateStore(inner)
-    before = done(inner.get_many(list("abcd")))
+    before = run_async(inner.get_many(list("abcd")))
     for call in (
         lambda: store.put("a", b"new"),
         lambda: store.put("d", b"new", if_absent=True),
@@ -49,9 +49,9 @@ def test_every_write_is_refused_and_nothing_changes(inner):
         lambda: store.delete("z"),
     ):
         with pytest.raises(StateStoreError, match="takes no writes.*without read_only") as caught:
-            done(call())
+            run_async(call())
         assert not caught.value.transient
-    assert done(inner.get_many(list("abcd"))) == before
+    assert run_async(inner.get_many(list("abcd"))) == before
 
 
 def test_bad_input_is_refused_as_by_any_store(inner):
@@ -65,11 +65,11 @@ def test_bad_input_is_refused_as_by_any_store(inner):
         lambda: store.get(""),
     ):
         with pytest.raises((TypeError, ValueError)):
-            done(call())
+            run_async(call())
 
 
 def test_closing_it_closes_the_store_inside(inner):
     store = ReadOnlyStateStore(inner)
-    done(store.close())
+    run_async(store.close())
     with pytest.raises(StateStoreError, match="closed"):
-        done(store.get("a"))
+        run_async(store.get("a"))

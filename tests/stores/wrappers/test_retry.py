@@ -16,7 +16,7 @@ from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.wrappers.retry import RetryingStateStore
 from holdfast.testing import StateStoreSuite
-from loops import done
+from support.async_tests import run_async
 
 
 async def first_of(keys):
@@ -128,7 +128,7 @@ def store(inner):
 
 def value_of(inner, key):
     inner.plan, inner.meanwhile = [], None
-    entry = done(inner.get(key))
+    entry = run_async(inner.get(key))
     return entry and entry.value
 
 
@@ -163,18 +163,18 @@ class TestOverAStoreThatOftenRefusesInTheMiddleOfABatch(StateStoreSuite):
 
 @pytest.mark.parametrize("fault", [Before(refused()), Before(lost()), After(lost())])
 def test_a_read_is_repeated_whatever_got_lost(inner, store, fault):
-    etag = done(store.put("a", b"1"))
+    etag = run_async(store.put("a", b"1"))
     inner.plan = [fault] * 4
-    assert done(store.get("a")) == Entry(b"1", etag)
+    assert run_async(store.get("a")) == Entry(b"1", etag)
     inner.plan = [fault] * 4
-    assert done(store.get_many(key for key in "ab")) == {"a": Entry(b"1", etag)}
+    assert run_async(store.get_many(key for key in "ab")) == {"a": Entry(b"1", etag)}
 
 
 def test_after_the_last_attempt_the_stores_own_error_passes(inner, store):
     last = refused("the fifth")
     inner.plan = [Before(refused())] * 4 + [Before(last)]
     with pytest.raises(StateStoreError) as caught:
-        done(store.get("a"))
+        run_async(store.get("a"))
     assert caught.value is last
     assert inner.calls == 5
 
@@ -183,7 +183,7 @@ def test_a_failed_read_leaves_nothing_unknown(inner, store):
     last = refused()
     inner.plan = [Before(lost())] * 4 + [Before(last)]
     with pytest.raises(StateStoreError) as caught:
-        done(store.get("a"))
+        run_async(store.get("a"))
     assert caught.value is last
     assert not caught.value.unknown
 
@@ -217,7 +217,7 @@ def test_what_does_not_pass_is_raised_at_once(inner, store, error):
             assert caught.value is error
             assert inner.calls == 1
 
-    done(each())
+    run_async(each())
 
 
 # ---- writes without a condition ------------------------------------------------------------------
@@ -226,11 +226,11 @@ def test_what_does_not_pass_is_raised_at_once(inner, store, error):
 @pytest.mark.parametrize("fault", [Before(refused()), Before(lost()), After(lost())])
 def test_a_write_without_a_condition_is_repeated(inner, store, fault):
     inner.plan = [fault] * 4
-    etag = done(store.put("a", b"1"))
-    assert done(store.get("a")) == Entry(b"1", etag)
+    etag = run_async(store.put("a", b"1"))
+    assert run_async(store.get("a")) == Entry(b"1", etag)
     inner.plan = [fault] * 4
-    etags = done(store.put_many([Put("a", b"2"), Put("b", b"2")]))
-    assert done(store.get_many(list("ab"))) == {
+    etags = run_async(store.put_many([Put("a", b"2"), Put("b", b"2")]))
+    assert run_async(store.get_many(list("ab"))) == {
         "a": Entry(b"2", etags[0]),
         "b": Entry(b"2", etags[1]),
     }
@@ -241,8 +241,8 @@ def test_a_batch_without_conditions_is_repeated_where_it_stopped_in_the_middle(f
     inner = OneByOne()
     store = retrying(inner)
     inner.plan = [None, fault, None, fault]
-    etags = done(store.put_many([Put(key, b"1") for key in "abc"]))
-    found = done(store.get_many(list("abc")))
+    etags = run_async(store.put_many([Put(key, b"1") for key in "abc"]))
+    found = run_async(store.get_many(list("abc")))
     assert list(found.values()) == [Entry(b"1", etag) for etag in etags]
 
 
@@ -257,7 +257,7 @@ def test_a_write_that_fails_for_good_after_a_lost_answer_is_of_unknown_outcome(i
             with pytest.raises(
                 StateStoreError, match=f"{last}.*earlier attempt.*not known"
             ) as caught:
-                done(call())
+                run_async(call())
             assert caught.value.unknown
             assert caught.value.transient == last.transient
             assert caught.value.__cause__ is last
@@ -270,14 +270,14 @@ def test_a_write_that_fails_for_good_after_a_lost_answer_is_of_unknown_outcome(i
 def test_a_conditional_write_that_was_not_done_is_repeated(inner, store, condition):
     options = {"if_absent": True}
     if condition == "match":
-        options = {"if_match": done(store.put("a", b"0"))}
+        options = {"if_match": run_async(store.put("a", b"0"))}
     inner.plan = [Before(refused())] * 4
-    etag = done(store.put("a", b"1", **options))
-    assert done(store.get("a")) == Entry(b"1", etag)
+    etag = run_async(store.put("a", b"1", **options))
+    assert run_async(store.get("a")) == Entry(b"1", etag)
     options = {"if_match": etag} if condition == "match" else {"if_absent": True}
     inner.plan = [Before(refused())] * 4
     key = "a" if condition == "match" else "b"
-    done(store.put_many([Put(key, b"2", **options), Put("c", b"2")]))
+    run_async(store.put_many([Put(key, b"2", **options), Put("c", b"2")]))
     assert value_of(inner, key) == b"2"
 
 
@@ -289,14 +289,14 @@ def test_a_conditional_write_of_unknown_outcome_is_not_repeated(
 ):
     before, options = None, {"if_absent": True}
     if condition == "match":
-        before, options = b"0", {"if_match": done(store.put("a", b"0"))}
+        before, options = b"0", {"if_match": run_async(store.put("a", b"0"))}
     inner.calls = 0
     inner.plan = [Before(refused()), fault]
     with pytest.raises(StateStoreError) as caught:
         if batch:
-            done(store.put_many([Put("z", b"1"), Put("a", b"1", **options)]))
+            run_async(store.put_many([Put("z", b"1"), Put("a", b"1", **options)]))
         else:
-            done(store.put("a", b"1", **options))
+            run_async(store.put("a", b"1", **options))
     assert caught.value is fault.error
     assert inner.calls == 2
     assert value_of(inner, "a") == (b"1" if isinstance(fault, After) else before)
@@ -308,7 +308,7 @@ def test_a_conflict_after_a_refusal_is_anothers(inner, store):
 
     inner.plan, inner.meanwhile = [Before(refused())], other
     with pytest.raises(ConflictError) as caught:
-        done(store.put("a", b"ours", if_absent=True))
+        run_async(store.put("a", b"ours", if_absent=True))
     assert caught.value.key == "a"
     assert value_of(inner, "a") == b"other"
 
@@ -318,8 +318,8 @@ def test_a_conditional_batch_does_not_meet_what_it_wrote_before_it_stopped():
     store = retrying(inner)
     inner.plan = [None, Before(refused()), Before(refused()), None, Before(refused())]
     puts = [Put(key, b"1", if_absent=True) for key in "abc"]
-    etags = done(store.put_many(puts))
-    found = done(store.get_many(list("abc")))
+    etags = run_async(store.put_many(puts))
+    found = run_async(store.get_many(list("abc")))
     assert list(found.values()) == [Entry(b"1", etag) for etag in etags]
 
 
@@ -328,9 +328,9 @@ def test_a_conditional_batch_stops_where_an_answer_got_lost():
     store = retrying(inner)
     inner.plan = [None, After(lost())]
     with pytest.raises(StateStoreError) as caught:
-        done(store.put_many([Put(key, b"1", if_absent=True) for key in "abc"]))
+        run_async(store.put_many([Put(key, b"1", if_absent=True) for key in "abc"]))
     assert caught.value.unknown
-    assert done(store.get_many(list("abc"))).keys() == {"a", "b"}
+    assert run_async(store.get_many(list("abc"))).keys() == {"a", "b"}
 
 
 # ---- deletes -------------------------------------------------------------------------------------
@@ -339,55 +339,55 @@ def test_a_conditional_batch_stops_where_an_answer_got_lost():
 @pytest.mark.parametrize("match", [False, True], ids=["any", "if_match"])
 @pytest.mark.parametrize("fault", [Before(refused()), Before(lost())])
 def test_a_delete_that_was_not_done_is_repeated(inner, store, fault, match):
-    etag = done(store.put("a", b"1"))
+    etag = run_async(store.put("a", b"1"))
     inner.plan = [fault] * 4
-    assert done(store.delete("a", if_match=etag if match else None)) is True
+    assert run_async(store.delete("a", if_match=etag if match else None)) is True
     assert value_of(inner, "a") is None
 
 
 def test_a_delete_whose_answer_got_lost_counts_as_done(inner, store):
-    done(store.put("a", b"1"))
+    run_async(store.put("a", b"1"))
     inner.plan = [After(lost()), Before(refused())]
-    assert done(store.delete("a")) is True
+    assert run_async(store.delete("a")) is True
     assert value_of(inner, "a") is None
 
 
 def test_a_delete_that_found_nothing_before_anything_got_lost_says_so(inner, store):
     inner.plan = [Before(refused())] * 2
-    assert done(store.delete("a")) is False
+    assert run_async(store.delete("a")) is False
 
 
 def test_a_conditional_delete_whose_answer_got_lost_claims_nothing(inner, store):
     # It was done here; had another one done it, this would look the same.
-    etag = done(store.put("a", b"1"))
+    etag = run_async(store.put("a", b"1"))
     inner.plan = [After(lost("cut off"))]
     with pytest.raises(
         StateStoreError, match="cut off.*'a'.*Whether this call removed it"
     ) as caught:
-        done(store.delete("a", if_match=etag))
+        run_async(store.delete("a", if_match=etag))
     assert caught.value.unknown
     assert not caught.value.transient
     assert isinstance(caught.value.__cause__, ConflictError)
 
 
 def test_a_conditional_delete_never_removes_what_came_later(inner, store):
-    etag = done(store.put("a", b"1"))
+    etag = run_async(store.put("a", b"1"))
 
     async def other():
         await MemoryStateStore._put_many(inner, [Put("a", b"other")])
 
     inner.plan, inner.meanwhile = [After(lost())], other
     with pytest.raises(StateStoreError) as caught:
-        done(store.delete("a", if_match=etag))
+        run_async(store.delete("a", if_match=etag))
     assert caught.value.unknown
     assert value_of(inner, "a") == b"other"
 
 
 def test_a_conditional_delete_that_lost_a_race_is_a_conflict(inner, store):
-    done(store.put("a", b"1"))
+    run_async(store.put("a", b"1"))
     inner.plan = [Before(refused())]
     with pytest.raises(ConflictError):
-        done(store.delete("a", if_match="stale"))
+        run_async(store.delete("a", if_match="stale"))
 
 
 # ---- pauses --------------------------------------------------------------------------------------
@@ -405,7 +405,7 @@ def test_it_waits_between_attempts(inner):
     store = RetryingStateStore(inner, attempts=4, first_pause=0.02, longest_pause=0.04)
     inner.plan = [Before(refused())] * 3
     start = time.monotonic()
-    done(store.get("a"))
+    run_async(store.get("a"))
     assert time.monotonic() - start >= (0.02 + 0.04 + 0.04) / 2
 
 
@@ -421,15 +421,15 @@ def test_a_task_that_is_cancelled_in_a_pause_ends_at_once(inner):
             await task
         assert inner.calls == 1
 
-    done(cancelled(store.get("a")))
-    done(cancelled(store.put("a", b"1")))
-    done(cancelled(first_of(store.list())))
+    run_async(cancelled(store.get("a")))
+    run_async(cancelled(store.put("a", b"1")))
+    run_async(cancelled(first_of(store.list())))
 
 
 def test_one_attempt_is_no_retry(inner):
     inner.plan = [Before(refused())]
     with pytest.raises(StateStoreError):
-        done(retrying(inner, attempts=1).get("a"))
+        run_async(retrying(inner, attempts=1).get("a"))
     assert inner.calls == 1
 
 

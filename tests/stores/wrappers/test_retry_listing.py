@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast import StateStoreError
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 from holdfast.stores.wrappers.retry import RetryingStateStore
-from loops import done
+from support.async_tests import run_async
 
 
 async def first_of(keys):
@@ -69,7 +69,7 @@ def test_a_listing_goes_on_after_the_last_key_it_gave(limit):
     async def listed():
         return [key async for key in store.list("k/", limit=limit)]
 
-    assert done(listed()) == KEYS[:limit]
+    assert run_async(listed()) == KEYS[:limit]
     if limit == 4:
         assert ("k/02", 1) in inner.asked
     if limit == 0:
@@ -81,14 +81,14 @@ def test_a_listing_starts_after_the_key_it_is_given():
         store = retrying(Stumbling(KEYS), attempts=4)
         return [key async for key in store.list("k/", start_after="k/15")]
 
-    assert done(listed()) == KEYS[16:]
+    assert run_async(listed()) == KEYS[16:]
 
 
 def test_a_listing_that_gets_nowhere_ends_with_the_error():
     inner = Stumbling(KEYS, attempts_lost=10**6)
     store = retrying(inner, attempts=4)
     with pytest.raises(StateStoreError, match="busy"):
-        done(first_of(store.list("k/")))
+        run_async(first_of(store.list("k/")))
     assert len(inner.asked) == 4
 
 
@@ -101,4 +101,4 @@ def test_a_listing_may_be_left_before_its_end():
                 break
         return found
 
-    assert done(first(2)) == KEYS[:2]
+    assert run_async(first(2)) == KEYS[:2]

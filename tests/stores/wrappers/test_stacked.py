@@ -9,7 +9,7 @@ from itertools import permutations
 import pytest
 
 from holdfast import Entry, IntegrityError, Put
-from holdfast.stores.files import FileStateStore
+from holdfast.stores.files.store import FileStateStore
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.wrappers.base import WrappedStateStore
@@ -19,7 +19,7 @@ from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from holdfast.stores.wrappers.retry import RetryingStateStore
 from holdfast.testing import StateStoreSuite
 from holdfast.testing.state_store_suite import STRANGE_KEYS
-from loops import done
+from support.async_tests import run_async
 
 KEYS = EncryptionKeys({"k1": b"1" * 32})
 PREFIX = "p/"
@@ -104,7 +104,7 @@ def test_what_goes_in_comes_out_in_any_order(names):
         assert [key async for key in store.list()] == ["a", "b"]
         return [(await inner.get(f"p/{key}")).value for key in "ab"]
 
-    kept = done(use())
+    kept = run_async(use())
     assert not any(b"nobody" in value for value in kept)
 
 
@@ -112,8 +112,8 @@ def test_compression_outside_encryption_makes_values_smaller_and_inside_it_does_
     sizes = {}
     for order in (("encrypted", "compressed"), ("compressed", "encrypted")):
         inner = MemoryStateStore()
-        done(stacked(inner, *order).put("a", VALUE))
-        sizes[order[0]] = len(done(inner.get("a")).value)
+        run_async(stacked(inner, *order).put("a", VALUE))
+        sizes[order[0]] = len(run_async(inner.get("a")).value)
     assert sizes["encrypted"] < 120 < len(VALUE) < sizes["compressed"]
 
 
@@ -123,7 +123,7 @@ def test_no_plain_text_is_in_the_file(tmp_path):
         async with stacked(store, "encrypted", "prefixed") as outer:
             await outer.put("a", b"the plain text")
 
-    done(write())
+    run_async(write())
     everything = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert b"plain text" not in everything
     assert b"p/a" in everything
@@ -143,12 +143,12 @@ def test_a_value_changed_in_the_file_is_refused(tmp_path):
         async with opened() as store:
             return await store.get("a")
 
-    done(write())
+    run_async(write())
     with closing(sqlite3.connect(path)) as database, database:
         (kept,) = database.execute("SELECT value FROM entries").fetchone()
         database.execute("UPDATE entries SET value = ?", (kept[:-1] + bytes([kept[-1] ^ 1]),))
     with pytest.raises(IntegrityError, match="'a'"):
-        done(read())
+        run_async(read())
 
 
 def test_a_stack_says_what_the_store_inside_can_do():

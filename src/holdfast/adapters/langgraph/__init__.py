@@ -21,10 +21,10 @@ names.py          where all of that is in the state
 
 from __future__ import annotations
 
-from holdfast.adapters.requirement import check_version
+from holdfast.adapters.requirement import require_version
 
 # The first one that says in which order writes of tasks are applied.
-check_version("langgraph-checkpoint", "4.3", "langgraph")
+require_version("langgraph-checkpoint", "4.3", "langgraph")
 
 from holdfast.adapters.langgraph.observability import MetricsSink  # noqa: E402
 from holdfast.adapters.langgraph.rollback import ThreadRollback  # noqa: E402

@@ -15,17 +15,17 @@ from langgraph.checkpoint.base import (
     DeltaChannelHistory,
 )
 
-from holdfast.adapters.langgraph.waiting import Waited
+from holdfast.adapters.langgraph.portal import SaverPortal
 
 
 class BlockingMethods(BaseCheckpointSaver[str]):
     """What LangGraph calls from graphs that are not async."""
 
-    _waited: Waited
+    _portal: SaverPortal
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """A checkpoint by its id, or the one that the thread stands at."""
-        return self._waited.call(self.aget_tuple(config))
+        return self._portal.call(self.aget_tuple(config))
 
     def list(
         self,
@@ -37,7 +37,7 @@ class BlockingMethods(BaseCheckpointSaver[str]):
     ) -> Iterator[CheckpointTuple]:
         """Checkpoints, the newest first: of a thread, or of all threads without a config."""
         rows = self.alist(config, filter=filter, before=before, limit=limit)
-        while (row := self._waited.call(following(rows))) is not None:
+        while (row := self._portal.call(next_or_none(rows))) is not None:
             yield row
 
     def put(
@@ -48,7 +48,7 @@ class BlockingMethods(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Keep a checkpoint: what differs from the one before it."""
-        return self._waited.call(self.aput(config, checkpoint, metadata, new_versions))
+        return self._portal.call(self.aput(config, checkpoint, metadata, new_versions))
 
     def put_writes(
         self,
@@ -58,31 +58,31 @@ class BlockingMethods(BaseCheckpointSaver[str]):
         task_path: str = "",
     ) -> None:
         """Keep what a task wrote after a checkpoint."""
-        self._waited.call(self.aput_writes(config, writes, task_id, task_path))
+        self._portal.call(self.aput_writes(config, writes, task_id, task_path))
 
     def delete_thread(self, thread_id: str) -> None:
         """Remove a thread for good."""
-        self._waited.call(self.adelete_thread(thread_id))
+        self._portal.call(self.adelete_thread(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints of runs, in whichever threads they are."""
-        self._waited.call(self.adelete_for_runs(run_ids))
+        self._portal.call(self.adelete_for_runs(run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Make a new thread with all that another has."""
-        self._waited.call(self.acopy_thread(source_thread_id, target_thread_id))
+        self._portal.call(self.acopy_thread(source_thread_id, target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the latest checkpoint of each graph and subgraph of threads, or nothing."""
-        self._waited.call(self.aprune(thread_ids, strategy=strategy))
+        self._portal.call(self.aprune(thread_ids, strategy=strategy))
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """What the ancestors of a checkpoint wrote to channels, in one walk through the log."""
-        return self._waited.call(self.aget_delta_channel_history(config=config, channels=channels))
+        return self._portal.call(self.aget_delta_channel_history(config=config, channels=channels))
 
 
-async def following(rows: AsyncIterator[CheckpointTuple]) -> CheckpointTuple | None:
+async def next_or_none(rows: AsyncIterator[CheckpointTuple]) -> CheckpointTuple | None:
     """The next one, or None at the end."""
     return await anext(rows, None)

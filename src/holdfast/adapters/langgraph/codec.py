@@ -20,8 +20,8 @@ from langchain_core.messages import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.errors import InvalidDocumentError, UnsupportedValueError, shown
-from holdfast.values.binary import encode
+from holdfast.errors import InvalidDocumentError, UnsupportedValueError, short_repr
+from holdfast.values.binary_encoding import encode
 from holdfast.values.extensions import MAX_DEPTH
 from holdfast.values.lowering import NATIVE, is_plain, registered_types
 
@@ -39,8 +39,8 @@ TEMPLATES: dict[str, BaseMessage] = {
     "SystemMessage": SystemMessage(""),
     "ToolMessage": ToolMessage("", tool_call_id=""),
 }
-OWN = ("role", KIND)
-ALWAYS = ("content", "tool_call_id")
+ADDED_FIELDS = ("role", KIND)
+REQUIRED_FIELDS = ("content", "tool_call_id")
 CONTAINERS = (list, tuple, set, frozenset)
 
 
@@ -53,10 +53,10 @@ class Codec:
     def encoded(self, value: Any, what: str) -> Any:
         """A value as a session keeps it; ``what`` it is, for the error where it cannot be."""
         if isinstance(value, BaseMessage):
-            plain = message_data(value)
-            if plain is not None and is_kept(plain):
+            plain = message_to_dict(value)
+            if plain is not None and is_storable(plain):
                 return plain
-        elif not (type(value) is dict and KIND in value) and is_kept(value):
+        elif not (type(value) is dict and KIND in value) and is_storable(value):
             return value
         return self._serialized(value, what)
 
@@ -65,7 +65,7 @@ class Codec:
             type_, data = self.serde.dumps_typed(value)
         except Exception as error:
             raise UnsupportedValueError(
-                f"{what} has a value that LangGraph's serializer refuses, {shown(value)}: {error}. "
+                f"{what} has a value that LangGraph's serializer refuses, {short_repr(value)}: {error}. "
                 "Keep plain data, messages, dataclasses or pydantic models in the state"
             ) from error
         return {KIND: SERIALIZED, "type": type_, "data": data, "shown": reprlib.repr(value)}
@@ -76,11 +76,11 @@ class Codec:
             return kept
         kind = kept[KIND]
         if isinstance(kind, str) and kind in TEMPLATES:
-            return message_of(TEMPLATES[kind], kept)
+            return message_from_dict(TEMPLATES[kind], kept)
         if kind == SERIALIZED:
             return self._loaded(kept["type"], kept["data"])
         raise InvalidDocumentError(
-            f"this Holdfast knows no value of the kind {shown(kind)}: upgrade it"
+            f"this Holdfast knows no value of the kind {short_repr(kind)}: upgrade it"
         )
 
     def decoded_all(self, kept: list[Any]) -> list[Any]:
@@ -95,7 +95,7 @@ class Codec:
             raise  # The user has made errors of warnings.
         except Exception as error:
             raise InvalidDocumentError(
-                f"LangGraph's serializer cannot read a value of the type {shown(type_)}: "
+                f"LangGraph's serializer cannot read a value of the type {short_repr(type_)}: "
                 f"{first_line(error)}"
             ) from error
 
@@ -105,7 +105,7 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def is_kept(value: Any) -> bool:
+def is_storable(value: Any) -> bool:
     """Whether a session can keep a value as it is, exactly."""
     try:
         encode(value)
@@ -128,7 +128,7 @@ def is_exact(value: Any) -> bool:
     return kind in NATIVE or kind in registered_types
 
 
-def message_data(message: BaseMessage) -> dict[str, Any] | None:
+def message_to_dict(message: BaseMessage) -> dict[str, Any] | None:
     """A message as plain data, without what is empty; None for one of another kind."""
     role = ROLES.get(type(message))
     if role is None or message.__pydantic_extra__ or message.__pydantic_private__:
@@ -141,17 +141,17 @@ def message_data(message: BaseMessage) -> dict[str, Any] | None:
             return None
         empty = usual[field]
         # The `!=` of foreign types may say anything.
-        if field in ALWAYS or type(value) is not type(empty) or value != empty:
+        if field in REQUIRED_FIELDS or type(value) is not type(empty) or value != empty:
             data[field] = value
     data[KIND] = name
     return data
 
 
-def message_of(template: BaseMessage, data: dict[str, Any]) -> BaseMessage:
+def message_from_dict(template: BaseMessage, data: dict[str, Any]) -> BaseMessage:
     """The message that plain data stands for."""
     kind = type(template)
     given = data.copy()
-    for name in OWN:
+    for name in ADDED_FIELDS:
         given.pop(name, None)
     usual = template.__dict__
     if not usual.keys() >= given.keys() or not isinstance(given.get("content"), str | list):
@@ -160,11 +160,11 @@ def message_of(template: BaseMessage, data: dict[str, Any]) -> BaseMessage:
             return kind(**given)
         except ValueError as error:
             raise InvalidDocumentError(
-                f"a message is no {kind.__name__}: {shown(data)} ({first_line(error)})"
+                f"a message is no {kind.__name__}: {short_repr(data)} ({first_line(error)})"
             ) from error
     message = kind.__new__(kind)
     fields = {**usual}
-    for name, empty in EMPTY[kind.__name__]:
+    for name, empty in MUTABLE_DEFAULTS[kind.__name__]:
         fields[name] = empty()
     fields.update(given)
     # As pydantic does it in model_construct, which would look at every field by name again.
@@ -177,7 +177,7 @@ def message_of(template: BaseMessage, data: dict[str, Any]) -> BaseMessage:
 
 
 # What is empty in a new message and can be changed: each gets its own.
-EMPTY: dict[str, list[tuple[str, type]]] = {
+MUTABLE_DEFAULTS: dict[str, list[tuple[str, type]]] = {
     kind: [(name, type(value)) for name, value in each.__dict__.items() if value in ({}, [])]
     for kind, each in TEMPLATES.items()
 }

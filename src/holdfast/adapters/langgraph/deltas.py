@@ -14,18 +14,18 @@ from typing import Any
 
 from langgraph.checkpoint.base import writes_sort_key
 
-from holdfast.adapters.langgraph.entry import entry_of
-from holdfast.adapters.langgraph.names import (
+from holdfast.adapters.langgraph.checkpoint_entry import get_checkpoint_entry
+from holdfast.adapters.langgraph.keys import (
     deltas_space,
     items_space,
-    quoted,
+    quote_name,
     values_space,
     writes_space,
 )
-from holdfast.adapters.langgraph.writes import Write, write_of
+from holdfast.adapters.langgraph.writes import Write, write_from_dict
 from holdfast.state.snapshot import Snapshot
 
-DELTA = "counters_since_delta_snapshot"
+DELTA_COUNTERS = "counters_since_delta_snapshot"
 SEEDS = "seeds"
 """In what is kept of a checkpoint: its delta channels whose last whole value is in the state."""
 
@@ -33,19 +33,21 @@ Entries = dict[tuple[str, str], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class ParentState:
     """A checkpoint that others follow: a state in which it is the current one, and its writes."""
 
     state: Snapshot
     writes: Sequence[Write]
 
 
-def base_of(state: Snapshot, ns: str) -> Base:
+def current_parent_state(state: Snapshot, ns: str) -> ParentState:
     """The current checkpoint of a state."""
-    return Base(state, ordered([write_of(data) for data in state.values(writes_space(ns))]))
+    return ParentState(
+        state, sort_writes([write_from_dict(data) for data in state.values(writes_space(ns))])
+    )
 
 
-def ordered(writes: Sequence[Write]) -> list[Write]:
+def sort_writes(writes: Sequence[Write]) -> list[Write]:
     """Writes in the order in which LangGraph applies them."""
     return sorted(
         writes, key=lambda each: writes_sort_key(each.task_path, each.task_id, each.index)
@@ -54,42 +56,42 @@ def ordered(writes: Sequence[Write]) -> list[Write]:
 
 def open_channels(metadata: Mapping[str, Any], values: Mapping[str, Any]) -> list[str]:
     """The channels of a checkpoint that are made of what its ancestors wrote."""
-    return sorted(set(metadata.get(DELTA) or {}) - values.keys())
+    return sorted(set(metadata.get(DELTA_COUNTERS) or {}) - values.keys())
 
 
-def has(meta: Mapping[str, Any]) -> set[str]:
+def channels_with_value(meta: Mapping[str, Any]) -> set[str]:
     """The channels that a checkpoint has values of."""
     return {*meta["values"], *meta["lists"]}
 
 
-def followed(base: Base, ns: str, channels: Sequence[str]) -> tuple[Entries, list[str]]:
+def carry_over(base: ParentState, ns: str, channels: Sequence[str]) -> tuple[Entries, list[str]]:
     """What the next checkpoint after another carries, and which of its channels have a value."""
-    meta = entry_of(base.state, ns) or {"values": [], "lists": []}
+    meta = get_checkpoint_entry(base.state, ns) or {"values": [], "lists": []}
     entries: Entries = {}
     seeds = []
     for name in channels:
         known: list[Any] = []
-        if name in has(meta) or name in meta.get(SEEDS, ()):
-            entries.update(whole(base.state, ns, name))
+        if name in channels_with_value(meta) or name in meta.get(SEEDS, ()):
+            entries.update(list_value_entries(base.state, ns, name))
             seeds.append(name)
-        if name not in has(meta):
-            known = writes_to(base.state, ns, name)
+        if name not in channels_with_value(meta):
+            known = list_carried_writes(base.state, ns, name)
         known += [each.data() for each in base.writes if each.channel == name]
         space = deltas_space(ns)
         entries.update({(space, delta_key(name, at)): data for at, data in enumerate(known)})
     return entries, seeds
 
 
-def carried(state: Snapshot, ns: str) -> Entries:
+def list_carried_entries(state: Snapshot, ns: str) -> Entries:
     """All that a state carries along for delta channels of its current checkpoint."""
-    meta = entry_of(state, ns) or {}
+    meta = get_checkpoint_entry(state, ns) or {}
     found = {(space, key): value for space, key, value in state.items(deltas_space(ns))}
     for name in meta.get(SEEDS, ()):
-        found.update(whole(state, ns, name))
+        found.update(list_value_entries(state, ns, name))
     return found
 
 
-def whole(state: Snapshot, ns: str, name: str) -> Entries:
+def list_value_entries(state: Snapshot, ns: str, name: str) -> Entries:
     """The entries of the last whole value of a channel."""
     space = values_space(ns, name)
     if state.contains(space, name):
@@ -97,7 +99,7 @@ def whole(state: Snapshot, ns: str, name: str) -> Entries:
     return {(space, key): value for space, key, value in state.items(items_space(ns, name))}
 
 
-def writes_to(state: Snapshot, ns: str, name: str) -> list[Any]:
+def list_carried_writes(state: Snapshot, ns: str, name: str) -> list[Any]:
     """The writes to a channel that a state carries along, in order."""
     begin = delta_key(name, 0)[:-8]
     entries = state.items(deltas_space(ns))
@@ -106,4 +108,4 @@ def writes_to(state: Snapshot, ns: str, name: str) -> list[Any]:
 
 def delta_key(name: str, number: int) -> str:
     """The key of a write to a channel."""
-    return f"{quoted(name)}|{number:08}"
+    return f"{quote_name(name)}|{number:08}"

@@ -18,19 +18,20 @@ from langgraph.checkpoint.base import CheckpointMetadata, get_checkpoint_metadat
 def metadata_to_store(config: RunnableConfig, metadata: CheckpointMetadata) -> dict[str, Any]:
     """Return what is kept of the metadata of a checkpoint and of the config that it is put with."""
     return {
-        name: as_json(value) for name, value in get_checkpoint_metadata(config, metadata).items()
+        name: to_json_value(value)
+        for name, value in get_checkpoint_metadata(config, metadata).items()
     }
 
 
-def as_json(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Return a value as it would come back from JSON: lists for tuples, keys as text."""
     kind = type(value)
     if kind is str or kind is int or kind is bool or kind is float or value is None:
         return value
     if isinstance(value, dict):
-        return {key_as_json(key): as_json(each) for key, each in value.items()}
+        return {to_json_key(key): to_json_value(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [as_json(each) for each in value]
+        return [to_json_value(each) for each in value]
     # Enums and other subclasses: what json.dumps would write of them.
     if isinstance(value, str):
         return str.__str__(value)
@@ -41,7 +42,7 @@ def as_json(value: Any) -> Any:
     return value
 
 
-def key_as_json(key: Any) -> Any:
+def to_json_key(key: Any) -> Any:
     """Return a key of a dict as it would come back from JSON."""
     if isinstance(key, str):
         return str.__str__(key)
@@ -54,14 +55,15 @@ def key_as_json(key: Any) -> Any:
     return key
 
 
-def is_match(metadata: Mapping[str, Any], filter_: Mapping[str, Any] | None) -> bool:
+def matches_filter(metadata: Mapping[str, Any], filter_: Mapping[str, Any] | None) -> bool:
     """Return whether metadata has all values that a filter asks for.
 
     A name with dots is also a path, as with LangGraph's saver for SQLite: ``user.tier`` is the
     entry ``tier`` of the dict ``user``, unless the metadata has an entry of the whole name.
     """
     return all(
-        find_value(metadata, name) == as_json(value) for name, value in (filter_ or {}).items()
+        find_value(metadata, name) == to_json_value(value)
+        for name, value in (filter_ or {}).items()
     )
 
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol, runtime_checkable
 
-from holdfast.errors import shown
+from holdfast.errors import short_repr
 
 PREFIX = "holdfast.checkpoint"
-NOTHING: AbstractContextManager[None] = nullcontext()
+NO_OPERATION: AbstractContextManager[None] = nullcontext()
 
 
 @runtime_checkable
@@ -79,10 +79,10 @@ class Observer:
         else:
             raise TypeError(
                 "metrics must be an OpenTelemetry meter or have a method record(op, duration_s, *, "
-                f"thread_id, ok), got {shown(metrics)}"
+                f"thread_id, ok), got {short_repr(metrics)}"
             )
         if tracer is not None and not isinstance(tracer, Tracer):
-            raise TypeError(f"tracer must be an OpenTelemetry tracer, got {shown(tracer)}")
+            raise TypeError(f"tracer must be an OpenTelemetry tracer, got {short_repr(tracer)}")
         self._sink = sink
         self._tracer = tracer
 
@@ -91,7 +91,7 @@ class Observer:
     ) -> AbstractContextManager[None]:
         """Observe what is done in a block; attributes that are None are left out."""
         if self._sink is None and self._tracer is None:
-            return NOTHING
+            return NO_OPERATION
         return self._observed(op, thread_id or "", {"thread_id": thread_id, **attributes})
 
     @contextmanager

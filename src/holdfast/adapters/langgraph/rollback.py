@@ -15,30 +15,30 @@ from typing import Any, Literal, TypeAlias
 
 from holdfast.adapters.langgraph import history
 from holdfast.adapters.langgraph.codec import Codec
-from holdfast.adapters.langgraph.names import (
-    CHECKPOINT,
+from holdfast.adapters.langgraph.keys import (
+    CHECKPOINT_PREFIX,
+    CHECKPOINTS,
     DELETED,
     LATE,
-    META,
     STATUSES,
     checkpoint_key,
-    snapshot_id,
+    snapshot_id_for,
     writes_space,
 )
-from holdfast.adapters.langgraph.thread import PUT, WROTE, Thread
-from holdfast.adapters.langgraph.writes import write_of
-from holdfast.errors import HoldfastError, shown
-from holdfast.log.changes import fold
-from holdfast.log.events import Event
-from holdfast.sessions.once import way_back
-from holdfast.sessions.writing import Writer
+from holdfast.adapters.langgraph.thread import CHECKPOINT_EVENT, WRITES_EVENT, Thread
+from holdfast.adapters.langgraph.writes import write_from_dict
+from holdfast.errors import HoldfastError, short_repr
+from holdfast.log.changes import fold_changes
+from holdfast.log.event import Event
+from holdfast.sessions.commit import Committer
+from holdfast.sessions.once import compute_restore_changes
 from holdfast.snapshots.session_state import SESSION, STATUS
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 
-RESTORED = "state.restored"
-LAST = dt.datetime.max.replace(tzinfo=dt.UTC)
+RESTORED_EVENT = "state.restored"
+END_OF_TIME = dt.datetime.max.replace(tzinfo=dt.UTC)
 
 Outcome: TypeAlias = Literal[
     "rolled_back", "unchanged", "started_later", "pruned", "not_found", "failed"
@@ -67,9 +67,11 @@ def parse_time(time: object) -> dt.datetime:
     """Return a time that a user has given; it needs a time zone."""
     moment = dt.datetime.fromisoformat(time) if isinstance(time, str) else time
     if not isinstance(moment, dt.datetime):
-        raise TypeError(f"to must be a datetime or its ISO 8601 text, got {shown(time)}")
+        raise TypeError(f"to must be a datetime or its ISO 8601 text, got {short_repr(time)}")
     if moment.tzinfo is None:
-        raise ValueError(f"to must have a time zone, got {shown(time)}; add tzinfo=datetime.UTC")
+        raise ValueError(
+            f"to must have a time zone, got {short_repr(time)}; add tzinfo=datetime.UTC"
+        )
     return moment
 
 
@@ -78,95 +80,98 @@ async def rollback_thread(thread: Thread, codec: Codec, to: dt.datetime) -> Thre
     thread_id = thread.location.session_id
     try:
         async with thread.lock:
-            return await roll_back(thread, codec, to)
+            return await rollback_locked_thread(thread, codec, to)
     except HoldfastError as error:
         return ThreadRollback(thread_id, "failed", error=error)
 
 
-async def roll_back(thread: Thread, codec: Codec, to: dt.datetime) -> ThreadRollback:
+async def rollback_locked_thread(thread: Thread, codec: Codec, to: dt.datetime) -> ThreadRollback:
     """Roll one thread back; for a caller that holds its lock."""
     thread_id = thread.location.session_id
     now = await thread.state()
-    here = current_checkpoints(now)
+    here = list_current_ids(now)
     if not here:
         return ThreadRollback(thread_id, "not_found")
-    state = await state_at(thread, codec, to)
+    state = await find_state_at(thread, codec, to)
     if isinstance(state, str):
         return ThreadRollback(thread_id, state, here.get(""), here.get(""))
-    there = current_checkpoints(state)
+    there = list_current_ids(state)
     data = {"snapshot_id": None, "checkpoint_id": there.get(""), "to": to.isoformat()}
     if "" in there:
-        data["snapshot_id"] = snapshot_id(there[""])
+        data["snapshot_id"] = snapshot_id_for(there[""])
     outcome: Outcome = "unchanged"
 
-    async def record(writer: Writer) -> None:
+    async def record(writer: Committer) -> None:
         nonlocal outcome
-        changes = changes_to(state, there, writer.recording.store)
+        changes = changes_to_restore(state, there, writer.working.store)
         if changes["set"] or changes["delete"]:
-            writer.recording.record(RESTORED, data, changes)
+            writer.working.record(RESTORED_EVENT, data, changes)
             outcome = "rolled_back"
 
     await thread.append(record)
     return ThreadRollback(thread_id, outcome, there.get(""), here.get(""))
 
 
-def current_checkpoints(state: Snapshot) -> dict[str, str]:
+def list_current_ids(state: Snapshot) -> dict[str, str]:
     """Return the ids of the current checkpoints of a graph and its subgraphs, by namespace."""
     found = {}
-    for _, key, value in state.items(META):
-        if key.startswith(CHECKPOINT):
-            found[key.removeprefix(CHECKPOINT)] = history.id_of(value)
+    for _, key, value in state.items(CHECKPOINTS):
+        if key.startswith(CHECKPOINT_PREFIX):
+            found[key.removeprefix(CHECKPOINT_PREFIX)] = history.get_entry_id(value)
     return found
 
 
-async def state_at(
+async def find_state_at(
     thread: Thread, codec: Codec, to: dt.datetime
 ) -> Snapshot | Literal["started_later", "pruned"]:
     """Return the last state up to a time whose checkpoints still exist, or why there is none."""
     writer = await thread.head()
-    deleted = {key for _, key, _ in writer.recording.base.items(DELETED)}
-    floor = writer.tail.floor
+    deleted = {key for _, key, _ in writer.working.base.items(DELETED)}
+    log_start = writer.tail.log_start
     store = Store(max_history=0)
     best: Snapshot | None = None
-    if floor.seq:
-        store = (await writer.timeline.load(floor.seq)).store
-        if all(time_of(codec, value) <= to for _, _, value in store.snapshot().items(META)):
-            best = existing(store, deleted)
+    if log_start.seq:
+        store = (await writer.timeline.load(log_start.seq)).store
+        if all(
+            get_checkpoint_time(codec, value) <= to
+            for _, _, value in store.snapshot().items(CHECKPOINTS)
+        ):
+            best = snapshot_unless_deleted(store, deleted)
     is_open = best is not None
     early: dict[str, list[Event]] = {}
     async for event in thread.events():
-        if event.type == WROTE and "writes" in event.data:
-            early.setdefault(written_to(event), []).append(event)
-        if history.touched(event.changes):
-            if put_time(codec, event) > to:
+        if event.type == WRITES_EVENT and "writes" in event.data:
+            early.setdefault(get_target(event), []).append(event)
+        if history.list_touched_entries(event.changes):
+            if get_event_time(codec, event) > to:
                 break
-            writes = early.pop(written_to(event), []) if event.type == PUT else []
-            fold(store, [changes_by(to, event, writes)])
-            found = existing(store, deleted)
+            writes = early.pop(get_target(event), []) if event.type == CHECKPOINT_EVENT else []
+            fold_changes(store, [changes_until(to, event, writes)])
+            found = snapshot_unless_deleted(store, deleted)
             is_open, best = found is not None, found or best
         else:
             # What tasks wrote; the events of a commit may be later than its checkpoint.
-            fold(store, [event.changes])
+            fold_changes(store, [event.changes])
             is_open = is_open and event.at <= to
             best = store.snapshot() if is_open else best
-    return best or ("pruned" if floor.seq else "started_later")
+    return best or ("pruned" if log_start.seq else "started_later")
 
 
-def existing(store: Store, deleted: set[str]) -> Snapshot | None:
+def snapshot_unless_deleted(store: Store, deleted: set[str]) -> Snapshot | None:
     """Return a state, unless one of its checkpoints has been deleted since, or it has none."""
     state = store.snapshot()
-    current = current_checkpoints(state)
+    current = list_current_ids(state)
     if not current or any(f"{ns}|{id_}" in deleted for ns, id_ in current.items()):
         return None
     return state
 
 
-def written_to(event: Event) -> str:
+def get_target(event: Event) -> str:
     """Return which checkpoint an event puts, or has writes to."""
     return f"{event.data['ns']}|{event.data['checkpoint_id']}"
 
 
-def changes_by(to: dt.datetime, event: Event, writes: Sequence[Event]) -> Changes:
+def changes_until(to: dt.datetime, event: Event, writes: Sequence[Event]) -> Changes:
     """Return what an event changed, without what tasks wrote to its checkpoint after a time.
 
     ``writes`` are those that came before the checkpoint, which LangGraph puts in the background:
@@ -183,7 +188,7 @@ def changes_by(to: dt.datetime, event: Event, writes: Sequence[Event]) -> Change
         kept[SESSION, STATUS] = "running"
     for written in writes:
         for data in written.data["writes"] if written.at <= to else ():
-            write = write_of(data)
+            write = write_from_dict(data)
             if write.index < 0 or (space, write.key) not in kept:
                 kept[space, write.key] = data
             if write.channel in STATUSES and not ns:
@@ -194,17 +199,19 @@ def changes_by(to: dt.datetime, event: Event, writes: Sequence[Event]) -> Change
     }
 
 
-def put_time(codec: Codec, event: Event) -> dt.datetime:
+def get_event_time(codec: Codec, event: Event) -> dt.datetime:
     """Return the time of an event that makes a checkpoint current."""
-    if event.type == PUT:
+    if event.type == CHECKPOINT_EVENT:
         key = checkpoint_key(event.data["ns"])
         for space, name, value in event.changes["set"]:
-            if (space, name) == (META, key):
-                return time_of(codec, value, event.at)
+            if (space, name) == (CHECKPOINTS, key):
+                return get_checkpoint_time(codec, value, event.at)
     return event.at
 
 
-def time_of(codec: Codec, entry: Any, otherwise: dt.datetime = LAST) -> dt.datetime:
+def get_checkpoint_time(
+    codec: Codec, entry: Any, otherwise: dt.datetime = END_OF_TIME
+) -> dt.datetime:
     """Return the ``ts`` of a checkpoint, or another time where it has none."""
     try:
         moment = dt.datetime.fromisoformat(codec.decoded(entry["checkpoint"])["ts"])
@@ -213,10 +220,10 @@ def time_of(codec: Codec, entry: Any, otherwise: dt.datetime = LAST) -> dt.datet
     return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
 
 
-def changes_to(state: Snapshot, current: dict[str, str], store: Store) -> Changes:
+def changes_to_restore(state: Snapshot, current: dict[str, str], store: Store) -> Changes:
     """Return what leads to a state; deletions, and writes to other checkpoints, stay known."""
     own = {f"{ns}|{id_}" for ns, id_ in current.items()}
-    changes = way_back(state, store)
+    changes = compute_restore_changes(state, store)
 
     def is_kept(space: str, key: str) -> bool:
         return space == DELETED or (space == LATE and key not in own)

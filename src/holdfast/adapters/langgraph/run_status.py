@@ -9,7 +9,7 @@ from holdfast.sessions.run_status import (
     LANGGRAPH_JOIN,
     LANGGRAPH_STARTS,
     RUNNING,
-    langgraph_has_next,
+    langgraph_has_next_node,
 )
 
 
@@ -22,4 +22,4 @@ def status_after(checkpoint: Checkpoint) -> str:
     known = (*LANGGRAPH_STARTS, LANGGRAPH_JOIN)
     if not any(name.startswith(known) for name in checkpoint["channel_versions"]):
         return RUNNING
-    return RUNNING if langgraph_has_next(checkpoint["channel_values"]) else COMPLETED
+    return RUNNING if langgraph_has_next_node(checkpoint["channel_values"]) else COMPLETED

@@ -29,26 +29,26 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
-from holdfast.adapters.langgraph import deleting, history
+from holdfast.adapters.langgraph import delete, history
 from holdfast.adapters.langgraph.blocking import BlockingMethods
 from holdfast.adapters.langgraph.codec import Codec
-from holdfast.adapters.langgraph.copying import copy_thread
+from holdfast.adapters.langgraph.copy import copy_thread
 from holdfast.adapters.langgraph.deltas import open_channels
-from holdfast.adapters.langgraph.metadata import is_match, metadata_to_store
+from holdfast.adapters.langgraph.metadata import matches_filter, metadata_to_store
 from holdfast.adapters.langgraph.observability import Meter, MetricsSink, Observer, Tracer
+from holdfast.adapters.langgraph.portal import SaverPortal
 from holdfast.adapters.langgraph.rollback import ThreadRollback, parse_time, rollback_thread
 from holdfast.adapters.langgraph.serializer import AllowedType, AllowlistSerializer
 from holdfast.adapters.langgraph.thread import Thread
-from holdfast.adapters.langgraph.waiting import Waited
 from holdfast.adapters.langgraph.writes import Write
-from holdfast.errors import shown
-from holdfast.snapshots.catalog import Catalog
-from holdfast.snapshots.layout import SnapshotLocation, checked_id
-from holdfast.stores.contract import StateStore
-from holdfast.stores.opening import open_state_store
+from holdfast.errors import short_repr
+from holdfast.snapshots.catalog.catalog import Catalog
+from holdfast.snapshots.keys import SnapshotLocation, validate_id
+from holdfast.stores.base import StateStore
+from holdfast.stores.registry import open_state_store
 
-REMEMBERED = 64
-AGENT = "langgraph"
+MAX_CACHED_THREADS = 64
+DEFAULT_AGENT_ID = "langgraph"
 
 
 class HoldfastSaver(BlockingMethods):
@@ -64,7 +64,7 @@ class HoldfastSaver(BlockingMethods):
         self,
         state_store: StateStore,
         *,
-        agent_id: str = AGENT,
+        agent_id: str = DEFAULT_AGENT_ID,
         allowed_types: Collection[AllowedType] | None = None,
         serde: SerializerProtocol | None = None,
         metrics: Meter | MetricsSink | None = None,
@@ -73,7 +73,7 @@ class HoldfastSaver(BlockingMethods):
         if not isinstance(state_store, StateStore):
             raise TypeError(
                 "a saver is made over a StateStore, as open_state_store(url) gives it, not "
-                f"{shown(state_store)}"
+                f"{short_repr(state_store)}"
             )
         if isinstance(serde, EncryptedSerializer):
             raise TypeError(
@@ -82,9 +82,9 @@ class HoldfastSaver(BlockingMethods):
             )
         super().__init__(serde=serde or AllowlistSerializer(allowed_types))
         self.state_store = state_store
-        self.agent_id = checked_id(agent_id, "agent_id")
+        self.agent_id = validate_id(agent_id, "agent_id")
         self._observer = Observer(metrics, tracer)
-        self._waited = Waited()
+        self._portal = SaverPortal()
         self._guard = threading.Lock()
         # Locks belong to a loop, and what one loop remembers is checked by the store.
         self._threads: WeakKeyDictionary[asyncio.AbstractEventLoop, OrderedDict[str, Thread]] = (
@@ -96,7 +96,7 @@ class HoldfastSaver(BlockingMethods):
         cls,
         url: str | None = None,
         *,
-        agent_id: str = AGENT,
+        agent_id: str = DEFAULT_AGENT_ID,
         allowed_types: Collection[AllowedType] | None = None,
         serde: SerializerProtocol | None = None,
         metrics: Meter | MetricsSink | None = None,
@@ -114,7 +114,7 @@ class HoldfastSaver(BlockingMethods):
 
     def close(self) -> None:
         """Close the store."""
-        self._waited.close(self.state_store)
+        self._portal.close(self.state_store)
 
     def __enter__(self) -> Self:
         return self
@@ -137,13 +137,13 @@ class HoldfastSaver(BlockingMethods):
         trace: TracebackType | None,
     ) -> None:
         await self.state_store.close()
-        self._waited.end()
+        self._portal.end()
 
     # -------------------------------------------------------------------------------- threads
 
     def location(self, thread_id: str) -> SnapshotLocation:
         """Where the session of a thread is kept."""
-        return SnapshotLocation(checked_id(thread_id, "thread_id"), "agent", self.agent_id)
+        return SnapshotLocation(validate_id(thread_id, "thread_id"), "agent", self.agent_id)
 
     def thread(self, thread_id: str) -> Thread:
         """A thread, as this loop remembers it."""
@@ -153,7 +153,7 @@ class HoldfastSaver(BlockingMethods):
         found = threads.get(thread_id)
         if found is None:
             found = threads[thread_id] = Thread(self.state_store, self.location(thread_id))
-            while len(threads) > REMEMBERED:
+            while len(threads) > MAX_CACHED_THREADS:
                 threads.popitem(last=False)
         threads.move_to_end(thread_id)
         return found
@@ -179,18 +179,18 @@ class HoldfastSaver(BlockingMethods):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """A checkpoint by its id, or the one that the thread stands at."""
-        thread_id, ns = named(config)
+        thread_id, ns = parse_config(config)
         id_ = get_checkpoint_id(config)
         thread = self.thread(thread_id)
         with self._observer.operation("get_tuple", thread_id, checkpoint_ns=ns, checkpoint_id=id_):
             async with thread.lock:
                 if id_:
-                    found = await history.one(thread, ns, id_)
+                    found = await history.find_checkpoint(thread, ns, id_)
                 else:
-                    found = await history.current(thread, ns)
+                    found = await history.find_current(thread, ns)
                 if found is None:
                     return None
-                return history.tuple_of(self._codec, thread, found)
+                return history.to_checkpoint_tuple(self._codec, thread, found)
 
     async def alist(
         self,
@@ -202,31 +202,34 @@ class HoldfastSaver(BlockingMethods):
     ) -> AsyncIterator[CheckpointTuple]:
         """Checkpoints, the newest first: of a thread, or of all threads without a config."""
         codec = self._codec
-        rows: list[tuple[Thread, history.Found]] = []
+        rows: list[tuple[Thread, history.StoredCheckpoint]] = []
         thread_id = None if config is None else str(config["configurable"]["thread_id"])
         # A span is not kept open while the caller has a row in hand, as that may do anything.
         with self._observer.operation("list", thread_id):
             for thread, found in await self._listed(config):
                 if limit is not None and len(rows) >= limit:
                     break
-                if is_wanted(found, config, before) and (
-                    not filter or is_match(history.metadata_of(codec, thread, found), filter)
+                if matches_config(found, config, before) and (
+                    not filter
+                    or matches_filter(history.load_metadata(codec, thread, found), filter)
                 ):
                     rows.append((thread, found))
         for thread, found in rows:
-            yield history.tuple_of(codec, thread, found)
+            yield history.to_checkpoint_tuple(codec, thread, found)
 
-    async def _listed(self, config: RunnableConfig | None) -> list[tuple[Thread, history.Found]]:
+    async def _listed(
+        self, config: RunnableConfig | None
+    ) -> list[tuple[Thread, history.StoredCheckpoint]]:
         if config is not None:
             thread = self.thread(str(config["configurable"]["thread_id"]))
             async with thread.lock:
                 ns = config["configurable"].get("checkpoint_ns")
-                return [(thread, found) for found in await history.walked(thread, ns)]
-        rows: list[tuple[Thread, history.Found]] = []
+                return [(thread, found) for found in await history.scan_checkpoints(thread, ns)]
+        rows: list[tuple[Thread, history.StoredCheckpoint]] = []
         for location in await self.locations():
             thread = self.thread(location.session_id)
             async with thread.lock:
-                rows += [(thread, found) for found in await history.walked(thread)]
+                rows += [(thread, found) for found in await history.scan_checkpoints(thread)]
         return sorted(rows, key=lambda row: row[1].id, reverse=True)
 
     async def locations(self) -> list[SnapshotLocation]:
@@ -244,7 +247,7 @@ class HoldfastSaver(BlockingMethods):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Keep a checkpoint: what differs from the one before it."""
-        thread_id, ns = named(config)
+        thread_id, ns = parse_config(config)
         thread = self.thread(thread_id)
         parent, id_ = get_checkpoint_id(config), checkpoint["id"]
         with self._observer.operation("put", thread_id, checkpoint_ns=ns, checkpoint_id=id_):
@@ -252,9 +255,9 @@ class HoldfastSaver(BlockingMethods):
             base = None
             if parent is not None and open_channels(metadata, checkpoint["channel_values"]):
                 async with thread.lock:
-                    base = await history.base(thread, ns, parent)
+                    base = await history.load_parent_state(thread, ns, parent)
             await thread.put(self._codec, ns, parent, checkpoint, kept, new_versions, base)
-        return history.config_of(thread_id, ns, checkpoint["id"])
+        return history.make_config(thread_id, ns, checkpoint["id"])
 
     async def aput_writes(
         self,
@@ -266,7 +269,7 @@ class HoldfastSaver(BlockingMethods):
         """Keep what a task wrote after a checkpoint."""
         if not writes:
             return
-        thread_id, ns = named(config)
+        thread_id, ns = parse_config(config)
         id_ = str(config["configurable"]["checkpoint_id"])
         rows = [
             Write(task_id, task_path, WRITES_IDX_MAP.get(channel, number), channel, value)
@@ -282,7 +285,7 @@ class HoldfastSaver(BlockingMethods):
     async def adelete_thread(self, thread_id: str) -> None:
         """Remove a thread for good."""
         with self._observer.operation("delete_thread", str(thread_id)):
-            await deleting.delete_thread(self.thread(str(thread_id)))
+            await delete.delete_thread(self.thread(str(thread_id)))
             self._doubt(str(thread_id))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
@@ -290,7 +293,7 @@ class HoldfastSaver(BlockingMethods):
         codec = self._codec
         with self._observer.operation("delete_for_runs", runs=len(run_ids)):
             for location in await self.locations():
-                await deleting.delete_runs(self.thread(location.session_id), set(run_ids), codec)
+                await delete.delete_runs(self.thread(location.session_id), set(run_ids), codec)
                 self._doubt(location.session_id)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
@@ -303,14 +306,14 @@ class HoldfastSaver(BlockingMethods):
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the latest checkpoint of each graph and subgraph of threads, or nothing."""
         if strategy not in ("keep_latest", "delete"):
-            raise ValueError(f"strategy is keep_latest or delete, not {shown(strategy)}")
+            raise ValueError(f"strategy is keep_latest or delete, not {short_repr(strategy)}")
         for thread_id in map(str, thread_ids):
             thread = self.thread(thread_id)
             with self._observer.operation("prune", thread_id, strategy=strategy):
                 if strategy == "delete":
-                    await deleting.delete_thread(thread)
+                    await delete.delete_thread(thread)
                 else:
-                    await deleting.keep_latest(thread, self._codec)
+                    await delete.keep_latest_checkpoints(thread, self._codec)
                 self._doubt(thread_id)
 
     # ------------------------------------------------------------------------------- rollback
@@ -343,7 +346,7 @@ class HoldfastSaver(BlockingMethods):
         self, thread_ids: Iterable[str] | None, *, to: dt.datetime | str
     ) -> list[ThreadRollback]:
         """Make the newest checkpoint that threads had at a time the current one again."""
-        return self._waited.call(self.arollback_threads(thread_ids, to=to))
+        return self._portal.call(self.arollback_threads(thread_ids, to=to))
 
     # ----------------------------------------------------------------------- delta channels
 
@@ -353,27 +356,27 @@ class HoldfastSaver(BlockingMethods):
         """What the ancestors of a checkpoint wrote to channels, in one walk through the log."""
         if not channels:
             return {}
-        thread_id, ns = named(config)
+        thread_id, ns = parse_config(config)
         thread = self.thread(thread_id)
         operation = "get_delta_channel_history"
         with self._observer.operation(operation, thread_id, checkpoint_ns=ns):
             async with thread.lock:
                 target = get_checkpoint_id(config)
                 if target is None:
-                    here = await history.current(thread, ns)
+                    here = await history.find_current(thread, ns)
                     target = None if here is None else here.id
-                found = {each.id: each for each in await history.walked(thread, ns)}
-            return history.deltas(self._codec, found, target, channels)
+                found = {each.id: each for each in await history.scan_checkpoints(thread, ns)}
+            return history.collect_delta_history(self._codec, found, target, channels)
 
 
-def named(config: RunnableConfig) -> tuple[str, str]:
+def parse_config(config: RunnableConfig) -> tuple[str, str]:
     """The thread and the graph or subgraph that a config is about."""
     configurable = config["configurable"]
     return str(configurable["thread_id"]), str(configurable.get("checkpoint_ns") or "")
 
 
-def is_wanted(
-    found: history.Found, config: RunnableConfig | None, before: RunnableConfig | None
+def matches_config(
+    found: history.StoredCheckpoint, config: RunnableConfig | None, before: RunnableConfig | None
 ) -> bool:
     """Whether a checkpoint is the one that a config names, and before another."""
     wanted = None if config is None else get_checkpoint_id(config)

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from langgraph.checkpoint.serde.event_hooks import SerdeEvent, register_serde_event_listener
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from holdfast.errors import shown
+from holdfast.errors import short_repr
 
 AllowedType: TypeAlias = tuple[str, ...] | type
 """A type by its module and its name, or the type itself."""
@@ -49,9 +49,9 @@ Each holds values and does nothing when it is built or read. Not here: what has 
 (policies), reads files (``Blob``), or can be run (prompts, tools, other runnables).
 """
 
-WRITTEN = frozenset(("null", "bytes", "bytearray", "msgpack"))
+ENCODINGS = frozenset(("null", "bytes", "bytearray", "msgpack"))
 """Encodings that the serializer writes. Others, as "json" of old versions, are not decoded."""
-MOST_WARNINGS = 1000
+MAX_WARNINGS = 1000
 
 _blocked: ContextVar[list[tuple[str, str]] | None] = ContextVar("blocked", default=None)
 
@@ -74,8 +74,8 @@ class AllowlistSerializer(JsonPlusSerializer):
             ValueError: The data is in an encoding that this serializer does not write.
 
         """
-        if data[0] not in WRITTEN:
-            raise ValueError(f"unknown encoding {data[0]!r}; expected one of {sorted(WRITTEN)}")
+        if data[0] not in ENCODINGS:
+            raise ValueError(f"unknown encoding {data[0]!r}; expected one of {sorted(ENCODINGS)}")
         with collect_blocked() as blocked:
             value = super().loads_typed(data)
         for module, name in blocked:
@@ -84,13 +84,13 @@ class AllowlistSerializer(JsonPlusSerializer):
 
     def _warn(self, module: str, name: str) -> None:
         """Warn of a type, once; the data may name any number of them."""
-        if (module, name) in self._warned or len(self._warned) >= MOST_WARNINGS:
+        if (module, name) in self._warned or len(self._warned) >= MAX_WARNINGS:
             return
         self._warned.add((module, name))
         warnings.warn(
-            f"type {shown(f'{module}.{name}')} is not allowed, so its objects come back as plain "
+            f"type {short_repr(f'{module}.{name}')} is not allowed, so its objects come back as plain "
             "data; to get them back as they were, pass "
-            f"allowed_types=[{shown((module, name))}] to HoldfastSaver",
+            f"allowed_types=[{short_repr((module, name))}] to HoldfastSaver",
             BlockedTypeWarning,
             stacklevel=2,
         )

@@ -33,6 +33,6 @@ class Write:
         }
 
 
-def write_of(data: Mapping[str, Any]) -> Write:
+def write_from_dict(data: Mapping[str, Any]) -> Write:
     """What was kept of a write."""
     return Write(data["task_id"], data["path"], data["index"], data["channel"], data["value"])

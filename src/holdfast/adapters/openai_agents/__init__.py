@@ -7,10 +7,10 @@ run_items.py   the status of a run, by the items that it added
 
 from __future__ import annotations
 
-from holdfast.adapters.requirement import check_version
+from holdfast.adapters.requirement import require_version
 
 # The first one whose sessions have settings.
-check_version("openai-agents", "0.8", "openai-agents")
+require_version("openai-agents", "0.8", "openai-agents")
 
 from holdfast.adapters.openai_agents.session import HoldfastSession  # noqa: E402
 

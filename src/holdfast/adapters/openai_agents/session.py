@@ -22,23 +22,23 @@ from holdfast.adapters.openai_agents.compaction import (
     replace_all,
     replace_rows,
 )
-from holdfast.adapters.openai_agents.run_items import status_of_items
-from holdfast.adapters.requirement import required
-from holdfast.errors import ConflictError, HoldfastError, shown
+from holdfast.adapters.openai_agents.run_status import infer_items_status
+from holdfast.adapters.requirement import import_requirement
+from holdfast.errors import ConflictError, HoldfastError, short_repr
 from holdfast.sessions.run_status import CANCELLED, COMPLETED, FAILED, WAITING
-from holdfast.sessions.session import Moment, Session
-from holdfast.snapshots.layout import AGENT, SnapshotLocation
+from holdfast.sessions.session import Session, SnapshotRef
+from holdfast.snapshots.keys import AGENT, SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot
-from holdfast.snapshots.session_state import MESSAGES, PENDING, checked_status
-from holdfast.snapshots.verifying import Verification
+from holdfast.snapshots.session_state import MESSAGES, PENDING, validate_status
+from holdfast.snapshots.verify import Verification
 from holdfast.state.snapshot import Snapshot
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 
 if TYPE_CHECKING:
     from agents.items import TResponseInputItem
     from agents.memory import SessionSettings
 
-settings_module = required("agents.memory.session_settings", "openai-agents")
+settings_module = import_requirement("agents.memory.session_settings", "openai-agents")
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class HoldfastSession:
         if not isinstance(state_store, StateStore):
             raise TypeError(
                 "a HoldfastSession is made on a StateStore, as open_state_store(url) gives it, not "
-                f"{shown(state_store)}"
+                f"{short_repr(state_store)}"
             )
         self.location = SnapshotLocation(session_id, AGENT, agent_id)
         self.session_id = self.location.session_id
@@ -110,7 +110,7 @@ class HoldfastSession:
         async def add(session: Session) -> None:
             for item in items:
                 session.append_message(cast("dict[str, Any]", item))
-            status = status_of_items(items, lambda: bool(session.unfinished))
+            status = infer_items_status(items, lambda: bool(session.unfinished))
             if status is not None:
                 session.status = status
             await session.commit(on_conflict="rebase")
@@ -193,7 +193,7 @@ class HoldfastSession:
             ValueError: It is not a status.
 
         """
-        wanted = checked_status(status)
+        wanted = validate_status(status)
 
         async def change(session: Session) -> None:
             if session.status != wanted:
@@ -242,7 +242,7 @@ class HoldfastSession:
         """Keep a durable snapshot of the conversation as it is committed now."""
         return await self._done(lambda session: session.save(tags=tags, on_conflict="rebase"))
 
-    async def restore(self, moment: Moment) -> None:
+    async def restore(self, moment: SnapshotRef) -> None:
         """Make the conversation what it was at a durable snapshot. The log is not shortened."""
         await self._done(lambda session: session.restore(moment))
 
@@ -250,7 +250,7 @@ class HoldfastSession:
         self,
         session_id: str | None = None,
         *,
-        at: Moment | None = None,
+        at: SnapshotRef | None = None,
         agent_id: str | None = None,
     ) -> HoldfastSession:
         """Another conversation that begins as this one is now, or was at a snapshot.
@@ -292,7 +292,7 @@ class HoldfastSession:
         """The session as it is committed now, with nothing waiting but its beginning."""
         if self._session is not None:
             try:
-                await self._session._writer.check_there()
+                await self._session._committer.check_incarnation()
                 await self._session._catch_up()
             except BaseException as error:
                 self._session = None
@@ -348,7 +348,7 @@ def coerce_settings(settings: SessionSettings | dict[str, Any]) -> SessionSettin
         found = settings
     else:
         raise TypeError(
-            f"session_settings must be a SessionSettings or a dict, got {shown(settings)}"
+            f"session_settings must be a SessionSettings or a dict, got {short_repr(settings)}"
         )
     return found
 

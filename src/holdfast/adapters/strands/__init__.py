@@ -13,10 +13,10 @@ values, of which a save writes what changed; read back, its bytes are the same t
 
 from __future__ import annotations
 
-from holdfast.adapters.requirement import check_version
+from holdfast.adapters.requirement import require_version
 
 # The first one with a storage of bytes under its snapshot sessions.
-check_version("strands-agents", "1.52", "strands")
+require_version("strands-agents", "1.52", "strands")
 
 from holdfast.adapters.strands.manager import HoldfastSessionManager  # noqa: E402
 from holdfast.adapters.strands.storage import HoldfastStorage  # noqa: E402

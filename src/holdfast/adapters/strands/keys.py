@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from holdfast.snapshots.layout import AGENT, LONGEST_ID, MULTI_AGENT, SnapshotLocation
+from holdfast.snapshots.keys import AGENT, MAX_ID_LENGTH, MULTI_AGENT, SnapshotLocation
 
 SESSIONS = "session/"
 SCOPES = {"agent": AGENT, "multiAgent": MULTI_AGENT}
@@ -23,22 +23,22 @@ SNAPSHOT = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SnapshotKey:
     """A snapshot of a session: the latest, or one that is kept under an id."""
 
     location: SnapshotLocation
     snapshot_id: str | None
 
 
-def normalized_key(key: str) -> str:
+def normalize_key(key: str) -> str:
     """A key without empty parts. ``ValueError`` where it is none."""
-    found = normalized_prefix(key).rstrip("/")
+    found = normalize_prefix(key).rstrip("/")
     if not found:
         raise ValueError("a key of a storage is not empty")
     return found
 
 
-def normalized_prefix(prefix: str) -> str:
+def normalize_prefix(prefix: str) -> str:
     """The beginning of keys without empty parts; a slash at its end stays."""
     found = re.sub(r"/+", "/", prefix).lstrip("/")
     if "\\" in found or ".." in found.split("/"):
@@ -46,15 +46,15 @@ def normalized_prefix(prefix: str) -> str:
     return found
 
 
-def place_of(key: str) -> Place | None:
+def parse_snapshot_key(key: str) -> SnapshotKey | None:
     """The snapshot that a key names; None for any other key."""
     found = SNAPSHOT.fullmatch(key)
-    if found is None or max(len(found[1]), len(found[3])) > LONGEST_ID:
+    if found is None or max(len(found[1]), len(found[3])) > MAX_ID_LENGTH:
         return None
-    return Place(SnapshotLocation(found[1], SCOPES[found[2]], found[3]), found[4])
+    return SnapshotKey(SnapshotLocation(found[1], SCOPES[found[2]], found[3]), found[4])
 
 
-def session_of(prefix: str) -> str | None:
+def parse_session_id(prefix: str) -> str | None:
     """The session that all keys with this beginning belong to, where it is one."""
     parts = prefix.split("/")
     return parts[1] if len(parts) > 2 and parts[0] == "session" else None
@@ -65,7 +65,7 @@ def is_nameable(location: SnapshotLocation) -> bool:
     return not any("/" in text or "\\" in text for text in (location.session_id, location.scope_id))
 
 
-def folder(location: SnapshotLocation) -> str:
+def snapshots_prefix(location: SnapshotLocation) -> str:
     """What the keys of all snapshots of a session begin with."""
     name = NAMES[location.scope]
     return f"{SESSIONS}{location.session_id}/scopes/{name}/{location.scope_id}/snapshots/"
@@ -73,9 +73,9 @@ def folder(location: SnapshotLocation) -> str:
 
 def latest_key(location: SnapshotLocation) -> str:
     """The key of the latest snapshot."""
-    return f"{folder(location)}snapshot_latest.json"
+    return f"{snapshots_prefix(location)}snapshot_latest.json"
 
 
 def history_key(location: SnapshotLocation, snapshot_id: str) -> str:
     """The key of one that is kept."""
-    return f"{folder(location)}immutable_history/snapshot_{snapshot_id}.json"
+    return f"{snapshots_prefix(location)}immutable_history/snapshot_{snapshot_id}.json"

@@ -20,9 +20,9 @@ from strands.session import SnapshotSessionManager
 
 from holdfast.adapters.strands.keys import SESSIONS
 from holdfast.adapters.strands.storage import HoldfastStorage
-from holdfast.errors import shown
+from holdfast.errors import short_repr
 from holdfast.sessions.run_status import CANCELLED, COMPLETED, FAILED, RUNNING, WAITING
-from holdfast.snapshots.layout import MULTI_AGENT
+from holdfast.snapshots.keys import MULTI_AGENT
 
 STOPPED = {"interrupt": WAITING, "checkpoint": WAITING, "cancelled": CANCELLED}
 """The statuses of runs that stopped for a reason; any other reason is the end of a run."""
@@ -39,10 +39,10 @@ class HoldfastSessionManager(SnapshotSessionManager):
         self, session_id: str = "default-session", *, storage: HoldfastStorage, **options: Any
     ) -> None:
         if not isinstance(storage, HoldfastStorage):
-            raise TypeError(f"storage must be a HoldfastStorage, got {shown(storage)}")
+            raise TypeError(f"storage must be a HoldfastStorage, got {short_repr(storage)}")
         if storage.prefix not in ("", SESSIONS):
             raise ValueError(
-                f"snapshots in the namespace {shown(storage.prefix)} are not sessions; pass a "
+                f"snapshots in the namespace {short_repr(storage.prefix)} are not sessions; pass a "
                 "storage without a namespace"
             )
         super().__init__(session_id, storage=storage, **options)

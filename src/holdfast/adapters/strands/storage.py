@@ -14,19 +14,19 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
-from holdfast.adapters.requirement import required
+from holdfast.adapters.requirement import import_requirement
 from holdfast.adapters.strands import keys
-from holdfast.adapters.strands.kept import KeptSession
-from holdfast.adapters.strands.scan import ScannedStorage, storage_errors
-from holdfast.errors import shown
-from holdfast.sessions.exporting import exported
-from holdfast.sessions.portal import portal
+from holdfast.adapters.strands.search import ScannedStorage, storage_errors
+from holdfast.adapters.strands.session import StrandsSession
+from holdfast.documents.export import export_document
+from holdfast.errors import short_repr
+from holdfast.sessions.portal import get_portal
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.catalog import Catalog
-from holdfast.snapshots.layout import AGENT, SnapshotLocation
+from holdfast.snapshots.catalog.catalog import Catalog
+from holdfast.snapshots.keys import AGENT, SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import SESSION
-from holdfast.stores.contract import StateStore
+from holdfast.stores.base import StateStore
 
 if TYPE_CHECKING:
     from strands.storage.search import SearchStrategy
@@ -37,8 +37,8 @@ BLOBS = "strands/"
 """What the keys of all that is no snapshot of a session begin with."""
 REMEMBERED = 8
 
-exceptions = required("strands.types.exceptions", EXTRA)
-storage_module = required("strands.storage.storage", EXTRA)
+exceptions = import_requirement("strands.types.exceptions", EXTRA)
+storage_module = import_requirement("strands.storage.storage", EXTRA)
 
 T = TypeVar("T")
 # Under another name, as Strands calls a method of a storage `list`.
@@ -67,7 +67,7 @@ class HoldfastStorage:
         if not isinstance(state_store, StateStore):
             raise TypeError(
                 "a HoldfastStorage is made on a StateStore, as open_state_store(url) gives it, not "
-                f"{shown(state_store)}"
+                f"{short_repr(state_store)}"
             )
         self.state_store = state_store
         self.prefix = ""
@@ -75,7 +75,7 @@ class HoldfastStorage:
         self._search_strategy = search_strategy
         self._archive = SnapshotArchive(state_store)
         self._catalog = Catalog(state_store)
-        self._sessions: OrderedDict[SnapshotLocation, KeptSession] = OrderedDict()
+        self._sessions: OrderedDict[SnapshotLocation, StrandsSession] = OrderedDict()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         if not state_store.durable:
             # So that Strands carries along what would be gone with the process.
@@ -91,26 +91,26 @@ class HoldfastStorage:
                 index the entry, which is then stored all the same.
 
         """
-        await self._asked(self._write(key, data), f"write {shown(key)}")
+        await self._asked(self._write(key, data), f"write {short_repr(key)}")
         if self._search_strategy is not None:
             try:
-                await self._search_strategy.index(self, keys.normalized_key(key), data)
+                await self._search_strategy.index(self, keys.normalize_key(key), data)
             except Exception as error:
                 raise exceptions.StorageError(
-                    f"wrote {shown(key)}, but the search strategy could not index it: {error}"
+                    f"wrote {short_repr(key)}, but the search strategy could not index it: {error}"
                 ) from error
 
     async def read(self, key: str) -> bytes | None:
         """Return the bytes under a key, or None."""
-        return await self._asked(self._read(key), f"read {shown(key)}")
+        return await self._asked(self._read(key), f"read {short_repr(key)}")
 
     async def delete(self, key: str) -> None:
         """Remove a key, if it is there. With its last one a session is gone altogether."""
-        await self._asked(self._delete(key), f"delete {shown(key)}")
+        await self._asked(self._delete(key), f"delete {short_repr(key)}")
 
     async def list(self, query: str = "") -> Keys:
         """Return the keys that begin with a text, in order."""
-        return await self._asked(self._list(query), f"list {shown(query)}")
+        return await self._asked(self._list(query), f"list {short_repr(query)}")
 
     async def search(self, query: str) -> Results:
         """Return the entries of this namespace that match a query, best first.
@@ -120,9 +120,11 @@ class HoldfastStorage:
         """
         if self._search_strategy is not None:
             return await self._search_strategy.search(self, query)
-        strategy = required("strands.storage.search.keyword", EXTRA).KeywordSearchStrategy()
+        strategy = import_requirement(
+            "strands.storage.search.keyword", EXTRA
+        ).KeywordSearchStrategy()
         entries = ScannedStorage(self._list, self._read, self._read_blobs)
-        return await self._asked(strategy.search(entries, query), f"search for {shown(query)}")
+        return await self._asked(strategy.search(entries, query), f"search for {short_repr(query)}")
 
     def namespace(self, prefix: str) -> Self:
         """Return this storage scoped to a prefix: its keys are those below it, without the prefix.
@@ -134,9 +136,11 @@ class HoldfastStorage:
 
         """
         try:
-            name = keys.normalized_prefix(prefix).rstrip("/")
+            name = keys.normalize_prefix(prefix).rstrip("/")
         except ValueError as error:
-            raise exceptions.StorageError(f"invalid namespace {shown(prefix)}: {error}") from error
+            raise exceptions.StorageError(
+                f"invalid namespace {short_repr(prefix)}: {error}"
+            ) from error
         scoped = copy.copy(self)  # a subclass keeps its own attributes
         scoped.prefix = f"{self.prefix}{name}/" if name else self.prefix
         # So that Strands' session manager and memory stores do not add a prefix of their own.
@@ -155,8 +159,8 @@ class HoldfastStorage:
     ) -> SessionSnapshot:
         """A session as a document, as it is now or at a snapshot: messages, values, events."""
         location = SnapshotLocation(session_id, scope, agent_id)
-        work = exported(self._archive, location, snapshot_id=snapshot_id)
-        return await portal().call_from_loop(work)
+        work = export_document(self._archive, location, snapshot_id=snapshot_id)
+        return await get_portal().call_from_loop(work)
 
     async def set_status(
         self, session_id: str, agent_id: str, status: str, *, scope: str = AGENT
@@ -171,7 +175,7 @@ class HoldfastStorage:
 
         """
         location = SnapshotLocation(session_id, scope, agent_id)
-        what = f"set the status of {shown(session_id)}"
+        what = f"set the status of {short_repr(session_id)}"
         await self._asked(self._set_status(location, status), what)
 
     # -------------------------------------------------------------------- in Holdfast's loop
@@ -179,7 +183,7 @@ class HoldfastStorage:
     async def _asked(self, work: Coroutine[Any, Any, T], what: str) -> T:
         """Have work done in Holdfast's loop, and tell of its failure as Strands expects it."""
         with storage_errors(what):
-            return await portal().call_from_loop(work)
+            return await get_portal().call_from_loop(work)
 
     def _full_key(self, key: str) -> str:
         """Return a key of this namespace as the whole storage has it.
@@ -188,14 +192,14 @@ class HoldfastStorage:
             ValueError: The key is invalid.
 
         """
-        return self.prefix + keys.normalized_key(key)
+        return self.prefix + keys.normalize_key(key)
 
     async def _write(self, key: str, data: bytes) -> None:
         name = self._full_key(key)
         if not isinstance(data, bytes | bytearray | memoryview):
-            raise TypeError(f"a storage holds bytes, got {shown(data)}")
+            raise TypeError(f"a storage holds bytes, got {short_repr(data)}")
         content = bytes(data)
-        place = keys.place_of(name)
+        place = keys.parse_snapshot_key(name)
         if place is None:
             await self.state_store.put(BLOBS + name, content)
             return
@@ -204,7 +208,7 @@ class HoldfastStorage:
 
     async def _read(self, key: str) -> bytes | None:
         name = self._full_key(key)
-        place = keys.place_of(name)
+        place = keys.parse_snapshot_key(name)
         if place is None:
             entry = await self.state_store.get(BLOBS + name)
             return None if entry is None else entry.value
@@ -216,13 +220,17 @@ class HoldfastStorage:
     async def _read_blobs(self, wanted: Keys) -> dict[str, bytes]:
         """Return what is there under keys that are not of a session's snapshots, at once."""
         names = {key: self._full_key(key) for key in wanted}
-        blobs = {key: BLOBS + name for key, name in names.items() if keys.place_of(name) is None}
+        blobs = {
+            key: BLOBS + name
+            for key, name in names.items()
+            if keys.parse_snapshot_key(name) is None
+        }
         entries = await self.state_store.get_many(list(blobs.values()))
         return {key: entries[name].value for key, name in blobs.items() if name in entries}
 
     async def _delete(self, key: str) -> None:
         name = self._full_key(key)
-        place = keys.place_of(name)
+        place = keys.parse_snapshot_key(name)
         if place is None:
             await self.state_store.delete(BLOBS + name)
             return
@@ -244,7 +252,7 @@ class HoldfastStorage:
         """Whether nothing is left of a session, of any of its agents."""
         parts = await self._catalog.locations(session_id)
         for location in parts:
-            async for _ in self.state_store.list(location.history, limit=1):
+            async for _ in self.state_store.list(location.history_prefix, limit=1):
                 return False
             session = await self._session(location)
             if not {SESSION}.issuperset(session.snapshot().namespaces()):
@@ -252,7 +260,7 @@ class HoldfastStorage:
         return bool(parts)
 
     async def _list(self, query: str) -> Keys:
-        prefix = self.prefix + keys.normalized_prefix(query)
+        prefix = self.prefix + keys.normalize_prefix(query)
         blobs = self.state_store.list(BLOBS + prefix)
         found = [key.removeprefix(BLOBS) async for key in blobs]
         locations = await self._locations(prefix)
@@ -275,18 +283,21 @@ class HoldfastStorage:
         """The sessions that may have keys with this beginning."""
         if not prefix.startswith(keys.SESSIONS) and not keys.SESSIONS.startswith(prefix):
             return []
-        one = keys.session_of(prefix)
+        one = keys.parse_session_id(prefix)
         ids = await self._catalog.session_ids() if one is None else [one]
         found = [each for name in ids for each in await self._catalog.locations(name)]
         return [
             each
             for each in found
             if keys.is_nameable(each)
-            and (keys.folder(each).startswith(prefix) or prefix.startswith(keys.folder(each)))
+            and (
+                keys.snapshots_prefix(each).startswith(prefix)
+                or prefix.startswith(keys.snapshots_prefix(each))
+            )
         ]
 
     @asynccontextmanager
-    async def _at(self, location: SnapshotLocation) -> AsyncIterator[KeptSession]:
+    async def _at(self, location: SnapshotLocation) -> AsyncIterator[StrandsSession]:
         """A session, one caller at a time. After a failure nothing of it is remembered."""
         async with self._turns.setdefault(location.session_id, asyncio.Lock()):
             try:
@@ -295,11 +306,11 @@ class HoldfastStorage:
                 self._forget(location.session_id)
                 raise
 
-    async def _session(self, location: SnapshotLocation) -> KeptSession:
+    async def _session(self, location: SnapshotLocation) -> StrandsSession:
         """Return a session as it is committed now; the ones used last stay in memory."""
         session = self._sessions.pop(location, None)
         if session is None:
-            session = await KeptSession.at(self.state_store, location)
+            session = await StrandsSession.at(self.state_store, location)
         else:
             await session.fresh()
         self._sessions[location] = session

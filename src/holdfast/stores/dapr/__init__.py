@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.extras import extra
+from holdfast.extras import require_extra
 
-with extra("dapr"):
+with require_extra("dapr"):
     from holdfast.stores.dapr.store import DaprStateStore, open_url
 
 __all__ = ["DaprStateStore", "open_url"]

@@ -138,7 +138,7 @@ class Pages(Protocol):
         """Leaves, as they are now. None: there is no such page, or no more."""
 
 
-async def leaves_for(pages: Pages, keys: Sequence[str]) -> dict[str, Leaf]:
+async def find_leaves(pages: Pages, keys: Sequence[str]) -> dict[str, Leaf]:
     """The leaves, by their pages, that cover the keys."""
     root = await pages.root()
     for _ in range(LOOKS):
@@ -158,7 +158,7 @@ async def leaves_for(pages: Pages, keys: Sequence[str]) -> dict[str, Leaf]:
     raise _damaged()
 
 
-async def leaves_from(pages: Pages, start: str) -> AsyncGenerator[Leaf, None]:
+async def iterate_leaves(pages: Pages, start: str) -> AsyncGenerator[Leaf, None]:
     """The leaves from a key on, in order, the first without what comes before that key.
 
     They are read at different times, and may have grown over each other meanwhile: each is given
@@ -195,7 +195,7 @@ async def leaves_from(pages: Pages, start: str) -> AsyncGenerator[Leaf, None]:
     raise _damaged()
 
 
-def inserting(
+def plan_insert(
     leaves: Mapping[str, Leaf], keys: Sequence[str], new_page: Callable[[], str], root: Root
 ) -> Edit:
     """What to write for new keys, each covered by one of the leaves."""
@@ -211,7 +211,7 @@ def inserting(
     return Edit(edited, grown_root if grown_root is not root else None)
 
 
-def removing(page: str, leaf: Leaf, key: str, root: Root) -> Edit:
+def plan_removal(page: str, leaf: Leaf, key: str, root: Root) -> Edit:
     """What to write when a key is gone. A leaf that has become empty goes too, but the first."""
     rest = leaf.without([key])
     if rest.keys or page == FIRST:
@@ -219,12 +219,12 @@ def removing(page: str, leaf: Leaf, key: str, root: Root) -> Edit:
     return Edit({page: None}, root.without(page))
 
 
-def packed(page: Leaf | Root) -> bytes:
+def encode_page(page: Leaf | Root) -> bytes:
     """A page as bytes."""
     return msgspec.msgpack.encode(page)
 
 
-def unpacked_leaf(data: bytes) -> Leaf:
+def decode_leaf(data: bytes) -> Leaf:
     """A leaf from its bytes."""
     try:
         return msgspec.msgpack.decode(data, type=Leaf)
@@ -232,7 +232,7 @@ def unpacked_leaf(data: bytes) -> Leaf:
         raise _damaged() from error
 
 
-def unpacked_root(data: bytes) -> Root:
+def decode_root(data: bytes) -> Root:
     """A root from its bytes."""
     try:
         return msgspec.msgpack.decode(data, type=Root)

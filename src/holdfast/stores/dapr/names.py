@@ -13,8 +13,8 @@ import re
 import secrets
 from hashlib import sha256
 
-from holdfast.errors import StateStoreError, shown
-from holdfast.stores.gate import encoded
+from holdfast.errors import StateStoreError, short_repr
+from holdfast.stores.validation import encode_text
 
 MAX_NAMESPACE = 64
 MAX_NAME = 150
@@ -23,9 +23,9 @@ MAX_NAME = 150
 SPECIAL = re.compile(r"[\x00-\x1f\x7f%|]")
 
 
-def name_of(namespace: str, key: str) -> str:
+def record_name(namespace: str, key: str) -> str:
     """The name of the record of a key."""
-    name = f"{namespace}/keys/{escaped(key)}"
+    name = f"{namespace}/keys/{escape_name(key)}"
     if len(name.encode()) <= MAX_NAME:
         return name
     return f"{namespace}/keys/%~{sha256(key.encode()).hexdigest()}"
@@ -41,23 +41,23 @@ def verdict_prefix(namespace: str) -> str:
     return f"{namespace}/verdicts/"
 
 
-def new_page() -> str:
+def new_page_name() -> str:
     """A page that nobody else has."""
     return secrets.token_hex(8)
 
 
-def checked_namespace(namespace: object) -> str:
+def validate_namespace(namespace: object) -> str:
     """A namespace as it stands in names, or a refusal."""
     if not isinstance(namespace, str):
-        raise TypeError(f"a namespace is a str, not {shown(namespace)}")
-    name = escaped(namespace)
-    if not 0 < len(encoded(name, "namespace")) <= MAX_NAMESPACE:
+        raise TypeError(f"a namespace is a str, not {short_repr(namespace)}")
+    name = escape_name(namespace)
+    if not 0 < len(encode_text(name, "namespace")) <= MAX_NAMESPACE:
         raise StateStoreError(
-            f"a namespace has 1 to {MAX_NAMESPACE} bytes, which {shown(namespace)} has not"
+            f"a namespace has 1 to {MAX_NAMESPACE} bytes, which {short_repr(namespace)} has not"
         )
     return name
 
 
-def escaped(text: str) -> str:
+def escape_name(text: str) -> str:
     """Text that Dapr takes as a part of a name."""
     return SPECIAL.sub(lambda found: f"%{ord(found[0]):02x}", text)

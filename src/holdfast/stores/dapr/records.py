@@ -80,7 +80,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RecordView:
     """A record as it was read, with the claim that it had applied if its batch is done.
 
     ``etag`` is Dapr's, empty where there is no record. ``claim`` is the batch that it is claimed
@@ -108,12 +108,12 @@ class Seen:
 class Change:
     """What to write over a record that was seen. No body: it is to be removed."""
 
-    seen: Seen
+    seen: RecordView
     record: Record
 
 
 @dataclass(frozen=True, slots=True)
-class Grave:
+class CleanupItem:
     """An empty record, or a batch that could not be tidied up, with the names of its records."""
 
     since: float
@@ -136,16 +136,16 @@ class Records:
         self._numbers = itertools.count(1)
         self._running: set[str] = set()
         self._met: dict[str, float] = {}
-        self._graves: deque[Grave] = deque()
+        self._graves: deque[CleanupItem] = deque()
 
     async def read(
         self, names: Sequence[str], known: Mapping[str, bool] = NONE_KNOWN
-    ) -> dict[str, Seen]:
+    ) -> dict[str, RecordView]:
         """The records of these names, whether there are any or not.
 
         ``known`` are verdicts that need not be looked for.
         """
-        seen: dict[str, Seen] = {}
+        seen: dict[str, RecordView] = {}
         etags: dict[str, str] = {}
         while len(seen) < len(names):
             found = await self.sidecar.read([name for name in names if name not in seen])
@@ -154,7 +154,7 @@ class Records:
             verdicts = {**known, **await self._judged(batches.difference(known))}
             for name, record in stored.items():
                 etag = found[name][1]
-                one = resolved(name, etag, record, verdicts)
+                one = resolve_claim(name, etag, record, verdicts)
                 # No verdict is one that is not there yet, or no more: then the claim is gone too.
                 if not one.held or etags.get(name) == etag:
                     seen[name] = one
@@ -182,7 +182,7 @@ class Records:
     async def _in_one_transaction(self, changes: Sequence[Change]) -> str | None:
         writes = []
         for change in changes:
-            value = None if change.record.body is None else encoded(change.record)
+            value = None if change.record.body is None else encode_record(change.record)
             writes.append(Write(change.seen.name, value, change.seen.etag))
         return await self.sidecar.transact(writes)
 
@@ -211,7 +211,7 @@ class Records:
         finally:
             self._running.discard(batch)
             if not tidy:
-                self._graves.append(Grave(time.monotonic(), batch, tuple(names)))
+                self._graves.append(CleanupItem(time.monotonic(), batch, tuple(names)))
 
     async def _claim(self, batch: str, changes: Sequence[Change]) -> str | None:
         async def claim(change: Change) -> str | None:
@@ -219,18 +219,18 @@ class Records:
             claimed = Record(new.key, old.token, old.body, Claim(batch, new.token, new.body))
             return await self._save(change.seen, claimed)
 
-        return next((no for no in await together(claim, changes) if no is not None), None)
+        return next((no for no in await run_in_batches(claim, changes) if no is not None), None)
 
     async def _settle(self, batch: str, names: Sequence[str], *, done: bool) -> bool:
         """Write the records of a batch as its verdict is, and remove that; whether all is gone."""
 
-        async def settle(one: Seen) -> str | None:
+        async def settle(one: RecordView) -> str | None:
             return await self._save(one, one.record)
 
         for _ in range(SETTLING):
             found = await self.read(names, {batch: done})
             left = [one for one in found.values() if one.claim == batch]
-            if not any(no is not None for no in await together(settle, left)):
+            if not any(no is not None for no in await run_in_batches(settle, left)):
                 return await self.sidecar.delete(self._verdicts + batch) is None
         return False
 
@@ -253,7 +253,7 @@ class Records:
 
     async def _judge(self, batch: str, *, done: bool) -> str | None:
         verdict = Record(token=batch, body=DONE if done else VOID)
-        return await self.sidecar.save(self._verdicts + batch, encoded(verdict), "")
+        return await self.sidecar.save(self._verdicts + batch, encode_record(verdict), "")
 
     async def _judged(self, batches: Collection[str]) -> dict[str, bool]:
         """Of each batch that has a verdict, whether it is done."""
@@ -263,10 +263,10 @@ class Records:
         verdicts = {name: self._decoded(name, *pair) for name, pair in found.items()}
         return {one.token: one.body == DONE for one in verdicts.values() if one.body is not None}
 
-    async def _save(self, seen: Seen, record: Record) -> str | None:
-        refusal = await self.sidecar.save(seen.name, encoded(record), seen.etag)
+    async def _save(self, seen: RecordView, record: Record) -> str | None:
+        refusal = await self.sidecar.save(seen.name, encode_record(record), seen.etag)
         if refusal is None and record.body is None and record.claim is None:
-            self._graves.append(Grave(time.monotonic(), seen.name))
+            self._graves.append(CleanupItem(time.monotonic(), seen.name))
         return refusal
 
     async def _bury(self) -> None:
@@ -301,24 +301,24 @@ class Records:
             ) from error
 
 
-def resolved(name: str, etag: str, record: Record, verdicts: Mapping[str, bool]) -> Seen:
+def resolve_claim(name: str, etag: str, record: Record, verdicts: Mapping[str, bool]) -> RecordView:
     """A record with its claim made good, or taken away, or left open where there is no verdict."""
     claim = record.claim
     if claim is None:
-        return Seen(name, etag, record)
+        return RecordView(name, etag, record)
     if verdicts.get(claim.batch):
         after = Record(record.key, claim.token, claim.body)
     else:
         after = Record(record.key, record.token, record.body)
-    return Seen(name, etag, after, claim.batch, claim.batch not in verdicts)
+    return RecordView(name, etag, after, claim.batch, claim.batch not in verdicts)
 
 
-def encoded(record: Record) -> bytes:
+def encode_record(record: Record) -> bytes:
     """A record as Dapr keeps it."""
     return MARK + msgspec.msgpack.encode(record)
 
 
-async def together(work: Callable[[T], Awaitable[U]], items: Sequence[T]) -> list[U]:
+async def run_in_batches(work: Callable[[T], Awaitable[U]], items: Sequence[T]) -> list[U]:
     """Do the same to all, some at once. What was begun has ended before an error is raised."""
     done: list[U] = []
     for start in range(0, len(items), AT_ONCE):

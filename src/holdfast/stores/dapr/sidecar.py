@@ -81,7 +81,7 @@ class Write:
     etag: str
 
 
-class Crowd:
+class SharedRecord:
     """Those of this program who use one record at the same time.
 
     They share what one of them reads after they asked, and when one has written, the others who
@@ -105,7 +105,7 @@ class Sidecar:
         self.component = component
         self.place = place
         self._blocking = not inspect.iscoroutinefunction(client.get_state)
-        self._crowds: dict[str, Crowd] = {}
+        self._crowds: dict[str, SharedRecord] = {}
         self._clock = itertools.count(1)
 
     async def describe(self) -> Component | None:
@@ -113,7 +113,7 @@ class Sidecar:
         try:
             answer = await self._call("get_metadata")
         except FAILURES as error:
-            if code_of(error) in (Code.PERMISSION_DENIED, Code.UNIMPLEMENTED):
+            if status_code(error) in (Code.PERMISSION_DENIED, Code.UNIMPLEMENTED):
                 return None
             raise self.explained(error) from error
         found = {one.name: one for one in answer.registered_components}
@@ -137,7 +137,7 @@ class Sidecar:
                 return {names[0]: await self._read_one(names[0])}
             answer = await self._call("get_bulk_state", keys=list(names), parallelism=16)
         except FAILURES as error:
-            if code_of(error) == Code.RESOURCE_EXHAUSTED and len(names) > 1:
+            if status_code(error) == Code.RESOURCE_EXHAUSTED and len(names) > 1:
                 # More than a message may hold: the halves may not be.
                 half = len(names) // 2
                 return await self._read(names[:half]) | await self._read(names[half:])
@@ -208,10 +208,10 @@ class Sidecar:
         try:
             await self._call(method, **arguments)
         except FAILURES as error:
-            said = text = text_of(error)
+            said = text = error_details(error)
             for name in names:
                 said = said.replace(name, "")  # whose words are not the component's
-            if code_of(error) in REFUSALS and not DISTURBED.search(said):
+            if status_code(error) in REFUSALS and not DISTURBED.search(said):
                 return text
             raise self.explained(error, wrote=True) from error
         return None
@@ -236,8 +236,8 @@ class Sidecar:
             raise self._failed("the client of Dapr is closed: open another") from error
 
     @contextmanager
-    def _crowd(self, name: str) -> Iterator[Crowd]:
-        crowd = self._crowds.setdefault(name, Crowd())
+    def _crowd(self, name: str) -> Iterator[SharedRecord]:
+        crowd = self._crowds.setdefault(name, SharedRecord())
         crowd.size += 1
         try:
             yield crowd
@@ -248,7 +248,7 @@ class Sidecar:
 
     def explained(self, error: Exception, *, wrote: bool = False) -> StateStoreError:
         """What an error means. ``wrote``: it was a write that failed so."""
-        code, text = code_of(error), text_of(error)
+        code, text = status_code(error), error_details(error)
         if code == Code.UNAVAILABLE:
             return self._failed(
                 f"the Dapr sidecar cannot be reached ({text}): is it running? Start the program "
@@ -295,12 +295,12 @@ class Sidecar:
         return StateStoreError(f"{self.place}: {text}", transient=transient, unknown=unknown)
 
 
-async def new_client(address: str | None, place: str) -> AsyncDaprClient:
+async def open_client(address: str | None, place: str) -> AsyncDaprClient:
     """A client for the sidecar at an address, or where the SDK's settings say."""
     # The SDK's client waits for the sidecar in its constructor, blocking, for up to a minute.
     url = f"{get_api_url()}/healthz/outbound"
     end = time.monotonic() + START
-    while (problem := await asyncio.to_thread(unhealthy, url)) is not None:
+    while (problem := await asyncio.to_thread(check_health, url)) is not None:
         if time.monotonic() > end:
             raise StateStoreError(
                 f"{place}: no Dapr sidecar is ready at {url} ({problem}). Start the program with "
@@ -312,7 +312,7 @@ async def new_client(address: str | None, place: str) -> AsyncDaprClient:
     return AsyncDaprClient(address=address, max_grpc_message_length=MESSAGE)
 
 
-def unhealthy(url: str) -> str | None:
+def check_health(url: str) -> str | None:
     """Why a sidecar is not ready to be used, or None."""
     try:
         with urlopen(url, timeout=2):  # noqa: S310 - the SDK's own setting
@@ -324,7 +324,7 @@ def unhealthy(url: str) -> str | None:
         return str(error)
 
 
-def code_of(error: BaseException) -> Any:
+def status_code(error: BaseException) -> Any:
     """The status of a call that failed."""
     # Where the SDK gives its own error without one, the cause is that of gRPC.
     for one in (error, error.__cause__):
@@ -333,7 +333,7 @@ def code_of(error: BaseException) -> Any:
     return Code.UNKNOWN
 
 
-def text_of(error: BaseException) -> str:
+def error_details(error: BaseException) -> str:
     """What a call that failed says."""
     details = getattr(error, "details", None)
     return str((details() if callable(details) else None) or error)

@@ -23,17 +23,23 @@ from weakref import WeakKeyDictionary
 
 from dapr.aio.clients import DaprClient as AsyncDaprClient
 
-from holdfast.errors import StateStoreError, shown
-from holdfast.stores.backend import check_condition, new_etag, not_matching
-from holdfast.stores.contract import Condition, Entry, Etags, Put
-from holdfast.stores.dapr.index import IndexPages
-from holdfast.stores.dapr.key_index import Root, inserting, leaves_for, leaves_from, removing
-from holdfast.stores.dapr.names import checked_namespace, name_of, new_page
-from holdfast.stores.dapr.records import Change, Record, Records, Seen
-from holdfast.stores.dapr.sidecar import FAILURES, Client, Sidecar, new_client
-from holdfast.stores.gate import Span
+from holdfast.errors import StateStoreError, short_repr
+from holdfast.stores.backend import check_condition, etag_mismatch_error, new_etag
+from holdfast.stores.base import Condition, Entry, Etags, Put
+from holdfast.stores.dapr.index_pages import IndexPages
+from holdfast.stores.dapr.key_index import (
+    Root,
+    find_leaves,
+    iterate_leaves,
+    plan_insert,
+    plan_removal,
+)
+from holdfast.stores.dapr.names import new_page_name, record_name, validate_namespace
+from holdfast.stores.dapr.records import Change, Record, Records, RecordView
+from holdfast.stores.dapr.sidecar import FAILURES, Client, Sidecar, open_client
 from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
 from holdfast.stores.urls import StoreURL
+from holdfast.stores.validation import KeyRange
 
 COMPONENT = "statestore"
 NAMESPACE = "holdfast"
@@ -67,20 +73,22 @@ class DaprStateStore(RemoteStateStore[Records]):
         url: StoreURL | None = None,
     ) -> None:
         if not isinstance(store_name, str) or not store_name.strip():
-            raise StateStoreError(f"a Dapr component has a name, which {shown(store_name)} is not")
-        self.namespace = checked_namespace(namespace)
+            raise StateStoreError(
+                f"a Dapr component has a name, which {short_repr(store_name)} is not"
+            )
+        self.namespace = validate_namespace(namespace)
         self.store_name = store_name
         self.address = address
         place = f"dapr://{quote(store_name, safe='')}?namespace={quote(namespace)}"
         super().__init__(url or StoreURL(place), timeout=timeout, patience=patience)
         self._given = dapr_client
         self._root: Root | None = None
-        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, Line] = WeakKeyDictionary()
+        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, WriteQueue] = WeakKeyDictionary()
 
     # ---- the sidecar ---------------------------------------------------------------------------
 
     async def _connect(self) -> Records:
-        client = self._given or await new_client(self.address, self.place)
+        client = self._given or await open_client(self.address, self.place)
         sidecar = Sidecar(client, self.store_name, self.place)
         try:
             component = await sidecar.describe()
@@ -117,11 +125,11 @@ class DaprStateStore(RemoteStateStore[Records]):
 
         return await self._run(call)
 
-    async def _page(self, span: Span, count: int) -> Sequence[str]:
+    async def _page(self, span: KeyRange, count: int) -> Sequence[str]:
         async def call(records: Records, unsure: bool) -> list[str]:  # noqa: ARG001, FBT001
             pages = IndexPages(records, self.namespace, self._root)
             keys: list[str] = []
-            async with aclosing(leaves_from(pages, span.low)) as leaves:
+            async with aclosing(iterate_leaves(pages, span.low)) as leaves:
                 async for leaf in leaves:
                     keys += [key for key in leaf.keys if span.holds(key)]
                     over = (
@@ -134,15 +142,15 @@ class DaprStateStore(RemoteStateStore[Records]):
 
         return await self._run(call)
 
-    async def _read(self, records: Records, keys: Sequence[str]) -> dict[str, Seen]:
-        names = {key: name_of(self.namespace, key) for key in keys}
+    async def _read(self, records: Records, keys: Sequence[str]) -> dict[str, RecordView]:
+        names = {key: record_name(self.namespace, key) for key in keys}
         found = await records.read(list(names.values()))
         for key, name in names.items():
             seen = found[name]
             if seen.body is not None and seen.record.key != key:
                 raise StateStoreError(
-                    f"{self.place}: the component takes the keys {shown(seen.record.key)} and "
-                    f"{shown(key)} for the same. Give it a table whose text is compared by bytes"
+                    f"{self.place}: the component takes the keys {short_repr(seen.record.key)} and "
+                    f"{short_repr(key)} for the same. Give it a table whose text is compared by bytes"
                 )
         return {key: found[name] for key, name in names.items()}
 
@@ -158,7 +166,7 @@ class DaprStateStore(RemoteStateStore[Records]):
     ) -> Etags:
         tokens = [new_etag() for _ in puts]
         conditional = any(put.if_absent or put.if_match is not None for put in puts)
-        found: dict[str, Seen] = {}
+        found: dict[str, RecordView] = {}
         line = self._line()
 
         async def overwrite(records: Records, unsure: bool) -> bool:  # noqa: ARG001, FBT001
@@ -181,7 +189,7 @@ class DaprStateStore(RemoteStateStore[Records]):
         records: Records,
         puts: Sequence[Put],
         tokens: Sequence[str],
-        found: dict[str, Seen],
+        found: dict[str, RecordView],
         *,
         create: bool,
     ) -> bool:
@@ -190,7 +198,7 @@ class DaprStateStore(RemoteStateStore[Records]):
         Where a key is new and not to be created, nothing is written, and it gives False and what it
         found.
         """
-        tries = Tries(self.place)
+        tries = RetryPauses(self.place)
         while True:
             if not found:
                 found |= await self._read(records, [put.key for put in puts])
@@ -222,13 +230,13 @@ class DaprStateStore(RemoteStateStore[Records]):
     async def _listing(self, records: Records, new: Sequence[str], mark: str) -> list[Change] | str:
         """The changes of the index for new keys, or why all is to be read again."""
         pages = IndexPages(records, self.namespace, self._root)
-        leaves = await leaves_for(pages, new)
+        leaves = await find_leaves(pages, new)
         listed = [key for key in new if any(leaf.holds(key) for leaf in leaves.values())]
         if listed:
             found = await self._read(records, listed)
             if any(seen.body is not None for seen in found.values()):
                 return ""  # made by somebody else since we looked
-        edit = await pages.edit(partial(inserting, leaves, new, new_page))
+        edit = await pages.edit(partial(plan_insert, leaves, new, new_page_name))
         refusal = "" if edit is None else await pages.begin(edit, mark)
         changes = [] if edit is None else pages.changes(edit, mark)
         self._root = pages.known
@@ -248,7 +256,7 @@ class DaprStateStore(RemoteStateStore[Records]):
     async def _remove(
         self, records: Records, key: str, if_match: str | None, mark: str, *, unsure: bool
     ) -> bool:
-        tries = Tries(self.place)
+        tries = RetryPauses(self.place)
         while True:
             pages = IndexPages(records, self.namespace, self._root)
             seen = (await self._read(records, [key]))[key]
@@ -257,11 +265,11 @@ class DaprStateStore(RemoteStateStore[Records]):
             if seen.body is None and unsure:
                 return True  # an earlier attempt did it, whose answer was lost
             if if_match is not None and seen.token != if_match:
-                raise not_matching(key, if_match, seen.token)
+                raise etag_mismatch_error(key, if_match, seen.token)
             if seen.body is None:
                 return False
-            ((page, leaf),) = (await leaves_for(pages, [key])).items()
-            edit = await pages.edit(partial(removing, page, leaf, key))
+            ((page, leaf),) = (await find_leaves(pages, [key])).items()
+            edit = await pages.edit(partial(plan_removal, page, leaf, key))
             refusal: str | None = ""
             changes: list[Change] = []
             if edit is not None:
@@ -272,13 +280,13 @@ class DaprStateStore(RemoteStateStore[Records]):
                 return True
             await tries.again(refusal, changes)
 
-    def _line(self) -> Line:
+    def _line(self) -> WriteQueue:
         for loop in [loop for loop in self._lines if loop.is_closed()]:
             del self._lines[loop]  # a line may hold its loop, so that it would not go by itself
-        return self._lines.setdefault(asyncio.get_running_loop(), Line())
+        return self._lines.setdefault(asyncio.get_running_loop(), WriteQueue())
 
 
-class Line:
+class WriteQueue:
     """Where those of this program stand who change the index: one at a time, as it takes no more.
 
     It only saves them from being refused. Whoever has no ``room`` yet has not begun, so that its
@@ -290,7 +298,7 @@ class Line:
         self.turn = asyncio.Lock()
 
 
-class Tries:
+class RetryPauses:
     """The pauses of a write that is refused as others write too, and its end where they do not."""
 
     def __init__(self, place: str) -> None:
@@ -326,7 +334,7 @@ def open_url(url: StoreURL) -> DaprStateStore:
     address = url.take("address")
     timeout = url.take_number("timeout", TIMEOUT, least=0.001)
     patience = url.take_number("patience", PATIENCE)
-    url.refuse_rest(("namespace", "address", "timeout", "patience"))
+    url.reject_unknown_options(("namespace", "address", "timeout", "patience"))
     return DaprStateStore(
         None,
         namespace,

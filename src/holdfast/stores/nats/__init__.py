@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.extras import extra
+from holdfast.extras import require_extra
 
-with extra("nats"):
+with require_extra("nats"):
     from holdfast.stores.nats.store import NatsStateStore, open_url
 
 __all__ = ["NatsStateStore", "open_url"]

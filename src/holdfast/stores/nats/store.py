@@ -21,12 +21,11 @@ from sys import maxsize
 
 from nats import errors
 
-from holdfast.errors import ConflictError, IntegrityError, StateStoreError, shown
-from holdfast.stores.backend import check_condition, not_matching
-from holdfast.stores.contract import Entry, Put
-from holdfast.stores.gate import Span
-from holdfast.stores.nats.failures import check_fit, explained
-from holdfast.stores.nats.link import Link, Write
+from holdfast.errors import ConflictError, IntegrityError, StateStoreError, short_repr
+from holdfast.stores.backend import check_condition, etag_mismatch_error
+from holdfast.stores.base import Entry, Put
+from holdfast.stores.nats.connection import ConditionalWrite, NatsConnection
+from holdfast.stores.nats.errors import check_bucket_config, explain_error
 from holdfast.stores.nats.subjects import (
     NOTHING,
     OPERATION,
@@ -34,16 +33,17 @@ from holdfast.stores.nats.subjects import (
     WRITE,
     Etag,
     Message,
-    below,
     chunk_subject,
-    from_subject,
+    chunk_write_token,
     key_headers,
-    mark_of_chunk,
-    parsed_etag,
-    to_subject,
+    key_to_subject,
+    parse_etag,
+    prefix_pattern,
+    subject_to_key,
 )
 from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
 from holdfast.stores.urls import StoreURL
+from holdfast.stores.validation import KeyRange
 
 BUCKET = "holdfast"
 BUCKET_NAME = re.compile(r"[A-Za-z0-9_-]{1,200}")
@@ -59,7 +59,7 @@ ABANDONED_AFTER = 24 * 3600.0
 REMOVAL = {OPERATION: "PURGE", "Nats-Rollup": "sub"}
 
 
-class NatsStateStore(RemoteStateStore[Link]):
+class NatsStateStore(RemoteStateStore[NatsConnection]):
     """Keeps everything in a key-value bucket of NATS JetStream, which it makes on first use.
 
     A write is acknowledged when a majority of the bucket's replicas have it. When it reaches their
@@ -87,7 +87,7 @@ class NatsStateStore(RemoteStateStore[Link]):
         if not BUCKET_NAME.fullmatch(self._bucket):
             raise StateStoreError(
                 "the name of a bucket has letters, digits, - and _, 200 at most; "
-                f"this one does not: {shown(self._bucket)}"
+                f"this one does not: {short_repr(self._bucket)}"
             )
 
     async def sweep(self, older_than: float = ABANDONED_AFTER) -> int:
@@ -99,7 +99,7 @@ class NatsStateStore(RemoteStateStore[Link]):
         wanted: set[str | None] = set()
         pieces: dict[str, float] = {}
         async for message in self._scan(">"):
-            mark = mark_of_chunk(message.subject)
+            mark = chunk_write_token(message.subject)
             if mark is not None:
                 pieces[mark] = message.time
             elif message.pieces is not None:
@@ -130,8 +130,8 @@ class NatsStateStore(RemoteStateStore[Link]):
         entries = {key: task.result() for key, task in reading.items()}
         return {key: entry for key, entry in entries.items() if entry is not None}
 
-    async def _read(self, link: Link, key: str) -> Entry | None:
-        subject = to_subject(key)
+    async def _read(self, link: NatsConnection, key: str) -> Entry | None:
+        subject = key_to_subject(key)
         before = 0
         while True:
             last = await link.last(subject)
@@ -142,13 +142,13 @@ class NatsStateStore(RemoteStateStore[Link]):
                 return Entry(value, str(last.etag))
             if last.revision == before:
                 raise IntegrityError(
-                    f"the value of the key {shown(key)} in {self.place} has lost pieces: "
+                    f"the value of the key {short_repr(key)} in {self.place} has lost pieces: "
                     "restore it, or delete the key"
                 )
             # Somebody wrote over it meanwhile, or else it is the same one again.
             before = last.revision
 
-    async def _whole(self, link: Link, message: Message) -> bytes | None:
+    async def _whole(self, link: NatsConnection, message: Message) -> bytes | None:
         """The value of a message, or None where pieces of it are gone."""
         if message.pieces is None:
             return message.value
@@ -161,15 +161,15 @@ class NatsStateStore(RemoteStateStore[Link]):
             value += piece.value
         return bytes(value) if len(value) == size else None
 
-    async def _page(self, span: Span, count: int) -> Sequence[str]:
+    async def _page(self, span: KeyRange, count: int) -> Sequence[str]:
         keys: set[str] = set()
-        async for message in self._scan(below(span.prefix)):
-            key = from_subject(message.subject, message.headers)
+        async for message in self._scan(prefix_pattern(span.prefix)):
+            key = subject_to_key(message.subject, message.headers)
             if key is not None and span.holds(key):
                 (keys.add if message.live else keys.discard)(key)
         return sorted(keys)[:count]
 
-    async def _list(self, span: Span, limit: int | None) -> AsyncIterator[str]:
+    async def _list(self, span: KeyRange, limit: int | None) -> AsyncIterator[str]:
         # At once: every page would read the names of all.
         if limit != 0:
             for key in await self._page(span, maxsize if limit is None else limit):
@@ -218,26 +218,26 @@ class NatsStateStore(RemoteStateStore[Link]):
         headers: Mapping[str, str],
         deadline: float = inf,
     ) -> int:
-        subject = to_subject(put.key)
+        subject = key_to_subject(put.key)
 
         def allowed(found: str | None) -> bool:
             check_condition(put, found)
             return True
 
-        write = Write(
+        write = ConditionalWrite(
             subject,
             mark,
             {WRITE: mark, **key_headers(put.key, subject), **headers},
             value,
-            NOTHING if put.if_absent else parsed_etag(put.if_match or ""),
+            NOTHING if put.if_absent else parse_etag(put.if_match or ""),
             allowed,
         )
 
-        async def attempt(link: Link, unsure: bool) -> tuple[int, Etag]:  # noqa: FBT001
+        async def attempt(link: NatsConnection, unsure: bool) -> tuple[int, Etag]:  # noqa: FBT001
             # As somebody may then take its pieces for abandoned.
             if time.time() > deadline:
                 raise StateStoreError(
-                    f"the value for the key {shown(put.key)} took too long to get to {self.place}: "
+                    f"the value for the key {short_repr(put.key)} took too long to get to {self.place}: "
                     "write it again"
                 )
             return await write.do(link, unsure=unsure)
@@ -248,20 +248,20 @@ class NatsStateStore(RemoteStateStore[Link]):
         return revision
 
     async def _delete(self, key: str, if_match: str | None) -> bool:
-        subject = to_subject(key)
+        subject = key_to_subject(key)
         mark = secrets.token_hex(16)
 
         def allowed(found: str | None) -> bool:
             if if_match is not None and if_match != found:
-                raise not_matching(key, if_match, found)
+                raise etag_mismatch_error(key, if_match, found)
             return found is not None
 
-        write = Write(
+        write = ConditionalWrite(
             subject,
             mark,
             {WRITE: mark, **key_headers(key, subject), **REMOVAL},
             b"",
-            parsed_etag(if_match or ""),
+            parse_etag(if_match or ""),
             allowed,
         )
         revision, old = await self._run(
@@ -287,20 +287,20 @@ class NatsStateStore(RemoteStateStore[Link]):
 
     # ---- connecting --------------------------------------------------------------------------
 
-    async def _client(self) -> Link:
+    async def _client(self) -> NatsConnection:
         connection = self._connections.get(asyncio.get_running_loop())
         if connection is not None and connection.client is not None and connection.client.ended:
             connection.client.drop()
             connection.client = None
         return await super()._client()
 
-    async def _connect(self) -> Link:
-        link = Link(self._bucket, self._timeout)
+    async def _connect(self) -> NatsConnection:
+        link = NatsConnection(self._bucket, self._timeout)
         async with AsyncExitStack() as undo:
             undo.push_async_callback(link.close)
             try:
                 await link.open(self._url)
-                check_fit(await link.prepare(self._replicas), self._bucket, self.place)
+                check_bucket_config(await link.prepare(self._replicas), self._bucket, self.place)
             except self.failures as error:
                 # nats-py says only that there is no server, having told why in passing.
                 reason = link.trouble if isinstance(error, errors.NoServersError) else None
@@ -310,14 +310,14 @@ class NatsStateStore(RemoteStateStore[Link]):
             undo.pop_all()
         return link
 
-    async def _disconnect(self, client: Link) -> None:
+    async def _disconnect(self, client: NatsConnection) -> None:
         await client.close()
 
     def _explained(self, error: Exception) -> StateStoreError:
-        return explained(error, self._bucket, self.place)
+        return explain_error(error, self._bucket, self.place)
 
 
-async def room_of(link: Link, _unsure: bool) -> int:  # noqa: FBT001 - as every call of _run
+async def room_of(link: NatsConnection, _unsure: bool) -> int:  # noqa: FBT001 - as every call of _run
     """How long a value may be to fit in a message."""
     return link.room
 
@@ -336,5 +336,5 @@ def open_url(url: StoreURL) -> NatsStateStore:
         patience=url.take_number("patience", PATIENCE),
         replicas=int(replicas),
     )
-    url.refuse_rest(("patience", "replicas", "timeout"))
+    url.reject_unknown_options(("patience", "replicas", "timeout"))
     return store

@@ -39,16 +39,16 @@ ESCAPE = re.compile(rb"=([0-9A-F]{2})")
 ETAG = re.compile(r"([1-9][0-9]{0,18})(?:-([0-9a-f]{32}))?")
 
 
-def to_subject(key: str) -> str:
+def key_to_subject(key: str) -> str:
     """The subject of a key, without that of the bucket before it."""
     tokens = [token(part) for part in key.split("/")]
-    kept = leading(tokens)
+    kept = take_leading(tokens)
     if len(kept) < len(tokens):
         kept = [*kept, DIGEST + sha256(key.encode()).hexdigest()]
     return ".".join(kept)
 
 
-def from_subject(subject: str, headers: Mapping[str, str]) -> str | None:
+def subject_to_key(subject: str, headers: Mapping[str, str]) -> str | None:
     """The key of a subject, or None where it is no key of ours."""
     try:
         if subject.rpartition(".")[2].startswith(DIGEST):
@@ -57,7 +57,7 @@ def from_subject(subject: str, headers: Mapping[str, str]) -> str | None:
             key = "/".join(part(text) for text in subject.split("."))
     except (binascii.Error, UnicodeDecodeError):
         return None
-    return key if key and to_subject(key) == subject else None
+    return key if key and key_to_subject(key) == subject else None
 
 
 def key_headers(key: str, subject: str) -> dict[str, str]:
@@ -67,11 +67,11 @@ def key_headers(key: str, subject: str) -> dict[str, str]:
     return {}
 
 
-def below(prefix: str) -> str:
+def prefix_pattern(prefix: str) -> str:
     """A pattern for the subjects of all keys with a prefix: theirs, and maybe of others too."""
     whole = [token(part) for part in prefix.split("/")[:-1]]
     # As many as every such key keeps, however long it is.
-    return ".".join([*leading(whole), ">"])
+    return ".".join([*take_leading(whole), ">"])
 
 
 def token(part: str) -> str:
@@ -86,7 +86,7 @@ def part(text: str) -> str:
     return ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), text.encode()).decode()
 
 
-def leading(tokens: Sequence[str]) -> list[str]:
+def take_leading(tokens: Sequence[str]) -> list[str]:
     """The first tokens, as many as there is room for: it depends on nothing that follows them."""
     kept: list[str] = []
     size = -1
@@ -103,7 +103,7 @@ def chunk_subject(mark: str, number: int | str) -> str:
     return f"{CHUNK}.{mark}.{number}"
 
 
-def mark_of_chunk(subject: str) -> str | None:
+def chunk_write_token(subject: str) -> str | None:
     """The mark of the write that a piece belongs to, or None where it is no piece."""
     first, _, rest = subject.partition(".")
     return rest.partition(".")[0] if first == CHUNK else None
@@ -127,7 +127,7 @@ NOTHING = Etag(0)
 """Where there is no message. No etag reads as this one."""
 
 
-def parsed_etag(text: str) -> Etag | None:
+def parse_etag(text: str) -> Etag | None:
     """An etag as it was given to a caller, or None for one that never was."""
     found = ETAG.fullmatch(text)
     return None if found is None else Etag(int(found[1]), found[2])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.extras import extra
+from holdfast.extras import require_extra
 
-with extra("objectstore"):
+with require_extra("objectstore"):
     from holdfast.stores.objectstore.store import ObjectStateStore, open_url
 
 __all__ = ["ObjectStateStore", "open_url"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from holdfast.errors import StateStoreError, shown
+from holdfast.errors import StateStoreError, short_repr
 from holdfast.stores.urls import StoreURL
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ NO_CREDENTIALS = re.compile(r"http://(169\.254\.|metadata\.google\.)")
 # ---- from a URL ------------------------------------------------------------------------------
 
 
-def bucket_of(url: StoreURL, timeout: float) -> Callable[[], Bucket]:
+def bucket_factory(url: StoreURL, timeout: float) -> Callable[[], Bucket]:
     """What opens the bucket of a URL, all of whose other options are taken already."""
     name = url.parts.netloc
     if not name or "@" in name or ":" in name:
@@ -58,14 +58,14 @@ def bucket_of(url: StoreURL, timeout: float) -> Callable[[], Bucket]:
         )
     # Where an endpoint is http, the URL or the environment says so.
     options: ClientConfig = {"allow_http": True, "timeout": timedelta(seconds=timeout)}
-    opened = {"s3": s3_bucket, "gs": gs_bucket, "az": az_bucket}[url.scheme]
+    opened = {"s3": s3_factory, "gs": gs_factory, "az": az_factory}[url.scheme]
     return opened(url, name, options)
 
 
-def s3_bucket(url: StoreURL, name: str, options: ClientConfig) -> Callable[[], Bucket]:
+def s3_factory(url: StoreURL, name: str, options: ClientConfig) -> Callable[[], Bucket]:
     """What opens a bucket of Amazon S3, or of a server that speaks its protocol."""
     config: S3Config = {}
-    if endpoint := endpoint_of(url):
+    if endpoint := take_endpoint(url):
         config["aws_endpoint_url_s3"] = endpoint
     if region := url.take("region"):
         config["region"] = region
@@ -73,7 +73,9 @@ def s3_bucket(url: StoreURL, name: str, options: ClientConfig) -> Callable[[], B
         config["skip_signature"] = True
     key, secret = url.take("access_key_id"), url.take("secret_access_key")
     token = url.take("session_token")
-    url.refuse_rest((*COMMON, "region", "access_key_id", "secret_access_key", "session_token"))
+    url.reject_unknown_options(
+        (*COMMON, "region", "access_key_id", "secret_access_key", "session_token")
+    )
     if anonymous and (key or secret or token):
         raise StateStoreError("the s3 URL is anonymous and has credentials: leave one of them out")
     if not (key and secret) and (key or secret or token):
@@ -99,31 +101,31 @@ def s3_bucket(url: StoreURL, name: str, options: ClientConfig) -> Callable[[], B
     )
 
 
-def gs_bucket(url: StoreURL, name: str, options: ClientConfig) -> Callable[[], Bucket]:
+def gs_factory(url: StoreURL, name: str, options: ClientConfig) -> Callable[[], Bucket]:
     """What opens a bucket of Google Cloud Storage."""
     config: GCSConfig = {}
-    if endpoint := endpoint_of(url):
+    if endpoint := take_endpoint(url):
         config["base_url"] = endpoint
     if url.take_flag("anonymous"):
         config["skip_signature"] = True
-    url.refuse_rest(COMMON)
+    url.reject_unknown_options(COMMON)
     return lambda: GCSStore(name, config=config, client_options=options, retry_config=ONCE)
 
 
-def az_bucket(url: StoreURL, name: str, options: ClientConfig) -> Callable[[], Bucket]:
+def az_factory(url: StoreURL, name: str, options: ClientConfig) -> Callable[[], Bucket]:
     """What opens a container of Azure Blob Storage."""
     config: AzureConfig = {}
     if account := url.take("account"):
         config["account_name"] = account
-    if endpoint := endpoint_of(url):
+    if endpoint := take_endpoint(url):
         config["endpoint"] = endpoint
     if url.take_flag("anonymous"):
         config["skip_signature"] = True
-    url.refuse_rest((*COMMON, "account"))
+    url.reject_unknown_options((*COMMON, "account"))
     return lambda: AzureStore(name, config=config, client_options=options, retry_config=ONCE)
 
 
-def endpoint_of(url: StoreURL) -> str | None:
+def take_endpoint(url: StoreURL) -> str | None:
     """The address of a server other than the service's own."""
     endpoint = url.take("endpoint")
     if endpoint is not None and not re.fullmatch(r"https?://[^/@]+(/.*)?", endpoint):
@@ -133,7 +135,7 @@ def endpoint_of(url: StoreURL) -> str | None:
     return endpoint
 
 
-def root_of(url: StoreURL) -> str:
+def parse_root(url: StoreURL) -> str:
     """What the names of all objects begin with: nothing, or text that ends in a slash."""
     prefix = url.path.strip("/")
     if not prefix:
@@ -146,7 +148,7 @@ def root_of(url: StoreURL) -> str:
         )
     if any(part in ("", ".", "..") for part in prefix.split("/")) or not prefix.isprintable():
         raise StateStoreError(
-            f"the prefix {shown(prefix)} in the {url.scheme} URL has a part that is empty, . or "
+            f"the prefix {short_repr(prefix)} in the {url.scheme} URL has a part that is empty, . or "
             ".., or a character that is not printable: take another"
         )
     return prefix + "/"
@@ -155,7 +157,7 @@ def root_of(url: StoreURL) -> str:
 # ---- errors ----------------------------------------------------------------------------------
 
 
-def explained(error: Exception, scheme: str, place: str) -> StateStoreError:
+def explain_error(error: Exception, scheme: str, place: str) -> StateStoreError:
     """What an error of the client means."""
     text = str(error)
     status = re.search("status code: ([0-9]+)", text)
@@ -172,22 +174,24 @@ def explained(error: Exception, scheme: str, place: str) -> StateStoreError:
         )
     if code in (401, 403) or NO_RIGHT in text:
         return StateStoreError(
-            f"{place} refused access: {said(error)}. See to {CREDENTIALS[scheme]}, to their rights "
+            f"{place} refused access: {format_error(error)}. See to {CREDENTIALS[scheme]}, to their rights "
             "to list, read and write, to delete where it sweeps, and that the bucket is there"
         )
     if "kind: Connect" in text:
         return StateStoreError(
-            f"{place} cannot be reached: {said(error)}. See whether it runs, and to the option "
+            f"{place} cannot be reached: {format_error(error)}. See whether it runs, and to the option "
             "endpoint of the URL",
             transient=True,
         )
     if "kind: Builder" in text or (300 <= code < 500 and code not in (408, 409, 429)):
-        return StateStoreError(f"{place} does not take the request: {said(error)}")
+        return StateStoreError(f"{place} does not take the request: {format_error(error)}")
     # Whoever asks too often is turned away before anything is done.
-    return StateStoreError(f"{place} failed: {said(error)}", transient=True, unknown=code != 429)
+    return StateStoreError(
+        f"{place} failed: {format_error(error)}", transient=True, unknown=code != 429
+    )
 
 
-def said(error: Exception) -> str:
+def format_error(error: Exception) -> str:
     """What the service or the client says, in one line."""
     text = str(error).partition("\n\nDebug source")[0]
     message = re.search("<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", text, re.DOTALL)

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from holdfast.stores.gate import MAX_KEY_BYTES, Span
-from holdfast.stores.naming import from_name, to_name
+from holdfast.stores.key_names import decode_key_name, encode_key_name
+from holdfast.stores.validation import MAX_KEY_BYTES, KeyRange
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -46,9 +46,9 @@ LAST = "\U0010ffff"
 
 ENTRY = re.compile(rb"holdfast 1 entry ([0-9a-f]{32}) ([0-9]{4})\n")
 ENTRY_SIZE = 55
-ENDED = b"holdfast 1 ended "
-GOING = b"holdfast 1 going "
-ENDED_SIZE = len(ENDED) + 32
+TOMBSTONE = b"holdfast 1 ended "
+EXPIRING_TOMBSTONE = b"holdfast 1 going "
+TOMBSTONE_SIZE = len(TOMBSTONE) + 32
 HEAD_SIZE = ENTRY_SIZE + MAX_KEY_BYTES
 
 
@@ -57,44 +57,46 @@ HEAD_SIZE = ENTRY_SIZE + MAX_KEY_BYTES
 
 def object_name(key: str) -> str:
     """What the object of a key is called."""
-    name = parted(to_name(key))
+    name = split_long_parts(encode_key_name(key))
     return name if len(name) <= LONGEST else name[:LONGEST] + CUT + sha256(key.encode()).hexdigest()
 
 
-def key_of(name: str) -> str | None:
+def object_key(name: str) -> str | None:
     """The key that a name stands for; None where it is nobody's, or was cut."""
-    key = from_name(name.replace(JOINT, ""))
+    key = decode_key_name(name.replace(JOINT, ""))
     return key if key is not None and object_name(key) == name else None
 
 
-def parted(name: str) -> str:
+def split_long_parts(name: str) -> str:
     """A name in parts that are not too long."""
     return LONG_PART.sub(rf"\1{JOINT}", name)
 
 
-def is_cut(name: str) -> bool:
+def is_shortened(name: str) -> bool:
     """Whether it does not tell its key."""
     return name[-CUT_SIZE:].startswith(CUT)
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ListingWindow:
     """Where the names of a span are: in a folder and all below it, after another name."""
 
     folder: str
     after: str | None
 
 
-def window(span: Span) -> Window:
+def listing_window(span: KeyRange) -> ListingWindow:
     """The part of all names to read for a span. It may begin a little before it."""
     # With one more character, as the end of a name differs from its middle.
-    stem = to_name(span.prefix + "-")[:-1]
-    folder = parted(stem)[:LONGEST].rpartition("/")[0]
-    after = parted(to_name(span.after if span.exclusive else key_before(span.prefix)))
+    stem = encode_key_name(span.prefix + "-")[:-1]
+    folder = split_long_parts(stem)[:LONGEST].rpartition("/")[0]
+    after = split_long_parts(
+        encode_key_name(span.after if span.exclusive else key_before(span.prefix))
+    )
     if len(after) > LONGEST:
         after = after[:LONGEST] + CUT[0]  # before all that were cut there
     inside = after.startswith(f"{folder}/") if folder else after != ""
-    return Window(folder, after if inside else None)
+    return ListingWindow(folder, after if inside else None)
 
 
 def key_before(key: str) -> str:
@@ -108,7 +110,7 @@ def key_before(key: str) -> str:
     return key[:-1] + chr(0xD7FF if point == 0xE000 else point - 1) + 4 * LAST
 
 
-async def keys_in_order(
+async def iterate_keys(
     listing: AsyncGenerator[Sequence[ObjectMeta], None],
     root: str,
     uncut: Callable[[list[str]], Awaitable[list[str]]],
@@ -122,15 +124,15 @@ async def keys_in_order(
         async for objects in listing:
             for one in objects:
                 name = one["path"].removeprefix(root)
-                if one["size"] == ENDED_SIZE:
+                if one["size"] == TOMBSTONE_SIZE:
                     continue
                 if cut and name[:LONGEST] != cut[0][:LONGEST]:
                     for key in sorted(await uncut(cut)):
                         yield key
                     cut = []
-                if is_cut(name):
+                if is_shortened(name):
                     cut.append(name)
-                elif (known := key_of(name)) is not None:
+                elif (known := object_key(name)) is not None:
                     yield known
     for key in sorted(await uncut(cut)):
         yield key
@@ -140,7 +142,7 @@ async def keys_in_order(
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class BodyHeader:
     """What a body begins with. ``ended`` is the token of the entry that was deleted, if one was.
 
     ``going`` says that its mark is about to be removed.
@@ -154,11 +156,11 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StoredObject:
     """An object as it is now, all of it or its beginning."""
 
     etag: str
-    head: Head
+    head: BodyHeader
     body: memoryview
     written: datetime
 
@@ -175,23 +177,25 @@ def new_token() -> str:
 
 def entry_body(key: str, value: bytes, token: str) -> bytes:
     """The body of an entry."""
-    name = key.encode() if is_cut(object_name(key)) else b""
+    name = key.encode() if is_shortened(object_name(key)) else b""
     return b"holdfast 1 entry %b %04d\n%b%b" % (token.encode(), len(name), name, value)
 
 
-def ended_body(ended: str, token: str, *, going: bool = False) -> bytes:
+def tombstone_body(ended: str, token: str, *, going: bool = False) -> bytes:
     """The body of what was an entry."""
-    return (GOING if going else ENDED) + bytes.fromhex(token) + bytes.fromhex(ended)
+    return (
+        (EXPIRING_TOMBSTONE if going else TOMBSTONE) + bytes.fromhex(token) + bytes.fromhex(ended)
+    )
 
 
-def read_head(body: bytes) -> Head | None:
+def parse_header(body: bytes) -> BodyHeader | None:
     """How a body, or the first ``HEAD_SIZE`` bytes of it, begins; None where it is not ours."""
-    if body.startswith((ENDED, GOING)) and len(body) == ENDED_SIZE:
-        tokens = body[len(ENDED) :].hex()
-        going = body.startswith(GOING)
-        return Head(tokens[:32], ENDED_SIZE, ended=tokens[32:], going=going)
+    if body.startswith((TOMBSTONE, EXPIRING_TOMBSTONE)) and len(body) == TOMBSTONE_SIZE:
+        tokens = body[len(TOMBSTONE) :].hex()
+        going = body.startswith(EXPIRING_TOMBSTONE)
+        return BodyHeader(tokens[:32], TOMBSTONE_SIZE, ended=tokens[32:], going=going)
     found = ENTRY.match(body)
     if found is None:
         return None
     size = ENTRY_SIZE + int(found[2])
-    return Head(found[1].decode(), size, key=body[ENTRY_SIZE:size].decode())
+    return BodyHeader(found[1].decode(), size, key=body[ENTRY_SIZE:size].decode())

@@ -15,10 +15,16 @@ from typing import TYPE_CHECKING, TypeVar
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
-from holdfast.errors import StateStoreError, shown
-from holdfast.stores.backend import PAGE
-from holdfast.stores.objectstore.buckets import EMPTY, NO_BUCKET, Bucket, explained, said
-from holdfast.stores.objectstore.names import HEAD_SIZE, Found, read_head
+from holdfast.errors import StateStoreError, short_repr
+from holdfast.stores.backend import PAGE_SIZE
+from holdfast.stores.objectstore.buckets import (
+    EMPTY,
+    NO_BUCKET,
+    Bucket,
+    explain_error,
+    format_error,
+)
+from holdfast.stores.objectstore.names import HEAD_SIZE, StoredObject, parse_header
 from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
 from holdfast.stores.urls import StoreURL
 
@@ -34,7 +40,7 @@ REFUSALS = (AlreadyExistsError, PreconditionError, FileNotFoundError)
 ETAG = re.compile(r'"[!#-)+\--~]+"|[0-9]+')
 
 
-class ObjectsOfBucket(RemoteStateStore[Bucket]):
+class BucketObjects(RemoteStateStore[Bucket]):
     """What a store does to single objects, under a root."""
 
     failures = (BaseError, FileNotFoundError)
@@ -62,7 +68,7 @@ class ObjectsOfBucket(RemoteStateStore[Bucket]):
             return None
         return self._etag(answer)
 
-    async def _read(self, bucket: Bucket, path: str, *, whole: bool = False) -> Found | None:
+    async def _read(self, bucket: Bucket, path: str, *, whole: bool = False) -> StoredObject | None:
         """What is there: all of it, or what it begins with."""
         options: GetOptions = {} if whole else {"range": (0, HEAD_SIZE)}
         try:
@@ -76,14 +82,14 @@ class ObjectsOfBucket(RemoteStateStore[Bucket]):
             if EMPTY.search(str(error)):
                 raise self._foreign(path) from error
             raise
-        head = read_head(bytes(body[:HEAD_SIZE]))
+        head = parse_header(bytes(body[:HEAD_SIZE]))
         if head is None:
             raise self._foreign(path)
-        return Found(self._etag(answer.meta), head, body, answer.meta["last_modified"])
+        return StoredObject(self._etag(answer.meta), head, body, answer.meta["last_modified"])
 
     def _foreign(self, path: str) -> StateStoreError:
         return StateStoreError(
-            f"the object {shown(path)} in {self.place} was not written by Holdfast: remove it, "
+            f"the object {short_repr(path)} in {self.place} was not written by Holdfast: remove it, "
             "or give the store a prefix of its own"
         )
 
@@ -91,7 +97,7 @@ class ObjectsOfBucket(RemoteStateStore[Bucket]):
         etag = answer["version"] if self._url.scheme == "gs" else answer["e_tag"]
         if etag is None or not ETAG.fullmatch(etag):
             raise StateStoreError(
-                f"{self.place} gave {shown(etag)} as the etag of an object, which no condition can "
+                f"{self.place} gave {short_repr(etag)} as the etag of an object, which no condition can "
                 "name: a service without strong etags cannot keep state"
             )
         return etag
@@ -108,13 +114,13 @@ class ObjectsOfBucket(RemoteStateStore[Bucket]):
         """The objects in a folder and all below it, a request at a time."""
 
         async def first(bucket: Bucket) -> Sequence[ObjectMeta]:
-            listing = obstore.list(bucket, folder, offset=after, chunk_size=PAGE)
+            listing = obstore.list(bucket, folder, offset=after, chunk_size=PAGE_SIZE)
             return await anext(aiter(listing), [])
 
         while True:
             objects = await self._run(lambda bucket, _: first(bucket))
             yield objects
-            if len(objects) < PAGE:
+            if len(objects) < PAGE_SIZE:
                 return
             after = objects[-1]["path"]
 
@@ -122,7 +128,9 @@ class ObjectsOfBucket(RemoteStateStore[Bucket]):
         try:
             bucket = self._new_bucket()
         except BaseError as error:
-            raise StateStoreError(f"{self.place} cannot be opened: {said(error)}") from error
+            raise StateStoreError(
+                f"{self.place} cannot be opened: {format_error(error)}"
+            ) from error
         # Whether it is there and may be used shows here, before anything is written.
         await anext(aiter(obstore.list(bucket, self._root, chunk_size=1)), None)
         return bucket
@@ -131,10 +139,12 @@ class ObjectsOfBucket(RemoteStateStore[Bucket]):
         return
 
     def _explained(self, error: Exception) -> StateStoreError:
-        return explained(error, self._url.scheme, self.place)
+        return explain_error(error, self._url.scheme, self.place)
 
 
-async def each(work: Callable[[Item], Awaitable[Result]], items: Sequence[Item]) -> list[Result]:
+async def run_for_each(
+    work: Callable[[Item], Awaitable[Result]], items: Sequence[Item]
+) -> list[Result]:
     """What the work gives for each, at most so many at once."""
     gate = asyncio.Semaphore(AT_ONCE)
 

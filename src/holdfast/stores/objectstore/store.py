@@ -23,24 +23,24 @@ from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from holdfast.errors import StateStoreError, shown
-from holdfast.stores.backend import already_there, not_matching
-from holdfast.stores.contract import Entry, Put
-from holdfast.stores.gate import Span
-from holdfast.stores.objectstore.buckets import Bucket, bucket_of, root_of
+from holdfast.errors import StateStoreError, short_repr
+from holdfast.stores.backend import etag_mismatch_error, key_exists_error
+from holdfast.stores.base import Entry, Put
+from holdfast.stores.objectstore.buckets import Bucket, bucket_factory, parse_root
 from holdfast.stores.objectstore.names import (
-    Found,
-    ended_body,
+    StoredObject,
     entry_body,
-    keys_in_order,
+    iterate_keys,
+    listing_window,
     new_token,
     object_name,
-    window,
+    tombstone_body,
 )
-from holdfast.stores.objectstore.objects import ETAG, each
-from holdfast.stores.objectstore.sweeping import SweptBucket, under_way
+from holdfast.stores.objectstore.objects import ETAG, run_for_each
+from holdfast.stores.objectstore.sweep import SweepableBucket, is_being_removed
 from holdfast.stores.remote import PATIENCE, TIMEOUT
 from holdfast.stores.urls import StoreURL
+from holdfast.stores.validation import KeyRange
 
 if TYPE_CHECKING:
     from obstore import PutMode
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 CUT_NAMES_KEPT = 4096
 
 
-class ObjectStateStore(SweptBucket):
+class ObjectStateStore(SweepableBucket):
     """A ``StateStore`` in a bucket. What was acknowledged is as durable as the service keeps it.
 
     ``put_many`` writes in order and stops at the first that fails. Deleted keys leave a mark: see
@@ -78,7 +78,7 @@ class ObjectStateStore(SweptBucket):
         return Entry(bytes(found.body[found.head.size :]), found.entry)
 
     async def _get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
-        entries = await each(self._get, keys)
+        entries = await run_for_each(self._get, keys)
         return {key: entry for key, entry in zip(keys, entries, strict=True) if entry is not None}
 
     async def _put(self, put: Put) -> str:
@@ -117,23 +117,23 @@ class ObjectStateStore(SweptBucket):
             lambda bucket, unsure: in_turn(bucket, unsure=unsure), writes=True, matches=conditional
         )
 
-    def _mode_over(self, put: Put, found: Found | None, token: str) -> PutMode:
+    def _mode_over(self, put: Put, found: StoredObject | None, token: str) -> PutMode:
         """The condition to write under where this was found, which must be what the put wants."""
         if found is not None and found.head.ended == token:
             raise self._changed_since(put.key, "deleted")
         now = None if found is None else found.entry
         if put.if_match is not None and put.if_match != now:
-            raise not_matching(put.key, put.if_match, now)
+            raise etag_mismatch_error(put.key, put.if_match, now)
         if put.if_absent and now is not None:
-            raise already_there(put.key)
-        if found is not None and under_way(found):
+            raise key_exists_error(put.key)
+        if found is not None and is_being_removed(found):
             raise self._being_swept(put.key)
         return self._mode(None if found is None else found.etag)
 
     async def _delete(self, key: str, if_match: str | None) -> bool:
         path = self._root + object_name(key)
         token = new_token()
-        sent: Found | None = None  # the entry that may have been ended, or may yet be
+        sent: StoredObject | None = None  # the entry that may have been ended, or may yet be
 
         async def end(bucket: Bucket, *, unsure: bool) -> bool:
             nonlocal sent
@@ -143,7 +143,7 @@ class ObjectStateStore(SweptBucket):
                 return True  # An earlier attempt did it, and its answer got lost.
             now = None if found is None else found.entry
             if if_match is not None and if_match != now:
-                raise not_matching(key, if_match, now)
+                raise etag_mismatch_error(key, if_match, now)
             if meant is not None and meant.etag != now:
                 # What was to be deleted is no more. What is there now came later and stays. Only a
                 # mark that ended the same entry tells that another deleted it.
@@ -151,7 +151,7 @@ class ObjectStateStore(SweptBucket):
             if found is None or now is None:
                 return False
             sent = found
-            body = ended_body(found.head.token, token)
+            body = tombstone_body(found.head.token, token)
             if not await self._write(bucket, path, body, self._mode(now)):
                 sent = meant
                 raise self._raced(key)
@@ -178,14 +178,14 @@ class ObjectStateStore(SweptBucket):
 
     # ---- listing -----------------------------------------------------------------------------
 
-    async def _page(self, span: Span, count: int) -> Sequence[str]:
+    async def _page(self, span: KeyRange, count: int) -> Sequence[str]:
         keys: list[str] = []
         if span.high is not None and span.low >= span.high:
             return keys
-        part = window(span)
+        part = listing_window(span)
         after = None if part.after is None else self._root + part.after
         listing = self._listing(self._root + part.folder, after)
-        async with aclosing(keys_in_order(listing, self._root, self._uncut)) as found:
+        async with aclosing(iterate_keys(listing, self._root, self._uncut)) as found:
             async for key in found:
                 if span.high is not None and key >= span.high:
                     break
@@ -213,7 +213,7 @@ class ObjectStateStore(SweptBucket):
                 self._cut_names[name] = found.head.key
             return self._cut_names[name]
 
-        keys = [key for key in await each(read, names) if key is not None]
+        keys = [key for key in await run_for_each(read, names) if key is not None]
         while len(self._cut_names) > CUT_NAMES_KEPT:
             del self._cut_names[next(iter(self._cut_names))]
         return keys
@@ -222,20 +222,20 @@ class ObjectStateStore(SweptBucket):
 
     def _raced(self, key: str) -> StateStoreError:
         return StateStoreError(
-            f"{self.place} did not take a write of the key {shown(key)}, as others wrote it at the "
+            f"{self.place} did not take a write of the key {short_repr(key)}, as others wrote it at the "
             "same time: try again",
             transient=True,
         )
 
     def _changed_since(self, key: str, how: str) -> StateStoreError:
         return StateStoreError(
-            f"the answer to a write of the key {shown(key)} got lost, and it was {how} since",
+            f"the answer to a write of the key {short_repr(key)} got lost, and it was {how} since",
             unknown=True,
         )
 
     def _being_swept(self, key: str) -> StateStoreError:
         return StateStoreError(
-            f"{self.place} is about to remove what the deleted key {shown(key)} left: try again, "
+            f"{self.place} is about to remove what the deleted key {short_repr(key)} left: try again, "
             "and where that sweep was ended in the middle, in half an hour",
             transient=True,
         )
@@ -243,8 +243,8 @@ class ObjectStateStore(SweptBucket):
 
 def open_url(url: StoreURL) -> ObjectStateStore:
     """``s3://bucket/prefix``, ``gs://bucket/prefix`` or ``az://container/prefix``."""
-    root = root_of(url)
+    root = parse_root(url)
     timeout = url.take_number("timeout", TIMEOUT, least=0.001)
     patience = url.take_number("patience", PATIENCE)
-    new_bucket = bucket_of(url, timeout)
+    new_bucket = bucket_factory(url, timeout)
     return ObjectStateStore(url, new_bucket, root=root, timeout=timeout, patience=patience)

@@ -16,34 +16,34 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from holdfast.errors import StateStoreError
-from holdfast.stores.postgresql.failures import unreachable
+from holdfast.stores.postgresql.errors import explain_connect_error
 
 NAME = "holdfast"
 NUMBERS = itertools.count(1)
 
 
-def quietly(record: logging.LogRecord) -> bool:
+def demote_pool_warnings(record: logging.LogRecord) -> bool:
     """Let the pool's warnings about our connections be seen by those who look for details.
 
     What they tell is raised by the store as well, or mended by its next attempt.
     """
     about = record.args if isinstance(record.args, tuple) else ()
-    if any(isinstance(one, Link) or str(one).startswith(NAME) for one in about):
+    if any(isinstance(one, PooledConnection) or str(one).startswith(NAME) for one in about):
         record.levelno, record.levelname = logging.DEBUG, logging.getLevelName(logging.DEBUG)
         return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
     return True
 
 
-logging.getLogger("psycopg.pool").addFilter(quietly)
+logging.getLogger("psycopg.pool").addFilter(demote_pool_warnings)
 
 
-class Link(psycopg.AsyncConnection[TupleRow]):
+class PooledConnection(psycopg.AsyncConnection[TupleRow]):
     """A connection that its pool knows of, and that soon leaves a server that hangs."""
 
     @classmethod
     async def connect(cls, conninfo: str = "", **options: Any) -> Self:
         """Connect; the option ``owner`` is the pool that hears how it went."""
-        owner: Pool = options.pop("owner")
+        owner: ConnectionPool = options.pop("owner")
         try:
             link = await super().connect(conninfo, **options)
         except psycopg.Error as error:
@@ -71,7 +71,7 @@ class Link(psycopg.AsyncConnection[TupleRow]):
         return self.closed
 
 
-class Pool:
+class ConnectionPool:
     """psycopg's pool, whose waiting clients hear at once that no connection can be made.
 
     Left to itself it tries on in the background with growing pauses, and lets its clients wait to
@@ -81,13 +81,13 @@ class Pool:
 
     def __init__(self, place: str, conninfo: str, *, size: int, timeout: float) -> None:
         self._place = place
-        self.links: WeakSet[Link] = WeakSet()
+        self.links: WeakSet[PooledConnection] = WeakSet()
         self.failure: psycopg.Error | None = None
         self._waiting: set[asyncio.Timeout] = set()
         self._returning: set[asyncio.Task[None]] = set()
         self._pool = AsyncConnectionPool(
             conninfo,
-            connection_class=Link,
+            connection_class=PooledConnection,
             kwargs={"autocommit": True, "prepare_threshold": None, "owner": self},
             min_size=0,
             max_size=size,
@@ -111,7 +111,7 @@ class Pool:
         await self._life.aclose()
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Link]:
+    async def connection(self) -> AsyncIterator[PooledConnection]:
         """A connection that was alive a moment ago."""
         task = asyncio.current_task()
         before = task.cancelling() if task else 0
@@ -132,14 +132,14 @@ class Pool:
                 connection.pgconn.finish()
             await self._give_back(connection)
 
-    async def _give_back(self, connection: Link) -> None:
+    async def _give_back(self, connection: PooledConnection) -> None:
         # Whoever is cancelled while the pool is busy would take the connection along for good.
         returning = asyncio.create_task(self._pool.putconn(connection))
         self._returning.add(returning)
         returning.add_done_callback(self._returning.discard)
         await asyncio.shield(returning)
 
-    async def _take(self) -> Link:
+    async def _take(self) -> PooledConnection:
         try:
             async with asyncio.timeout(None) as patience:
                 self._waiting.add(patience)
@@ -158,7 +158,7 @@ class Pool:
         except TimeoutError:
             # Without its frames, in which the password is a local variable.
             cause = self.failure and self.failure.with_traceback(None)
-            raise unreachable(self._place, str(cause)) from cause
+            raise explain_connect_error(self._place, str(cause)) from cause
 
     async def _send_away(self, _pool: object) -> None:
         now = asyncio.get_running_loop().time()

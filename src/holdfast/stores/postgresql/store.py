@@ -23,17 +23,17 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo, timeout_from_conni
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Composed, Identifier
 
-from holdfast.errors import ConflictError, StateStoreError, shown
-from holdfast.stores.backend import already_there, new_etag, not_matching
-from holdfast.stores.contract import Etags
+from holdfast.errors import ConflictError, StateStoreError, short_repr
+from holdfast.stores.backend import etag_mismatch_error, key_exists_error, new_etag
+from holdfast.stores.base import Etags
 from holdfast.stores.entries import Condition, Entry, Put
-from holdfast.stores.gate import Span
-from holdfast.stores.postgresql import marks
-from holdfast.stores.postgresql.failures import explained, told
-from holdfast.stores.postgresql.marks import Marks
-from holdfast.stores.postgresql.pool import Link, Pool
+from holdfast.stores.postgresql import write_tokens
+from holdfast.stores.postgresql.errors import explain_error, format_error
+from holdfast.stores.postgresql.pool import ConnectionPool, PooledConnection
+from holdfast.stores.postgresql.write_tokens import WriteTokens
 from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
 from holdfast.stores.urls import StoreURL
+from holdfast.stores.validation import KeyRange
 
 TABLE = "holdfast_entries"
 POOL = 10
@@ -45,7 +45,7 @@ ESCAPES = {0: "\x01\x01", 1: "\x01\x02"}
 # So that two who make a table at the same time do it one after the other.
 LOCK = int.from_bytes(sha256(b"holdfast: make the table").digest()[:8], "big", signed=True)
 
-MAKE = SQL("""CREATE TABLE IF NOT EXISTS {table} (
+CREATE_TABLE = SQL("""CREATE TABLE IF NOT EXISTS {table} (
     head text COLLATE "C" NOT NULL,
     tail_digest bytea NOT NULL,
     tail text COLLATE "C" NOT NULL,
@@ -90,24 +90,24 @@ PAGE_ALL = SQL(PAGE + PAGE_END)
 PAGE_BELOW = SQL(PAGE + " AND (head, tail) < (%s, %s)" + PAGE_END)
 
 
-def split(key: str) -> tuple[str, str]:
+def split_key(key: str) -> tuple[str, str]:
     """A key as the table has it: its first characters and its rest."""
     text = key.translate(ESCAPES)
     return text[:HEAD], text[HEAD:]
 
 
-def joined(head: str, tail: str) -> str:
+def join_key(head: str, tail: str) -> str:
     """The key of what the table has."""
     return (head + tail).replace("\x01\x01", "\x00").replace("\x01\x02", "\x01")
 
 
-def indexed(key: str) -> tuple[str, bytes]:
+def index_key(key: str) -> tuple[str, bytes]:
     """What names a key in the index."""
-    head, tail = split(key)
+    head, tail = split_key(key)
     return head, sha256(tail.encode()).digest() if tail else b""
 
 
-class PostgresStateStore(RemoteStateStore[Pool]):
+class PostgresStateStore(RemoteStateStore[ConnectionPool]):
     """Keeps entries in a table of a PostgreSQL database, version 13 or later.
 
     A write is durable and seen by everybody when its call returns, unless the server was told
@@ -134,13 +134,13 @@ class PostgresStateStore(RemoteStateStore[Pool]):
         super().__init__(url, timeout=timeout, patience=patience)
         self._conninfo = conninfo
         self._name = table
-        names = table_names(table)
+        names = parse_table_name(table)
         self._table = Identifier(*names)
-        self._marks = Marks(names, LOCK)
+        self._marks = WriteTokens(names, LOCK)
         self._size = pool
 
-    async def _connect(self) -> Pool:
-        pool = Pool(self.place, self._conninfo, size=self._size, timeout=self._timeout)
+    async def _connect(self) -> ConnectionPool:
+        pool = ConnectionPool(self.place, self._conninfo, size=self._size, timeout=self._timeout)
         await pool.open()
         try:
             async with pool.connection() as connection:
@@ -150,14 +150,16 @@ class PostgresStateStore(RemoteStateStore[Pool]):
             raise
         return pool
 
-    async def _disconnect(self, client: Pool) -> None:
+    async def _disconnect(self, client: ConnectionPool) -> None:
         await client.close()
 
-    async def _make_tables(self, connection: Link) -> None:
+    async def _make_tables(self, connection: PooledConnection) -> None:
         # Looked for first, as a role without the right to make them may well have that to use them.
         making = {
-            self._table.as_string(connection): MAKE.format(table=self._table),
-            self._marks.table.as_string(connection): marks.MAKE.format(done=self._marks.table),
+            self._table.as_string(connection): CREATE_TABLE.format(table=self._table),
+            self._marks.table.as_string(connection): write_tokens.CREATE_TABLE.format(
+                done=self._marks.table
+            ),
         }
         query = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL"
         missing = await (await connection.execute(query, [list(making)])).fetchall()
@@ -169,34 +171,34 @@ class PostgresStateStore(RemoteStateStore[Pool]):
         except psycopg.errors.InsufficientPrivilege as error:
             raise StateStoreError(
                 f"{self.place}: there is no table {name}, and the role may not make it: "
-                f"{told(error)}. Grant it CREATE on the schema, or make both tables of a store "
-                f"({self._name} and {self._name}{marks.END}) as somebody else and grant it SELECT, "
+                f"{format_error(error)}. Grant it CREATE on the schema, or make both tables of a store "
+                f"({self._name} and {self._name}{write_tokens.TABLE_SUFFIX}) as somebody else and grant it SELECT, "
                 "INSERT, UPDATE and DELETE on them"
             ) from error
 
     async def _get(self, key: str) -> Entry | None:
-        for etag, value in await self._read(GET, indexed(key)):
+        for etag, value in await self._read(GET, index_key(key)):
             return Entry(value, etag)
         return None
 
     async def _get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
-        columns = [list(column) for column in zip(*map(indexed, keys), strict=True)]
+        columns = [list(column) for column in zip(*map(index_key, keys), strict=True)]
         rows = await self._read(GET_MANY, columns)
-        return {joined(head, tail): Entry(value, etag) for head, tail, etag, value in rows}
+        return {join_key(head, tail): Entry(value, etag) for head, tail, etag, value in rows}
 
-    async def _page(self, span: Span, count: int) -> Sequence[str]:
+    async def _page(self, span: KeyRange, count: int) -> Sequence[str]:
         above = SQL(">" if span.exclusive else ">=")
         if span.high is None:
-            rows = await self._read(PAGE_ALL, [*split(span.low), count], above=above)
+            rows = await self._read(PAGE_ALL, [*split_key(span.low), count], above=above)
         else:
-            bounds = [*split(span.low), *split(span.high), count]
+            bounds = [*split_key(span.low), *split_key(span.high), count]
             rows = await self._read(PAGE_BELOW, bounds, above=above)
-        return [joined(head, tail) for head, tail in rows]
+        return [join_key(head, tail) for head, tail in rows]
 
     async def _read(self, statement: SQL, values: Sequence[object], **parts: SQL) -> list[TupleRow]:
         query = statement.format(table=self._table, **parts)
 
-        async def fetch(pool: Pool) -> list[TupleRow]:
+        async def fetch(pool: ConnectionPool) -> list[TupleRow]:
             async with pool.connection() as connection:
                 cursor = await connection.execute(query, values, binary=True)
                 return await cursor.fetchall()
@@ -207,7 +209,7 @@ class PostgresStateStore(RemoteStateStore[Pool]):
         etag = new_etag()
         statement, values = self._statement(put, etag, conditions)
 
-        async def write(connection: Link, token: str) -> bool:
+        async def write(connection: PooledConnection, token: str) -> bool:
             if not await self._write(connection, statement, values, token):
                 failed = await self._failed(connection, conditions)
                 raise failed or await self._conflict(connection, put)
@@ -226,24 +228,24 @@ class PostgresStateStore(RemoteStateStore[Pool]):
         return list(etags.values())
 
     async def _delete(self, key: str, if_match: str | None) -> bool:
-        query, values = DELETE.format(table=self._table), list[object](indexed(key))
+        query, values = DELETE.format(table=self._table), list[object](index_key(key))
         if if_match is not None:
             query = DELETE_MATCH.format(table=self._table)
-            values.append(storable(if_match))
+            values.append(sanitize_etag(if_match))
 
-        async def remove(connection: Link, token: str) -> bool:
+        async def remove(connection: PooledConnection, token: str) -> bool:
             removed = await self._write(connection, query, values, token)
             if not removed and if_match is not None:
-                raise not_matching(key, if_match, await self._etag(connection, key))
+                raise etag_mismatch_error(key, if_match, await self._etag(connection, key))
             return removed
 
         return await self._once(remove)
 
-    async def _once(self, write: Callable[[Link, str], Awaitable[bool]]) -> bool:
+    async def _once(self, write: Callable[[PooledConnection, str], Awaitable[bool]]) -> bool:
         """Do a write that marks itself with a token; whether it wrote, in any of its attempts."""
         token = secrets.token_hex(16)
 
-        async def attempt(pool: Pool, unsure: bool) -> bool:  # noqa: FBT001 - as _run calls it
+        async def attempt(pool: ConnectionPool, unsure: bool) -> bool:  # noqa: FBT001 - as _run calls it
             async with pool.connection() as connection:
                 if unsure and await self._marks.find(connection, token):
                     return True
@@ -264,14 +266,14 @@ class PostgresStateStore(RemoteStateStore[Pool]):
         return await self._run(attempt, writes=True)
 
     async def _write(
-        self, connection: Link, query: Composed, values: Sequence[object], token: str
+        self, connection: PooledConnection, query: Composed, values: Sequence[object], token: str
     ) -> bool:
         cursor = await connection.execute(self._marks.added_to(query), [*values, token])
         return cursor.rowcount > 0
 
     async def _batch(
         self,
-        connection: Link,
+        connection: PooledConnection,
         puts: Sequence[Put],
         conditions: Sequence[Condition],
         etags: dict[str, str],
@@ -281,9 +283,11 @@ class PostgresStateStore(RemoteStateStore[Pool]):
             cursors = {}
             async with connection.pipeline():
                 # First, so that of two attempts the second does nothing until the first is over.
-                await connection.execute(marks.MARK.format(done=self._marks.table), [token])
+                await connection.execute(
+                    write_tokens.INSERT_TOKEN.format(done=self._marks.table), [token]
+                )
                 hold = SQL(HOLD).format(table=self._table)
-                held = await connection.execute(hold, columns_of(conditions))
+                held = await connection.execute(hold, condition_columns(conditions))
                 # In the same order for everybody, so that no two batches lock each other out.
                 for put in sorted(puts, key=lambda put: put.key):
                     query, values = self._statement(put, etags[put.key])
@@ -304,65 +308,67 @@ class PostgresStateStore(RemoteStateStore[Pool]):
         values: list[object]
         if put.if_match is not None:
             statement = PUT_MATCH
-            values = [etag, put.value, *indexed(put.key), storable(put.if_match)]
+            values = [etag, put.value, *index_key(put.key), sanitize_etag(put.if_match)]
         else:
             statement = PUT_ABSENT if put.if_absent else PUT
-            values = [*indexed(put.key), split(put.key)[1], etag, put.value]
+            values = [*index_key(put.key), split_key(put.key)[1], etag, put.value]
         if not conditions:
             return statement.format(table=self._table, held=SQL(""), given=SQL("true")), values
         held = SQL(WITH_HELD).format(table=self._table)
-        columns = columns_of(conditions)
+        columns = condition_columns(conditions)
         query = statement.format(table=self._table, held=held, given=SQL(ALL_HELD))
         return query, [*columns, *values, columns[-1]]
 
     async def _failed(
-        self, connection: Link, conditions: Sequence[Condition]
+        self, connection: PooledConnection, conditions: Sequence[Condition]
     ) -> ConflictError | None:
         """The first condition that does not hold. One that did not hold never does again."""
         for condition in conditions:
             found = await self._etag(connection, condition.key)
             if found != condition.etag:
-                return not_matching(condition.key, condition.etag, found)
+                return etag_mismatch_error(condition.key, condition.etag, found)
         return None
 
-    async def _conflict(self, connection: Link, put: Put) -> ConflictError:
+    async def _conflict(self, connection: PooledConnection, put: Put) -> ConflictError:
         if put.if_match is None:
-            return already_there(put.key)
-        return not_matching(put.key, put.if_match, await self._etag(connection, put.key))
+            return key_exists_error(put.key)
+        return etag_mismatch_error(put.key, put.if_match, await self._etag(connection, put.key))
 
-    async def _etag(self, connection: Link, key: str) -> str | None:
-        cursor = await connection.execute(GET.format(table=self._table), indexed(key))
+    async def _etag(self, connection: PooledConnection, key: str) -> str | None:
+        cursor = await connection.execute(GET.format(table=self._table), index_key(key))
         found = await cursor.fetchone()
         return None if found is None else str(found[0])
 
     def _explained(self, error: Exception) -> StateStoreError:
-        return explained(self.place, self._name, error)
+        return explain_error(self.place, self._name, error)
 
 
-def columns_of(conditions: Sequence[Condition]) -> list[object]:
+def condition_columns(conditions: Sequence[Condition]) -> list[object]:
     """Conditions as the columns that a statement takes: heads, digests, etags."""
-    rows = [(*indexed(each.key), storable(each.etag)) for each in conditions]
+    rows = [(*index_key(each.key), sanitize_etag(each.etag)) for each in conditions]
     return [[row[at] for row in rows] for at in range(3)]
 
 
-def storable(etag: str) -> str:
+def sanitize_etag(etag: str) -> str:
     """An etag to ask for. What this store cannot have given matches nothing, and may be no text."""
     return etag if re.fullmatch("[0-9a-f]+", etag) else "none"
 
 
-def table_names(table: str) -> list[str]:
+def parse_table_name(table: str) -> list[str]:
     """The parts of a table's name: its schema, where it has one, and itself."""
     word = "[A-Za-z_][A-Za-z0-9_]"
     # PostgreSQL's names have 63 characters, and the table of marks adds to this one.
-    if not re.fullmatch(rf"({word}{{0,62}}\.)?{word}{{0,{62 - len(marks.END)}}}", table):
+    if not re.fullmatch(
+        rf"({word}{{0,62}}\.)?{word}{{0,{62 - len(write_tokens.TABLE_SUFFIX)}}}", table
+    ):
         raise StateStoreError(
             "the option table of the postgresql URL is a name of at most 58 letters, digits and _, "
-            f"after that of a schema and a dot if need be, not {shown(table)}"
+            f"after that of a schema and a dot if need be, not {short_repr(table)}"
         )
     return table.split(".")
 
 
-def libpq_settings(url: StoreURL, timeout: float) -> str:
+def build_conninfo(url: StoreURL, timeout: float) -> str:
     """How libpq is told whom to connect to. A secret."""
     settings = {
         "connect_timeout": min(math.ceil(timeout), DAY),
@@ -379,10 +385,10 @@ def open_url(url: StoreURL) -> PostgresStateStore:
     pool = url.take_count("pool", POOL, least=1)
     table = url.take("table") or TABLE
     try:
-        conninfo = libpq_settings(url, timeout)
+        conninfo = build_conninfo(url, timeout)
     except psycopg.Error as error:
         raise StateStoreError(
-            f"the URL {url} cannot be used: {url.scrubbed(told(error))}. The store's own options "
+            f"the URL {url} cannot be used: {url.mask(format_error(error))}. The store's own options "
             "are pool, table, timeout and patience; all others are those of libpq, as sslmode"
         ) from None
     return PostgresStateStore(

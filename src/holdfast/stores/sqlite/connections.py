@@ -12,7 +12,7 @@ from threading import Condition, local
 from urllib.parse import quote
 
 from holdfast.errors import StateStoreError
-from holdfast.forking import Forking
+from holdfast.process_fork import ForkAware
 from holdfast.stores.local import make_folder
 
 VERSION = 1
@@ -35,7 +35,7 @@ FROM pragma_user_version, pragma_application_id
 INHERITED: list[sqlite3.Connection] = []
 
 
-class Connections(Forking):
+class Connections(ForkAware):
     """The connections of one process to one file.
 
     SQLite allows no connection to be carried through a fork: its memory would say in the child what
@@ -121,7 +121,7 @@ class Connections(Forking):
         own = self._kept()
         if own is not None:
             yield own
-        elif file_of(self.path) is None:
+        elif file_identity(self.path) is None:
             yield None
         else:
             database, lasting = self._first_reading()
@@ -141,7 +141,7 @@ class Connections(Forking):
                 with self._connected(mode) as database:
                     version = self._checked_version(database)
             except sqlite3.OperationalError as error:
-                if primary(error) not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+                if primary_code(error) not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
                     raise
             else:
                 return database, version > 0
@@ -162,7 +162,7 @@ class Connections(Forking):
 
     def _kept(self) -> sqlite3.Connection | None:
         """The connection that this thread has, if it is to the file that is there now."""
-        if self._file is not None and self._file != file_of(self.path):
+        if self._file is not None and self._file != file_identity(self.path):
             # The log beside it belongs to the former file, and would be folded into the new one.
             raise self._replaced()
         own: sqlite3.Connection | None = getattr(self._own, "database", None)
@@ -178,7 +178,7 @@ class Connections(Forking):
     @contextmanager
     def _connected(self, mode: str) -> Iterator[sqlite3.Connection]:
         """A new connection, which is kept unless the block fails."""
-        before = self._file or file_of(self.path)
+        before = self._file or file_identity(self.path)
         database = sqlite3.connect(
             f"file:{quote(str(self.path))}?mode={mode}",
             uri=True,
@@ -189,7 +189,7 @@ class Connections(Forking):
         try:
             database.execute("PRAGMA synchronous = FULL")
             database.execute(f"PRAGMA journal_size_limit = {LARGEST_LOG}")
-            file = file_of(self.path)
+            file = file_identity(self.path)
             if file is None or before not in (None, file):
                 raise self._replaced()
             yield database
@@ -202,7 +202,7 @@ class Connections(Forking):
     def give_all_back(self) -> None:
         """Shorten the file by all that is unused, where this thread has a connection."""
         if hasattr(self._own, "database"):
-            give_space_back(self._own.database, at_once=True)
+            reclaim_space(self._own.database, at_once=True)
 
     def _prepare(self, database: sqlite3.Connection) -> None:
         if self._checked_version(database) == VERSION:
@@ -222,7 +222,7 @@ class Connections(Forking):
                 database.execute("PRAGMA journal_mode = WAL")
                 return
             except sqlite3.OperationalError as error:
-                if primary(error) != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                if primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                     raise
                 time.sleep(0.01)
 
@@ -242,7 +242,7 @@ class Connections(Forking):
         return int(version)
 
 
-def file_of(path: Path) -> tuple[int, int] | None:
+def file_identity(path: Path) -> tuple[int, int] | None:
     """Which file a path leads to, or None."""
     try:
         found = path.stat()
@@ -265,7 +265,7 @@ def transaction(database: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") ->
         raise
 
 
-def give_space_back(database: sqlite3.Connection, *, at_once: bool = False) -> None:
+def reclaim_space(database: sqlite3.Connection, *, at_once: bool = False) -> None:
     """Shorten the file, a little at a time, once a quarter of it is unused."""
     # What was asked for is done already, so nobody waits for a lock here, or hears of a failure.
     with suppress(sqlite3.Error):
@@ -284,6 +284,6 @@ def give_space_back(database: sqlite3.Connection, *, at_once: bool = False) -> N
             database.execute(f"PRAGMA busy_timeout = {timeout}")
 
 
-def primary(error: sqlite3.Error) -> int:
+def primary_code(error: sqlite3.Error) -> int:
     """SQLite's code of an error, without its refinement."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

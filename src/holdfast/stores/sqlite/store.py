@@ -17,17 +17,17 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import TypeVar
 
 from holdfast.errors import IntegrityError, StateStoreError
-from holdfast.stores.backend import Backend, already_there, new_etag, not_matching
-from holdfast.stores.contract import Condition, Entry, Put
-from holdfast.stores.gate import Span
-from holdfast.stores.local import IN_PLACE, explained
+from holdfast.stores.backend import Backend, etag_mismatch_error, key_exists_error, new_etag
+from holdfast.stores.base import Condition, Entry, Put
+from holdfast.stores.local import RUN_INLINE, explain_os_error
 from holdfast.stores.sqlite.connections import (
     Connections,
-    give_space_back,
-    primary,
+    primary_code,
+    reclaim_space,
     transaction,
 )
-from holdfast.stores.urls import StoreURL, StoreURLError, path_as_url
+from holdfast.stores.urls import StoreURL, StoreURLError, suggest_url
+from holdfast.stores.validation import KeyRange
 
 T = TypeVar("T")
 
@@ -106,25 +106,25 @@ class SqliteStateStore(Backend):
         def write(database: sqlite3.Connection) -> list[str]:
             with transaction(database):
                 for condition in conditions:
-                    found = etag_of(database, condition.key)
+                    found = read_etag(database, condition.key)
                     if found != condition.etag:
-                        raise not_matching(condition.key, condition.etag, found)
-                return [written(database, put) for put in puts]
+                        raise etag_mismatch_error(condition.key, condition.etag, found)
+                return [write_entry(database, put) for put in puts]
 
         return await self._write(write)
 
     async def _delete(self, key: str, if_match: str | None) -> bool:
         def remove(database: sqlite3.Connection) -> bool:
             with transaction(database):
-                found = etag_of(database, key)
+                found = read_etag(database, key)
                 if if_match is not None and found != if_match:
-                    raise not_matching(key, if_match, found)
+                    raise etag_mismatch_error(key, if_match, found)
                 database.execute("DELETE FROM entries WHERE key = ?", (key,))
             return found is not None
 
         return await self._write(remove, removes=True)
 
-    async def _page(self, span: Span, count: int) -> Sequence[str]:
+    async def _page(self, span: KeyRange, count: int) -> Sequence[str]:
         def read(database: sqlite3.Connection) -> list[str]:
             query = f"SELECT key FROM entries WHERE key {'>' if span.exclusive else '>='} ?"  # noqa: S608
             bounds: list[str | int] = [span.low]
@@ -174,7 +174,7 @@ class SqliteStateStore(Backend):
                 self._connections.writing()  # which refuses, if the file is not there any more
                 self._writes += 1
                 if removes or self._writes % 64 == 0:
-                    give_space_back(database)
+                    reclaim_space(database)
                 return answer
 
         return await self._in_thread(run, writes=True)
@@ -187,7 +187,7 @@ class SqliteStateStore(Backend):
             with self._connections.in_use():
                 return run()
 
-        if IN_PLACE.get():
+        if RUN_INLINE.get():
             return work()
         threads = self._writer if writes else self._readers
         try:
@@ -201,7 +201,7 @@ class SqliteStateStore(Backend):
         try:
             yield
         except sqlite3.Error as error:
-            code = primary(error)
+            code = primary_code(error)
             if code == sqlite3.SQLITE_CORRUPT:
                 raise IntegrityError(
                     f"{self.place} is damaged ({error}): restore it from a backup, or save what "
@@ -220,28 +220,28 @@ class SqliteStateStore(Backend):
             hint = HINTS[sqlite3.SQLITE_TOOBIG]
             raise StateStoreError(f"{self.place}: {error}: {hint}") from error
         except OSError as error:
-            raise explained(error, self.place) from error
+            raise explain_os_error(error, self.place) from error
 
 
-def written(database: sqlite3.Connection, put: Put) -> str:
+def write_entry(database: sqlite3.Connection, put: Put) -> str:
     """The etag of one write, done in one statement, or its conflict."""
     etag = new_etag()
     insert = INSERT.format(next=NEXT_LARGE if len(put.value) > LARGE else NEXT_SMALL)
     if put.if_match is not None:
         if not database.execute(REMOVE_MATCH, (put.key, put.if_match)).rowcount:
-            raise not_matching(put.key, put.if_match, etag_of(database, put.key))
+            raise etag_mismatch_error(put.key, put.if_match, read_etag(database, put.key))
         # Anew rather than in its place: a small one there would leave its page half empty.
         database.execute(f"{insert} DO NOTHING", (put.key, etag, put.value))
     elif put.if_absent:
         nothing = f"{insert} DO NOTHING"
         if not database.execute(nothing, (put.key, etag, put.value)).rowcount:
-            raise already_there(put.key)
+            raise key_exists_error(put.key)
     else:
         database.execute(insert + REPLACE, (put.key, etag, put.value))
     return etag
 
 
-def etag_of(database: sqlite3.Connection, key: str) -> str | None:
+def read_etag(database: sqlite3.Connection, key: str) -> str | None:
     """The etag that a key has, or None."""
     row = database.execute("SELECT etag FROM entries WHERE key = ?", (key,)).fetchone()
     return None if row is None else row[0]
@@ -251,12 +251,12 @@ def open_url(url: StoreURL) -> SqliteStateStore:
     """``sqlite:///state.db`` in the working folder, ``sqlite:////var/lib/state.db`` anywhere."""
     path = url.path[1:]
     if not str(url).startswith("sqlite:///") or path in ("", ":memory:"):
-        meant = path_as_url((url.parts.netloc + url.path).lstrip("/"))
+        meant = suggest_url((url.parts.netloc + url.path).lstrip("/"))
         raise StoreURLError(
             f"{url} names no file: three slashes and a path in the working folder, as in "
             "sqlite:///state.db, or four for an absolute one. For a store in memory: memory:",
             meant="memory:" if path == ":memory:" else meant,
         )
     store = SqliteStateStore(path, timeout=url.take_number("timeout", TIMEOUT))
-    url.refuse_rest(("timeout",))
+    url.reject_unknown_options(("timeout",))
     return store

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from holdfast.errors import shown
-from holdfast.stores.contract import Condition, Entry, Etags, Problems, Put, StateStore
-from holdfast.stores.gate import checked_key, checked_keys, checked_put, validate_batch
+from holdfast.errors import short_repr
+from holdfast.stores.base import Condition, Entry, Etags, Problems, Put, StateStore
+from holdfast.stores.validation import validate_batch, validate_key, validate_keys, validate_put
 
 Result = TypeVar("Result")
 
@@ -30,7 +30,7 @@ class WrappedStateStore(StateStore):
 
     def __init__(self, inner: StateStore) -> None:
         if not isinstance(inner, StateStore):
-            raise TypeError(f"a wrapper goes around a StateStore, not {shown(inner)}")
+            raise TypeError(f"a wrapper goes around a StateStore, not {short_repr(inner)}")
         self.inner = inner
         self.atomic_put_many = inner.atomic_put_many
         self.conditional_put_many = inner.conditional_put_many
@@ -88,7 +88,7 @@ def is_encrypted(store: StateStore) -> bool:
     return False
 
 
-class RecodedStateStore(WrappedStateStore):
+class TransformedStateStore(WrappedStateStore):
     """Keeps each value in another form. Keys and etags are those of the store inside."""
 
     @abstractmethod
@@ -105,20 +105,20 @@ class RecodedStateStore(WrappedStateStore):
 
     async def get(self, key: str) -> Entry | None:
         """What the key holds, or None."""
-        key = checked_key(key)
+        key = validate_key(key)
         entry = await self.inner.get(key)
         return None if entry is None else (await self._all_given({key: entry}))[key]
 
     async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
         """What the keys hold, in the order asked, without those that hold nothing."""
-        found = await self.inner.get_many(checked_keys(keys))
+        found = await self.inner.get_many(validate_keys(keys))
         return await self._all_given(found)
 
     async def put(
         self, key: str, value: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> str:
         """Write, where the key still has this etag or is absent if so asked; gives the new etag."""
-        put = (await self._all_stored([checked_put(key, value, if_match, if_absent)]))[0]
+        put = (await self._all_stored([validate_put(key, value, if_match, if_absent)]))[0]
         return await self.inner.put(
             put.key, put.value, if_match=put.if_match, if_absent=put.if_absent
         )
@@ -135,15 +135,17 @@ class RecodedStateStore(WrappedStateStore):
                 for key, entry in entries.items()
             }
 
-        return await off_loop(sum(self._effort(entry.value) for entry in entries.values()), recoded)
+        return await run_off_loop(
+            sum(self._effort(entry.value) for entry in entries.values()), recoded
+        )
 
     async def _all_stored(self, puts: Sequence[Put]) -> Sequence[Put]:
         def recoded() -> Sequence[Put]:
             return [replace(put, value=self._stored(put.key, put.value)) for put in puts]
 
-        return await off_loop(sum(len(put.value) for put in puts), recoded)
+        return await run_off_loop(sum(len(put.value) for put in puts), recoded)
 
 
-async def off_loop(size: int, work: Callable[[], Result]) -> Result:
+async def run_off_loop(size: int, work: Callable[[], Result]) -> Result:
     """Do the work on so many bytes: at once where they are few, else in a thread."""
     return work() if size <= MANY_BYTES else await asyncio.to_thread(work)

@@ -7,12 +7,12 @@ size of its content. As a small frame can claim more than there is memory, that 
 
 from __future__ import annotations
 
-from holdfast.errors import IntegrityError, StateStoreError, shown
-from holdfast.extras import extra
-from holdfast.stores.contract import StateStore
-from holdfast.stores.wrappers.base import RecodedStateStore
+from holdfast.errors import IntegrityError, StateStoreError, short_repr
+from holdfast.extras import require_extra
+from holdfast.stores.base import StateStore
+from holdfast.stores.wrappers.base import TransformedStateStore
 
-with extra("compression"):
+with require_extra("compression"):
     import zstandard
 
 AS_IS = b"\xc1"
@@ -21,7 +21,7 @@ LEVEL = 3
 MAX_VALUE_BYTES = 1 << 30
 
 
-class CompressedStateStore(RecodedStateStore):
+class CompressedStateStore(TransformedStateStore):
     """Keeps values compressed.
 
     ``level`` is zstd's, 1 (fast) to 22 (small). No value has more than ``max_value_bytes`` before
@@ -38,7 +38,7 @@ class CompressedStateStore(RecodedStateStore):
     def _stored(self, key: str, value: bytes) -> bytes:
         if len(value) > self.max_value_bytes:
             raise StateStoreError(
-                f"the value for the key {shown(key)} has {len(value):,} bytes, more than the "
+                f"the value for the key {short_repr(key)} has {len(value):,} bytes, more than the "
                 f"{self.max_value_bytes:,} that compression is set to give back: raise "
                 "max_value_bytes wherever it is read, or divide the value"
             )
@@ -52,7 +52,7 @@ class CompressedStateStore(RecodedStateStore):
             return frame
         if mark != ZSTD:
             raise IntegrityError(
-                f"the value of the key {shown(key)} was not written through compression, or is "
+                f"the value of the key {short_repr(key)} was not written through compression, or is "
                 "damaged: open the store without compress to read it"
             )
         try:
@@ -64,7 +64,7 @@ class CompressedStateStore(RecodedStateStore):
         if size == zstandard.CONTENTSIZE_UNKNOWN:
             raise damaged(key, "it does not tell its size")
         raise IntegrityError(
-            f"the value of the key {shown(key)} claims to have {size:,} bytes once decompressed, "
+            f"the value of the key {short_repr(key)} claims to have {size:,} bytes once decompressed, "
             f"more than the {self.max_value_bytes:,} allowed: it is damaged or hostile, or "
             "max_value_bytes is too low"
         )
@@ -90,7 +90,7 @@ class CompressedStateStore(RecodedStateStore):
 def damaged(key: str, why: str) -> IntegrityError:
     """The error for a frame that is not as it was written."""
     return IntegrityError(
-        f"the value of the key {shown(key)} cannot be decompressed ({why}): it was damaged. "
+        f"the value of the key {short_repr(key)} cannot be decompressed ({why}): it was damaged. "
         "Restore it from a backup"
     )
 
@@ -98,7 +98,7 @@ def damaged(key: str, why: str) -> IntegrityError:
 def _whole(name: str, number: object, most: int | None) -> int:
     """A whole number from 1 up, or a refusal."""
     if isinstance(number, bool) or not isinstance(number, int):
-        raise TypeError(f"{name} is an int, not {shown(number)}")
+        raise TypeError(f"{name} is an int, not {short_repr(number)}")
     if number < 1 or (most is not None and number > most):
         bounds = "1 or more" if most is None else f"1 to {most}"
         raise ValueError(f"{name} is {bounds}, not {number}")

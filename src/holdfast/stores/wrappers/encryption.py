@@ -26,14 +26,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from holdfast.errors import ConflictError, IntegrityError, StateStoreError, shown
-from holdfast.extras import extra
-from holdfast.stores.contract import StateStore
+from holdfast.errors import ConflictError, IntegrityError, StateStoreError, short_repr
+from holdfast.extras import require_extra
+from holdfast.stores.base import StateStore
 from holdfast.stores.urls import VARIABLE_NAME
-from holdfast.stores.wrappers.base import RecodedStateStore, WrappedStateStore
+from holdfast.stores.wrappers.base import TransformedStateStore, WrappedStateStore
 from holdfast.stores.wrappers.prefix import PrefixedStateStore
 
-with extra("encryption"):
+with require_extra("encryption"):
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -89,10 +89,10 @@ class EncryptionKeys:
 def new_key() -> str:
     """A new key as text for the environment variable, ``id:secret``. Keep it as a password."""
     secret = secrets.token_bytes(SECRET_BYTES)
-    return f"{derived_id(secret)}:{base64.b64encode(secret).decode()}"
+    return f"{derive_key_id(secret)}:{base64.b64encode(secret).decode()}"
 
 
-def derived_id(secret: bytes) -> str:
+def derive_key_id(secret: bytes) -> str:
     """The id of a key that was given none. It tells nothing of the secret."""
     return hashlib.sha256(b"holdfast: the id of an encryption key\0" + secret).hexdigest()[:12]
 
@@ -116,16 +116,14 @@ def keys_from_environment(name: str) -> EncryptionKeys:
         )
     found: dict[str, bytes] = {}
     for number, item in enumerate(text.split(","), start=1):
-        key_id, secret = parsed_key(
-            item.strip(), f"key {number} in the environment variable {name}"
-        )
+        key_id, secret = parse_key(item.strip(), f"key {number} in the environment variable {name}")
         if key_id in found:
             raise StateStoreError(f"the environment variable {name} has the key id {key_id} twice")
         found[key_id] = secret
     return EncryptionKeys(found)
 
 
-def parsed_key(item: str, where: str) -> tuple[str, bytes]:
+def parse_key(item: str, where: str) -> tuple[str, bytes]:
     """An id and its secret. No part of what cannot be read is repeated: it may be the secret."""
     key_id, colon, text = item.rpartition(":")
     if colon and not KEY_ID.fullmatch(key_id):
@@ -145,10 +143,10 @@ def parsed_key(item: str, where: str) -> tuple[str, bytes]:
         raise StateStoreError(
             f"{where} has {len(secret)} bytes: it needs {SECRET_BYTES}, as new_key() gives them"
         )
-    return (key_id if colon else derived_id(secret)), secret
+    return (key_id if colon else derive_key_id(secret)), secret
 
 
-class EncryptedStateStore(RecodedStateStore):
+class EncryptedStateStore(TransformedStateStore):
     """Keeps values encrypted. Keys, the sizes of values and when they change are not hidden."""
 
     encrypts = True
@@ -164,11 +162,11 @@ class EncryptedStateStore(RecodedStateStore):
     def _stored(self, key: str, value: bytes) -> bytes:
         if len(value) > MAX_VALUE_BYTES:
             raise StateStoreError(
-                f"the value for the key {shown(key)} has {len(value):,} bytes; encryption takes "
+                f"the value for the key {short_repr(key)} has {len(value):,} bytes; encryption takes "
                 f"{MAX_VALUE_BYTES:,} at most: divide it among several keys"
             )
         key_id = self.keys.ids[0]
-        head = header(key_id)
+        head = encode_header(key_id)
         nonce = secrets.token_bytes(NONCE_BYTES)
         return head + nonce + self._ciphers[key_id].encrypt(nonce, value, head + key.encode())
 
@@ -176,16 +174,16 @@ class EncryptedStateStore(RecodedStateStore):
         key_id = self._key_id(key, stored)
         if key_id not in self._ciphers:
             raise IntegrityError(
-                f"the value of the key {shown(key)} was encrypted with the key {key_id}, which is "
+                f"the value of the key {short_repr(key)} was encrypted with the key {key_id}, which is "
                 f"not at hand; there are {', '.join(self.keys.ids)}: add it after them"
             )
-        head = header(key_id)
+        head = encode_header(key_id)
         nonce, sealed = stored[len(head) :][:NONCE_BYTES], stored[len(head) + NONCE_BYTES :]
         try:
             return self._ciphers[key_id].decrypt(nonce, sealed, head + key.encode())
         except InvalidTag:
             raise IntegrityError(
-                f"the value of the key {shown(key)} cannot be decrypted: it was damaged, or moved "
+                f"the value of the key {short_repr(key)} cannot be decrypted: it was damaged, or moved "
                 f"here from another key, or the encryption key {key_id} had another secret when it "
                 "was written. Restore it from a backup, or find that secret"
             ) from None
@@ -195,20 +193,20 @@ class EncryptedStateStore(RecodedStateStore):
         start = len(MAGIC) + 2
         if not stored.startswith(MAGIC):
             raise IntegrityError(
-                f"the value of the key {shown(key)} is not encrypted, though everything in this "
+                f"the value of the key {short_repr(key)} is not encrypted, though everything in this "
                 "store is to be: it was damaged, or written without encryption. To trust it, read "
                 "it without encryption and write it again with"
             )
         if len(stored) >= start and stored[len(MAGIC)] != VERSION:
             raise IntegrityError(
-                f"the value of the key {shown(key)} has the encrypted form {stored[len(MAGIC)]}, "
+                f"the value of the key {short_repr(key)} has the encrypted form {stored[len(MAGIC)]}, "
                 f"and this Holdfast knows {VERSION}: it was damaged, or needs a newer Holdfast"
             )
         end = start + (stored[start - 1] if len(stored) >= start else 0)
         key_id = stored[start:end].decode("ascii", "replace")
         if len(stored) < end + NONCE_BYTES + TAG_BYTES or not KEY_ID.fullmatch(key_id):
             raise IntegrityError(
-                f"the value of the key {shown(key)} cannot be decrypted: it was damaged or cut "
+                f"the value of the key {short_repr(key)} cannot be decrypted: it was damaged or cut "
                 "short. Restore it from a backup"
             )
         return key_id
@@ -217,7 +215,7 @@ class EncryptedStateStore(RecodedStateStore):
         return f"<{type(self).__name__} {self.keys!r} around {self.inner!r}>"
 
 
-def header(key_id: str) -> bytes:
+def encode_header(key_id: str) -> bytes:
     """What stands before the nonce."""
     return MAGIC + bytes((VERSION, len(key_id))) + key_id.encode()
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 
-from holdfast.errors import ConflictError, shown
-from holdfast.stores.contract import Condition, Entry, Etags, Put, StateStore
-from holdfast.stores.gate import (
+from holdfast.errors import ConflictError, short_repr
+from holdfast.stores.base import Condition, Entry, Etags, Put, StateStore
+from holdfast.stores.validation import (
     MAX_KEY_BYTES,
-    checked_key,
-    checked_keys,
-    checked_span,
     validate_batch,
+    validate_key,
+    validate_keys,
+    validate_range,
 )
 from holdfast.stores.wrappers.base import WrappedStateStore
 
@@ -25,10 +25,10 @@ class PrefixedStateStore(WrappedStateStore):
 
     def __init__(self, inner: StateStore, prefix: str) -> None:
         super().__init__(inner)
-        self.prefix = checked_key(prefix)
+        self.prefix = validate_key(prefix)
         self._room = MAX_KEY_BYTES - len(self.prefix.encode())
         if self._room < 1:
-            raise ValueError(f"the prefix {shown(prefix)} leaves no room for a key")
+            raise ValueError(f"the prefix {short_repr(prefix)} leaves no room for a key")
 
     async def get(self, key: str) -> Entry | None:
         """What the key holds, or None."""
@@ -36,7 +36,7 @@ class PrefixedStateStore(WrappedStateStore):
 
     async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
         """What the keys hold, in the order asked, without those that hold nothing."""
-        found = await self.inner.get_many([self._under(key) for key in checked_keys(keys)])
+        found = await self.inner.get_many([self._under(key) for key in validate_keys(keys)])
         return {self._without(key): entry for key, entry in found.items()}
 
     async def put(
@@ -67,7 +67,7 @@ class PrefixedStateStore(WrappedStateStore):
         self, prefix: str = "", *, start_after: str = "", limit: int | None = None
     ) -> AsyncIterator[str]:
         """The keys that start with the prefix and come after another, in order, at most so many."""
-        span = checked_span(prefix, start_after)
+        span = validate_range(prefix, start_after)
         # After the prefix itself in any case: that may be a key of the store inside, but none here.
         inner = self.inner.list(
             self.prefix + span.prefix, start_after=self.prefix + span.after, limit=limit
@@ -79,13 +79,13 @@ class PrefixedStateStore(WrappedStateStore):
             yield self._without(key)
 
     def _under(self, key: str) -> str:
-        size = len(checked_key(key).encode())
+        size = len(validate_key(key).encode())
         if size > self._room:
             raise ValueError(
-                f"a key under the prefix {shown(self.prefix)} has at most {self._room:,} bytes in "
-                f"UTF-8; this one has {size:,}: {shown(key)}"
+                f"a key under the prefix {short_repr(self.prefix)} has at most {self._room:,} bytes in "
+                f"UTF-8; this one has {size:,}: {short_repr(key)}"
             )
-        return self.prefix + checked_key(key)
+        return self.prefix + validate_key(key)
 
     def _without(self, key: str) -> str:
         return key[len(self.prefix) :]
@@ -98,7 +98,9 @@ class PrefixedStateStore(WrappedStateStore):
         except ConflictError as conflict:
             if conflict.key is not None:
                 inside, conflict.key = conflict.key, self._without(conflict.key)
-                conflict.args = (str(conflict).replace(shown(inside), shown(conflict.key)),)
+                conflict.args = (
+                    str(conflict).replace(short_repr(inside), short_repr(conflict.key)),
+                )
             raise
 
     def __repr__(self) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.errors import StateStoreError
-from holdfast.stores.contract import Condition, Etags, Put, StateStore
-from holdfast.stores.gate import checked_etag, checked_key, checked_put, validate_batch
+from holdfast.stores.base import Condition, Etags, Put, StateStore
+from holdfast.stores.validation import validate_batch, validate_etag, validate_key, validate_put
 from holdfast.stores.wrappers.base import WrappedStateStore
 
 
@@ -21,7 +21,7 @@ class ReadOnlyStateStore(WrappedStateStore):
         self, key: str, value: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> str:
         """Refused."""
-        checked_put(key, value, if_match, if_absent)
+        validate_put(key, value, if_match, if_absent)
         raise self._refusal()
 
     async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
@@ -31,8 +31,8 @@ class ReadOnlyStateStore(WrappedStateStore):
 
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
         """Refused."""
-        checked_key(key)
-        checked_etag(if_match)
+        validate_key(key)
+        validate_etag(if_match)
         raise self._refusal()
 
     def _refusal(self) -> StateStoreError:

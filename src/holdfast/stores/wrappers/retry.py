@@ -12,17 +12,17 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from holdfast.errors import ConflictError, StateStoreError, shown
-from holdfast.stores.contract import Condition, Entry, Etags, Put, StateStore
-from holdfast.stores.gate import (
-    Span,
-    checked_etag,
-    checked_key,
-    checked_keys,
-    checked_limit,
-    checked_put,
-    checked_span,
+from holdfast.errors import ConflictError, StateStoreError, short_repr
+from holdfast.stores.base import Condition, Entry, Etags, Put, StateStore
+from holdfast.stores.validation import (
+    KeyRange,
     validate_batch,
+    validate_etag,
+    validate_key,
+    validate_keys,
+    validate_limit,
+    validate_put,
+    validate_range,
 )
 from holdfast.stores.wrappers.base import WrappedStateStore
 
@@ -50,13 +50,13 @@ class RetryingStateStore(WrappedStateStore):
     ) -> None:
         super().__init__(inner)
         if isinstance(attempts, bool) or not isinstance(attempts, int):
-            raise TypeError(f"attempts is an int, not {shown(attempts)}")
+            raise TypeError(f"attempts is an int, not {short_repr(attempts)}")
         if attempts < 1:
             raise ValueError(f"attempts is 1 or more, not {attempts}")
         if not 0 <= first_pause <= longest_pause < float("inf"):
             raise ValueError(
                 "first_pause and longest_pause are seconds, the first not longer than the other; "
-                f"not {shown(first_pause)} and {shown(longest_pause)}"
+                f"not {short_repr(first_pause)} and {short_repr(longest_pause)}"
             )
         self.attempts = attempts
         self.first_pause = first_pause
@@ -64,19 +64,19 @@ class RetryingStateStore(WrappedStateStore):
 
     async def get(self, key: str) -> Entry | None:
         """What the key holds, or None."""
-        key = checked_key(key)
+        key = validate_key(key)
         return await self._repeated(lambda _: self.inner.get(key))
 
     async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
         """What the keys hold, in the order asked, without those that hold nothing."""
-        wanted = checked_keys(keys)
+        wanted = validate_keys(keys)
         return await self._repeated(lambda _: self.inner.get_many(wanted))
 
     async def put(
         self, key: str, value: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> str:
         """Write, where the key still has this etag or is absent if so asked; gives the new etag."""
-        put = checked_put(key, value, if_match, if_absent)
+        put = validate_put(key, value, if_match, if_absent)
         return await self._repeated(
             lambda _: self.inner.put(
                 put.key, put.value, if_match=put.if_match, if_absent=put.if_absent
@@ -105,7 +105,7 @@ class RetryingStateStore(WrappedStateStore):
         ``if_match`` that would be to claim what another may have done, and the error says that the
         outcome is not known.
         """
-        key, match = checked_key(key), checked_etag(if_match)
+        key, match = validate_key(key), validate_etag(if_match)
 
         async def attempt(lost: StateStoreError | None) -> bool:
             try:
@@ -125,9 +125,9 @@ class RetryingStateStore(WrappedStateStore):
         self, prefix: str = "", *, start_after: str = "", limit: int | None = None
     ) -> AsyncIterator[str]:
         """The keys that start with the prefix and come after another, in order, at most so many."""
-        return self._list(checked_span(prefix, start_after), checked_limit(limit))
+        return self._list(validate_range(prefix, start_after), validate_limit(limit))
 
-    async def _list(self, span: Span, limit: int | None) -> AsyncIterator[str]:
+    async def _list(self, span: KeyRange, limit: int | None) -> AsyncIterator[str]:
         left = limit
         failures = 0
         keys: AsyncIterator[str] | None = None
@@ -175,7 +175,7 @@ class RetryingStateStore(WrappedStateStore):
                 if not again or failures == self.attempts:
                     if lost is None or failure.unknown:
                         raise
-                    raise unsure(failure) from failure
+                    raise unknown_outcome_error(failure) from failure
             await asyncio.sleep(self._pause(failures))
 
     def _pause(self, failures: int) -> float:
@@ -189,7 +189,7 @@ def is_conditional(put: Put) -> bool:
     return put.if_absent or put.if_match is not None
 
 
-def unsure(failure: StateStoreError) -> StateStoreError:
+def unknown_outcome_error(failure: StateStoreError) -> StateStoreError:
     """The last failure of a write, after an earlier one whose outcome is not known."""
     return StateStoreError(
         f"{failure}. Whether an earlier attempt was done is not known: read before trying again",

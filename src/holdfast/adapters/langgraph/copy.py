@@ -1,0 +1,108 @@
+"""Copying a thread whole: its log, keyframes and snapshots as they are, under another id.
+
+Nothing of the copy is visible until its manifest is written, so a crash leaves no half of one, and
+a process that opens the target in between finds nothing there. If it creates a thread there, one of
+the two gets the conflict.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+
+from holdfast.adapters.langgraph.thread import Thread
+from holdfast.errors import ConflictError, NotFoundError
+from holdfast.log.timeline import Timeline
+from holdfast.snapshots.incarnation import Incarnation, ReplacedError
+from holdfast.snapshots.keys import SnapshotLocation
+from holdfast.snapshots.order import id_entries_prefix
+from holdfast.snapshots.records import decode_record
+from holdfast.stores.base import StateStore
+from holdfast.stores.entries import Put
+
+BATCH_SIZE = 100
+
+
+async def copy_thread(source: Thread, target: Thread) -> None:
+    """Make a new thread with all that another has.
+
+    Raises:
+        NotFoundError: There is no such thread to copy.
+        ConflictError: The target exists, or was deleted while it was copied.
+
+    """
+    store = source.state_store
+    async with source.lock:
+        known = (await Incarnation.read(store, source.location)).manifest
+        if known.started_at is None:
+            raise NotFoundError(f"there is no thread {source.location.session_id!r} to copy")
+        copy = await Incarnation.read(store, target.location)
+        if copy.is_created:
+            raise thread_exists_error(target)
+        # Listed before the log that they point into: those that come later are not copied.
+        snapshots = await copy_records(store, source.location, known.incarnation, copy)
+        here = Timeline(store, source.location.prefix, known.incarnation)
+        there = copy.timeline()
+        puts = await copy_entries(store, here.prefix, there.prefix)
+        puts += await copy_entries(store, here.log.prefix, there.log.prefix)
+        active_at = (known.active_at or known.started_at) - dt.timedelta(microseconds=1)
+        try:
+            await copy.create(
+                puts,
+                snapshots,
+                started_at=known.started_at,
+                active_at=active_at,
+                log_start=known.log_start,
+            )
+        except ReplacedError as error:
+            raise ConflictError(
+                f"thread {target.location.session_id!r} was deleted while it was copied; copy it "
+                "again"
+            ) from error
+        except ConflictError as error:
+            raise thread_exists_error(target) from error
+    target.forget()
+
+
+async def copy_entries(store: StateStore, begin: str, end: str) -> list[Put]:
+    """Return the entries below one prefix as entries below another."""
+    keys = [key async for key in store.list(begin)]
+    puts: list[Put] = []
+    for at in range(0, len(keys), BATCH_SIZE):
+        found = await store.get_many(keys[at : at + BATCH_SIZE])
+        puts += [
+            Put(end + key[len(begin) :], entry.value, if_absent=True)
+            for key, entry in found.items()
+        ]
+    return puts
+
+
+async def copy_records(
+    store: StateStore, source: SnapshotLocation, incarnation: str, copy: Incarnation
+) -> list[Put]:
+    """Return the snapshot records of a thread, and what finds them, as those of its copy."""
+    target = copy.location
+    puts = await copy_entries(store, id_entries_prefix(source), id_entries_prefix(target))
+    keys = [key async for key in store.list(source.history_prefix)]
+    keys.append(source.latest_key)
+    for at in range(0, len(keys), BATCH_SIZE):
+        for key, entry in (await store.get_many(keys[at : at + BATCH_SIZE])).items():
+            info = decode_record(key, entry.value, source)
+            if info.incarnation != incarnation:
+                continue
+            info = replace(
+                info,
+                agent_id=target.scope_id,
+                session_id=target.session_id,
+                incarnation=copy.id,
+            )
+            puts.append(Put(target.prefix + key[len(source.prefix) :], info.encode(target)))
+    return puts
+
+
+def thread_exists_error(thread: Thread) -> ConflictError:
+    """Return the error for a copy onto a thread that exists."""
+    return ConflictError(
+        f"thread {thread.location.session_id!r} exists already; copy to another id, or delete it "
+        "first"
+    )

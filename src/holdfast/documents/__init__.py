@@ -1,0 +1,1 @@
+"""Portable documents: a session at one position as one JSON file."""

@@ -1,0 +1,205 @@
+"""Texts that are taken out wherever they stand, once they are known to be secret.
+
+A password that was found under its name is also looked for in what was said about it. So is what a
+path names, where it is more than a common word: or else a customer who said "thanks" would take
+every "thanks" out of a document.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+from urllib.parse import quote, unquote
+
+from holdfast.redaction.detect import MAX_ESCAPE, blank_escapes
+from holdfast.redaction.findings import Finding
+from holdfast.redaction.secret_names import is_placeholder
+from holdfast.snapshots.session_state import STATUSES
+
+HEAD = 6
+SHORTEST = 4
+LONG_WORD = 8
+LONG_NUMBER = 6
+LONG_TEXT = 200
+LONG_HEAD = 64
+"""Longer texts are looked up by so many of their first characters."""
+LONGEST, MAX_ALIKE = 4096, 16
+"""Texts that are longer than this are compared one by one, and no more than so many."""
+JSON_IN_JSON = 3
+UNICODE_ESCAPE = re.compile(r"\\u[0-9a-f]{4}")
+PERCENT_ESCAPE = re.compile(r"%[0-9A-F]{2}")
+UNRESERVED_ESCAPE = re.compile(r"%2[1789A]")  # !'()*
+PATH = "path"
+COMMON = frozenset(
+    (*STATUSES, "assistant", "developer", "function", "computer", "username", "postgres")
+)
+
+
+class KnownTexts:
+    """The texts, found in others by how they begin and then compared as a whole."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, str] = {}
+        """The kinds of the texts as they were found, which a number or an id may be written as."""
+        self._added: set[tuple[str, bool]] = set()
+        self._texts: dict[str, tuple[str, bool]] = {}
+        self._longest: dict[str, list[str]] = {}
+        self._lengths: dict[str, list[int]] = {}
+        self._regex: re.Pattern[str] | None = None
+
+    def add(self, text: str, kind: str, *, distinct: bool) -> None:
+        """Know a text. One that is not distinct counts only as whole words, if it counts at all."""
+        plain = text.strip()
+        if len(plain) < SHORTEST or (plain, distinct) in self._added:
+            return
+        if not (distinct or is_distinctive(plain, kind)):
+            return
+        self._added.add((plain, distinct))
+        self.kinds[plain] = kind
+        for form in list_encoded_forms(plain):
+            # What is known to be distinct stays so.
+            if form not in self._texts or (distinct and not self._texts[form][1]):
+                self._texts[form] = (kind, distinct)
+                self._regex = None
+
+    def find(self, text: str) -> Iterator[Finding]:
+        """Where the texts stand in another."""
+        if not self._texts:
+            return
+        regex = self._regex or self._prepared()
+        at = 0
+        while hit := regex.search(text, at):
+            start = hit.start()
+            found = self._at(text, start)
+            if found is not None:
+                yield found
+            at = start + 1 if found is None else found.end
+
+    def _at(self, text: str, start: int) -> Finding | None:
+        for size in (LONG_HEAD, *range(HEAD, SHORTEST - 1, -1)):
+            for whole in self._standing(text, start, text[start : start + size]):
+                end = start + len(whole)
+                kind, distinct = self._texts[whole]
+                if distinct or is_whole_word(text, start, end):
+                    return Finding(start, end, kind, distinct)
+        return None
+
+    def _standing(self, text: str, start: int, head: str) -> Iterator[str]:
+        """The texts that begin like this and stand here, the longest first.
+
+        They are looked up once for each length, of which there are few for one head. So what a
+        place of a text costs does not grow with the number of texts.
+        """
+        for whole in self._longest.get(head, ()):
+            if text.startswith(whole, start):
+                yield whole
+        for length in self._lengths.get(head, ()):
+            whole = text[start : start + length]
+            if whole in self._texts:
+                yield whole
+
+    def _prepared(self) -> re.Pattern[str]:
+        self._longest, self._lengths = {}, {}
+        for text in sorted(self._texts, key=len, reverse=True):
+            head = text[: LONG_HEAD if len(text) > LONG_HEAD else HEAD]
+            if len(text) > LONGEST:
+                alike = self._longest.setdefault(head, [])
+                if len(alike) < MAX_ALIKE:
+                    alike.append(text)
+                continue
+            lengths = self._lengths.setdefault(head, [])
+            if len(text) not in lengths[-1:] and len(lengths) < LONG_HEAD:
+                lengths.append(len(text))
+        heads = {head[:HEAD] for head in (*self._longest, *self._lengths)}
+        self._regex = re.compile(make_prefix_pattern(heads))
+        return self._regex
+
+
+def is_distinctive(text: str, kind: str) -> bool:
+    """Whether a text is more than a word that may well stand elsewhere for something else."""
+    if is_placeholder(text) or text.lower() in COMMON:
+        return False
+    if text.isdecimal():
+        return len(text) >= LONG_NUMBER
+    if re.fullmatch(r"[a-z_]+", text):
+        return kind != PATH and len(text) >= LONG_WORD
+    return True
+
+
+def is_whole_word(text: str, start: int, end: int) -> bool:
+    """Whether what stands here is not a part of a longer word."""
+    before = blank_escapes(text[max(0, start - MAX_ESCAPE) : start])
+    beside = before[-1:] + text[end : end + 1]
+    return not any(char.isalnum() or char == "_" for char in beside)
+
+
+def list_encoded_forms(text: str) -> set[str]:
+    """A text, and the same as it stands in JSON, also in JSON that is a text in JSON, and in URLs.
+
+    Of a long one only the usual ones: each costs as much memory as the text.
+    """
+    if text.isascii() and text.isalnum():
+        return {text}
+    url = quote(text, safe="")
+    # As quote(), urlencode() and JavaScript's encodeURIComponent() write it.
+    urls = {
+        url,
+        url.replace("%2F", "/"),
+        url.replace("%20", "+"),
+        UNRESERVED_ESCAPE.sub(unquote_escape, url),
+    }
+    if len(text) > LONG_TEXT:
+        return {text, *urls, *list_json_forms({text})}
+    urls |= {PERCENT_ESCAPE.sub(lower_escape, form) for form in urls}
+    forms = list_json_forms({text}) | list_json_forms({text}, slash="\\/")
+    forms |= list_json_forms({form.replace("/", "\\/") for form in list_json_forms({text}, 1)}, 2)
+    return {text, *urls, *forms, *(UNICODE_ESCAPE.sub(upper_escape, form) for form in forms)}
+
+
+def list_json_forms(texts: set[str], depth: int = JSON_IN_JSON, slash: str = "/") -> set[str]:
+    """Texts as they stand in JSON, down to so many times one in the other."""
+    found: set[str] = set()
+    for _ in range(depth):
+        texts = {
+            json.dumps(text, ensure_ascii=ascii_only)[1:-1].replace("/", slash)
+            for text in texts
+            for ascii_only in (True, False)
+        }
+        found |= texts
+    return found
+
+
+def unquote_escape(escape: re.Match[str]) -> str:
+    """``%21`` as ``!``."""
+    return unquote(escape[0])
+
+
+def lower_escape(escape: re.Match[str]) -> str:
+    """``%2F`` as ``%2f``."""
+    return escape[0].lower()
+
+
+def upper_escape(escape: re.Match[str]) -> str:
+    r"""``\u00e4`` as ``\u00E4``."""
+    return "\\u" + escape[0][2:].upper()
+
+
+def make_prefix_pattern(heads: Iterable[str]) -> str:
+    """One pattern for many beginnings, as a tree: its cost does not grow with their number."""
+    tree: dict[str, Any] = {}
+    for head in heads:
+        node = tree
+        for char in head:
+            node = node.setdefault(char, {})
+        node[""] = {}
+    return make_branch_pattern(tree)
+
+
+def make_branch_pattern(tree: dict[str, Any]) -> str:
+    """The pattern of a part of the tree; where a shorter one ends, no longer one is asked for."""
+    if "" in tree:
+        return ""
+    choices = [re.escape(char) + make_branch_pattern(rest) for char, rest in sorted(tree.items())]
+    return choices[0] if len(choices) == 1 else f"(?:{'|'.join(choices)})"

@@ -1,0 +1,284 @@
+"""Have documents decoded by worker processes, within limits of time and memory.
+
+A worker is started when the first document needs one, works on one document at a time, and is
+killed where that takes too long or where its client has gone. A few kilobytes of plain JSON cannot
+cost much and need no worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import weakref
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from holdfast.documents.limits import DocumentLimits, DocumentTooLargeError
+from holdfast.documents.signing import PublicKey, SignatureError
+from holdfast.errors import (
+    HoldfastError,
+    InvalidDocumentError,
+    StateStoreError,
+    UnsupportedValueError,
+)
+from holdfast.server import decode_worker
+from holdfast.server.decode_worker import LENGTH, UnreadableError
+from holdfast.server.middleware import Limits
+from holdfast.server.problems import Problem
+from holdfast.snapshots.session_snapshot import SessionSnapshot
+from holdfast.values.lowering import registered_names
+
+WORKERS = 2
+"""Documents that are decoded at the same time; others wait."""
+SMALL = 1 << 16
+"""Plain JSON of so many bytes has so few objects that a worker is not worth it: 10 MB, 0.1 s."""
+PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+MAX_EXPANSION = 4
+"""How many times the largest body a decompressed one may have."""
+FEWEST_OBJECTS = 100_000
+BYTES_PER_OBJECT = 16
+"""Of the largest body, for each object that a document may have."""
+SHARE_OF_TIME = 2
+"""A worker may compute for this part of a request's time: after it the server does the same."""
+BASE_MEMORY = 1 << 27
+PREFIX = "HOLDFAST_"
+SIGPROF = getattr(signal, "SIGPROF", 0)
+"""What ends a worker that has used its time."""
+END_SECONDS = 5.0
+MEMORY_PER_BYTE = 6
+ERRORS: dict[str, type[HoldfastError]] = {
+    kind.__name__: kind
+    for kind in (
+        DocumentTooLargeError,
+        InvalidDocumentError,
+        SignatureError,
+        StateStoreError,
+        UnreadableError,
+        UnsupportedValueError,
+    )
+}
+
+
+def document_limits(limits: Limits) -> DocumentLimits:
+    """Return what a document may hold, in relation to what a body may."""
+    return DocumentLimits(
+        max_bytes=MAX_EXPANSION * limits.body_bytes,
+        max_objects=max(FEWEST_OBJECTS, limits.body_bytes // BYTES_PER_OBJECT),
+    )
+
+
+class Decoder:
+    """Decodes the documents of one app, with workers that it starts and kills as needed."""
+
+    def __init__(self, limits: Limits, trusted: Collection[PublicKey] | None = None) -> None:
+        self.limits = document_limits(limits)
+        self.cpu_seconds = limits.seconds / SHARE_OF_TIME
+        self._seconds = limits.seconds
+        self.memory = BASE_MEMORY + MEMORY_PER_BYTE * self.limits.max_bytes
+        self._trusted = trusted
+        self._idle: list[Worker] = []
+        self._slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    async def decode(self, file: IO[bytes], *, allow_modified: bool) -> SessionSnapshot:
+        """Return the document in a file, after all checks.
+
+        Raises:
+            Problem: It cannot be read, or not within the limits.
+            HoldfastError: It is not a valid document.
+
+        """
+        # A semaphore belongs to a loop, and an app may be run by one after the other.
+        loop = asyncio.get_running_loop()
+        async with self._slots.setdefault(loop, asyncio.Semaphore(WORKERS)):
+            if not is_small(file):
+                await self._check(file, allow_modified=allow_modified)
+            return await asyncio.to_thread(self._decode_here, file, allow_modified=allow_modified)
+
+    def close(self) -> None:
+        """End the workers that wait for documents."""
+        while self._idle:
+            self._idle.pop().kill()
+
+    def _decode_here(self, file: IO[bytes], *, allow_modified: bool) -> SessionSnapshot:
+        try:
+            return decode_worker.decode(
+                file, self.limits, allow_modified=allow_modified, trusted=self._trusted
+            )
+        except (HoldfastError, ValueError, TypeError) as error:
+            raise as_problem(error) from error
+
+    async def _check(self, file: IO[bytes], *, allow_modified: bool) -> None:
+        """Have a worker decode a document, and raise what it found wrong."""
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        header = {
+            "size": size,
+            "max_bytes": self.limits.max_bytes,
+            "max_objects": self.limits.max_objects,
+            "allow_modified": allow_modified,
+            "trusted": None if self._trusted is None else [key.raw.hex() for key in self._trusted],
+            "types": list(registered_names),
+            "cpu_seconds": self.cpu_seconds,
+            "seconds": self._seconds,
+            "memory": self.memory,
+        }
+        reply = await self._ask(header, file)
+        file.seek(0)
+        kind = reply.get("kind")
+        if kind == decode_worker.TOO_LARGE:
+            raise too_costly(f"more than {self.memory >> 20:,} MiB of memory")
+        if kind is not None:
+            raise as_problem(ERRORS.get(kind, ValueError)(reply["message"]))
+
+    async def _ask(self, header: dict[str, Any], file: IO[bytes]) -> dict[str, Any]:
+        """Return the reply of a worker; kill it where the request is given up before that."""
+        while True:
+            worker = await self._take_worker()
+            asking = asyncio.ensure_future(asyncio.to_thread(worker.ask, header, file))
+            try:
+                reply = await asyncio.shield(asking)
+            finally:
+                if not asking.done():
+                    worker.kill()
+                    await asyncio.wait([asking])
+            if reply is not None:
+                self._idle.append(worker)
+                return reply
+            code = worker.end()
+            if code == -SIGPROF:
+                raise too_costly(f"more than {self.cpu_seconds:g} s of CPU")
+            if code != 0 and worker.jobs == 1:
+                raise too_costly("more than the system lets a worker have")
+            file.seek(0)  # it may have ended just before this job: ask one that is new
+
+    async def _take_worker(self) -> Worker:
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.is_alive:
+                return worker
+            worker.kill()
+        return await asyncio.to_thread(Worker)
+
+
+class Worker:
+    """A process that decodes documents, one at a time."""
+
+    def __init__(self) -> None:
+        # Modules are found where this process finds them. What it is configured with stays here.
+        paths = [each for each in sys.path if each]
+        others = {name: each for name, each in os.environ.items() if not name.startswith(PREFIX)}
+        self._process = subprocess.Popen(  # noqa: S603 - this file, run by this Python
+            [sys.executable, "-P", "-W", "ignore", str(Path(decode_worker.__file__))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**others, "PYTHONPATH": os.pathsep.join(paths)},
+        )
+        self._stop = weakref.finalize(self, stop, self._process)
+        self.jobs = 0
+        """How many it was given."""
+
+    def ask(self, header: dict[str, Any], file: IO[bytes]) -> dict[str, Any] | None:
+        """Return the reply to a job; None where the process ended before it gave one."""
+        assert self._process.stdin is not None  # noqa: S101 - both are pipes
+        assert self._process.stdout is not None  # noqa: S101
+        text = json.dumps(header).encode()
+        self.jobs += 1
+        try:
+            self._process.stdin.write(LENGTH.pack(len(text)) + text)
+            while chunk := file.read(1 << 20):
+                self._process.stdin.write(chunk)
+            self._process.stdin.flush()
+            start = self._process.stdout.read(LENGTH.size)
+            if len(start) < LENGTH.size:
+                return None
+            reply: dict[str, Any] = json.loads(self._process.stdout.read(*LENGTH.unpack(start)))
+        except OSError:
+            return None
+        return reply
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def end(self) -> int:
+        """Return the exit code of a process that ends."""
+        try:
+            return self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self._process.returncode
+
+    def kill(self) -> None:
+        """End the process at once, whatever it does."""
+        self._stop()
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process, and release what it holds here."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):  # what was not sent yet cannot be any more
+                pipe.close()
+
+
+def is_small(file: IO[bytes]) -> bool:
+    """Return whether a document is so small, and not packed, that it cannot cost much."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    start = file.read(4)
+    file.seek(0)
+    return size <= SMALL and not start.startswith(PACKED) and not is_skippable(start)
+
+
+def is_skippable(start: bytes) -> bool:
+    """Return whether bytes begin a frame that zstd skips, as tools put before the others."""
+    return start[1:4] == b"\x2a\x4d\x18"
+
+
+def too_costly(what: str) -> Problem:
+    """Return the problem of a document that costs too much to decode."""
+    return Problem(
+        413,
+        f"the document takes {what} to decode",
+        hint="import it with the command line, or start the server with a larger --max-body",
+    )
+
+
+def as_problem(error: Exception) -> Exception:
+    """Return the problem of a document that cannot be decoded, or the error where that says all."""
+    if isinstance(error, SignatureError):
+        return Problem(
+            422,
+            str(error),
+            hint="this server takes documents that are signed by keys it was told to trust",
+            more={
+                "type": "urn:holdfast:not-trusted",
+                "title": "It is not signed by a trusted key",
+            },
+        )
+    if isinstance(error, DocumentTooLargeError):
+        return Problem(
+            413,
+            str(error),
+            hint="import it with the command line, or start the server with a larger --max-body",
+        )
+    if isinstance(error, UnreadableError):
+        return Problem(
+            400,
+            str(error),
+            hint="send a document as it was exported, or packed with gzip or zstd",
+        )
+    if isinstance(error, HoldfastError):
+        return error
+    return Problem(422, str(error), hint="see /docs for what is taken")

@@ -1,0 +1,283 @@
+"""Routes for documents: a session leaves as one, and comes in as one. Both ways are streamed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tempfile
+from collections.abc import AsyncIterator, Coroutine
+from typing import IO, Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Depends, Query
+from pydantic import StringConstraints
+from starlette.concurrency import iterate_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+
+from holdfast.documents.export import export_document
+from holdfast.errors import NotFoundError, short_repr
+from holdfast.server import schemas
+from holdfast.server.auth import authority_of
+from holdfast.server.context import (
+    JSON,
+    AtDesk,
+    Desk,
+    Place,
+    ScopeQuery,
+    SessionId,
+    answer,
+    known_parameters,
+)
+from holdfast.server.moments import NOW
+from holdfast.server.problems import Problem, refusing
+from holdfast.server.read_routes import SESSION
+from holdfast.server.write_routes import DryRun, IfMatch, check_head
+from holdfast.snapshots.keys import MAX_ID_LENGTH, SnapshotLocation
+from holdfast.transfer.import_document import ImportResult, import_document
+from holdfast.transfer.manager import Redaction
+
+router = APIRouter(tags=["documents"], dependencies=[Depends(known_parameters)])
+
+T = TypeVar("T")
+IN_MEMORY = 1 << 20
+PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
+
+AgentAsked = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=MAX_ID_LENGTH,
+        description="The agent, where several have a session of this id.",
+    ),
+]
+OtherAgent = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=MAX_ID_LENGTH,
+        description="Import under another agent than the document's.",
+    ),
+]
+OtherSession = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=MAX_ID_LENGTH,
+        description="Import as another session than the document's.",
+    ),
+]
+SnapshotAsked = Annotated[
+    str | None,
+    Query(pattern=schemas.SNAPSHOT_ID, description="A kept snapshot; the latest state without it."),
+]
+Tags = Annotated[
+    list[Annotated[str, StringConstraints(pattern="^[^=]+=")]] | None,
+    Query(alias="tag", description="Added to its tags, as K=V.", examples=[["reason=incident"]]),
+]
+Redact = Annotated[bool, Query(description="Take secrets, emails and phone numbers out.")]
+DOCUMENT: dict[int | str, dict[str, Any]] = {
+    200: {"model": schemas.Document, "description": "The document."}
+}
+BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "A document, as it is or packed with gzip or zstd.",
+        "content": {JSON: {"schema": {"$ref": "#/components/schemas/Document"}}},
+    }
+}
+
+
+@router.get(
+    "/agents/{session_id}/snapshot",
+    response_class=Response,
+    responses=DOCUMENT,
+    operation_id="export_session",
+)
+async def snapshot(
+    request: Request,
+    desk: AtDesk,
+    session_id: SessionId,
+    agent_id: AgentAsked = None,
+    scope: ScopeQuery = None,
+    snapshot_id: SnapshotAsked = None,
+    tag: Tags = None,
+    redact: Redact = False,
+) -> Response:
+    """The document of a session, as it is now or at a snapshot."""
+    authority = authority_of(request)
+    if agent_id is not None:
+        authority.check(agent_id)
+    with refusing():
+        places = await desk.catalog.locations(session_id)
+    found = [
+        each
+        for each in places
+        if authority.allows(each.scope_id)
+        and agent_id in (None, each.scope_id)
+        and scope in (None, each.scope)
+    ]
+    if not found:
+        owner = "" if agent_id is None else f" of the agent {short_repr(agent_id)}"
+        raise NotFoundError(f"there is no session {short_repr(session_id)}{owner}")
+    if len(found) > 1:
+        raise not_clear(found)
+    return await sent(desk, found[0], snapshot_id, tag, redact=redact)
+
+
+def not_clear(found: list[SnapshotLocation]) -> Problem:
+    """The problem of a session's id that several parts of it go by."""
+    session_id, agents = found[0].session_id, sorted({each.scope_id for each in found})
+    several = f"several agents: {', '.join(agents)}"
+    both = f"two parts of {agents[0]}: {', '.join(each.scope for each in found)}"
+    return Problem(
+        409,
+        f"the session {session_id} has {several if len(agents) > 1 else both}",
+        hint=f"say which with ?{'agent_id' if len(agents) > 1 else 'scope'}=",
+        more={"title": "It is not clear which is meant"},
+    )
+
+
+@router.get(
+    f"{SESSION}/document",
+    response_class=Response,
+    responses=DOCUMENT,
+    operation_id="get_document",
+)
+async def document_of(
+    desk: AtDesk,
+    place: Place,
+    at: Annotated[str, Query(pattern=schemas.SNAPSHOT_ID, description="now, or a snapshot.")] = NOW,
+    tag: Tags = None,
+    redact: Redact = False,
+) -> Response:
+    """The document of a session, to be saved as a file."""
+    snapshot_id = None if at == NOW else at
+    response = await sent(desk, place, snapshot_id, tag, redact=redact)
+    name = PLAIN.sub("_", f"{place.session_id}{'' if at == NOW else '@' + at}").strip("._")
+    response.headers["Content-Disposition"] = (
+        f'attachment; filename="{name[:100] or "session"}.json"'
+    )
+    return response
+
+
+async def sent(
+    desk: Desk,
+    place: SnapshotLocation,
+    snapshot_id: str | None,
+    tags: list[str] | None,
+    *,
+    redact: bool,
+) -> Response:
+    """A document on its way out, in pieces."""
+    wanted = read_tags(tags or [])
+    found = await export_document(desk.archive, place, snapshot_id=snapshot_id, tags=wanted)
+    if redact:
+        found = await asyncio.to_thread(redaction(), found)
+    return StreamingResponse(iterate_in_threadpool(found.chunks()), media_type=JSON)
+
+
+def read_tags(pairs: list[str]) -> dict[str, str]:
+    """Tags of the form K=V, as the route has checked."""
+    return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
+
+
+def redaction() -> Redaction:
+    """What takes out of a document what must not leave."""
+    from holdfast.redaction.redactor import Redactor  # noqa: PLC0415 - needs an extra
+
+    return Redactor().redacted
+
+
+# ---------------------------------------------------------------------------------------- import
+
+
+@router.post(
+    "/agents/snapshot/restore",
+    response_model=schemas.Imported,
+    openapi_extra=BODY,
+    operation_id="import_session",
+)
+async def import_(
+    request: Request,
+    desk: AtDesk,
+    dry_run: DryRun = False,
+    agent_id: OtherAgent = None,
+    session_id: OtherSession = None,
+    allow_modified: Annotated[
+        bool, Query(description="Take a document that was edited on purpose.")
+    ] = False,
+    if_match: IfMatch = None,
+) -> Response:
+    """Make a document a session here, under its own ids or others.
+
+    Where the session is there already, its state becomes the document's, and ``undo_snapshot_id``
+    is a snapshot of what was there.
+    """
+    if agent_id is not None:
+        authority_of(request).check(agent_id)
+    with tempfile.SpooledTemporaryFile(IN_MEMORY) as file:
+        await take(request.stream(), file)
+        decoding = desk.decoder.decode(file, allow_modified=allow_modified)
+        found = await unless_gone(request, decoding)
+    owner = found.agent_id if agent_id is None else agent_id
+    authority_of(request).check(owner)
+    with refusing():
+        place = SnapshotLocation(session_id or found.session_id, found.scope, owner)
+        async with desk.turn(place):
+            result = await import_document(
+                desk.state_store,
+                found,
+                place,
+                dry_run=dry_run,
+                check=lambda head: check_head(head, if_match),
+            )
+    if not dry_run:
+        desk.metrics.acted("imported")
+    return answer(imported_json(result))
+
+
+async def take(stream: AsyncIterator[bytes], file: IO[bytes]) -> None:
+    """Keep what arrives; what is large, on the disk."""
+    async for chunk in stream:
+        if len(chunk) > IN_MEMORY:
+            await asyncio.to_thread(file.write, chunk)
+        else:
+            file.write(chunk)
+    file.seek(0)
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Return what work gives; end it where the client disconnects before that."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(disconnected(request))
+    try:
+        await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.wait([working, leaving])
+
+
+async def disconnected(request: Request) -> None:
+    """Wait until the client of a request whose body was read has gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def imported_json(result: ImportResult) -> dict[str, object]:
+    """What an import did, or would do."""
+    return {
+        "dry_run": result.dry_run,
+        "created": result.created,
+        "agent_id": result.agent_id,
+        "session_id": result.session_id,
+        "scope": result.scope,
+        "messages_restored": result.messages_restored,
+        "events_restored": result.events_restored,
+        "undo_snapshot_id": result.undo_id,
+        "signed_by": result.signed_by,
+        "changes": result.diff,
+    }

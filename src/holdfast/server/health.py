@@ -1,0 +1,65 @@
+"""Routes for those who run it: is it alive, can it work, what did it do, who am I."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+import holdfast
+from holdfast.errors import HoldfastError
+from holdfast.server import schemas
+from holdfast.server.auth import Tokens, authority_of
+from holdfast.server.context import AtDesk, answer
+from holdfast.server.problems import Problem
+
+logger = logging.getLogger(__name__)
+router = APIRouter(tags=["operate"])
+
+LOOK_SECONDS = 5.0
+
+
+@router.get("/health/live", response_model=schemas.Live, operation_id="get_live")
+async def live() -> Response:
+    """Whether the server runs."""
+    return answer({"status": "live"})
+
+
+@router.get("/health/ready", response_model=schemas.Ready, operation_id="get_ready")
+async def ready(request: Request, desk: AtDesk) -> Response:
+    """Whether the server can read its store."""
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            await desk.catalog.agents(limit=1)
+    except (HoldfastError, TimeoutError) as error:
+        detail = str(error) or f"the store did not answer within {LOOK_SECONDS:g} s"
+        logger.error("not ready: %s", detail)  # noqa: TRY400 - it says all
+        if authority_of(request).scope is None:
+            # Anybody may ask; where the store is and what ails it is not for everybody.
+            detail = "the store cannot be read; the server's log says why"
+        raise Problem(503, detail, hint="holdfast doctor looks at the store") from error
+    return answer({"status": "ready", "version": holdfast.__version__})
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    operation_id="get_metrics",
+)
+async def metrics(request: Request, desk: AtDesk) -> Response:
+    """Figures for Prometheus."""
+    authority_of(request).check_unlimited()
+    return Response(desk.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@router.get("/access", response_model=schemas.Access, operation_id="get_access")
+async def access(request: Request) -> Response:
+    """What the token that was sent allows; nothing where it is none."""
+    authority = authority_of(request)
+    tokens: Tokens = request.app.state.tokens
+    agents = None if authority.agents is None else sorted(authority.agents)
+    return answer({"required": bool(tokens), "scope": authority.scope, "agents": agents})

@@ -1,0 +1,440 @@
+"""What is sent and answered, as OpenAPI describes it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from holdfast.server.context import SNAPSHOT_ID
+from holdfast.snapshots.keys import MAX_ID_LENGTH
+
+TIME = "2026-11-15T09:30:00.000000Z"
+HASH = "9b2d6c0e5f7a4c1d8e3b2a1f0c9d8e7b6a5f4c3d2e1b0a9f8c7d6e5b4a3f2c1d"
+SNAPSHOT = "019a8b5e-6f00-7000-8000-000000000000"
+MOMENT = r"^(now|[0-9]{1,12}|[A-Za-z0-9_-]{1,128})$"
+MOMENT_MEANS = "The number of an event, the id of a snapshot, or now."
+
+Scope = Literal["agent", "multi_agent"]
+Status = Literal["pending", "running", "waiting", "completed", "failed", "cancelled"]
+Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
+"""A namespace and a key."""
+Triple = Annotated[list[Any], Field(min_length=3, max_length=3)]
+"""A namespace, a key and a value."""
+
+
+class Shape(BaseModel):
+    """Data with these fields and no others."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+# ------------------------------------------------------------------------------------------ sent
+
+
+class SaveRequest(Shape):
+    """A snapshot to be saved."""
+
+    tags: dict[str, str] = Field(default={}, examples=[{"reason": "before the upgrade"}])
+
+
+class RestoreRequest(Shape):
+    """Where to go back to."""
+
+    at: str = Field(pattern=MOMENT, description=MOMENT_MEANS, examples=["17", SNAPSHOT])
+
+
+class ForkRequest(Shape):
+    """Where to branch, and how the new session is called."""
+
+    at: str = Field(default="now", pattern=MOMENT, description=MOMENT_MEANS, examples=["17"])
+    session_id: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_ID_LENGTH,
+        description="The new session; an id is made up without it.",
+        examples=["ses_what_if"],
+    )
+    agent_id: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_ID_LENGTH,
+        description="Its agent; the same one without it.",
+        examples=["research-bot"],
+    )
+
+
+# -------------------------------------------------------------------------------------- answered
+
+
+class Agent(Shape):
+    """An agent that has sessions."""
+
+    agent_id: str = Field(examples=["research-bot"])
+
+
+class AgentPage(Shape):
+    """Some agents, and how to ask for those that follow."""
+
+    agents: list[Agent]
+    next_cursor: str | None
+
+
+class SessionItem(Shape):
+    """A session in a list."""
+
+    agent_id: str = Field(examples=["research-bot"])
+    session_id: str = Field(examples=["ses_abc123"])
+    scope: Scope
+    started_at: str = Field(examples=[TIME])
+    active_at: str = Field(
+        description="When its last event happened; without details to within some seconds.",
+        examples=[TIME],
+    )
+    status: str | None = Field(
+        default=None,
+        examples=["failed"],
+        description="This and what follows: with details or a filter. Null if it is unreadable.",
+    )
+    message_count: int | None = Field(default=None, examples=[14])
+    size_bytes: int | None = Field(default=None, examples=[2048])
+    last_event: int | None = Field(default=None, examples=[17])
+    unfinished_calls: int | None = Field(
+        default=None, description="Tool calls without a result.", examples=[0]
+    )
+    tags: dict[str, str] | None = Field(
+        default=None, description="Those of its latest snapshot.", examples=[{"env": "production"}]
+    )
+    problem: str | None = Field(default=None, description="Why it cannot be read, if it cannot.")
+
+
+class SessionItems(Shape):
+    """Some sessions, the newest first, and how to ask for those that follow."""
+
+    sessions: list[SessionItem]
+    next_cursor: str | None
+
+
+class SnapshotShape(Shape):
+    """What is known of a snapshot without its state."""
+
+    snapshot_id: str = Field(pattern=SNAPSHOT_ID, examples=[SNAPSHOT])
+    parent_id: str | None
+    agent_id: str = Field(examples=["research-bot"])
+    session_id: str = Field(examples=["ses_abc123"])
+    scope: Scope
+    created_at: str = Field(examples=[TIME])
+    tags: dict[str, str] = Field(examples=[{"reason": "before the upgrade"}])
+    status: str = Field(examples=["completed"])
+    message_count: int = Field(examples=[14])
+    size_bytes: int = Field(examples=[2048])
+    seq: int = Field(description="The last event that led to it.", examples=[17])
+    hash: str = Field(examples=[HASH])
+    unfinished: bool = Field(description="Whether a tool call had no result yet.")
+    source_environment: str | None
+
+
+class SnapshotItems(Shape):
+    """Some snapshots, the oldest first, and how to ask for those that follow."""
+
+    snapshots: list[SnapshotShape]
+    next_cursor: str | None
+
+
+class Unfinished(Shape):
+    """A tool call without its result."""
+
+    id: str
+    name: str
+    message: str = Field(description="The key of the message that makes the call.")
+
+
+class Summary(Shape):
+    """A session as it is now."""
+
+    agent_id: str = Field(examples=["research-bot"])
+    session_id: str = Field(examples=["ses_abc123"])
+    scope: Scope
+    started_at: str | None = Field(examples=[TIME])
+    updated_at: str | None = Field(description="When the last event happened.", examples=[TIME])
+    status: str = Field(examples=["running"])
+    message_count: int = Field(examples=[14])
+    size_bytes: int = Field(examples=[2048])
+    first_event: int = Field(description="The first that was not pruned.", examples=[1])
+    last_event: int = Field(examples=[17])
+    head: str = Field(description="The hash of the last event, for If-Match.", examples=[HASH])
+    namespaces: list[str] = Field(examples=[["messages", "session", "state"]])
+    unfinished: list[Unfinished]
+    latest_snapshot: SnapshotShape | None
+    snapshot_count: int | None = Field(description="Null where there are more than 1,000.")
+
+
+class Changes(Shape):
+    """What an event set and deleted: namespace, key and value."""
+
+    set: list[Triple] = Field(examples=[[["state", "step", 3]]])
+    delete: list[Pair]
+
+
+class EventShape(BaseModel):
+    """One recorded step. Fields of later versions are kept."""
+
+    seq: int = Field(examples=[17])
+    id: str = Field(examples=[SNAPSHOT])
+    type: str = Field(examples=["message.appended"])
+    at: str = Field(examples=[TIME])
+    data: Any = None
+    changes: Changes
+    prev: str = Field(examples=[HASH])
+    hash: str = Field(examples=[HASH])
+
+
+class BriefEvent(Shape):
+    """One recorded step without its values."""
+
+    seq: int = Field(examples=[17])
+    id: str = Field(examples=[SNAPSHOT])
+    type: str = Field(examples=["message.appended"])
+    at: str = Field(examples=[TIME])
+    set: list[Pair] = Field(examples=[[["messages", "000000000003"]]])
+    added: list[Pair] = Field(
+        description="Those of set that did not exist before it.",
+        examples=[[["messages", "000000000003"]]],
+    )
+    delete: list[Pair]
+
+
+class Events(Shape):
+    """Some events, and the number of the one to go on from."""
+
+    events: list[EventShape] | list[BriefEvent]
+    next: int | None
+
+
+class DocumentState(BaseModel):
+    """The state in the words of a document."""
+
+    status: str = Field(examples=["running"])
+    messages: list[Any] = Field(examples=[[{"role": "user", "content": "Hello"}]])
+    values: dict[str, Any] = Field(examples=[{"step": 3}])
+    message_keys: list[str] | None = None
+    session: dict[str, Any] | None = None
+    namespaces: dict[str, dict[str, Any]] | None = None
+
+
+class StateAt(Shape):
+    """The state at a moment."""
+
+    seq: int = Field(examples=[17])
+    hash: str = Field(examples=[HASH])
+    at: str | None = Field(description="When that event happened.", examples=[TIME])
+    snapshot_id: str | None
+    status: str = Field(examples=["running"])
+    message_count: int = Field(examples=[14])
+    message_offset: int = Field(description="The place of the first message that is given.")
+    size_bytes: int = Field(examples=[2048])
+    state: DocumentState
+
+
+class MomentShape(Shape):
+    """A moment of a session."""
+
+    agent_id: str = Field(examples=["research-bot"])
+    session_id: str = Field(examples=["ses_abc123"])
+    scope: Scope
+    seq: int = Field(examples=[17])
+    snapshot_id: str | None
+
+
+class Entry(BaseModel):
+    """An entry that differs. ``before`` or ``after`` is left out where there is none."""
+
+    namespace: str = Field(examples=["state"])
+    key: str = Field(examples=["step"])
+    kind: Literal["added", "removed", "changed"]
+    before: Any = None
+    after: Any = None
+    fields: list[dict[str, Any]] = Field(
+        description="What changed inside it, as JSON Patch.",
+        examples=[[{"op": "replace", "path": "", "value": 3}]],
+    )
+
+
+class DiffShape(BaseModel):
+    """What differs between two moments."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    from_: MomentShape = Field(alias="from")
+    to: MomentShape
+    added: int
+    removed: int
+    changed: int
+    entries: list[Entry]
+    truncated: bool = Field(description="Whether there are more entries than were asked for.")
+    patch: list[dict[str, Any]] | None = Field(
+        default=None, description="JSON Patch (RFC 6902) from one document's state to the other's."
+    )
+
+
+class GrowthPoint(Shape):
+    """A session after one of its events."""
+
+    seq: int
+    at: str = Field(examples=[TIME])
+    messages: int
+    size_bytes: int
+
+
+class Growth(Shape):
+    """How a session grew."""
+
+    points: list[GrowthPoint]
+    last_event: int
+
+
+class Restored(Shape):
+    """What going back did, or would do."""
+
+    dry_run: bool
+    agent_id: str = Field(examples=["research-bot"])
+    session_id: str = Field(examples=["ses_abc123"])
+    scope: Scope
+    at: MomentShape
+    changes: DiffShape
+    previous_event: int = Field(description="Restore this one to undo it.", examples=[17])
+    last_event: int = Field(description="The last event now.", examples=[18])
+
+
+class Forked(BaseModel):
+    """The new session, or what it would be."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    dry_run: bool
+    agent_id: str = Field(examples=["research-bot"])
+    session_id: str | None = Field(examples=["ses_what_if"])
+    scope: Scope
+    message_count: int = Field(examples=[14])
+    status: str = Field(examples=["running"])
+    from_: MomentShape = Field(alias="from")
+
+
+class SessionPart(Shape):
+    """One agent's part of a session, or that of several agents together."""
+
+    agent_id: str = Field(examples=["research-bot"])
+    session_id: str = Field(examples=["ses_abc123"])
+    scope: Scope
+
+
+class Deleted(Shape):
+    """What a deletion would take away."""
+
+    dry_run: bool
+    session_id: str = Field(examples=["ses_abc123"])
+    agents: list[str] = Field(examples=[["research-bot"]])
+    parts: list[SessionPart]
+    events: int
+    snapshots: int
+
+
+class Touched(Shape):
+    """Entries by what became of them: namespace and key of each."""
+
+    added: list[Pair]
+    removed: list[Pair]
+    changed: list[Pair]
+
+
+class Imported(Shape):
+    """What an import did, or would do."""
+
+    dry_run: bool
+    created: bool = Field(description="Whether there was no such session before.")
+    agent_id: str = Field(examples=["research-bot"])
+    session_id: str = Field(examples=["ses_abc123"])
+    scope: Scope
+    messages_restored: int = Field(examples=[14])
+    events_restored: int = Field(examples=[17])
+    undo_snapshot_id: str | None = Field(description="Restore this one to undo it.")
+    signed_by: list[str] = Field(description="The trusted keys that signed the document.")
+    changes: Touched
+
+
+class Document(BaseModel):
+    """A session at one moment as JSON that stands alone: see docs/spec/document.md."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "schema_version": 1,
+                "agent_id": "research-bot",
+                "session_id": "ses_abc123",
+                "state": {
+                    "status": "completed",
+                    "messages": [{"role": "user", "content": "Hello"}],
+                    "values": {"step": 3},
+                },
+            }
+        }
+    )
+
+    schema_version: Literal[1]
+    agent_id: str = Field(min_length=1, max_length=MAX_ID_LENGTH)
+    session_id: str = Field(min_length=1, max_length=MAX_ID_LENGTH)
+    state: dict[str, Any]
+
+
+class Live(Shape):
+    """The server runs."""
+
+    status: Literal["live"]
+
+
+class Ready(Shape):
+    """The server can read its store."""
+
+    status: Literal["ready"]
+    version: str
+
+
+class Access(Shape):
+    """What the token that was sent allows."""
+
+    required: bool = Field(description="Whether a token is needed.")
+    scope: Literal["read", "write"] | None
+    agents: list[str] | None = Field(description="The agents that it is for; null for all.")
+
+
+class ProblemShape(BaseModel):
+    """What went wrong, where, and what to do (RFC 9457)."""
+
+    type: str = Field(examples=["urn:holdfast:not-found"])
+    title: str = Field(examples=["It is not there"])
+    status: int = Field(examples=[404])
+    detail: str = Field(examples=["there is no agent 'reserch-bot'; there are research-bot"])
+    hint: str | None = None
+    instance: str = Field(examples=["/agents/reserch-bot/sessions"])
+    errors: list[dict[str, str]] | None = None
+    conflicts: list[Pair] | None = None
+    first_event: int | None = Field(
+        default=None, description="The first event of the log, where one outside was asked for."
+    )
+    last_event: int | None = Field(
+        default=None, description="The last event of the log, where one outside was asked for."
+    )
+
+
+class WouldSave(Shape):
+    """What a snapshot would be of."""
+
+    dry_run: Literal[True]
+    agent_id: str = Field(examples=["research-bot"])
+    session_id: str = Field(examples=["ses_abc123"])
+    scope: Scope
+    status: str = Field(examples=["running"])
+    message_count: int = Field(examples=[14])
+    size_bytes: int = Field(examples=[2048])
+    seq: int = Field(examples=[17])
+    unfinished: bool

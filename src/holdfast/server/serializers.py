@@ -1,0 +1,208 @@
+"""What routes answer, made of what the library gives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from holdfast.documents.encode import state_json
+from holdfast.documents.json_diff import Difference, diff_states, make_state_patch
+from holdfast.log.changes import fold_changes
+from holdfast.log.event import Event, format_time
+from holdfast.log.event_log import Position
+from holdfast.server.context import Desk
+from holdfast.server.moments import Moment, loaded, time_of
+from holdfast.snapshots.keys import SnapshotLocation
+from holdfast.snapshots.manifest import SnapshotManifest
+from holdfast.snapshots.records import SnapshotInfo
+from holdfast.snapshots.session_state import MESSAGES, SessionState
+from holdfast.snapshots.tool_calls import ToolCallIndex
+from holdfast.state.snapshot import Snapshot
+from holdfast.state.store import Store
+from holdfast.values import to_json
+
+MOST_COUNTED = 1000
+
+
+def info_json(info: SnapshotInfo) -> dict[str, Any]:
+    """What is known of a snapshot."""
+    return {
+        "snapshot_id": info.snapshot_id,
+        "parent_id": info.parent_id,
+        "agent_id": info.agent_id,
+        "session_id": info.session_id,
+        "scope": info.scope,
+        "created_at": format_time(info.created_at),
+        "tags": info.tags,
+        "status": info.status,
+        "message_count": info.message_count,
+        "size_bytes": info.size_bytes,
+        "seq": info.seq,
+        "hash": info.hash,
+        "unfinished": info.unfinished,
+        "source_environment": info.source_environment,
+    }
+
+
+def brief_events(events: Iterable[Event], before: Snapshot) -> list[dict[str, Any]]:
+    """Return consecutive events without their values, given the state before the first of them.
+
+    ``added`` are the entries of ``set`` that did not exist before their event.
+    """
+    exists: dict[tuple[str, str], bool] = {}
+    rows = []
+    for event in events:
+        written = [(space, key) for space, key, _ in event.changes["set"]]
+        deleted = [(space, key) for space, key in event.changes["delete"]]
+        added = [pair for pair in written if not exists.get(pair, before.contains(*pair))]
+        exists.update(dict.fromkeys(written, True))
+        exists.update(dict.fromkeys(deleted, False))
+        rows.append(
+            {
+                "seq": event.seq,
+                "id": event.id,
+                "type": event.type,
+                "at": format_time(event.at),
+                "set": written,
+                "added": added,
+                "delete": deleted,
+            }
+        )
+    return rows
+
+
+async def summary(
+    desk: Desk,
+    place: SnapshotLocation,
+    manifest: SnapshotManifest,
+    latest: SnapshotInfo | None,
+    kept: int,
+) -> dict[str, Any]:
+    """A session as it is now."""
+    timeline = await desk.archive.timeline(location=place)
+    there = loaded(place, await timeline.load())
+    state, seq = there.state, there.position.seq
+    unfinished = await asyncio.to_thread(ToolCallIndex().unfinished, state)
+    return {
+        "agent_id": place.scope_id,
+        "session_id": place.session_id,
+        "scope": place.scope,
+        "started_at": manifest.started_at and format_time(manifest.started_at),
+        "updated_at": there.at or await time_of(timeline, seq),
+        "status": SessionState(state).status,
+        "message_count": state.count(MESSAGES),
+        "size_bytes": state.size_bytes,
+        "first_event": manifest.log_start.seq + 1,
+        "last_event": seq,
+        "head": there.position.hash,
+        "namespaces": state.namespaces(),
+        "unfinished": [
+            {"id": call.call_id, "name": call.tool, "message": call.message} for call in unfinished
+        ],
+        "latest_snapshot": None if latest is None else info_json(latest),
+        "snapshot_count": kept if kept <= MOST_COUNTED else None,
+    }
+
+
+def messages_window(state: Snapshot, offset: int, limit: int | None) -> dict[str, Any]:
+    """A state with some of its messages: from a place on, counted from the end below 0."""
+    store = Store(max_history=0)
+    store.restore(state)
+    keys = store.keys(MESSAGES)
+    first = max(0, len(keys) + offset) if offset < 0 else min(offset, len(keys))
+    last = len(keys) if limit is None else first + limit
+    tree = state_json(state, keys[first:last])
+    if first and "message_keys" not in tree:
+        # Keys are counted from the first message, and this is not it.
+        tree["message_keys"] = keys[first:last]
+    return {
+        "status": tree["status"],
+        "message_count": len(keys),
+        "message_offset": first,
+        "size_bytes": state.size_bytes,
+        "state": tree,
+    }
+
+
+# ----------------------------------------------------------------------------------- differences
+
+
+def compared(
+    before: Moment, after: Moment, limit: int, *, with_patch: bool = False
+) -> dict[str, Any]:
+    """What differs between two moments: entries, what changed inside them, and a JSON Patch."""
+    found = diff_states(after.state, before.state)
+    counts = dict.fromkeys(("added", "removed", "changed"), 0)
+    for each in found:
+        counts[each.kind] += 1
+    truncated = len(found) > limit
+    patch = make_state_patch(after.state, before.state) if with_patch and not truncated else None
+    return {
+        "from": before.named(),
+        "to": after.named(),
+        **counts,
+        "entries": [entry(each) for each in found[:limit]],
+        "truncated": truncated,
+        "patch": patch,
+    }
+
+
+def entry(each: Difference) -> dict[str, Any]:
+    """One entry that differs."""
+    tree: dict[str, Any] = {"namespace": each.namespace, "key": each.key, "kind": each.kind}
+    if each.kind != "added":
+        tree["before"] = to_json(each.before)
+    if each.kind != "removed":
+        tree["after"] = to_json(each.after)
+    tree["fields"] = each.fields
+    return tree
+
+
+# ---------------------------------------------------------------------------------------- growth
+
+
+async def growth(desk: Desk, place: SnapshotLocation, points: int) -> dict[str, Any]:
+    """How a session grew, at some of its events, the first and the last among them."""
+    log_start = (await desk.archive.load_manifest(location=place)).log_start
+    timeline = await desk.archive.timeline(location=place)
+    end = (await timeline.load()).end
+    if end.seq <= log_start.seq:
+        return {"points": [], "last_event": end.seq}
+    store = Store(max_history=0)
+    if log_start.seq:
+        store.restore((await timeline.load(log_start.seq)).store.snapshot())
+    wanted = spread(log_start.seq + 1, end.seq, points)
+    rows: list[dict[str, Any]] = []
+    batch: list[Event] = []
+    seq = next(wanted)
+    after = log_start if log_start.seq else Position()
+    async for event in timeline.log.read(log_start.seq + 1, end.seq, after=after):
+        batch.append(event)
+        if event.seq == seq:
+            rows.append(await asyncio.to_thread(point, store, batch))
+            batch = []
+            seq = next(wanted, 0)
+    return {"points": rows, "last_event": end.seq}
+
+
+def point(store: Store, events: list[Event]) -> dict[str, Any]:
+    """What a session had after the last of some events."""
+    fold_changes(store, (event.changes for event in events))
+    state = store.snapshot()
+    return {
+        "seq": events[-1].seq,
+        "at": format_time(events[-1].at),
+        "messages": state.count(MESSAGES),
+        "size_bytes": state.size_bytes,
+    }
+
+
+def spread(first: int, last: int, most: int) -> Iterator[int]:
+    """Numbers from one to another, both included, at most so many, evenly apart."""
+    number = min(most, last - first + 1)
+    if number < 2:
+        yield last
+        return
+    for each in range(number):
+        yield first + (last - first) * each // (number - 1)

@@ -1,0 +1,308 @@
+"""Routes that change something: save, restore, fork, delete. Each can be tried without doing it.
+
+``If-Match`` with the head that was looked at makes sure that it is still what will be changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Header, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdfast.errors import ConflictError, NotFoundError
+from holdfast.log.event_log import Position
+from holdfast.server import schemas
+from holdfast.server.auth import authority_of
+from holdfast.server.context import AtDesk, Desk, Place, SnapshotId, answer, known_parameters
+from holdfast.server.moments import NOW, Moment, no_snapshot
+from holdfast.server.problems import Problem, refusing
+from holdfast.server.read_routes import MOST, SESSION
+from holdfast.server.serializers import compared, info_json
+from holdfast.sessions.once import compute_restore_changes
+from holdfast.sessions.session import Session
+from holdfast.snapshots.keys import SnapshotLocation, location_fields
+from holdfast.snapshots.lifecycle import find_first_key
+from holdfast.snapshots.records import validate_tags
+from holdfast.snapshots.session_state import MESSAGES, SessionState
+from holdfast.state.store import Store
+
+router = APIRouter(tags=["change"], dependencies=[Depends(known_parameters)])
+
+DryRun = Annotated[bool, Query(description="Say what would be done, and do nothing.")]
+IfMatch = Annotated[
+    str | None,
+    Header(
+        description="The head that the session must still have.", examples=[f'"{schemas.HASH}"']
+    ),
+]
+
+
+def check_head(position: Position, if_match: str | None) -> None:
+    """Refuse to change what is not any more as it was when it was looked at."""
+    if if_match is None or (if_match.strip() == "*" and position.seq):
+        return
+    if position.hash not in [each.strip().strip('"') for each in if_match.split(",")]:
+        head = f"its head is {position.hash} at event {position.seq} now"
+        raise moved_on(head if position.seq else "there is none of this id now")
+
+
+async def check_head_of(desk: Desk, place: SnapshotLocation, if_match: str | None) -> None:
+    """Refuse to change a session that is not any more as it was when it was looked at."""
+    if if_match is None:
+        return
+    timeline = await desk.archive.timeline(location=place)
+    end = (await timeline.load()).end
+    check_head(end, if_match)
+    # A load sees what was there when it began.
+    if await find_first_key(desk.state_store, timeline.log.prefix, timeline.log.key(end.seq)):
+        raise moved_on(f"somebody commits after event {end.seq} in this moment")
+
+
+@contextmanager
+def following(if_match: str | None) -> Iterator[None]:
+    """Where a head must be followed, who was first made the session go on."""
+    try:
+        yield
+    except ConflictError as error:
+        if if_match is None:
+            raise
+        raise moved_on(str(error)) from error
+
+
+def moved_on(how: str) -> Problem:
+    """The problem of a session that is not any more what was looked at."""
+    return Problem(
+        412, f"the session went on: {how}", hint="look at how it is now, and decide anew"
+    )
+
+
+@router.post(
+    f"{SESSION}/snapshots",
+    response_model=schemas.SnapshotShape,
+    status_code=201,
+    responses={200: {"model": schemas.WouldSave, "description": "A dry run."}},
+    operation_id="save_snapshot",
+)
+async def save(
+    desk: AtDesk,
+    place: Place,
+    body: Annotated[schemas.SaveRequest, Body(default_factory=schemas.SaveRequest)],
+    dry_run: DryRun = False,
+    if_match: IfMatch = None,
+) -> Response:
+    """Keep a durable snapshot of the session as it is now."""
+    async with desk.turn(place):
+        session = await desk.session(place)
+        check_head(session.log.head, if_match)
+        if dry_run:
+            with refusing():
+                validate_tags(body.tags)
+            return answer(would_save(session))
+        with refusing():
+            saved = await session.save(tags=body.tags)
+    desk.metrics.acted("saved")
+    return answer(info_json(saved.info()), status=201)
+
+
+def would_save(session: Session) -> dict[str, Any]:
+    """What a snapshot would be of."""
+    return {
+        "dry_run": True,
+        **location_fields(session.location),
+        "status": session.status,
+        "message_count": session.message_count,
+        "size_bytes": session.snapshot().size_bytes,
+        "seq": session.log.head.seq,
+        "unfinished": bool(session.unfinished),
+    }
+
+
+@router.delete(
+    f"{SESSION}/snapshots/{{snapshot_id}}",
+    status_code=204,
+    response_class=Response,
+    responses={200: {"model": schemas.SnapshotShape, "description": "A dry run."}},
+    operation_id="delete_snapshot",
+)
+async def delete_snapshot(
+    desk: AtDesk,
+    place: Place,
+    snapshot_id: SnapshotId,
+    dry_run: DryRun = False,
+    if_match: IfMatch = None,
+) -> Response:
+    """Remove one snapshot. The session itself stays as it is."""
+    async with desk.turn(place):
+        info = await desk.archive.load_info(location=place, snapshot_id=snapshot_id)
+        if info is None:
+            raise no_snapshot(place, snapshot_id)
+        await check_head_of(desk, place, if_match)
+        if dry_run:
+            return answer(info_json(info))
+        await desk.archive.delete_snapshot(location=place, snapshot_id=snapshot_id)
+    desk.metrics.acted("snapshot deleted")
+    return Response(status_code=204)
+
+
+@router.post(f"{SESSION}/restore", response_model=schemas.Restored, operation_id="restore_session")
+async def restore(
+    desk: AtDesk,
+    place: Place,
+    body: schemas.RestoreRequest,
+    dry_run: DryRun = False,
+    if_match: IfMatch = None,
+) -> Response:
+    """Make the state what it was at a moment. The log is not shortened: it can be undone."""
+    async with desk.turn(place):
+        session = await desk.session(place)
+        check_head(session.log.head, if_match)
+        goal = await moment_of(desk, session, body.at)
+        before = Moment(place, session.snapshot(), session.log.head)
+        changes = await asyncio.to_thread(way_back, before, goal)
+        if not dry_run:
+            with following(if_match):
+                await restored(session, goal)
+            desk.metrics.acted("restored")
+    return answer(
+        {
+            "dry_run": dry_run,
+            **location_fields(place),
+            "at": goal.named(),
+            "changes": changes,
+            "previous_event": before.position.seq,
+            "last_event": session.log.head.seq,
+        }
+    )
+
+
+async def moment_of(desk: Desk, session: Session, at: str) -> Moment:
+    """A moment of a session that is open; now is what it was when it was opened."""
+    if at == NOW:
+        return Moment(session.location, session.snapshot(), session.log.head)
+    return await desk.moments.at(session.location, at)
+
+
+async def restored(session: Session, goal: Moment) -> None:
+    """Go back, and say so in the log by the snapshot where it was one."""
+    if goal.snapshot_id is None:
+        await session.restore(goal.state)
+    else:
+        await session.restore(goal.snapshot_id)
+
+
+def way_back(before: Moment, goal: Moment) -> dict[str, Any]:
+    """What going back changes: what was done once stays done."""
+    store = Store(max_history=0)
+    store.restore(before.state)
+    changes = compute_restore_changes(goal.state, store)
+    store.set_many(changes["set"])
+    for space, key in changes["delete"]:
+        store.delete(space, key)
+    after = Moment(goal.location, store.snapshot(), goal.position, goal.snapshot_id)
+    return compared(before, after, MOST)
+
+
+@router.post(
+    f"{SESSION}/fork",
+    response_model=schemas.Forked,
+    status_code=201,
+    responses={200: {"model": schemas.Forked, "description": "A dry run."}},
+    operation_id="fork_session",
+)
+async def fork(
+    request: Request,
+    desk: AtDesk,
+    place: Place,
+    body: Annotated[schemas.ForkRequest, Body(default_factory=schemas.ForkRequest)],
+    dry_run: DryRun = False,
+    if_match: IfMatch = None,
+) -> Response:
+    """Make a new session with the state of this one, now or at a moment."""
+    agent_id = place.scope_id if body.agent_id is None else body.agent_id
+    # Nothing else is looked up: whether other agents have a session of that id is not to be told.
+    authority_of(request).check(agent_id)
+    session = await desk.session(place)
+    check_head(session.log.head, if_match)
+    goal = await moment_of(desk, session, body.at)
+    with refusing():
+        if dry_run:
+            session_id = body.session_id
+            await check_free(desk, place, agent_id, session_id)
+        else:
+            at = None if body.at == NOW else goal.snapshot_id or goal.state
+            other = await session.fork(body.session_id, at=at, agent_id=body.agent_id)
+            session_id = other.session_id
+            desk.metrics.acted("forked")
+    tree = {
+        "dry_run": dry_run,
+        "agent_id": agent_id,
+        "session_id": session_id,
+        "scope": place.scope,
+        "message_count": goal.state.count(MESSAGES),
+        "status": SessionState(goal.state).status,
+        "from": goal.named(),
+    }
+    return answer(tree, status=200 if dry_run else 201)
+
+
+async def check_free(
+    desk: AtDesk, place: SnapshotLocation, agent_id: str, session_id: str | None
+) -> None:
+    """Refuse the id of a session that is there already."""
+    if session_id is None:
+        return
+    target = SnapshotLocation(session_id, place.scope, agent_id)
+    if target in await desk.catalog.locations(session_id):
+        raise Problem(
+            409,
+            f"there is a session {session_id} of {agent_id} already",
+            hint="fork under another id, or delete that one first",
+        )
+
+
+@router.delete(
+    SESSION,
+    status_code=204,
+    response_class=Response,
+    responses={200: {"model": schemas.Deleted, "description": "A dry run."}},
+    operation_id="delete_session",
+)
+async def delete(
+    request: Request,
+    desk: AtDesk,
+    place: Place,
+    dry_run: DryRun = False,
+    if_match: IfMatch = None,
+) -> Response:
+    """Remove a session for good, with the part of every agent that has one in it.
+
+    A token for some agents cannot do this, whether other agents are in the session or not: an
+    answer that depends on it would tell.
+    """
+    authority_of(request).check_unlimited("a session is deleted with the parts of all agents in it")
+    async with desk.turn(place):
+        parts = await desk.catalog.locations(place.session_id)
+        if place not in parts:
+            raise NotFoundError(f"the session {place.session_id} is gone already")
+        await check_head_of(desk, place, if_match)
+        if not dry_run:
+            await desk.archive.delete_session(session_id=place.session_id)
+            desk.metrics.acted("deleted")
+            return Response(status_code=204)
+    ends = [(await (await desk.archive.timeline(location=each)).load()).end for each in parts]
+    kept = [len(await desk.archive.list_snapshot_ids(location=part)) for part in parts]
+    return answer(
+        {
+            "dry_run": True,
+            "session_id": place.session_id,
+            "agents": sorted({part.scope_id for part in parts}),
+            "parts": [location_fields(part) for part in parts],
+            "events": sum(end.seq for end in ends),
+            "snapshots": sum(kept),
+        }
+    )

@@ -1,0 +1,8 @@
+"""Find agents and sessions without reading them all."""
+
+from __future__ import annotations
+
+from holdfast.snapshots.catalog.catalog import Catalog, SessionEntry, SessionPage
+from holdfast.snapshots.catalog.summary import SessionSummary, SummaryPage
+
+__all__ = ["Catalog", "SessionEntry", "SessionPage", "SessionSummary", "SummaryPage"]

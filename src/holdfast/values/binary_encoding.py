@@ -1,0 +1,205 @@
+"""The bytes form: msgpack, with extension types for what it cannot say."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec.msgpack import Ext
+
+from holdfast.errors import HoldfastError, InvalidDocumentError, UnsupportedValueError, short_repr
+from holdfast.values.extensions import (
+    FIRST_CONTAINER,
+    FROZENSET,
+    MAP,
+    MAX_DEPTH,
+    SET,
+    TAGS,
+    TUPLE,
+)
+from holdfast.values.lowering import LoweringError, is_plain, lower, pack, registered_names
+from holdfast.values.scalars import decode_scalar
+
+TOO_DEEP: Final = (
+    f"the bytes of a value are nested too deep to be read: Holdfast writes at most {MAX_DEPTH} "
+    "levels; if there are no more, the call comes from too deep a recursion"
+)
+
+KEYS: Final = (str, int, float, bytes, tuple)
+MAX_COLLISIONS: Final = 1000
+
+_nesting: Final = threading.local()
+
+unpack_raw: Final = msgspec.msgpack.Decoder().decode
+_pack_sorted: Final = msgspec.msgpack.Encoder(order="sorted").encode
+
+
+def encode(value: object) -> bytes:
+    """The bytes form. Raises `UnsupportedValueError` with the path to what cannot be kept."""
+    if is_plain(value, MAX_DEPTH):
+        try:
+            return pack(value)
+        except (OverflowError, UnicodeEncodeError, msgspec.MsgspecError):
+            # An int beyond 64 bits, or a str that is not text: the slow way tells which, and where.
+            return _encode_lowered(value)
+    return _encode_lowered(value)
+
+
+def _encode_lowered(value: object) -> bytes:
+    try:
+        return pack(lower(value, MAX_DEPTH))
+    except LoweringError as refusal:
+        raise refusal.error() from None
+    except msgspec.MsgspecError as error:
+        raise UnsupportedValueError(f"cannot keep the value: {error}, at $") from None
+
+
+def decode(data: bytes) -> Any:
+    """The value whose bytes form this is, made anew on every call."""
+    try:
+        return unpack(data)
+    except HoldfastError:
+        raise
+    except RecursionError:
+        raise InvalidDocumentError(TOO_DEEP) from None
+    except (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError) as error:
+        raise InvalidDocumentError(
+            f"the bytes are not a Holdfast value ({error!s:.200}); they are damaged or from "
+            "elsewhere"
+        ) from error
+
+
+def is_same_value(a: bytes, b: bytes) -> bool:
+    """Whether two bytes forms say the same value; the order of a dict's keys does not count."""
+    if a == b:
+        return True
+    # Another order of keys has the same bytes in another order, and so the same length and the same
+    # sum. The remainder by 255 is that sum (256 is 1 modulo 255), taken at C speed.
+    if len(a) != len(b) or int.from_bytes(a, "big") % 255 != int.from_bytes(b, "big") % 255:
+        return False
+    return canonicalize(a) == canonicalize(b)
+
+
+def canonicalize(data: bytes) -> bytes:
+    """The one bytes form that all equal values share: what a digest is computed over."""
+    first = data[0]
+    # Only maps, arrays and extension types can hold a dict. msgpack's first byte tells: 80-9f are
+    # short maps and arrays, c7-c9 and d4-d8 extension types, dc-df long arrays and maps.
+    holds_items = 0x80 <= first <= 0x9F or 0xDC <= first <= 0xDF
+    if not holds_items and not (0xC7 <= first <= 0xC9 or 0xD4 <= first <= 0xD8):
+        return data
+    tree = unpack_raw(data)
+    if _is_textual(tree):
+        return _pack_sorted(tree)
+    return pack(_in_order(tree))
+
+
+def _is_textual(tree: object) -> bool:
+    """Whether the tree has no extension type and all its dicts have only str keys."""
+    kind = type(tree)
+    if kind is dict:
+        for key, item in cast("dict[object, object]", tree).items():
+            if type(key) is not str or not _is_textual(item):
+                return False
+        return True
+    if kind is list:
+        for item in cast("list[object]", tree):
+            if not _is_textual(item):
+                return False
+        return True
+    return kind is not Ext
+
+
+def _in_order(tree: object) -> object:
+    """The tree with every dict's keys in order: text by code points, the rest by packed bytes."""
+    if isinstance(tree, list):
+        return [_in_order(item) for item in tree]
+    if isinstance(tree, dict):
+        if all(type(key) is str for key in tree):
+            return {key: _in_order(tree[key]) for key in sorted(tree)}
+        return {key: _in_order(tree[key]) for key in sorted(tree, key=pack)}
+    if isinstance(tree, Ext) and tree.code >= FIRST_CONTAINER:
+        items = cast("list[object]", _in_order(unpack_raw(tree.data)))
+        if tree.code == MAP:
+            pairs = sorted(zip(items[::2], items[1::2], strict=True), key=_packed_key)
+            items = [half for pair in pairs for half in pair]
+        elif tree.code == SET or tree.code == FROZENSET:
+            items.sort(key=pack)
+        return Ext(tree.code, pack(items))
+    return tree
+
+
+def _packed_key(pair: tuple[object, object]) -> bytes:
+    return pack(pair[0])
+
+
+def _extension(code: int, data: memoryview) -> object:
+    if code < FIRST_CONTAINER and code in TAGS:
+        return decode_scalar(code, bytes(data).decode())
+    if code in TAGS:
+        # Python's own bound on recursion does not know how much stack this way down takes.
+        depth: int = getattr(_nesting, "depth", 0)
+        if depth == MAX_DEPTH:
+            raise InvalidDocumentError(TOO_DEEP)
+        _nesting.depth = depth + 1
+        try:
+            return build_container(code, unpack(data))
+        finally:
+            _nesting.depth = depth
+    raise InvalidDocumentError(
+        f"the data holds an extension type {code} that this version of Holdfast does not know; "
+        "it was written by a newer version or is damaged"
+    )
+
+
+unpack: Final = msgspec.msgpack.Decoder(ext_hook=_extension).decode
+
+
+def _check_hashes(items: list[object]) -> None:
+    """Refuse members that were chosen to have one hash: a set or dict of them takes quadratic time.
+
+    Texts and bytes have hashes that nobody can foresee; numbers do not.
+    """
+    if len(items) <= MAX_COLLISIONS:
+        return
+    counts: dict[int, int] = {}
+    for item in items:
+        hashed = hash(item)
+        count = counts.get(hashed, 0) + 1
+        if count > MAX_COLLISIONS:
+            raise InvalidDocumentError(
+                f"more than {MAX_COLLISIONS} members of a set or keys of a dict have the same "
+                "hash; refusing to build it"
+            )
+        counts[hashed] = count
+
+
+def build_container(code: int, items: object) -> object:
+    """A container from its decoded items."""
+    if not isinstance(items, list):
+        raise InvalidDocumentError(f"a {TAGS[code]} must hold a list, not {type(items).__name__}")
+    if code == TUPLE:
+        return tuple(items)
+    if code == SET:
+        _check_hashes(items)
+        return set(items)
+    if code == FROZENSET:
+        _check_hashes(items)
+        return frozenset(items)
+    if code == MAP:
+        _check_hashes(items[::2])
+        found = dict(zip(items[::2], items[1::2], strict=True))
+        for key in found:
+            if not isinstance(key, KEYS) and key is not None:
+                raise InvalidDocumentError(f"a $map has a key that is a {type(key).__name__}")
+        return found
+    if len(items) != 2 or not isinstance(items[0], str):
+        raise InvalidDocumentError("a $type must hold a name and a value")
+    known = registered_names.get(items[0])
+    if known is None:
+        raise UnsupportedValueError(
+            f"the data holds a value of the registered type {short_repr(items[0])}, which is not "
+            "registered here; call holdfast.register_type with that name before reading it"
+        )
+    return known[1](items[1])

@@ -1,0 +1,185 @@
+"""The JSON form: the value as it is, and a tagged object for what JSON cannot say."""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec.msgpack import Ext
+
+from holdfast.errors import HoldfastError, InvalidDocumentError, short_repr
+from holdfast.values.binary_encoding import build_container, canonicalize, encode, unpack_raw
+from holdfast.values.extensions import CODES, FIRST_CONTAINER, MAP, MAX_DEPTH, TAGS
+from holdfast.values.lowering import LoweringError, lower, validate_text
+from holdfast.values.scalars import decode_scalar
+
+# Readers that keep numbers as doubles are exact up to here; larger integers are tagged.
+_JSON_INT: Final = 2**53
+
+_pack_sorted: Final = msgspec.msgpack.Encoder(order="sorted").encode
+
+
+def to_json(value: object) -> Any:
+    """The JSON form: a tree of dict, list, str, int, float, bool and None for any JSON writer.
+
+    The tree may share parts with ``value``: write it out before either changes.
+    """
+    try:
+        if _is_json(value, MAX_DEPTH):
+            return value
+        return _tagged(lower(value, MAX_DEPTH))
+    except LoweringError as refusal:
+        raise refusal.error() from None
+
+
+def encode_canonical(value: object) -> bytes:
+    """The canonical bytes of a value, packed once where JSON says it as it is."""
+    try:
+        is_json = _is_json(value, MAX_DEPTH)
+    except LoweringError:
+        is_json = False  # The longer way says what is wrong, and where.
+    return _pack_sorted(value) if is_json else canonicalize(encode(value))
+
+
+def from_json(tree: object) -> Any:
+    """The value whose JSON form this is. Raises `InvalidDocumentError` at a tag that is not one."""
+    try:
+        return _untagged(tree, MAX_DEPTH)
+    except HoldfastError:
+        raise
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise InvalidDocumentError(f"the JSON is not a Holdfast value: {error!s:.200}") from error
+
+
+def is_json_without_floats(tree: object, room: int = 4 * MAX_DEPTH) -> bool:
+    """Whether this is JSON data without a float in it, nested no deeper than ``room`` levels."""
+    kind = type(tree)
+    if kind is str or kind is int or kind is bool or tree is None:
+        return True
+    if room == 0:
+        return False
+    if kind is list:
+        for item in cast("list[object]", tree):
+            if not is_json_without_floats(item, room - 1):
+                return False
+        return True
+    if kind is dict:
+        for name, item in cast("dict[object, object]", tree).items():
+            if type(name) is not str or not is_json_without_floats(item, room - 1):
+                return False
+        return True
+    return False
+
+
+def _is_json(value: object, room: int) -> bool:
+    """Whether JSON says this value as it is."""
+    if room == 0:
+        return False
+    kind = type(value)
+    if kind is str:
+        validate_text(cast("str", value))
+        return True
+    if kind is bool or value is None:
+        return True
+    if kind is int:
+        return -_JSON_INT < cast("int", value) < _JSON_INT
+    if kind is float:
+        return math.isfinite(cast("float", value))
+    if kind is list:
+        for item in cast("list[object]", value):
+            if not _is_json(item, room - 1):
+                return False
+        return True
+    if kind is dict:
+        entries = cast("dict[object, object]", value)
+        for key, item in entries.items():
+            if type(key) is not str or not _is_json(item, room - 1):
+                return False
+            if len(entries) == 1 and key.startswith("$"):
+                return False
+            validate_text(key)
+        return True
+    return False
+
+
+def _tagged(tree: object) -> object:
+    """The JSON form of a lowered tree."""
+    if isinstance(tree, dict):
+        if not all(type(key) is str for key in tree):
+            return {"$map": [[_tagged(key), _tagged(item)] for key, item in tree.items()]}
+        entries = {key: _tagged(item) for key, item in tree.items()}
+        if len(entries) == 1:
+            for key, item in entries.items():
+                if key.startswith("$"):
+                    return {"$" + key: item}
+        return entries
+    if isinstance(tree, list):
+        return [_tagged(item) for item in tree]
+    if isinstance(tree, bytes):
+        return {"$bytes": base64.b64encode(tree).decode()}
+    if isinstance(tree, float):
+        return tree if math.isfinite(tree) else {"$float": repr(tree)}
+    if isinstance(tree, Ext):
+        if tree.code < FIRST_CONTAINER:
+            return {TAGS[tree.code]: bytes(tree.data).decode()}
+        items = unpack_raw(tree.data)
+        if tree.code == MAP:
+            items = [[items[at], items[at + 1]] for at in range(0, len(items), 2)]
+        return {TAGS[tree.code]: _tagged(items)}
+    if isinstance(tree, int) and type(tree) is int and not -_JSON_INT < tree < _JSON_INT:
+        return {"$int": str(tree)}
+    return tree
+
+
+def _untagged(tree: object, room: int) -> object:
+    if isinstance(tree, list):
+        _check_room(room)
+        return [_untagged(item, room - 1) for item in tree]
+    if isinstance(tree, dict):
+        if len(tree) == 1:
+            for tag, content in tree.items():
+                if type(tag) is str and tag.startswith("$"):
+                    return _read_tag(tag, content, room)
+        _check_room(room)
+        return {key: _untagged(item, room - 1) for key, item in tree.items()}
+    return tree
+
+
+def _check_room(room: int) -> None:
+    if room == 0:
+        raise InvalidDocumentError(f"the JSON is nested deeper than {MAX_DEPTH} levels")
+
+
+def _read_tag(tag: str, content: object, room: int) -> object:
+    if tag.startswith("$$"):
+        _check_room(room)
+        return {tag[1:]: _untagged(content, room - 1)}
+    code = CODES.get(tag, 0)
+    if code >= FIRST_CONTAINER:
+        _check_room(room)
+        if not isinstance(content, list):
+            raise InvalidDocumentError(f"a {tag} must hold a list, not {type(content).__name__}")
+        if code == MAP:
+            content = [half for item in content for half in _pair(item)]
+        return build_container(code, [_untagged(item, room - 1) for item in content])
+    if not isinstance(content, str):
+        raise InvalidDocumentError(f"a {tag:.60} must hold a str, not {type(content).__name__}")
+    if code > 0:
+        return decode_scalar(code, content)
+    if tag == "$bytes":
+        return base64.b64decode(content, validate=True)
+    if tag == "$float" and content in ("nan", "inf", "-inf"):
+        return float(content)
+    raise InvalidDocumentError(
+        f"the JSON holds an object with the one key {short_repr(tag)}, which is not a tag that this "
+        "version of Holdfast knows; a dict with that key is written with the key "
+        f"{short_repr('$' + tag)}"
+    )
+
+
+def _pair(item: object) -> tuple[Any, Any]:
+    if not isinstance(item, list) or len(item) != 2:
+        raise InvalidDocumentError("a $map must hold pairs of a key and a value")
+    return item[0], item[1]

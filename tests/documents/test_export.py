@@ -1,0 +1,201 @@
+"""A session as one document: what is committed, or a kept snapshot, with all its events."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import json
+
+import pytest
+
+from holdfast import NotFoundError, RetentionPolicy, SessionSnapshot, Store, open_state_store
+from holdfast.ids import new_id
+from holdfast.log import timeline
+from holdfast.log.changes import fold_changes
+from holdfast.stores.memory import MemoryStateStore
+from support.async_tests import async_test
+from support.conversations import contents, opened, said, types
+
+
+def folded(document):
+    """Where the events of a document lead."""
+    store = Store()
+    if document.base is not None:
+        store.restore(document.base)
+    fold_changes(store, [event.changes for event in document.events])
+    return store.snapshot()
+
+
+def through_json(document):
+    """A document as whoever gets the file reads it."""
+    return SessionSnapshot.from_dict(json.loads(json.dumps(document.to_dict())))
+
+
+@async_test
+async def test_a_document_of_an_event_has_the_state_and_the_events_up_to_it():
+    session = await said(await opened(MemoryStateStore()), "a", "b", "c")
+    document = await session.export(at=3, tags={"a": "1"})
+    assert types(document.events) == ["session.started", "message.appended", "message.appended"]
+    assert [message["content"] for message in document.state.messages] == ["a", "b"]
+    assert folded(document).digest == through_json(document).digest == document.digest
+    assert document.tags == {"a": "1"}
+    with pytest.raises(NotFoundError, match="has no event 5; its last event is 4"):
+        await session.export(at=5)
+    for _ in range(2):
+        await session.save()
+    await session.archive.prune(location=session.location, policy=RetentionPolicy(last=1))
+    with pytest.raises(NotFoundError, match="event 3 was pruned"):
+        await session.export(at=3)
+    document = await session.export(at=4)
+    assert [message["content"] for message in document.state.messages] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
+def test_a_document_has_the_state_and_all_events(url, tmp_path):
+    async def work():
+        async with open_state_store(url.format(tmp_path)) as store:
+            session = await said(await opened(store), "a", "b")
+            session.set("plan", {1: (2, 3)})
+            session.status = "completed"
+            await session.commit()
+            document = await session.export()
+            assert document.snapshot.digest == session.snapshot().digest
+            assert document.state.messages == session.messages
+            assert document.state.status == "completed"
+            assert list(document.events) == list(session.events)
+            assert document.event_log_count == 5
+            assert document.base is None
+            assert document.position == session.log.head
+            assert (document.agent_id, document.session_id) == ("bot", "ses")
+            assert folded(document).digest == document.digest
+            again = through_json(document)
+            assert again.digest == document.digest
+            assert again.events == document.events
+
+    asyncio.run(work())
+
+
+@async_test
+async def test_what_waits_is_not_exported():
+    session = await said(await opened(MemoryStateStore()), "committed")
+    session.add_message("user", "waiting")
+    document = await session.export()
+    assert [message["content"] for message in document.state.messages] == ["committed"]
+    assert types(document.events) == ["session.started", "message.appended"]
+    assert session.is_dirty
+
+
+@async_test
+async def test_a_session_that_was_never_committed_cannot_be_exported():
+    session = await opened(MemoryStateStore())
+    with pytest.raises(NotFoundError, match="the agent bot has no session ses in this store"):
+        await session.export()
+
+
+@async_test
+async def test_a_kept_snapshot_is_exported_with_the_events_up_to_it():
+    session = await said(await opened(MemoryStateStore()), "a")
+    saved = await session.save(tags={"env": "production", "kept": "yes"})
+    await said(session, "b", "c")
+    document = await session.export(at=saved.snapshot_id, tags={"reason": "incident", "env": "x"})
+    assert document.snapshot_id == saved.snapshot_id
+    assert document.created_at == saved.created_at
+    assert document.digest == saved.digest
+    assert types(document.events) == ["session.started", "message.appended"]
+    assert document.event_log_count == 2
+    assert document.tags == {"env": "x", "kept": "yes", "reason": "incident"}
+    assert folded(document).digest == saved.digest
+    stored = await session.archive.load_snapshot(
+        location=session.location, snapshot_id=saved.snapshot_id
+    )
+    assert stored.tags == {"env": "production", "kept": "yes"}
+
+
+@async_test
+async def test_what_is_now_has_an_id_of_its_own_and_follows_the_last_snapshot():
+    session = await said(await opened(MemoryStateStore()), "a")
+    assert (await session.export()).parent_id is None
+    first = await session.save()
+    second = await session.save()
+    await said(session, "b")
+    document = await session.export(tags={"env": "test"})
+    assert document.parent_id == second.snapshot_id
+    assert document.snapshot_id not in (first.snapshot_id, second.snapshot_id)
+    assert document.tags == {"env": "test"}
+    ids = await session.archive.list_snapshot_ids(location=session.location)
+    assert ids == [first.snapshot_id, second.snapshot_id]
+
+
+@async_test
+async def test_when_and_where_it_was_exported_is_said(monkeypatch):
+    session = await said(await opened(MemoryStateStore()), "a")
+    monkeypatch.delenv("HOLDFAST_ENVIRONMENT", raising=False)
+    before = dt.datetime.now(dt.UTC)
+    document = await session.export()
+    assert before <= document.exported_at <= dt.datetime.now(dt.UTC)
+    assert document.source_environment is None
+    monkeypatch.setenv("HOLDFAST_ENVIRONMENT", "production")
+    assert (await session.export()).source_environment == "production"
+
+
+@async_test
+async def test_what_is_not_there_cannot_be_exported():
+    session = await said(await opened(MemoryStateStore()), "a")
+    missing = new_id()
+    with pytest.raises(NotFoundError, match=f"there is no snapshot {missing} in sessions/ses/"):
+        await session.export(at=missing)
+    with pytest.raises(ValueError, match="snapshot_id is made of"):
+        await session.export(at="../x")
+    with pytest.raises(TypeError, match="tags are a mapping"):
+        await session.export(tags="env")
+
+
+@async_test
+async def test_after_pruning_a_document_has_the_events_that_are_left_and_what_they_begin_with():
+    session = await opened(MemoryStateStore())
+    saved = []
+    for number in range(6):
+        session.add_message("user", number)
+        saved.append(await session.save(tags={"pinned": "yes"} if number == 1 else None))
+    await session.archive.prune(
+        location=session.location, policy=RetentionPolicy(last=2, protected=["pinned"])
+    )
+    document = await session.export()
+    assert [event.seq for event in document.events] == [7]
+    assert document.event_log_count == 1
+    assert document.base.digest == saved[4].digest
+    assert document.digest == session.snapshot().digest == folded(document).digest
+    again = through_json(document)
+    assert again.base.digest == saved[4].digest
+    assert folded(again).digest == document.digest
+
+    # Its own events are gone, its state is not.
+    pinned = await session.export(at=saved[1].snapshot_id)
+    assert pinned.digest == saved[1].digest
+    assert (pinned.events, pinned.event_log_count, pinned.base) == ((), 0, None)
+    assert through_json(pinned).digest == saved[1].digest
+
+
+@async_test
+async def test_keyframes_do_not_shorten_a_document(monkeypatch):
+    monkeypatch.setattr(timeline, "MAX_SEGMENTS", 3)
+    session = await said(await opened(MemoryStateStore()), *"abcdefghij")
+    document = await session.export()
+    assert len(document.events) == 11
+    assert [message["content"] for message in document.state.messages] == list("abcdefghij")
+    assert folded(document).digest == document.digest
+
+
+@async_test
+async def test_a_session_of_several_agents_is_exported_as_one():
+    crew = await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
+    crew.agent("writer").add_message("assistant", "draft")
+    crew.agent("writer").set("step", 1)
+    await crew.commit()
+    document = through_json(await crew.export())
+    assert (document.scope, document.agent_id) == ("multi_agent", "crew")
+    assert document.state.namespaces == {"state/writer": {"step": 1}}
+    other = await opened(MemoryStateStore(), "copy", scope="multi_agent", agent_id="crew")
+    await other.restore(document)
+    assert contents(other.agent("writer")) == ["draft"]
+    assert other.agents == ["writer"]

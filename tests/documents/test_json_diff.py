@@ -1,0 +1,123 @@
+"""What differs between two states, and the JSON Patch that leads from one to the other."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import Store
+from holdfast.documents.encode import state_json
+from holdfast.documents.json_diff import (
+    Difference,
+    diff_states,
+    escape_pointer,
+    make_patch,
+    make_state_patch,
+)
+from support.sample_values import text, values
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.0, 1.0, 1.5]) | text,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(text | st.sampled_from(["a/b", "~", "~1", ""]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def frozen(*items):
+    store = Store()
+    store.set_many(items)
+    return store.snapshot()
+
+
+def applied(tree, operations):
+    """What RFC 6902 makes of a document."""
+    tree = {"": copy.deepcopy(tree)}
+    for operation in operations:
+        *way, last = ("" + operation["path"]).split("/")
+        steps = [step.replace("~1", "/").replace("~0", "~") for step in [*way, last]]
+        at = tree
+        for step in steps[:-1]:
+            at = at[int(step)] if isinstance(at, list) else at[step]
+        name = steps[-1]
+        if isinstance(at, list):
+            if operation["op"] == "add":
+                at.insert(len(at) if name == "-" else int(name), operation["value"])
+            elif operation["op"] == "remove":
+                del at[int(name)]
+            else:
+                at[int(name)] = operation["value"]
+        elif operation["op"] == "remove":
+            del at[name]
+        else:
+            assert (name in at) == (operation["op"] == "replace")
+            at[name] = operation["value"]
+    return tree[""]
+
+
+def exact(tree):
+    """JSON text, in which 1, 1.0 and true differ."""
+    return json.dumps(tree, sort_keys=True)
+
+
+@given(JSON, JSON)
+def test_a_patch_leads_from_one_to_the_other(before, after):
+    assert exact(applied(before, make_patch(before, after))) == exact(after)
+
+
+@given(JSON)
+def test_what_is_the_same_needs_no_patch(tree):
+    assert list(make_patch(tree, copy.deepcopy(tree))) == []
+
+
+def test_a_patch_says_no_more_than_what_differs():
+    before = {"plan": {"step": 3, "notes": ["a", "b"]}, "gone": 1, "same": [1, 2]}
+    after = {"plan": {"step": 4, "notes": ["a", "c", "d"]}, "same": [1, 2], "new": None}
+    assert list(make_patch(before, after)) == [
+        {"op": "remove", "path": "/gone"},
+        {"op": "replace", "path": "/plan/step", "value": 4},
+        {"op": "replace", "path": "/plan/notes/1", "value": "c"},
+        {"op": "add", "path": "/plan/notes/-", "value": "d"},
+        {"op": "add", "path": "/new", "value": None},
+    ]
+    assert list(make_patch([1, 2, 3], [1])) == [
+        {"op": "remove", "path": "/2"},
+        {"op": "remove", "path": "/1"},
+    ]
+
+
+@pytest.mark.parametrize(("name", "shown"), [("a/b", "a~1b"), ("~", "~0"), ("~1", "~01"), ("", "")])
+def test_a_name_is_escaped_as_a_part_of_a_pointer(name, shown):
+    assert escape_pointer(name) == shown
+
+
+def test_every_entry_that_differs_is_told_in_order():
+    base = frozen(("state", "b", 1), ("state", "c", {"x": (1, 2)}), ("z", "same", 1))
+    later = frozen(("state", "a", b"x"), ("state", "c", {"x": (1, 3)}), ("z", "same", 1))
+    added, removed, changed = diff_states(later, base)
+    assert added == Difference("state", "a", "added", None, b"x")
+    assert added.fields == [{"op": "add", "path": "", "value": {"$bytes": "eA=="}}]
+    assert removed == Difference("state", "b", "removed", 1, None)
+    assert removed.fields == [{"op": "remove", "path": ""}]
+    assert changed == Difference("state", "c", "changed", {"x": (1, 2)}, {"x": (1, 3)})
+    assert changed.fields == [{"op": "replace", "path": "/x/$tuple/1", "value": 3}]
+    assert diff_states(later, later) == []
+
+
+ENTRIES = st.dictionaries(
+    st.tuples(st.sampled_from(["messages", "state", "session", "other"]), text), values, max_size=5
+)
+
+
+@given(ENTRIES, ENTRIES)
+def test_the_patch_of_two_states_leads_from_one_document_to_the_other(before, after):
+    base, later = (frozen(*((*pair, value) for pair, value in e.items())) for e in (before, after))
+    document = {"state": state_json(base), "more": 1}
+    found = applied(document, make_state_patch(later, base))
+    assert exact(found) == exact({"state": state_json(later), "more": 1})

@@ -1,0 +1,205 @@
+"""Paths to what a state holds: how they are written, where they lead, and what is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import Store, register_type
+from holdfast.documents.json_path import (
+    REMOVED,
+    WILDCARD,
+    EntryPaths,
+    format_path,
+    parse_path,
+    parse_paths,
+    remove_paths,
+    transform_at,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("values.customer.name", ("values", "customer", "name")),
+        ("values", ("values",)),
+        ("messages[3].content", ("messages", 3, "content")),
+        ("messages[*].content", ("messages", WILDCARD, "content")),
+        ("messages[-1]", ("messages", -1)),
+        ("messages.3.content", ("messages", 3, "content")),
+        ("namespaces.x.y", ("namespaces", "x", "y")),
+        ("namespaces.state/writer.plan", ("namespaces", "state/writer", "plan")),
+        ('values["a.b"][0]', ("values", "a.b", 0)),
+        ("values['it\\'s \"so\"']", ("values", 'it\'s "so"')),
+        ("values.*.phone", ("values", WILDCARD, "phone")),
+        ("status", ("status",)),
+        ("session.owner", ("session", "owner")),
+        ("state.values.x", ("values", "x")),
+        ("$.values.x", ("values", "x")),
+        ("/values/customer/name", ("values", "customer", "name")),
+        ("/state/values/a~1b/m~0n", ("values", "a/b", "m~n")),
+        ("/messages/3/content", ("messages", 3, "content")),
+        ("/messages/*/content", ("messages", WILDCARD, "content")),
+    ],
+)
+def test_a_path_is_read(text, steps):
+    assert parse_path(text).steps == steps
+    assert str(parse_path(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "cannot be read from '' on"),
+        (
+            "customer.name",
+            r"it begins with one of .* \(did you mean values.customer.name\?\)",
+        ),
+        ("/customer/name", "it begins with one of values"),
+        ("values..x", r"cannot be read from '\.\.x'"),
+        ("values[", r"cannot be read from '\['"),
+        ("values[x]", "cannot be read from"),
+        ("values.x]", "cannot be read from"),
+        ("values.x.", "cannot be read from"),
+        ('values["\\x"]', "not a name in quotes"),
+        ("messages.content", r"it says which message, as in messages\[\*\].content"),
+        ("/messages/content", "it says which message"),
+        ("status.x", "the status is a text"),
+        ("/values/a~b", "a ~ is written ~0"),
+        ("events[*].data", "it begins with one of"),
+    ],
+)
+def test_a_text_that_is_no_path_is_refused_with_the_reason(text, says):
+    with pytest.raises(ValueError, match=f"is no path: .*{says}.*Paths are like values"):
+        parse_path(text)
+
+
+def test_only_texts_in_a_list_are_paths():
+    with pytest.raises(TypeError, match="a path is a str as in values.customer.name, not 3"):
+        parse_path(3)
+    with pytest.raises(TypeError, match=r"not one text: \['values.x'\]"):
+        parse_paths("values.x")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ("values", "customer", 0, "name"),
+        ("values", "a.b", "", "3", 'say "x"', "ü"),
+        ("messages", 3),
+        ("namespaces", "state/writer", "a@b"),
+    ],
+)
+def test_what_is_written_is_read_as_the_same(steps):
+    assert parse_path(format_path(steps)).steps == steps
+
+
+def test_keys_of_other_types_are_written_too():
+    assert format_path(("values", (1, 2), b"x", WILDCARD)) == 'values["(1, 2)"]["b\'x\'"][*]'
+
+
+def a_state():
+    store = Store()
+    for number in range(4):
+        store.set("messages", f"{number + 5:012}", {"role": "user", "id": number, "n": [number]})
+    store.set("session", "status", "running")
+    store.set("session", "owner", "Ada")
+    store.set("state", "customer", {"name": "Ada", "phones": [{"no": 1}, {"no": 2}], 7: "seven"})
+    store.set("state", "at", 1)
+    store.set("crm", "a", 1)
+    store.set("crm", "b", {"c": (1, 2)})
+    return store.snapshot()
+
+
+LAST = {"role": "user", "id": 3, "n": []}
+
+
+@pytest.mark.parametrize(
+    ("path", "gone"),
+    [
+        ("values.at", {("state", "at"): None}),
+        ("values", {("state", "at"): None, ("state", "customer"): None}),
+        ("values.nothing", {}),
+        ("values.at.deeper", {}),
+        ("namespaces.crm", {("crm", "a"): None, ("crm", "b"): None}),
+        ("namespaces.crm.b.c", {("crm", "b"): {}}),
+        ("namespaces.*.a", {("crm", "a"): None}),
+        ("status", {("session", "status"): None}),
+        ("session.owner", {("session", "owner"): None}),
+        ("messages[1]", {("messages", "000000000006"): None}),
+        ("messages[-1]", {("messages", "000000000008"): None}),
+        ("messages[-1].n[0]", {("messages", "000000000008"): LAST}),
+        ("messages[-9]", {}),
+        ("messages[9]", {}),
+    ],
+)
+def test_a_state_without_a_path_lacks_what_it_leads_to_and_nothing_else(path, gone):
+    state = a_state()
+    left = remove_paths(state, parse_paths([path]))
+    expected = {
+        (space, key): gone.get((space, key), value)
+        for space, key, value in state.items()
+        if gone.get((space, key), 0) is not None
+    }
+    found = {(space, key): value for space, key, value in left.items()}
+    assert found == expected
+
+
+def test_each_of_many_is_reached():
+    left = remove_paths(
+        a_state(), parse_paths(["messages[*].id", "values.customer.phones[*].no", "values.at"])
+    )
+    assert [set(message) for _, _, message in left.items("messages")] == [{"role", "n"}] * 4
+    assert left.get("state", "customer") == {"name": "Ada", "phones": [{}, {}], 7: "seven"}
+    assert remove_paths(a_state(), ()).digest == a_state().digest
+
+
+def test_a_number_in_a_path_is_an_index_or_a_key():
+    value = {7: "a", "7": "b", "list": [0, 1, 2]}
+    dropped = parse_path("values.7").steps[1:]
+    assert transform_at(value, dropped, lambda _: REMOVED) == {"list": [0, 1, 2]}
+    assert transform_at(value, (7,), lambda _: REMOVED) == {"7": "b", "list": [0, 1, 2]}
+    assert transform_at(value, ("list", -1), str) == {**value, "list": [0, 1, "2"]}
+
+
+def test_items_that_go_leave_their_places_to_those_that_follow():
+    def dropped(value, *steps):
+        return transform_at(value, steps, lambda _: REMOVED)
+
+    assert dropped([1, 2, 3], 1) == [1, "(ignored)", 3]
+    assert dropped([1, 2, 3], 2) == [1, 2]
+    assert dropped((1, 2, 3), -1) == (1, 2)
+    assert dropped([[1, 2], [3]], WILDCARD, 0) == [["(ignored)", 2], []]
+    assert dropped([1, 2, 3], WILDCARD) == []
+
+
+def test_tuples_sets_and_registered_types_are_walked_into():
+    assert transform_at({"a": (1, {2, 3})}, ("a", 1, WILDCARD), lambda _: REMOVED) == {
+        "a": (1, set())
+    }
+    assert transform_at([frozenset({1})], (0, WILDCARD), str) == [frozenset({"1"})]
+    assert transform_at({"a": 1}, ("a", "b"), lambda _: REMOVED) == {"a": 1}
+    box = Box({"name": "Ada", "n": 1})
+    assert transform_at(box, ("name",), lambda _: "x").content == {"name": "x", "n": 1}
+    assert transform_at(box, ("other",), lambda _: "x") is box
+    assert transform_at(box, ("n",), lambda _: REMOVED) == {"name": "Ada"}
+
+
+class Box:
+    """A type of somebody's own, which is particular about its content."""
+
+    def __init__(self, content):
+        if "n" not in content:
+            raise RuntimeError("no n")
+        self.content = content
+
+
+register_type(Box, name="tests.paths.Box", encode=lambda box: box.content, decode=Box)
+
+
+def test_messages_have_the_place_that_they_have_in_the_conversation():
+    places = EntryPaths(a_state())
+    assert places.of("messages", "000000000007") == ("messages", 2)
+    assert places.of("messages", "000000000123") == ("messages", 123)
+    assert places.of("messages", "odd") == ("messages", "odd")
+    assert places.of("state", "x") == ("values", "x")
+    assert places.of("once", "x") == ("namespaces", "once", "x")

@@ -1,0 +1,82 @@
+"""Documents of older versions, brought up to date step by step."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import InvalidDocumentError
+from holdfast.documents import migrations
+from holdfast.documents.migrations import ValueMigrations, migrate_schema, schema_step
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """No steps but those of the test."""
+    monkeypatch.setattr(migrations, "_steps", {})
+
+
+def test_a_document_of_the_newest_schema_is_left_as_it_is(steps):
+    tree = {"schema_version": 1, "state": {}}
+    assert migrate_schema(tree) == tree
+    assert migrate_schema(tree) is not tree
+
+
+def test_an_older_document_goes_through_every_step(steps):
+    @schema_step(1)
+    def _(tree):
+        return {**tree, "was": ["one"]}
+
+    @schema_step(2)
+    def _(tree):
+        assert tree["schema_version"] == 2
+        return {**tree, "was": [*tree.get("was", []), "two"]}
+
+    given = {"schema_version": 1}
+    assert migrate_schema(given, 3) == {"schema_version": 3, "was": ["one", "two"]}
+    assert migrate_schema({"schema_version": 2}, 3) == {"schema_version": 3, "was": ["two"]}
+    assert given == {"schema_version": 1}
+
+
+def test_where_a_step_is_missing_it_is_said(steps):
+    with pytest.raises(InvalidDocumentError, match="no way from schema version 1 to the next"):
+        migrate_schema({"schema_version": 1}, 2)
+
+
+def test_a_newer_document_is_refused(steps):
+    with pytest.raises(InvalidDocumentError, match="schema version 3, .*knows up to 2: upgrade"):
+        migrate_schema({"schema_version": 3}, 2)
+
+
+@pytest.mark.parametrize("version", [None, 0, -1, True, "1", 1.0])
+def test_a_version_that_is_none_is_refused(steps, version):
+    with pytest.raises(InvalidDocumentError, match="schema_version is a number from 1"):
+        migrate_schema({"schema_version": version})
+
+
+def renamed(values):
+    return {("plan" if key == "goal" else key): value for key, value in values.items()}
+
+
+def test_values_come_from_one_release_to_the_next():
+    mine = ValueMigrations(3, {1: renamed, 2: lambda values: {**values, "new": True}})
+    assert mine.applied({"goal": 1}, 1) == {"plan": 1, "new": True}
+    assert mine.applied({"plan": 1}, 2) == {"plan": 1, "new": True}
+    assert mine.applied({"plan": 1}, 3) == {"plan": 1}
+    assert mine.first == 1
+
+
+def test_values_of_a_later_release_are_refused():
+    with pytest.raises(InvalidDocumentError, match="values have version 4, .*up to 3: upgrade"):
+        ValueMigrations(3, {}).applied({}, 4)
+
+
+def test_where_a_migration_is_missing_it_is_said():
+    mine = ValueMigrations(3, {1: renamed})
+    with pytest.raises(InvalidDocumentError, match="no migration of values from version 2 to 3"):
+        mine.applied({}, 1)
+
+
+@pytest.mark.parametrize("given", [None, [("plan", 1)]])
+def test_a_migration_that_returns_no_values_is_named(given):
+    with pytest.raises(TypeError, match="from version 1 to 2 returned .*: it returns the values"):
+        ValueMigrations(2, {1: lambda values: given}).applied({}, 1)

@@ -1,0 +1,125 @@
+"""The JSON Schema of the document: real documents fit it, and what does not fit is not read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from holdfast import InvalidDocumentError, RetentionPolicy, SessionSnapshot, Store
+from holdfast.documents.encode import encode_chunks
+from holdfast.log.event import draft_event
+from holdfast.stores.memory import MemoryStateStore
+from support.async_tests import run_async
+from support.conversations import opened
+from support.observed_store import changed, full_snapshot, session_snapshot, with_events
+from support.sample_values import SAMPLES
+
+SCHEMA = Path(__file__).parent.parent.parent / "docs" / "spec" / "document.schema.json"
+
+
+def frozen(*items):
+    store = Store()
+    store.set_many(items)
+    return store.snapshot()
+
+
+async def real_documents():
+    """Documents of every kind, as they are exported."""
+    store = MemoryStateStore()
+    session = await opened(store)
+    for number, text in enumerate("abcdef"):
+        session.add_message("user", text)
+        session.record("tool.called", {"args": SAMPLES})
+        await session.save(tags={"number": str(number)})
+    yield "whole", await session.export(tags={"env": "production"})
+    session.record("forgotten", changes={"set": [], "delete": [("messages", "000000000000")]})
+    await session.commit()
+    yield "odd message keys", await session.export()
+    await session.archive.prune(location=session.location, policy=RetentionPolicy(last=2))
+    yield "pruned", await session.export()
+    crew = await opened(store, scope="multi_agent", agent_id="crew")
+    crew.agent("writer").add_message("assistant", "draft")
+    crew.agent("critic").set("step", 1)
+    await crew.once("mail", lambda: b"sent")
+    await crew.commit()
+    yield "several agents", await crew.export()
+    values = [("state", name, value) for name, value in SAMPLES.items()]
+    yield "all values", session_snapshot(frozen(*values, ("session", "status", "failed")))
+    yield "odd keys", session_snapshot(frozen(("messages", "x", 1), ("$set", "$map", 1)))
+    yield "no status", session_snapshot(frozen(("session", "status", 7), ("session", "x", None)))
+    yield "full", full_snapshot()
+    yield (
+        "events",
+        with_events(draft_event("state.set", set_=list(values)), after=3, prev="ab" * 32),
+    )
+
+
+async def gathered_documents():
+    return {name: document async for name, document in real_documents()}
+
+
+REAL = run_async(gathered_documents())
+VALIDATOR = Draft202012Validator(json.loads(SCHEMA.read_text()))
+
+
+def test_the_schema_is_one():
+    Draft202012Validator.check_schema(VALIDATOR.schema)
+
+
+def test_the_documents_are_of_every_kind():
+    assert REAL["pruned"].base is not None
+    assert REAL["several agents"].scope == "multi_agent"
+    assert "message_keys" in REAL["odd message keys"].to_dict()["state"]
+    assert REAL["all values"].state.values.keys() == SAMPLES.keys()
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_documents_are_as_the_schema_says(name):
+    tree = json.loads(b"".join(encode_chunks(REAL[name].to_dict())))
+    VALIDATOR.validate(tree)
+    assert SessionSnapshot.from_dict(tree).digest == REAL[name].digest
+    migrated = {**tree, "values_version": 3, "later": {"any": [1]}}
+    VALIDATOR.validate(migrated)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("schema_version",), 2),
+        (("schema_version",), ...),
+        (("agent_id",), ""),
+        (("session_id",), "x" * 257),
+        (("session_id",), ...),
+        (("snapshot_id",), "a/b"),
+        (("scope",), "group"),
+        (("tags",), {"a": 1}),
+        (("tags",), []),
+        (("state",), ...),
+        (("state",), []),
+        (("state", "status"), 7),
+        (("state", "messages"), {}),
+        (("state", "values"), []),
+        (("state", "message_keys"), ["a", "a"]),
+        (("state", "session"), {"status": "running"}),
+        (("state", "namespaces"), {"once": []}),
+        (("state", "namespaces"), {"messages": {}}),
+        (("event_log_count",), -1),
+        (("events",), {}),
+        (("events", 0, "seq"), 0),
+        (("events", 0, "seq"), ...),
+        (("events", 0, "id"), ...),
+        (("events", 0, "at"), 7),
+        (("events", 0, "changes"), []),
+        (("events", 0, "changes", "set"), [["state", "key"]]),
+        (("events", 0, "changes", "delete"), [["state"]]),
+        (("base",), []),
+    ],
+)
+def test_what_the_schema_refuses_is_refused_on_reading(path, value):
+    tree = changed(REAL["full"].to_dict(), *path, to=value)
+    assert not VALIDATOR.is_valid(tree)
+    with pytest.raises(InvalidDocumentError):
+        SessionSnapshot.from_dict(tree)

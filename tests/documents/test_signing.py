@@ -1,0 +1,396 @@
+"""Signed documents: what a signature covers, who is believed, and what is refused."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import gzip
+import json
+import sys
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast import InvalidDocumentError, SessionSnapshot, SnapshotManager
+from holdfast.documents import decode, json_file, migrations
+from holdfast.documents.encode import encode_canonical, encode_chunks
+from holdfast.documents.signing import (
+    DOMAIN,
+    PublicKey,
+    SignatureError,
+    SigningKey,
+    compute_signed_message,
+    read_signatures,
+    sign_document,
+    verify_signature,
+)
+from holdfast.extras import MissingExtraError
+from holdfast.log.event import draft_event
+from holdfast.stores.memory import MemoryStateStore
+from support.async_tests import run_async
+from support.observed_store import changed, full_snapshot, session_snapshot, state, with_events
+from support.sample_values import SAMPLES
+from support.signing_keys import KEY, OTHER, PRIVATE, PUBLIC, TRUSTED, refuses
+
+
+def rich():
+    """A document that has all that one can say, with values of every kind."""
+    values = [("state", name, value) for name, value in SAMPLES.items()]
+    made = replace(full_snapshot(), state_extra={"mood": [1.0, -0.0, 1e22, 5e-324]})
+    events = with_events(
+        draft_event("state.set", {"all": SAMPLES}, set_=values), after=3, prev="ab" * 32
+    )
+    return replace(
+        made, snapshot=events.snapshot, events=events.events, base=events.base, event_log_count=1
+    )
+
+
+SIGNED = sign_document(rich(), KEY)
+TREE = json.loads(b"".join(SIGNED.chunks()))
+SMALL = sign_document(full_snapshot(), KEY)
+SMALL_TREE = json.loads(b"".join(SMALL.chunks()))
+
+
+def manager():
+    return SnapshotManager(MemoryStateStore())
+
+
+def reordered(tree):
+    """The same data with the names of every object the other way round."""
+    if isinstance(tree, dict):
+        return {name: reordered(tree[name]) for name in reversed(tree)}
+    return [reordered(item) for item in tree] if isinstance(tree, list) else tree
+
+
+# ------------------------------------------------------------------------------- what is covered
+
+
+def test_a_signed_document_is_read_by_anybody_and_vouched_for_by_its_key():
+    assert verify_signature(TREE, TRUSTED) == (KEY.public,)
+    assert verify_signature(SIGNED, [OTHER.public, KEY.public]) == (KEY.public,)
+    read = SessionSnapshot.from_dict(TREE)
+    assert verify_signature(read, TRUSTED) == (KEY.public,)
+    assert (read.schema_version, read.digest) == (1, rich().digest)
+    assert list(TREE)[-1] == "signatures"
+
+
+def test_the_bytes_that_are_signed_are_those_of_the_specification():
+    plain = {name: value for name, value in TREE.items() if name != "signatures"}
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    assert b"".join(SIGNED.canonical()) == b"".join(encode_canonical(TREE)) == text
+    assert b"".join(encode_canonical({"b": [], "a": {}, "state": {"x": {}}})) == (
+        b'{"a":{},"b":[],"state":{"x":{}}}'
+    )
+    assert b"".join(encode_canonical({"signatures": []})) == b"{}"
+
+
+def test_a_signature_of_today_is_one_for_ever():
+    tree = {
+        "schema_version": 1,
+        "agent_id": 'b\u00f6t \U0001f600\x7f\x1f"\\/',
+        "session_id": "ses",
+        "state": {"values": {"z": [1, 1.0, 1e16, 0.1, -0.0, 1e-7, True, None], "a": {"é": "€"}}},
+        "signatures": [
+            {
+                "algorithm": "ed25519",
+                "key_id": KEY.key_id,
+                "signature": FOR_EVER,
+            }
+        ],
+    }
+    assert b"".join(encode_canonical(tree)).decode() == (
+        '{"agent_id":"b\u00f6t \U0001f600\x7f\\u001f\\"\\\\/","schema_version":1,'
+        '"session_id":"ses","state":{"values":{"a":{"é":"€"},'
+        '"z":[1,1.0,1e+16,0.1,-0.0,1e-07,true,null]}}}'
+    )
+    assert verify_signature(tree, TRUSTED)
+
+
+FOR_EVER = (
+    "0Dtuo+eERFR6lc/VnAKePh8EjRN2undAIGaJbBqYmcoo/IrbAIVtn8yiOLRoT0EJGkDa6KVn12VMnTVLAa0EAA=="
+)
+
+
+@pytest.mark.parametrize("suffix", ["json", "json.gz", "json.zst"])
+def test_it_holds_however_the_document_is_laid_out_and_packed(tmp_path, suffix):
+    path = tmp_path / f"signed.{suffix}"
+    json_file.write_json_file(path, SIGNED.chunks())
+    assert verify_signature(json_file.read_json_file(path), TRUSTED)
+    for text in (
+        json.dumps(TREE, indent=4),
+        json.dumps(reordered(TREE), ensure_ascii=False),
+        "\ufeff\n" + json.dumps(TREE, separators=(",", ":")),
+    ):
+        path.write_bytes(gzip.compress(text.encode()) if suffix == "json.gz" else text.encode())
+        assert verify_signature(json_file.read_json_file(path), TRUSTED)
+
+
+def places(tree, path=()):
+    """Where in JSON data something stands."""
+    yield path
+    if isinstance(tree, dict | list):
+        for step, item in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from places(item, (*path, step))
+
+
+def otherwise(value):
+    """What may stand there instead, and is not the same."""
+    if isinstance(value, dict):
+        yield {**value, "more": None}
+    elif isinstance(value, list):
+        yield [*value, None]
+    elif isinstance(value, bool):
+        yield from (not value, int(value))
+    elif isinstance(value, int | float):
+        yield value + 1
+        yield int(value) if isinstance(value, float) else float(value)
+    elif isinstance(value, str):
+        yield value + " "
+    else:
+        yield False
+    yield ...
+
+
+def at(tree, path):
+    for step in path:
+        tree = tree[step]
+    return tree
+
+
+def test_whatever_is_changed_is_noticed():
+    tried = 0
+    for path in places(SMALL_TREE):
+        if path and path[0] != "signatures":
+            for value in otherwise(at(SMALL_TREE, path)):
+                refuses(changed(SMALL_TREE, *path, to=value), "does not match")
+                tried += 1
+    assert tried > 150
+    refuses({**SMALL_TREE, "more": 1}, "does not match", KEY.key_id)
+
+
+def test_a_new_digest_does_not_help_who_changes_the_state():
+    forged = SessionSnapshot.from_dict(changed(SMALL_TREE, "tags", to={}), allow_modified=True)
+    tree = json.loads(b"".join(forged.chunks()))
+    SessionSnapshot.from_dict(tree)  # a whole document by all that a digest can tell
+    refuses(tree, "does not match")
+    for document in (tree, changed(SMALL_TREE, "tags", "env", to="staging")):
+        with pytest.raises(SignatureError, match="does not match"):
+            manager().from_dict(document, allow_modified=True, trusted=TRUSTED)
+
+
+JSON_DATA = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text('ab\u20ac\U0001f600\x00"'), inner),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True, database=None)
+@given(data=JSON_DATA)
+def test_fields_that_nobody_knows_are_covered_as_they_are_read(data):
+    signed = sign_document(session_snapshot(extra={"x": data}, state_extra={"y": data}), KEY)
+    read = json_file.parse_json(b"".join(signed.chunks()), "it")
+    assert verify_signature(read, TRUSTED)
+    assert read["x"] == data
+    again = SessionSnapshot.from_dict(read)
+    assert verify_signature(again, TRUSTED)
+
+
+def test_what_json_says_otherwise_is_signed_as_it_will_be_read():
+    signed = sign_document(session_snapshot(extra={"a": (1, 2), "b": {10: 1, 9: 2}}), KEY)
+    assert verify_signature(json.loads(b"".join(signed.chunks())), TRUSTED)
+    assert signed.extra["b"] == {"10": 1, "9": 2}
+
+
+def test_what_has_no_canonical_form_is_refused():
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    for wrong in (float("nan"), {1, 2}, deep, {1: 1, "1": 1}):
+        refuses({**TREE, "later": wrong}, "no form that can be signed")
+
+
+# --------------------------------------------------------------------------------- who is believed
+
+
+def test_a_document_that_nobody_signed_is_refused():
+    for document in (full_snapshot(), full_snapshot().to_dict(), {"signatures": []}, [], None):
+        refuses(document, "is not signed", "--sign")
+
+
+def test_an_unknown_key_is_named():
+    refuses(TREE, KEY.key_id, OTHER.key_id, "trust", trusted=[OTHER.public])
+
+
+def test_a_signature_of_another_is_not_believed_under_a_trusted_name():
+    forged = sign_document(full_snapshot(), OTHER).to_dict()
+    refuses(forged, f"signed by {OTHER.key_id}")
+    forged["signatures"][0]["key_id"] = KEY.key_id
+    refuses(forged, "does not match")
+
+
+def test_a_signature_of_something_else_is_none_of_a_document():
+    message = compute_signed_message(SMALL)
+    assert message.startswith(b"holdfast document v1\n")
+    for other in (message.removeprefix(DOMAIN), b"".join(SMALL.canonical()), b"git\n" + message):
+        entry = {**SMALL_TREE["signatures"][0]}
+        entry["signature"] = base64.b64encode(KEY.sign(other)).decode()
+        refuses({**SMALL_TREE, "signatures": [entry]}, "does not match")
+
+
+def test_several_may_sign_and_one_that_is_trusted_is_enough():
+    both = sign_document(SMALL, OTHER)
+    assert [each.key_id for each in read_signatures(both)] == [KEY.key_id, OTHER.key_id]
+    for trusted in ([KEY.public], [OTHER.public]):
+        assert verify_signature(both, trusted) == tuple(trusted)
+    assert len(verify_signature(both.to_dict(), [OTHER.public, KEY.public])) == 2
+    again = sign_document(replace(both, tags={"new": "1"}), KEY)
+    assert verify_signature(again, [OTHER.public, KEY.public]) == (KEY.public,)
+    refuses(again, "does not match", OTHER.key_id, trusted=[OTHER.public])
+    assert sign_document(SMALL, KEY) == SMALL
+
+
+def test_there_is_an_end_to_signatures():
+    full = replace(SMALL, extra={"signatures": SMALL_TREE["signatures"] * 16})
+    with pytest.raises(SignatureError, match="16 signatures, which is the most"):
+        sign_document(full, OTHER)
+
+
+ENTRY = SMALL_TREE["signatures"][0]
+
+
+@pytest.mark.parametrize(
+    "signatures",
+    [
+        "yes",
+        {},
+        [None],
+        [{}],
+        [{**ENTRY, "algorithm": "none"}],
+        [{**ENTRY, "algorithm": "Ed25519"}],
+        [{**ENTRY, "algorithm": None}],
+        [{**ENTRY, "algorithm": "hs256", "key_id": KEY.key_id}],
+        [{**ENTRY, "more": 1}],
+        [{name: ENTRY[name] for name in ("key_id", "signature")}],
+        [{**ENTRY, "key_id": KEY.key_id.upper()}],
+        [{**ENTRY, "key_id": KEY.key_id + "\n"}],
+        [{**ENTRY, "key_id": 7}],
+        [{**ENTRY, "signature": ""}],
+        [{**ENTRY, "signature": ENTRY["signature"][:-2]}],
+        [{**ENTRY, "signature": ENTRY["signature"][:-3] + "/=="}],
+        [{**ENTRY, "signature": "!" + ENTRY["signature"][1:]}],
+        [{**ENTRY, "signature": ["x"]}],
+        [ENTRY, {**ENTRY, "algorithm": "none"}],
+        [ENTRY] * 17,
+    ],
+)
+def test_malformed_signatures_are_refused_and_only_where_one_is_required(signatures):
+    tree = {**SMALL_TREE, "signatures": signatures}
+    refuses(tree, "signatures are malformed")
+    read = SessionSnapshot.from_dict(tree)
+    assert read.to_dict()["signatures"] == signatures
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"agent_id": ', b'"agent_id": "admin",\n "agent_id": '),
+        (b'"agent_id": ', b'"agent\\u005fid": "admin",\n "agent_id": '),
+        (b'"status": ', b'"status":"failed","status": '),
+        (b'"role":', b'"role":"system","role":'),
+        (b'"algorithm":', b'"algorithm":"none","algorithm":'),
+        (b'"signatures": ', b'"signatures": [],\n "signatures": '),
+    ],
+)
+def test_a_signed_document_with_a_name_twice_is_refused_by_whoever_reads_it(tmp_path, old, new):
+    text = b"".join(SMALL.chunks())
+    assert old in text
+    path = tmp_path / "twice.json"
+    path.write_bytes(text.replace(old, new, 1))
+    with pytest.raises(InvalidDocumentError, match=r"twice.json is signed and has .* twice"):
+        manager().from_file(path)
+
+
+def test_names_are_looked_at_only_where_signatures_have_their_form(monkeypatch):
+    looked = []
+    monkeypatch.setattr(json_file, "check_names", lambda *said: looked.append(said))
+    for signatures in (None, [], "yes", [{**ENTRY, "algorithm": "none"}], [ENTRY] * 17):
+        text = json.dumps({**SMALL_TREE, "signatures": signatures}).encode()
+        refuses(json_file.parse_json(text, "it"), "signe" if not signatures else "malformed")
+    assert looked == []
+    json_file.parse_json(json.dumps(SMALL_TREE).encode(), "it")
+    assert len(looked) == 1
+
+
+def test_numbers_of_any_length_do_not_disturb_the_look_for_names():
+    text = b"".join(SMALL.chunks()).replace(b"{", b'{"n": ' + b"9" * 5000 + b".5, ", 1)
+    with pytest.raises(InvalidDocumentError):
+        json_file.parse_json(text, "it")
+    text = b"".join(SMALL.chunks()).replace(b"{", b'{"n": 0.' + b"1" * 5000 + b", ", 1)
+    refuses(json_file.parse_json(text, "it"), "does not match")
+
+
+def test_trusting_nobody_is_a_mistake_and_not_a_way_to_check_nothing():
+    for trusted in ([], ()):
+        with pytest.raises(ValueError, match="no key is trusted"):
+            verify_signature(TREE, trusted)
+        with pytest.raises(ValueError, match="no key is trusted"):
+            manager().from_dict(TREE, trusted=trusted)
+        with pytest.raises(ValueError, match="no key is trusted"):
+            run_async(manager().import_session(SIGNED, trusted=trusted))
+    for wrong in ("release.pub", [KEY], ["release.pub"], b"x"):
+        with pytest.raises(TypeError, match="PublicKey"):
+            verify_signature(TREE, wrong)
+    with pytest.raises(TypeError, match="SigningKey"):
+        sign_document(SMALL, KEY.public)
+    with pytest.raises(TypeError, match="SessionSnapshot"):
+        sign_document(TREE, KEY)
+
+
+# ---------------------------------------------------------------------------- what it needs
+
+
+def test_an_older_schema_is_checked_as_it_was_written(monkeypatch):
+    monkeypatch.setattr(migrations, "_steps", {1: lambda tree: {**tree, "tags": {"v": "2"}}})
+    monkeypatch.setattr(decode, "up_to_date", partial(migrations.migrate_schema, newest=2))
+    read = manager().from_dict(SMALL_TREE, trusted=TRUSTED)
+    assert (read.schema_version, read.tags) == (2, {"v": "2"})
+    assert (read.signed_by, read.extra) == ((KEY.key_id,), {"viewer": {"colour": "red"}})
+
+
+def test_without_cryptography_a_signed_document_is_read_and_a_required_one_is_not(monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "cryptography"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    assert manager().from_dict(SMALL_TREE).to_dict() == SMALL_TREE
+    for need in (
+        lambda: verify_signature(SMALL_TREE, TRUSTED),
+        lambda: manager().from_dict(SMALL_TREE, trusted=TRUSTED),
+        SigningKey.generate,
+        lambda: SigningKey.from_pem(PRIVATE),
+        lambda: PublicKey.from_pem(PUBLIC),
+    ):
+        with pytest.raises(MissingExtraError, match=r"pip install 'holdfast\[signing\]'"):
+            need()
+
+
+def test_a_large_document_is_signed_in_pieces():
+    pieces = list(sign_document(session_snapshot(state(1000)), KEY).canonical())
+    assert max(map(len, pieces)) < 200
+    assert b"".join(pieces) == b"".join(
+        encode_canonical(json.loads(b"".join(chunks_of(1000, pieces))))
+    )
+
+
+def chunks_of(count, pieces):
+    """The text that pieces are of, as a file has it."""
+    tree = json.loads(b"".join(pieces))
+    assert len(tree["state"]["messages"]) == count
+    assert dt.datetime.fromisoformat(tree["created_at"])
+    return encode_chunks(tree)

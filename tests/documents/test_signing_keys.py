@@ -1,0 +1,161 @@
+"""Keys that documents are signed with: their files, their ids, and what is no such key."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from cryptography.hazmat.primitives import serialization as forms
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from holdfast.documents.signing import KeyFileError, PublicKey, SigningKey, load_trusted_keys
+from support.signing_keys import KEY, OTHER, PRIVATE, PUBLIC
+
+
+def test_a_key_goes_to_a_file_and_back(tmp_path):
+    key = SigningKey.generate("release")
+    assert repr(key) == f"<SigningKey {key.key_id}>"
+    for passphrase in (None, "open sesame", b"\xff"):
+        pem = key.to_pem(passphrase=passphrase)
+        assert (b"ENCRYPTED" in pem) == (passphrase is not None)
+        assert SigningKey.from_pem(pem, passphrase=passphrase).public == key.public
+    assert SigningKey.from_pem(PRIVATE, passphrase="not needed").public == KEY.public
+    assert KEY.public.to_pem() == PUBLIC
+    assert PublicKey.from_pem(PUBLIC) == KEY.public
+    (tmp_path / "rfc.pub").write_bytes(PUBLIC)
+    assert PublicKey.from_file(tmp_path / "rfc.pub").name == "rfc"
+
+
+def test_the_id_of_a_key_is_the_hash_of_its_der_form():
+    # openssl pkey -pubin -in rfc.pub -outform DER | sha256sum
+    expected = "a1e9156054e04fac899ae9f275132cdc07a5dbc4ea2c2ad3a1ffc6e0d253681f"
+    assert KEY.key_id == KEY.public.key_id == f"sha256:{expected}"
+
+
+def test_files_and_folders_of_keys_are_trusted(tmp_path):
+    (tmp_path / "many.pem").write_bytes(b"# ours\n" + PUBLIC + b"\n" + OTHER.public.to_pem())
+    (tmp_path / "b.pub").write_bytes(PUBLIC)
+    (tmp_path / "notes.txt").write_text("no key")
+    assert load_trusted_keys(tmp_path / "many.pem") == [KEY.public, OTHER.public]
+    assert [key.name for key in load_trusted_keys(tmp_path, str(tmp_path / "many.pem"))] == [
+        "b",
+        "many",
+        "many",
+    ]
+    with pytest.raises(KeyFileError, match="has 2 keys, and one is needed"):
+        PublicKey.from_file(tmp_path / "many.pem")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(KeyFileError, match=r"has no file \*.pub"):
+        load_trusted_keys(tmp_path / "empty")
+
+
+def pem(key, form=forms.PrivateFormat.PKCS8):
+    return key.private_bytes(forms.Encoding.PEM, form, forms.NoEncryption())
+
+
+CURVE = ec.generate_private_key(ec.SECP256R1())
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (pem(rsa.generate_private_key(65537, 1024)), "is another kind of key (RSAPrivateKey)"),
+        (pem(CURVE), "is another kind of key (E"),
+        (pem(CURVE, forms.PrivateFormat.TraditionalOpenSSL), "is another kind of key (EC PRIVATE"),
+        (pem(KEY._key, forms.PrivateFormat.OpenSSH), "is another kind of key (OPENSSH PRIVATE KEY"),
+        (PUBLIC, "is a public key, and signing needs the private one"),
+        (PRIVATE.replace(b"MC4C", b"AAAA"), "cannot be read as a key"),
+        (OTHER.to_pem(passphrase="x"), "is encrypted, and there is no passphrase"),
+        (b"", "is no key in PEM"),
+        (b"\xff" * (1 << 20) + b"\n", "has more than 1,048,576 bytes"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_file_that_is_no_private_key_is_refused(tmp_path, data, words):
+    path = tmp_path / "a.key"
+    path.write_bytes(data)
+    path.chmod(0o600)
+    with pytest.raises(KeyFileError) as refused:
+        SigningKey.from_file(path)
+    assert f"{path} {words}" in str(refused.value)
+
+
+def test_files_that_are_no_public_keys_are_refused(tmp_path):
+    curve = CURVE.public_key().public_bytes(
+        forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo
+    )
+    for data, words in (
+        (PRIVATE, "is a private key, and a public one is needed"),
+        (curve, "another kind of key"),
+        (PUBLIC + curve, "another kind of key"),
+        (PUBLIC.replace(b"PUBLIC KEY", b"CERTIFICATE"), r"another kind of key \(CERTIFICATE\)"),
+        (PUBLIC.replace(b"MCow", b"AAAA"), "cannot be read as a key"),
+        (b"ssh-ed25519 AAAA", "is no key in PEM"),
+    ):
+        (tmp_path / "a.pub").write_bytes(data)
+        with pytest.raises(KeyFileError, match=words):
+            load_trusted_keys(tmp_path / "a.pub")
+    with pytest.raises(KeyFileError, match="cannot be read: No such file"):
+        load_trusted_keys(tmp_path / "none.pub")
+    with pytest.raises(KeyFileError, match="cannot be read: File name too long"):
+        load_trusted_keys("x" * 300)
+    with pytest.raises(KeyFileError, match="has 32 bytes"):
+        PublicKey(b"short")
+    with pytest.raises(KeyFileError, match="its passphrase is another"):
+        SigningKey.from_pem(OTHER.to_pem(passphrase="x"), passphrase="y")
+
+
+def test_an_empty_path_is_not_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stray.pub").write_bytes(PUBLIC)
+    assert load_trusted_keys(".") == [KEY.public]
+    for read in (load_trusted_keys, PublicKey.from_file, SigningKey.from_file):
+        with pytest.raises(KeyFileError, match="path of a key is empty"):
+            read("")
+
+
+def test_blocks_without_an_end_are_refused_in_no_time():
+    begin = b"-----BEGIN PUBLIC KEY-----\n"
+    cut = PUBLIC[: PUBLIC.index(b"-----END")]
+    started = time.process_time()
+    for data in (
+        begin * 38_000,
+        b"".join(begin.replace(b"KEY", b"%d" % number) for number in range(35_000)),
+        PUBLIC + cut,
+        cut + PUBLIC,
+        cut + PRIVATE,
+        cut + b"-----END PRIVATE KEY-----",
+    ):
+        with pytest.raises(KeyFileError, match="a block in it has no end"):
+            PublicKey.from_pem(data)
+    assert time.process_time() - started < 1
+    edges = b"-----END PUBLIC KEY-----" + PUBLIC.replace(b"\n", b"\r\n")
+    assert PublicKey.from_pem(b"\xef\xbb\xbf" + edges) == KEY.public
+
+
+def test_an_error_about_a_passphrase_shows_nothing_of_it():
+    locked = KEY.to_pem(passphrase=b"x" * 1023)
+    assert SigningKey.from_pem(locked, passphrase="x" * 1023).public == KEY.public
+    for use in (
+        lambda: KEY.to_pem(passphrase="\udcf6" + "q" * 2000),
+        lambda: KEY.to_pem(passphrase="q" * 1024),
+        lambda: SigningKey.from_pem(locked, passphrase="\udcf6q"),
+        lambda: SigningKey.from_pem(locked, passphrase="q" * 5000),
+    ):
+        with pytest.raises(KeyFileError, match="passphrase") as refused:
+            use()
+        assert "q" not in str(refused.value)
+        assert "udcf6" not in str(refused.value)
+
+
+def test_a_private_key_that_others_can_read_is_warned_of(tmp_path, caplog):
+    path = tmp_path / "a.key"
+    path.write_bytes(PRIVATE)
+    path.chmod(0o600)
+    SigningKey.from_file(path)
+    assert caplog.messages == []
+    path.chmod(0o644)
+    assert SigningKey.from_file(path).public.name == "a"
+    assert caplog.messages == [
+        f"the private key {path} can be read by others (mode 644): chmod 600 {path}"
+    ]

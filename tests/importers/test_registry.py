@@ -1,0 +1,257 @@
+"""Readers of others: registered by a program, or offered by an installed package."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import zstandard
+
+import holdfast.importers
+from holdfast.errors import InvalidDocumentError, StateStoreError
+from holdfast.importers.langgraph_serde import Serde
+from holdfast.redaction.detect import import_library
+from holdfast.snapshots.session_snapshot import utc_now
+from importers.graphs import check_imports
+
+
+def diary(source):
+    history = holdfast.importers.History("writer", source.stem, utc_now())
+    for number, line in enumerate(source.path.read_text().splitlines()[1:]):
+        history.append({"role": "user", "content": line}, utc_now(), f"line {number}")
+    return history.document("diary")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "june.txt").write_text("DIARY\none\ntwo\n")
+    (tmp_path / "chat.json").write_text('[{"role": "user", "content": "hi"}]')
+    return tmp_path
+
+
+@pytest.fixture
+def register():
+    names = []
+
+    def call(name, recognises, read):
+        holdfast.importers.register_reader(name, recognises, read)
+        names.append(name)
+
+    yield call
+    for name in names:
+        holdfast.importers.unregister_reader(name)
+
+
+def is_diary(source):
+    return source.start.startswith(b"DIARY")
+
+
+def test_a_registered_reader_is_asked(folder, register):
+    register("diary", is_diary, diary)
+    (document,) = holdfast.importers.read("june.txt")
+    assert (document.agent_id, document.session_id) == ("writer", "june")
+    assert [message["content"] for message in document.state.messages] == ["one", "two"]
+    check_imports(document)
+
+
+def test_it_is_asked_before_those_that_come_with_holdfast_but_not_for_its_own_documents(
+    folder, register
+):
+    register("greedy", lambda source: True, lambda source: [])
+    assert holdfast.importers.read("chat.json") == []
+    (document,) = holdfast.importers.read("chat.json", format="chat")
+    (folder / "own.json").write_text(json.dumps(document.to_dict()))
+    (again,) = holdfast.importers.read("own.json")
+    assert again.digest == document.digest
+
+
+def test_the_one_that_was_registered_last_is_asked_first(folder, register):
+    register("one", is_diary, diary)
+    register("two", is_diary, lambda source: [])
+    assert holdfast.importers.read("june.txt") == []
+    assert len(holdfast.importers.read("june.txt", format="one")) == 1
+
+
+def test_a_name_is_taken_once(register):
+    register("diary", is_diary, diary)
+    for name in ("diary", "chat", "holdfast"):
+        with pytest.raises(ValueError, match="already"):
+            holdfast.importers.register_reader(name, is_diary, diary)
+    for wrong in (
+        (5, is_diary, diary),
+        ("", is_diary, diary),
+        ("x", None, diary),
+        ("x", is_diary, 5),
+    ):
+        with pytest.raises(TypeError):
+            holdfast.importers.register_reader(*wrong)
+
+
+def test_an_error_inside_a_reader_names_it(folder, register):
+    register("broken", is_diary, lambda source: 1 / 0)
+    with pytest.raises(InvalidDocumentError, match="reader broken cannot read june.txt: ZeroDiv"):
+        holdfast.importers.read("june.txt")
+    register("nosy", lambda source: source.nothing, diary)
+    with pytest.raises(InvalidDocumentError, match="reader nosy cannot read june.txt: Attribute"):
+        holdfast.importers.read("june.txt")
+
+
+@pytest.mark.parametrize("given", [None, 5, "text", [5], {"a": 1}])
+def test_a_reader_that_gives_something_else_is_named(folder, register, given):
+    register("odd", is_diary, lambda source: given)
+    with pytest.raises(InvalidDocumentError, match="reader odd gave no SessionSnapshot"):
+        holdfast.importers.read("june.txt")
+
+
+def test_an_unknown_file_is_an_error_that_lists_the_formats(folder, register):
+    register("poem", lambda source: False, diary)
+    with pytest.raises(InvalidDocumentError) as caught:
+        holdfast.importers.read("june.txt")
+    for name in ("holdfast", "strands", "langgraph-sqlite", "langgraph-postgres", "chat", "poem"):
+        assert name in str(caught.value)
+    with pytest.raises(InvalidDocumentError, match="no format 'verse': known are holdfast"):
+        holdfast.importers.read("june.txt", format="verse")
+
+
+@pytest.mark.parametrize(
+    "name", ["strands", "langgraph-sqlite", "langgraph-postgres", "chat", "holdfast"]
+)
+def test_a_file_that_is_not_what_it_is_said_to_be_is_refused(folder, name):
+    (folder / "x.json").write_text('{"songs": []}')
+    (folder / "empty").touch()
+    for file in ("june.txt", "x.json", "empty"):
+        with pytest.raises(InvalidDocumentError):
+            holdfast.importers.read(file, format=name)
+
+
+def test_a_file_has_no_threads(folder):
+    with pytest.raises(InvalidDocumentError, match="has no threads: leave --thread out"):
+        holdfast.importers.read("chat.json", thread="t1")
+
+
+def test_what_cannot_be_opened_is_an_error(folder):
+    with pytest.raises(InvalidDocumentError, match="no file none.json"):
+        holdfast.importers.read("none.json")
+    with pytest.raises(InvalidDocumentError, match="is a folder"):
+        holdfast.importers.read(".")
+    with pytest.raises(InvalidDocumentError, match="no database that can be read") as caught:
+        holdfast.importers.read("redis://ada:s3cret@host/0")
+    assert "s3cret" not in str(caught.value)
+    with pytest.raises(StateStoreError):
+        holdfast.importers.read("postgresql://[bad")
+
+
+def test_a_pipe_is_read_once_for_all_readers(folder):
+    os.mkfifo("pipe")
+    text = (folder / "chat.json").read_bytes()
+    writer = threading.Thread(target=lambda: Path("pipe").write_bytes(text))
+    writer.start()
+    (document,) = holdfast.importers.read("pipe")
+    writer.join()
+    assert document.state.messages == [{"role": "user", "content": "hi"}]
+
+
+def test_a_path_through_a_file_is_an_error(folder):
+    with pytest.raises(InvalidDocumentError, match="cannot be read: Not a directory"):
+        holdfast.importers.read("chat.json/x")
+
+
+# --------------------------------------------------------------------------- what readers need
+
+
+NEEDS = {
+    "zstandard": (lambda: holdfast.importers.read("packed.json"), "compression"),
+    "psycopg": (lambda: holdfast.importers.read("postgresql://127.0.0.1:1/db"), "postgresql"),
+    "langgraph.checkpoint.serde.jsonplus": (lambda: Serde("it"), "langgraph"),
+    "phonenumbers": (lambda: import_library("phonenumbers"), "redaction"),
+}
+
+
+@pytest.mark.parametrize("module", NEEDS)
+def test_only_a_package_that_is_missing_is_called_missing(folder, monkeypatch, module):
+    (folder / "packed.json").write_bytes(zstandard.compress(b"[]"))
+    use, extra = NEEDS[module]
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(StateStoreError, match=rf"needs .*pip install 'holdfast\[{extra}\]'"):
+        use()
+    monkeypatch.delitem(sys.modules, module)
+    for problem in (
+        ImportError("its library is of another machine"),
+        ModuleNotFoundError("No module named 'its_own_need'", name="its_own_need"),
+    ):
+        monkeypatch.setattr(sys, "meta_path", [Broken(module, problem), *sys.meta_path])
+        with pytest.raises(Exception, match=str(problem)) as told:
+            use()
+        assert "pip install" not in str(told.value)
+
+
+class Broken:
+    """A module that is installed, and fails when it is imported."""
+
+    def __init__(self, module, problem):
+        self.module = module
+        self.problem = problem
+
+    def find_spec(self, name, path=None, target=None):
+        if name == self.module:
+            raise self.problem
+
+
+# ------------------------------------------------------------------------------------- packages
+
+
+@pytest.fixture
+def package(folder, monkeypatch):
+    """Installs a package that offers readers."""
+    site = folder / "site"
+    info = site / "diaries-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: diaries\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(str(site))
+
+    def install(entries, code):
+        (info / "entry_points.txt").write_text(f"[holdfast.readers]\n{entries}\n")
+        (site / "diaries.py").write_text(code)
+
+    yield install
+    sys.modules.pop("diaries", None)
+
+
+CODE = """
+from holdfast.importers import History
+from holdfast.snapshots.session_snapshot import now
+
+def recognises(source):
+    return source.start.startswith(b"DIARY")
+
+def read(source):
+    return History("package", source.stem, now()).document("diary")
+"""
+
+
+def test_a_reader_of_an_installed_package_is_found(folder, package):
+    package("diary = diaries", CODE)
+    (document,) = holdfast.importers.read("june.txt")
+    assert document.agent_id == "package"
+    (document,) = holdfast.importers.read("june.txt", format="diary")
+    assert document.agent_id == "package"
+
+
+def test_a_package_that_cannot_be_loaded_hinders_nobody_and_is_named(folder, package):
+    package("diary = diaries\nother = diaries:nothing", "import no_such_module")
+    assert len(holdfast.importers.read("chat.json")) == 1
+    with pytest.raises(InvalidDocumentError, match="reader diary cannot be loaded: ModuleNotFound"):
+        holdfast.importers.read("june.txt")
+    with pytest.raises(InvalidDocumentError, match="reader diary cannot be loaded"):
+        holdfast.importers.read("june.txt", format="diary")
+
+
+def test_a_package_does_not_take_the_place_of_what_comes_with_holdfast(folder, package):
+    package("chat = diaries", CODE)
+    (document,) = holdfast.importers.read("chat.json")
+    assert document.agent_id == "imported"

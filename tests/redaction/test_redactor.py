@@ -1,0 +1,434 @@
+"""Documents without what must not leave, which are documents like any other."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import RetentionPolicy, SessionSnapshot, Store, register_type
+from holdfast.redaction.redactor import Redactor
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.transfer.manager import SnapshotManager
+from support.async_tests import async_test
+from support.conversations import opened
+from support.observed_store import with_digest
+from support.redaction_samples import (
+    ADA,
+    AWS,
+    BOB,
+    GITHUB,
+    PHONE,
+    REDACTOR,
+    check,
+    everything,
+    exported,
+    listed,
+    redacted,
+)
+from support.sample_values import SAMPLES, identical, keys, values
+
+# ---------------------------------------------------------------------------- what is found
+
+
+@pytest.mark.parametrize(
+    ("secret", "kind"),
+    [(AWS, "AWS key"), (GITHUB, "GitHub token"), (ADA, "email"), (PHONE, "phone")],
+)
+def test_a_secret_is_taken_out_of_the_state_and_of_the_events(secret, kind):
+    def work(session):
+        session.add_message("user", f"it is {secret}, yes")
+        session.set("a", {"b": [{"c": (secret, f"<{secret}>")}]})
+        session.set("bytes", f"x {secret}".encode())
+        session.record("tool.called", {"args": {"x": secret}})
+        session.set("a", 1)
+        session.delete("bytes")
+        session.set("bytes", f"y {secret}".encode())
+
+    document = redacted(work)
+    assert secret not in everything(document)
+    assert document.state.messages == [
+        {"role": "user", "content": f"it is [redacted: {kind}], yes"}
+    ]
+    assert document.state.values == {"a": 1, "bytes": f"y [redacted: {kind}]".encode()}
+    (first,) = document.events[2].changes["set"]
+    assert first[2] == {"b": [{"c": (f"[redacted: {kind}]", f"<[redacted: {kind}]>")}]}
+    assert document.events[4].data == {"args": {"x": f"[redacted: {kind}]"}}
+    assert listed(document) == {
+        (kind, "messages[0].content"): 2,
+        (kind, "values.a.b[0].c[0]"): 1,
+        (kind, "values.a.b[0].c[1]"): 1,
+        (kind, "values.bytes"): 3,
+        (kind, "events[4].data.args.x"): 1,
+    }
+
+
+def test_values_under_the_names_of_secrets_go_whatever_they_are():
+    def work(session):
+        session.set("password", "x")
+        session.set("API_KEY", ["k1", "k2"])
+        session.set("settings", {"clientSecret": b"abc", "private_key": b"\xff\xfe", "pwd": 4711})
+        session.set("secrets", {"openai": "k3", "list": ["k4"]})
+        session.set("env", [{"name": "DB_PASSWORD", "value": "k5"}, {"name": "x", "value": "k6"}])
+
+    document = redacted(work)
+    gone = "[redacted: secret]"
+    assert document.state.values == {
+        "password": gone,
+        "API_KEY": [gone, gone],
+        "settings": {"clientSecret": gone.encode(), "private_key": gone.encode(), "pwd": gone},
+        "secrets": {"openai": gone, "list": [gone]},
+        "env": [{"name": "DB_PASSWORD", "value": gone}, {"name": "x", "value": "k6"}],
+    }
+
+
+def test_other_values_under_such_names_stay():
+    values = {
+        "max_tokens": 512,
+        "secrets": 3,
+        "password": None,
+        "has_password": True,
+        "token": "the",
+        "tokens": ["the", "cat"],
+        "schema": {"password": {"type": "string"}, "secret": "required"},
+        "secretary": "Mrs. Lovelace",
+        "next_token": "abc123def456",
+    }
+
+    def work(session):
+        for key, value in values.items():
+            session.set(key, value)
+
+    document = redacted(work)
+    assert document.state.values == values
+    assert document.extra["redactions"] == []
+
+
+def test_a_password_is_also_taken_out_of_what_was_said_about_it():
+    def work(session):
+        session.add_message("user", "I always use swordfish99 there")
+        arguments = json.dumps({"user": "ada", "password": "swordfish99"})
+        session.add_message("assistant", "", tool_calls=[{"id": "c", "arguments": arguments}])
+        session.set("login", {"password": "swordfish99"})
+        session.set("swordfish99", {"swordfish99": {"swordfish99"}})
+
+    document = redacted(work)
+    assert "swordfish99" not in everything(document)
+    call = document.state.messages[1]["tool_calls"][0]
+    assert json.loads(call["arguments"]) == {"user": "ada", "password": "[redacted: secret]"}
+    gone = "[redacted: secret]"
+    assert document.state.values[gone] == {gone: {gone}}
+
+
+def test_a_number_that_is_a_password_is_taken_out_wherever_it_stands():
+    def work(session):
+        session.set("login", {"password": 12345678})
+        session.add_message("user", "use 12345678, not 123456789")
+        session.set("n", [12345678, 12345679])
+
+    document = redacted(work)
+    assert document.state.values["n"] == ["[redacted: secret]", 12345679]
+    assert document.state.messages[0]["content"] == "use [redacted: secret], not 123456789"
+
+
+def test_single_kinds_can_be_switched_off():
+    def work(session):
+        session.add_message("user", f"{AWS} {ADA} {PHONE}")
+
+    def said(**options):
+        return redacted(work, Redactor(**options)).state.messages[0]["content"]
+
+    assert said(secrets=False) == f"{AWS} [redacted: email] [redacted: phone]"
+    assert said(emails=False) == f"[redacted: AWS key] {ADA} [redacted: phone]"
+    assert said(phones=False) == f"[redacted: AWS key] [redacted: email] {PHONE}"
+    assert said(patterns=False) == f"{AWS} {ADA} {PHONE}"
+
+
+def test_a_region_and_entropy_find_more():
+    def work(session):
+        session.add_message("user", "call 030 901820 about Zx8kQ2vN5pL9wR3tY7uJ1mB4")
+
+    more = Redactor(region="DE", entropy=True)
+    assert redacted(work, more).state.messages[0]["content"] == (
+        "call [redacted: phone] about [redacted: secret]"
+    )
+    with pytest.raises(ValueError, match="is no region"):
+        Redactor(region="XX")
+
+
+# ------------------------------------------------------------------------------------- keys
+
+
+def test_keys_with_secrets_become_others_that_are_still_different():
+    def work(session):
+        session.set(
+            "contacts", {ADA: 1, BOB: 2, f"{ADA}/{BOB}": 3, b"x@example.net": 4, (ADA, 1): 5}
+        )
+        session.set(ADA, "a")
+        session.set(BOB, "b")
+        session.delete(ADA)
+        session.set("emails", {ADA, BOB, "x"})
+
+    document = redacted(work)
+    one, two, three = "[redacted: email]", "[redacted: email 2]", "[redacted: email 3]"
+    numbered = document.state.values["contacts"]
+    assert list(numbered.values()) == [1, 2, 3, 4, 5]
+    names = list(numbered)
+    assert set(names[:2]) == {one, two}
+    assert names[2:] == [f"{names[0]}/{names[1]}", three.encode(), (names[0], 1)]
+    assert document.state.values[names[1]] == "b"
+    assert document.state.values["emails"] == {one, two, "x"}
+    assert document.events[4].changes["delete"] == [("state", names[0])]
+
+
+def test_a_new_secret_does_not_become_a_key_that_is_there():
+    def work(session):
+        session.set("[redacted: email]", 1)
+        session.set(ADA, 2)
+
+    document = redacted(work)
+    assert document.state.values == {"[redacted: email]": 1, "[redacted: email 2]": 2}
+
+
+def test_namespaces_ids_tags_types_and_unknown_fields_are_looked_at():
+    document = exported(
+        lambda session: session.record(
+            f"mail.sent:{ADA}", changes={"set": [(f"box/{ADA}", "k", 1)], "delete": []}
+        ),
+        agent_id=ADA,
+        session_id=f"ses {BOB}",
+    )
+    tree = document.to_dict()
+    tree |= {"tags": {ADA: BOB, "token": "abc123def456"}, "source_environment": ADA, "x": [ADA]}
+    tree["state"]["note"] = BOB
+    new = REDACTOR.redacted(SessionSnapshot.from_dict(with_digest(tree)))
+    check(new, document)
+    assert ADA not in everything(new)
+    assert BOB not in everything(new)
+    assert "abc123def456" not in everything(new)
+    assert new.agent_id == "[redacted: email]"
+    assert new.session_id == "ses [redacted: email 2]"
+    assert new.state.namespaces == {"box/[redacted: email]": {"k": 1}}
+    assert new.extra["x"] == ["[redacted: email]"]
+    assert new.events[1].type == "mail.sent:[redacted: email]"
+    assert ("email", "state.note") in listed(new)
+
+
+def test_agents_of_a_session_of_several_stay_apart():
+    def work(session):
+        for agent in (ADA, BOB):
+            session.agent(agent).set("plan", agent)
+
+    document = redacted(work, scope="multi_agent", agent_id="crew")
+    assert sorted(document.state.namespaces) == [
+        "state/[redacted: email 2]",
+        "state/[redacted: email]",
+    ]
+    members = [key for _, key, _ in document.snapshot.items("session") if key != "status"]
+    assert members == ["agent:[redacted: email 2]", "agent:[redacted: email]"]
+
+
+def test_messages_keep_their_order_where_their_keys_have_to_change():
+    def work(session):
+        for key in ("zoe@example.com", "000000000000", "x"):
+            session.record("m", changes={"set": [("messages", key, {"k": key})], "delete": []})
+        session.record("m", changes={"set": [], "delete": [("messages", "x")]})
+
+    document = redacted(work)
+    assert [message["k"] for message in document.state.messages] == [
+        "000000000000",
+        "[redacted: email]",
+    ]
+
+
+# ------------------------------------------------------------------------ a document like any
+
+
+def test_a_document_without_secrets_stays_what_it_was():
+    def work(session):
+        for key, value in SAMPLES.items():
+            session.set(key, value)
+            session.record("x", value)
+        session.add_message("user", "Good morning. It is 2026-11-15T09:30:00Z; see §5, #17.")
+
+    old = exported(work)
+    new = REDACTOR.redacted(old)
+    assert new.digest == old.digest
+    assert [event.hash for event in new.events] == [event.hash for event in old.events]
+    assert new.to_dict() == with_digest({**old.to_dict(), "redactions": []})
+    for key, value in SAMPLES.items():
+        assert identical(new.snapshot.get("state", key), value)
+
+
+@async_test
+async def test_a_pruned_document_is_redacted_from_what_it_begins_with():
+    session = await opened(MemoryStateStore())
+    for number in range(4):
+        session.add_message("user", f"{number}: {ADA}")
+        session.set("mail", {ADA: number})
+        await session.save()
+    await session.archive.prune(location=session.location, policy=RetentionPolicy(last=1))
+    session.add_message("user", ADA)
+    await session.commit()
+    old = await session.export()
+    assert old.base is not None
+    new = REDACTOR.redacted(old)
+    assert new.base.get("state", "mail") == {"[redacted: email]": 3}
+    assert new.events[0].prev == old.events[0].prev
+    assert new.position.hash == new.events[-1].hash
+    assert ADA not in everything(new)
+
+
+def test_a_document_without_events_is_redacted_too():
+    store = Store()
+    store.set("state", "mail", ADA)
+    made = SessionSnapshot.from_snapshot(store.snapshot(), agent_id="a", session_id="s")
+    new = REDACTOR.redacted(made)
+    assert new.state.values == {"mail": "[redacted: email]"}
+    assert (new.events, new.position, new.snapshot_id) == ((), None, made.snapshot_id)
+
+
+def test_what_is_redacted_again_adds_to_the_list():
+    def work(session):
+        session.add_message("user", f"{ADA} {PHONE}")
+
+    first = redacted(work, Redactor(phones=False))
+    tree = first.to_dict()
+    tree["redactions"].append("a note of somebody")
+    second = REDACTOR.redacted(SessionSnapshot.from_dict(with_digest(tree)))
+    assert second.extra["redactions"] == [
+        "a note of somebody",
+        {"kind": "email", "path": "messages[0].content", "count": 2},
+        {"kind": "phone", "path": "messages[0].content", "count": 2},
+    ]
+
+
+@async_test
+async def test_the_manager_exports_redacted():
+    session = await opened(MemoryStateStore())
+    session.add_message("user", ADA)
+    await session.commit()
+    manager = SnapshotManager(session.state_store)
+    document = await manager.export_session("bot", "ses", redact=Redactor().redacted)
+    assert document.state.messages[0]["content"] == "[redacted: email]"
+
+
+class Contact:
+    """A type of somebody's own, which does not take any text for an address."""
+
+    def __init__(self, name, mail):
+        if "@" not in mail:
+            raise ValueError(mail)
+        self.name, self.mail = name, mail
+
+
+register_type(
+    Contact,
+    name="tests.redaction.Contact",
+    encode=lambda contact: [contact.name, contact.mail],
+    decode=lambda content: Contact(*content),
+)
+
+
+def test_registered_types_are_looked_into():
+    def work(session):
+        session.set("a", Contact(ADA, "@"))
+        session.set("b", [Contact("Bob", BOB)])
+        session.set("c", Contact("Eve", "@"))
+
+    document = redacted(work)
+    kept = document.state.values["a"]
+    assert (type(kept), kept.name, kept.mail) == (Contact, "[redacted: email]", "@")
+    assert document.state.values["b"] == [["Bob", "[redacted: email]"]]
+    assert document.state.values["c"].name == "Eve"
+    content = Redactor(patterns=False, paths=["values.b"])
+    assert BOB not in everything(redacted(work, content))
+
+
+# ------------------------------------------------------------------------------- properties
+
+SECRETS = [AWS, GITHUB, ADA, BOB, PHONE]
+text = st.sampled_from(
+    [
+        *("{}", " {} ", "<{}>", 'x: "{}"', "{}\n", "see {}, please", "\\{}, é", "{}/{}"),
+        *("a\\n{}\\n", "\x1b[1m{}\x1b[0m", "x%3D{}", "\\u00e9{}"),
+    ]
+)
+planted = st.builds(lambda form, secret: form.replace("{}", secret), text, st.sampled_from(SECRETS))
+leaves = planted | planted.map(str.encode)
+holding = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner | values, max_size=3),
+        st.lists(inner | values, max_size=3).map(tuple),
+        st.dictionaries(leaves | keys, inner, max_size=3),
+        st.sets(leaves, max_size=3),
+        st.builds(lambda value: {"password": value}, inner),
+    ),
+    max_leaves=6,
+)
+steps = st.lists(
+    st.tuples(st.sampled_from(["set", "message", "record", "delete"]), planted, holding), max_size=8
+)
+
+
+@given(steps)
+def test_no_secret_stays_anywhere_and_the_events_still_lead_to_the_state(work):
+    def do(session):
+        for kind, name, value in work:
+            if kind == "set":
+                session.set(name, value)
+            elif kind == "message":
+                session.add_message("user", value, name=name)
+            elif kind == "delete":
+                session.delete(name)
+            else:
+                session.record(name.strip() or "x", value)
+
+    document = redacted(do)
+    whole = everything(document)
+    for secret in SECRETS:
+        assert secret not in whole
+        assert json.dumps(secret)[1:-1] not in whole
+
+
+@given(st.dictionaries(st.text(max_size=4), values, max_size=4), values)
+def test_values_without_secrets_are_the_same_afterwards(state, data):
+    def do(session):
+        for key, value in state.items():
+            session.set(key, value)
+        session.record("x", data)
+
+    old = exported(do)
+    assert REDACTOR.redacted(old).to_dict() == with_digest({**old.to_dict(), "redactions": []})
+
+
+# ------------------------------------------------------------------------- a missing library
+
+MISSING = """
+import sys
+sys.modules[{module!r}] = None
+from holdfast.redaction.redactor import Redactor
+Redactor(patterns=False, paths=["values.x"])
+Redactor({off}=False)
+try:
+    Redactor()
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "off"), [("detect_secrets", "secrets"), ("phonenumbers", "phones")]
+)
+def test_a_missing_library_is_one_clear_error(module, off):
+    program = MISSING.format(module=module, off=off)
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.startswith(f"MissingStoreExtraError redaction needs {module}")
+    assert "pip install 'holdfast[redaction]'" in told.stdout

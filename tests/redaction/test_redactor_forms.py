@@ -1,0 +1,286 @@
+"""Secrets as they stand in what was written by others: escapes, URLs, JSON in JSON, pairs, ids."""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from urllib.parse import quote, quote_plus
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.redaction.clean import Cleaner
+from holdfast.redaction.detect import Detector, blank_escapes
+from holdfast.redaction.known_texts import KnownTexts, list_encoded_forms
+from holdfast.redaction.redactor import Redactor
+from support.redaction_samples import ADA, AWS, GITHUB, PHONE, everything, listed, redacted
+from support.sample_values import identical
+
+ALL = {"secrets": True, "emails": True, "phones": True, "entropy": False, "region": None}
+DETECTOR = Detector(**ALL)
+GONE = "[redacted: secret]"
+ANTHROPIC = "sk-ant-" + "api03-" + "a1B2" * 20
+SECRETS = {
+    "Anthropic key": ANTHROPIC,
+    "Discord token": "M" + "a1" * 12 + "." + "b2" * 3 + "." + "c3" * 13 + "d",
+    "Mailchimp key": "0123456789abcdef" * 2 + "-us12",
+    "Telegram token": "123456789:" + "AB12c" * 7,
+    "Twilio key": "SK" + "a1" * 16,
+    "phone": PHONE,
+}
+ESCAPES = [
+    *(r"\n", r"\t", r"\r\n", r"\b", r"\f", r"\\n", r"\\\\n", r"\xe9", r"\u00e9", r"\u00E9"),
+    *(r"\U0001f600", "%3D", "%3d", "%0A", "%253D", "%25250A", "%5Cn"),
+    *("\x1b[31m", "\x1b[m", "\x1b[1;38;2;255;128;0m", "\x1b[01;31m\x1b[K"),
+    *(r"\u001b[31m", r"\x1b[31m", r"\033[31m", r"\e[31m", "%1B[31m", "%1B%5B31m"),
+]
+
+
+def found(text, detector=DETECTOR):
+    return {(each.kind, text[each.start : each.end]) for each in detector.find(text)}
+
+
+# ----------------------------------------------------------------------------- after an escape
+
+
+@pytest.mark.parametrize("escape", ESCAPES)
+def test_a_secret_is_found_right_after_an_escape(escape):
+    for kind, secret in SECRETS.items():
+        assert (kind, secret) in found(f'{{"out": "a{escape}{secret}\\n"}}')
+    assert any(what.endswith(ADA) for _, what in found(f"a{escape}{ADA}"))
+    assert ("token", "abcdefgh12345678") in found(f"x{escape}Bearer abcdefgh12345678")
+    for line, secret in (("token: abc123def456", "abc123def456"), ("DB_PASSWORD=fish", "fish")):
+        assert ("secret", secret) in found(f'"a{escape}{line}\\n"')
+
+
+def test_a_number_of_a_region_is_found_right_after_an_escape():
+    german = Detector(**{**ALL, "region": "DE"})
+    for escape in ESCAPES:
+        assert ("phone", "030 901820") in found(f'"a{escape}030 901820\\n"', german)
+
+
+def test_a_line_inside_json_is_a_line():
+    assert ("secret", "swordfish") in found(json.dumps("User: ada\nPassword: swordfish\n"))
+
+
+def test_an_address_does_not_take_a_part_of_the_escape_before_it():
+    for text in (f"to:\n{ADA}", f"é{ADA}", f"\x1b{ADA}"):
+        assert found(json.dumps(text)) == {("email", ADA)}
+    assert found(r"CORP\u2@example.com") == {("email", "u2@example.com")}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"C:\new\task-" + "a1" * 20 + r" and C:\bin\desk-" + "a1" * 20,
+        r"\bask-" + "a1" * 20 + r" \textask_test_" + "a1" * 20,
+        "x%zzsk-" + "a1" * 20 + " 5%risk-" + "a1" * 20 + " [31msk-" + "a1" * 20,
+        "x[31m" + "0123456789abcdef" * 2 + "-us12",
+        r"\begin{token} \nabla \textbf{secret} \frac{1}{2} \u00e9t\u00e9",
+        r"print('\ttoken: %s\n\tpassword: %s' % (token, password)); re.compile(r'\bpassword\b')",
+        r"'\npassword: str\n' '\ntoken = next(tokens)\n' '\nThe password is wrong.\n'",
+        "https://a.b/?next=%2Fpassword%2Freset%3Ftoken%3D&q=the%20secret%20garden",
+        "\x1b[1mpassword\x1b[0m: \x1b[32mrequired\x1b[0m",
+        json.dumps("import pytest\n@pytest.mark.slow\ndef test():\n\t@cached.property\n"),
+    ],
+)
+def test_escapes_make_no_secrets_of_other_texts(text):
+    assert found(text) == set()
+
+
+def test_blanks_stand_where_the_escapes_stood():
+    assert blank_escapes(r"a\nb\u00e9c%0Ad%20\x1b[1mf" + "\x1b[0mg") == (
+        "a\n\nb      c\n\n\nd          f    g"
+    )
+    assert blank_escapes("plain [0m, 100 %, \\") == "plain [0m, 100 %, \\"
+
+
+WRAPS = {
+    "json": json.dumps,
+    "json as it is": lambda text: json.dumps(text, ensure_ascii=False),
+    "repr": repr,
+    "bytes": lambda text: repr(text.encode()),
+    "url": quote,
+    "colour": lambda text: f"\x1b[32m{text}\x1b[0m",
+}
+
+
+@given(
+    st.lists(st.sampled_from(sorted(WRAPS)), max_size=3),
+    st.sampled_from(["\n", "\t", "é", "😀", "=", "\x1b[1m", "\n\n"]),
+    st.sampled_from([ANTHROPIC, AWS, GITHUB]),
+)
+def test_a_secret_is_found_however_its_line_was_written(wraps, before, secret):
+    text = f"a{before}{secret}\nb"
+    for wrap in wraps:
+        text = WRAPS[wrap](text)
+    assert secret in {what for _, what in found(text)}
+
+
+# -------------------------------------------------------------------------------- known texts
+
+NAMES = ["Ada Lovelace", "Renée Dupont", "Ab9 xQ/z", 'pä"ss w/ö!', "x\\y z", "a&b=c d", "ä/ö Ü/ß"]
+
+
+def in_json(text):
+    return json.dumps({"who": text})
+
+
+def in_json_as_php(text):
+    return json.dumps({"who": text}).replace("/", "\\/")
+
+
+def upper_json(text):
+    return re.sub(r"(?<=\\u)\w{4}", lambda digits: digits[0].upper(), in_json(text))
+
+
+def lower_url(text):
+    return re.sub(r"%..", lambda escape: escape[0].lower(), f"https://x/?a={quote_plus(text)}&b=1")
+
+
+def url_as_javascript(text):
+    return f"https://x/?a={quote(text, safe=chr(33))}&b=1"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "write",
+    [
+        in_json,
+        in_json_as_php,
+        upper_json,
+        lambda text: in_json(in_json(text)),
+        lambda text: in_json(in_json(in_json(text))),
+        lambda text: in_json(json.dumps([text], ensure_ascii=False)),
+        lambda text: in_json(in_json_as_php(text)),
+        lambda text: in_json_as_php(in_json_as_php(text)),
+        lambda text: f"https://x/{quote(text)}?",
+        lambda text: f"https://x/?a={quote(text, safe='')}&b=1",
+        lambda text: f"https://x/?a={quote_plus(text)}&b=1",
+        lower_url,
+        url_as_javascript,
+        lambda text: json.dumps(f"said:\n{text}"),
+        lambda text: f"%20{text}\x1b[0m, \x1b[1m{text}",
+    ],
+)
+def test_a_known_text_is_found_however_it_is_written(name, write):
+    known = KnownTexts()
+    known.add(name, "path", distinct=False)
+    text = write(name)
+    places = list(known.find(text))
+    left = text
+    for place in reversed(places):
+        left = left[: place.start] + left[place.end :]
+    assert places
+    assert not any(part in left for part in ("Lovelace", "Dupont", "xQ", "ss", "z", "=c", "Ü"))
+
+
+@given(st.text('a"\\/é\n ü%+!', max_size=250) | st.text(max_size=250))
+def test_a_text_has_few_forms_and_is_one_of_them(text):
+    forms = list_encoded_forms(text)
+    assert text in forms
+    assert len(forms) <= 60
+    assert json.dumps(json.dumps(json.dumps(text)))[7:-7] in {*forms, ""}
+
+
+def test_a_text_of_letters_and_digits_has_one_form():
+    assert list_encoded_forms("swordfish99") == {"swordfish99"}
+
+
+def test_what_a_path_names_is_taken_out_of_urls_and_of_json_in_json():
+    def work(session):
+        session.set("customer", {"name": "Ada Lovelace", "friend": "Renée Dupont"})
+        session.record("http", {"url": f"https://crm/?name={quote_plus('Ada Lovelace')}"})
+        session.record("tool.called", {"arguments": in_json(in_json("Renée Dupont"))})
+
+    document = redacted(work, Redactor(paths=["values.customer"]))
+    whole = everything(document)
+    assert "Lovelace" not in whole
+    assert "Dupont" not in whole
+
+
+# ------------------------------------------------------------------- values and their names
+
+KEY = "q8Zr2LmVx7Tb4Kp9Wd3N"
+ID = UUID("12345678-1234-4234-9234-123456789abc")
+
+
+def cleaned(value):
+    cleaner = Cleaner(DETECTOR)
+    cleaner.value(value)
+    cleaner.collecting = False
+    return cleaner.value(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"api_key": ID}, {"api_key": GONE}),
+        ({"api_keys": [ID]}, {"api_keys": [GONE]}),
+        ({"api_keys": {ID}}, {"api_keys": {GONE}}),
+        ({"password": Decimal("98765.4321")}, {"password": GONE}),
+        ({"password": 98765.4321}, {"password": GONE}),
+        ({"password": -98765}, {"password": GONE}),
+        ({"password": {"value": KEY}}, {"password": {"value": GONE}}),
+        ({"secrets": {"db": {"value": "k1"}}}, {"secrets": {"db": {"value": GONE}}}),
+        ({b"password": b"hunter2-Xq9"}, {b"password": GONE.encode()}),
+        ({b"password": {b"value": KEY}}, {b"password": {b"value": GONE}}),
+        ([("x-api-key", KEY)], [("x-api-key", GONE)]),
+        ([[b"X-Api-Key", KEY.encode()]], [[b"X-Api-Key", GONE.encode()]]),
+        (("Authorization", f"Token {KEY}"), ("Authorization", GONE)),
+        (["login", "--password", KEY, "-v"], ["login", "--password", GONE, "-v"]),
+        (["--db-password", "swordfish"], ["--db-password", GONE]),
+        (["-password", "mysecret99"], ["-password", GONE]),
+    ],
+)
+def test_a_value_under_the_name_of_a_secret_goes_whatever_holds_it(value, expected):
+    assert cleaned(value) == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["password", "username"],
+        ["password", KEY],
+        ["x-api-key", "content-type"],
+        ["x-api-key", "x-b3-traceid"],
+        ["api-key", "auth-token-2"],
+        ["x-api-key", KEY, "another"],
+        ["content-type", "text/html5"],
+        ["--password", "--user", "-v"],
+        ["--password", "PASSWORD", "The password of the user"],
+        ["--password", "what you log in with"],
+        ["--password", "<yours>"],
+        ["--max-tokens", "512000"],
+        ["--no-password", "db1"],
+        ["--password-file", "/run/secrets/db1"],
+        ["--password", None, 5],
+        {"password": {"type": "string", "value": "required"}},
+        {"password": {"type": "string", "title": "Password2"}},
+        {"token": {"value": "the"}, "size": {"value": "Large-2"}},
+        {"password": 0.75, "secrets": 12345.5, "api_key": Decimal("1.5")},
+        {"password": [float("inf"), Decimal("sNaN"), Decimal("Infinity"), Decimal("1E+999999")]},
+        {"id": ID, "next_token": ID, ID: [ID]},
+        {b"\xff": "x", b"name": b"y"},
+    ],
+)
+def test_what_nobody_would_call_a_secret_stays(value):
+    assert identical(cleaned(value), value)
+
+
+def test_an_id_or_a_number_that_is_secret_goes_wherever_it_stands():
+    def work(session):
+        session.set("login", {"api_key": ID, "password": 98765.4321})
+        session.set("ids", [ID, str(ID), {ID, str(ID)}, 98765.4321, "98765.4321", 98765.0])
+        session.add_message("user", f"it is {ID}")
+
+    document = redacted(work)
+    assert str(ID) not in everything(document)
+    ids = document.state.values["ids"]
+    assert ids[:2] == [GONE, GONE]
+    assert ids[2] == {GONE, "[redacted: secret 2]"}
+    assert ids[3:] == [GONE, GONE, 98765.0]
+    assert ("secret", "values.login.api_key") in listed(document)

@@ -1,0 +1,169 @@
+"""What paths name is taken out of a document, wherever it stands."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from holdfast.redaction.redactor import Redactor
+from support.redaction_samples import ADA, AWS, check, everything, exported, listed, redacted
+
+
+def a_conversation(session):
+    session.add_message("user", "My name is Ada Lovelace", id=1)
+    session.add_message("assistant", [{"type": "text", "text": "Hello, Ada Lovelace!"}], id=2)
+    session.add_message("user", "thanks")
+    session.set("customer", {"name": "Ada", "age": 36})
+    session.set("customer", {"name": "Ada Lovelace", "age": 36, "photo": b"\xff", "n": 4711})
+    session.record("llm.called", {"prompt": "about Ada Lovelace", "model": "m"})
+    session.record("crm", changes={"set": [("crm", "ada", {"id": uuid.UUID(int=5)})], "delete": []})
+
+
+def named(*paths, patterns=False):
+    return redacted(a_conversation, Redactor(patterns=patterns, paths=paths))
+
+
+@pytest.mark.parametrize("path", ["values.customer.name", "/values/customer/name"])
+def test_what_a_path_names_goes_in_the_state_in_the_events_and_in_what_was_said(path):
+    document = named(path)
+    gone = "[redacted: path]"
+    assert document.state.values["customer"] == {
+        "name": gone,
+        "age": 36,
+        "photo": b"\xff",
+        "n": 4711,
+    }
+    sets = [each[2] for event in document.events[4:6] for each in event.changes["set"]]
+    assert [each["name"] for each in sets] == [gone, gone]
+    assert document.state.messages[0]["content"] == f"My name is {gone}"
+    assert document.events[6].data["prompt"] == f"about {gone}"
+    assert "Ada Lovelace" not in everything(document)
+    assert listed(document)["path", path] == 3
+
+
+@pytest.mark.parametrize("path", ["messages[*].content", "/messages/*/content"])
+def test_messages_can_be_emptied(path):
+    document = named(path)
+    assert [message["content"] for message in document.state.messages] == ["[redacted: path]"] * 3
+    assert [message.get("id") for message in document.state.messages] == [1, 2, None]
+
+
+def test_one_message_can_be_named_and_stays_a_message():
+    document = named("messages[1]", "messages[-1].content")
+    assert document.state.messages[1] == {"role": "assistant", "content": "[redacted: path]"}
+    assert document.state.messages[2] == {"role": "user", "content": "[redacted: path]"}
+    assert document.state.messages[0]["role"] == "user"
+    (entry,) = document.events[2].changes["set"]
+    assert entry[2] == document.state.messages[1]
+
+
+def test_a_part_of_a_list_a_namespace_bytes_and_numbers_can_be_named():
+    document = named("messages[1].content[0].text", "namespaces.crm", "values.customer.photo")
+    assert document.state.messages[1]["content"] == [{"type": "text", "text": "[redacted: path]"}]
+    assert document.state.namespaces == {"crm": {"ada": "[redacted: path]"}}
+    assert document.state.values["customer"]["photo"] == b"[redacted: path]"
+    assert named("values.customer.n").state.values["customer"]["n"] == "[redacted: path]"
+    assert named("values.customer").state.values == {"customer": "[redacted: path]"}
+
+
+def test_data_of_events_and_tags_can_be_named():
+    redactor = Redactor(
+        patterns=False, paths=["events[*].data.prompt", "tags.who", "events[-1].data"]
+    )
+    document = exported(a_conversation)
+    tagged = replace(document, tags={"who": "Ada L.", "x": "y"})
+    new = redactor.redacted(tagged)
+    check(new, document)
+    assert new.tags == {"who": "[redacted: path]", "x": "y"}
+    assert new.events[6].data == {"prompt": "[redacted: path]", "model": "m"}
+    assert new.events[0].data == {"agent_id": "bot", "session_id": "ses"}
+
+
+def test_a_path_to_what_is_not_there_takes_nothing_out():
+    document = named("values.nobody.name", "messages[99]", "namespaces.none")
+    assert document.extra["redactions"] == []
+    assert document.digest == exported(a_conversation).digest
+
+
+def test_common_words_that_a_path_names_stay_elsewhere():
+    document = named("messages[2].content", "messages[*].role")
+    assert document.state.messages[0].keys() == {"role", "content", "id"}
+    assert document.state.messages[2] == {"role": "[redacted: path]", "content": "[redacted: path]"}
+    assert "thanks" not in everything(document)
+
+
+def test_paths_and_patterns_work_together():
+    def work(session):
+        session.set("customer", {"name": "Ada Lovelace", "mail": ADA})
+        session.add_message("user", f"Ada Lovelace <{ADA}>")
+
+    document = redacted(work, Redactor(paths=["values.customer.name"]))
+    assert document.state.messages[0]["content"] == "[redacted: path] <[redacted: email]>"
+    document = redacted(work, Redactor(paths=["values.customer"]))
+    assert document.state.messages[0]["content"] == "[redacted: path] <[redacted: email]>"
+
+
+def test_secrets_in_paths_are_not_listed():
+    def work(session):
+        session.set("contacts", {ADA: {"name": "Ada Lovelace"}})
+
+    document = redacted(work, Redactor(paths=[f'values.contacts["{ADA}"].name']))
+    assert ADA not in everything(document)
+    assert document.state.values == {
+        "contacts": {"[redacted: email]": {"name": "[redacted: path]"}}
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("customer.name", "did you mean values.customer.name"),
+        ("status", "the status of a session is one of a few words, and stays"),
+        ("session.status", "and stays"),
+        ("events", "of events the data can be named"),
+        ("events[3].type", "of events the data can be named"),
+        ("tags", "a tag is named as in tags.customer"),
+        ("messages[", "cannot be read"),
+    ],
+)
+def test_a_path_that_is_none_is_refused(path, says):
+    with pytest.raises(ValueError, match=f"is no path: .*{says}"):
+        Redactor(paths=[path])
+
+
+def test_a_text_in_bytes_that_a_path_names_goes_elsewhere_too():
+    def work(session):
+        session.set("a", {"b": b"Ada Lovelace", "c": b"\xff"})
+        session.add_message("user", "I am Ada Lovelace")
+
+    document = redacted(work, Redactor(patterns=False, paths=["values.a"]))
+    assert "Ada Lovelace" not in everything(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("a [redacted: email] b", "a [redacted: email] b"),
+        ('password = "x [redacted: email]"', 'password = "[redacted: secret][redacted: email]"'),
+        ("email] or not", "[redacted: path]"),
+        ("[redacted: email] or not", "[redacted: email][redacted: path]"),
+    ],
+)
+def test_what_stands_for_a_secret_is_left_alone(text, left):
+    def work(session):
+        session.set("x", ["email] or not"])
+        session.add_message("user", text)
+
+    document = redacted(work, Redactor(paths=["values.x"]))
+    assert document.state.messages[0]["content"] == left
+
+
+def test_the_name_of_a_kind_may_itself_be_named():
+    def work(session):
+        session.set("x", "AWS key")
+        session.add_message("user", f"an AWS key: {AWS}")
+
+    document = redacted(work, Redactor(paths=["values.x"]))
+    assert document.state.messages[0]["content"] == "an [redacted: path]: [redacted: AWS key]"

@@ -1,0 +1,262 @@
+"""Commits: one conditional write each, whatever becomes of its answer, however long the log is."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from holdfast import ConflictError
+from holdfast.log import timeline
+from holdfast.sessions import contention
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.wrappers.base import WrappedStateStore
+from support.async_tests import async_test
+from support.conversations import Counted, contents, opened, reopened, said, two
+from support.faults import Fault, FaultyStateStore
+
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
+
+class Meanwhile(WrappedStateStore):
+    """Has something happen before each write, or in place of it."""
+
+    meanwhile = None
+
+    async def put_many(self, puts, **conditions):
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        return await super().put_many(puts, **conditions)
+
+
+# -------------------------------------------------------------------------------------- cost
+
+
+@async_test
+async def test_a_commit_is_one_write_of_one_entry():
+    store = Counted()
+    session = await said(await opened(store), "first")
+    store.forget()
+    session.add_message("user", "second")
+    session.set("plan", 1)
+    session.record("tick")
+    await session.commit()
+    assert store.calls == ["put_many"]
+    assert store.keys == ["sessions/ses/scopes/agent/bot/log/00000000/000000000003.json"]
+
+
+@async_test
+async def test_the_first_commit_is_one_write_too():
+    store = Counted()
+    session = await opened(store)
+    store.forget()
+    await session.commit()
+    assert store.calls == ["put_many"]
+    assert len(store.keys) == 3
+    assert store.keys[0].endswith("/log/00000000/000000000001.json")
+    assert store.keys[1].startswith("agents/bot/sessions/")
+    assert store.keys[2].endswith("/snapshots/manifest.json")
+
+
+@async_test
+async def test_a_commit_of_nothing_writes_nothing():
+    store = Counted()
+    session = await said(await opened(store), "first")
+    store.forget()
+    await session.commit()
+    async with session:
+        pass
+    assert store.calls == []
+
+
+@async_test
+async def test_saving_is_one_write_of_two_entries():
+    store = Counted()
+    session = await opened(store)
+    await session.save()
+    session.add_message("user", "more")
+    store.forget()
+    saved = await session.save()
+    assert store.calls == ["put_many"]
+    assert store.keys == [
+        "sessions/ses/scopes/agent/bot/log/00000000/000000000002.json",
+        session.location.snapshot_key(saved.snapshot_id),
+    ]
+
+
+@async_test
+async def test_saving_is_two_writes_where_the_store_writes_one_by_one():
+    store = FaultyStateStore(MemoryStateStore(), atomic=False)
+    session = await opened(store)
+    await session.save()
+    session.add_message("user", "more")
+    store.plan(None)
+    await session.save()
+    assert store.writes == 2
+
+
+@pytest.mark.parametrize("how", ["commit", "save"])
+@async_test
+async def test_no_turn_costs_more_than_another_however_long_the_session_is(how):
+    store = Counted()
+    session = await opened(store)
+    cost = {}
+    for turn in range(1, 1001):
+        store.forget()
+        session.add_message("user", f"question {turn:04}")
+        session.add_message("assistant", f"answer {turn:04}")
+        session.set("turn", f"{turn:04}")
+        await (session.commit() if how == "commit" else session.save())
+        cost[turn] = (list(store.calls), store.bytes)
+    assert cost[10][0] == cost[1000][0] == ["put_many"]
+    # A seq has more digits in the end.
+    assert abs(cost[1000][1] - cost[10][1]) < 20
+    assert cost[1000][1] < 2500
+    ordinary = [calls for calls, _ in cost.values() if calls == ["put_many"]]
+    assert len(ordinary) >= 1000 - 10
+
+
+@async_test
+async def test_the_state_is_written_now_and_then_so_that_opening_reads_a_part(monkeypatch):
+    monkeypatch.setattr(timeline, "MAX_SEGMENTS", 4)
+    store = Counted()
+    session = await said(await opened(store), *"abcdefghij")
+    assert [key[-14:] for key in store.held("/keyframes/")] == ["000005.json.gz", "000009.json.gz"]
+    other = await reopened(session)
+    assert contents(other) == list("abcdefghij")
+    saved = await other.save()
+    assert saved.keyframe == 9
+    assert (await other.verify()).ok
+
+
+@async_test
+async def test_a_keyframe_that_cannot_be_written_does_not_fail_the_commit(monkeypatch, caplog):
+    monkeypatch.setattr(timeline, "MAX_SEGMENTS", 2)
+    store = FaultyStateStore(MemoryStateStore())
+    session = await opened(store)
+    await session.commit()
+    store.plan(Fault(2, "error"))
+    with caplog.at_level(logging.WARNING):
+        await said(session, "a")
+    assert "was put off to the next commit" in caplog.text
+    assert not session.is_dirty
+    await said(session, "b")
+    assert [key async for key in store.list(f"{session.location.prefix}keyframes/")] != []
+    assert contents(await reopened(session)) == ["a", "b"]
+
+
+# --------------------------------------------------------------------------------- conflicts
+
+
+@async_test
+async def test_of_two_writers_one_gets_a_conflict_with_nothing_of_its_own_written():
+    store = Counted()
+    one, other = await two(store)
+    await said(one, "one")
+    other.add_message("user", "other")
+    there = dict(store._entries)
+    with pytest.raises(
+        ConflictError, match="could not be committed after event 1: another"
+    ) as lost:
+        await other.commit()
+    assert store._entries == there
+    assert lost.value.key == "sessions/ses/scopes/agent/bot/log/00000000/000000000002.json"
+    assert lost.value.conflicts == []
+    assert "session.reload() drops it" in str(lost.value)
+    assert other.is_dirty
+    assert contents(other) == ["other"]
+    with pytest.raises(ConflictError):
+        await other.commit()
+    await other.commit(on_conflict="rebase")
+    assert contents(await reopened(one)) == ["one", "other"]
+
+
+@async_test
+async def test_one_puts_its_own_on_top_however_many_others_were_first():
+    store = Meanwhile(MemoryStateStore())
+    one, other = await two(store)
+    others = iter("abcde")
+
+    async def speak():
+        text = next(others, None)
+        if text is not None:
+            store.meanwhile = None
+            await said(other, text)
+            store.meanwhile = speak
+
+    store.meanwhile = speak
+    one.add_message("user", "mine")
+    await one.commit(on_conflict="rebase")
+    assert contents(await reopened(one)) == [*"abcde", "mine"]
+    assert (await one.verify()).ok
+
+
+@async_test
+async def test_who_is_never_first_is_told_so_in_the_end(monkeypatch):
+    monkeypatch.setattr(contention, "GIVE_UP_AFTER", 0.2)
+    store = Meanwhile(MemoryStateStore())
+    one, other = await two(store)
+
+    async def speak():
+        store.meanwhile = None
+        await said(other, "first again")
+        store.meanwhile = speak
+
+    store.meanwhile = speak
+    one.add_message("user", "mine")
+    with pytest.raises(ConflictError, match=r"other writers were first for 0.2 seconds"):
+        await one.commit(on_conflict="rebase")
+    store.meanwhile = None
+    await one.commit(on_conflict="rebase")
+    assert contents(await reopened(one))[-2:] == ["first again", "mine"]
+
+
+@async_test
+async def test_a_conflict_over_another_entry_is_not_taken_for_one_over_the_log():
+    store = Meanwhile(MemoryStateStore())
+    session = await said(await opened(store), "a")
+
+    async def refuse():
+        raise ConflictError("somebody else has it", key="agents/bot")
+
+    store.meanwhile = refuse
+    session.add_message("user", "b")
+    with pytest.raises(ConflictError, match="somebody else has it"):
+        await session.commit(on_conflict="rebase")
+    assert session.is_dirty
+
+
+@async_test
+async def test_a_conflict_with_nobody_is_reported_and_not_tried_for_ever():
+    store = Meanwhile(MemoryStateStore())
+    session = await said(await opened(store), "a")
+
+    async def refuse():
+        raise ConflictError("a store that does not say which key")
+
+    store.meanwhile = refuse
+    session.add_message("user", "b")
+    with pytest.raises(ConflictError, match="the segment at the head of the log disappeared"):
+        await session.commit()
+
+
+@async_test
+async def test_what_is_recorded_during_a_commit_waits_for_the_next():
+    store = Meanwhile(MemoryStateStore())
+    session = await said(await opened(store), "a")
+
+    async def speak():
+        store.meanwhile = None
+        session.add_message("user", "meanwhile")
+        session.set("x", 1)
+
+    store.meanwhile = speak
+    session.add_message("user", "b")
+    saved = await session.save()
+    assert [message["content"] for message in saved.state.messages] == ["a", "b"]
+    assert session.is_dirty
+    assert contents(await reopened(session)) == ["a", "b"]
+    await session.commit()
+    other = await reopened(session)
+    assert contents(other) == contents(session) == ["a", "b", "meanwhile"]
+    assert other.get("x") == 1

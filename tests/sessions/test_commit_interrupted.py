@@ -1,0 +1,283 @@
+"""Commits that went wrong or came late: what was written is found out, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+
+import pytest
+
+from holdfast import (
+    ConflictError,
+    RetentionPolicy,
+    SnapshotArchive,
+    SnapshotManifest,
+    StateStoreError,
+    open_state_store,
+)
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.transfer.copy import copy_sessions
+from support.async_tests import async_test
+from support.conversations import contents, opened, reopened, said, types
+from support.faults import Fault, FaultyStateStore
+
+
+async def pruned(session, *, days=0):
+    """Let another process keep the last snapshot alone, and do so again some days later."""
+    other = await reopened(session)
+    for number in range(3):
+        other.add_message("user", f"later {number}")
+        await other.save()
+    now = dt.datetime.now(dt.UTC)
+    for moment in (now, now + dt.timedelta(days=days)):
+        await other.archive.prune(
+            location=other.location, policy=RetentionPolicy(last=1), moment=moment
+        )
+    return other
+
+
+# ---------------------------------------------------------------------------- lost answers
+
+
+LOST = [Fault(1, "unknown", done=True), Fault(1, "cancelled", done=True)]
+NOT_DONE = [Fault(1, "error"), Fault(1, "unknown"), Fault(1, "cancelled")]
+
+
+@pytest.mark.parametrize("how", ["commit", "save"])
+@pytest.mark.parametrize("fault", [*LOST, *NOT_DONE], ids=str)
+@async_test
+async def test_whether_a_commit_was_done_is_found_out_by_the_next(fault, how):
+    store = FaultyStateStore(MemoryStateStore())
+    session = await opened(store)
+    await session.save()
+    session.add_message("user", "a")
+    store.plan(fault)
+    with pytest.raises((StateStoreError, asyncio.CancelledError)):
+        await getattr(session, how)()
+    assert session.is_dirty
+    session.add_message("user", "b")
+    await getattr(session, how)()
+    assert not session.is_dirty
+    other = await reopened(session)
+    assert contents(other) == contents(session) == ["a", "b"]
+    assert list(other.events) == list(session.events)
+    assert types(other.events) == ["session.started", "message.appended", "message.appended"]
+    await said(session, "c")
+    assert contents(await reopened(session)) == ["a", "b", "c"]
+    assert (await session.verify()).ok
+
+
+@pytest.mark.parametrize("done", [False, True])
+@async_test
+async def test_a_first_commit_without_an_answer_is_found_out_too(done):
+    store = FaultyStateStore(MemoryStateStore())
+    session = await opened(store)
+    store.plan(Fault(1, "unknown", done=done))
+    with pytest.raises(StateStoreError):
+        await session.commit()
+    await session.commit()
+    assert types((await reopened(session)).events) == ["session.started"]
+
+
+@async_test
+async def test_a_lost_answer_is_told_from_what_others_wrote_after_it():
+    store = FaultyStateStore(MemoryStateStore())
+    session = await said(await opened(store), "a")
+    session.add_message("user", "b")
+    store.plan(Fault(1, "unknown", done=True))
+    with pytest.raises(StateStoreError):
+        await session.commit()
+    other = await said(await reopened(session), "theirs")
+    await session.commit()
+    assert not session.is_dirty
+    assert contents(session) == ["a", "b"]
+    session.add_message("user", "c")
+    with pytest.raises(ConflictError):
+        await session.commit()
+    await session.commit(on_conflict="rebase")
+    assert contents(session) == contents(await reopened(other)) == ["a", "b", "theirs", "c"]
+
+
+@async_test
+async def test_a_batch_that_was_written_in_part_is_finished_by_the_next():
+    store = FaultyStateStore(MemoryStateStore(), atomic=False)
+    session = await said(await opened(store), "a")
+    session.add_message("user", "b")
+    store.plan(Fault(2, "error"))
+    with pytest.raises(StateStoreError):
+        await session.save()
+    saved = await session.save()
+    assert saved.event_log_count == 3
+    assert contents(await reopened(session)) == ["a", "b"]
+    assert (await session.verify()).snapshots == 1
+
+
+def test_a_commit_whose_task_was_cancelled_is_found_out_by_the_next(tmp_path):
+    async def work():
+        async with open_state_store(f"sqlite:///{tmp_path}/state.db") as store:
+            session = await said(await opened(store), "begun")
+            for number in range(20):
+                session.add_message("user", number)
+                task = asyncio.create_task(session.commit())
+                await asyncio.sleep(0 if number % 2 else 0.0005)
+                task.cancel()
+                await asyncio.wait([task])
+            await session.commit()
+            assert contents(await reopened(session)) == ["begun", *range(20)]
+            assert (await session.verify()).ok
+
+    asyncio.run(work())
+
+
+# -------------------------------------------------------------------------- pruned meanwhile
+
+
+@pytest.mark.parametrize("on_conflict", ["raise", "rebase"])
+@async_test
+async def test_who_was_elsewhere_while_the_log_was_pruned_is_refused(on_conflict):
+    session = await said(await opened(MemoryStateStore()), "a")
+    await pruned(session)
+    session.add_message("user", "mine")
+    with pytest.raises(ConflictError, match="the events up to 5 were pruned"):
+        await session.commit(on_conflict=on_conflict)
+    with pytest.raises(ConflictError):
+        await session.save(on_conflict=on_conflict)
+    await session.reload()
+    assert contents(session) == ["a", "later 0", "later 1", "later 2"]
+    await said(session, "mine")
+    assert (await session.verify()).ok
+
+
+@async_test
+async def test_a_place_that_was_pruned_cannot_be_saved_any_more():
+    session = await said(await opened(MemoryStateStore()), "a")
+    await pruned(session)
+    with pytest.raises(ConflictError, match="the events up to 5 were pruned"):
+        await session.save()
+    await session.reload()
+    assert (await session.save()).event_log_count == 5
+
+
+# ------------------------------------------------------- pruned, deleted or replaced under a writer
+
+
+def conditional():
+    return MemoryStateStore()
+
+
+def one_by_one():
+    return FaultyStateStore(MemoryStateStore(), atomic=False)
+
+
+STORES = pytest.mark.parametrize("new_store", [conditional, one_by_one])
+
+
+async def everything(store):
+    keys = [key async for key in store.list("")]
+    return {key: entry.value for key, entry in (await store.get_many(keys)).items()}
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+@STORES
+@async_test
+async def test_nothing_is_written_after_pruned_events_whose_tombstones_are_gone(new_store, goes_on):
+    session = await said(await opened(new_store()), "a")
+    other = await pruned(session, days=2)
+    if goes_on:
+        await said(other, "goes on")
+    session.add_message("user", "mine")
+    there = await everything(session.state_store)
+    with pytest.raises(ConflictError, match="were pruned"):
+        await session.commit(on_conflict="rebase")
+    assert await everything(session.state_store) == there
+
+
+@STORES
+@async_test
+async def test_a_session_that_another_writer_created_first_is_a_conflict_or_is_joined(new_store):
+    store = new_store()
+    session = await opened(store)
+    await said(await opened(store), "theirs")
+    session.add_message("user", "mine")
+    with pytest.raises(ConflictError):
+        await session.commit()
+    await session.commit(on_conflict="rebase")
+    assert contents(await opened(store)) == ["theirs", "mine"]
+
+
+@pytest.mark.parametrize("created_again", [False, True])
+@pytest.mark.parametrize("operation", ["commit", "save", "save without events"])
+@STORES
+@async_test
+async def test_a_writer_of_a_deleted_session_is_not_acknowledged(
+    new_store, operation, created_again
+):
+    store = new_store()
+    session = await said(await opened(store), "a", "b", "c")
+    await SnapshotArchive(store).delete_session(session_id="ses")
+    if created_again:
+        await said(await opened(store), "new")
+    there = await everything(store)
+    if operation != "save without events":
+        session.add_message("user", "d")
+    with pytest.raises(ConflictError, match="the session was deleted"):
+        await (session.commit(on_conflict="rebase") if operation == "commit" else session.save())
+    assert await everything(store) == there
+    await session.reload()
+    assert contents(session) == (["new"] if created_again else [])
+    await said(session, "on")
+    assert (await session.verify()).ok
+
+
+@STORES
+@async_test
+async def test_a_writer_of_a_session_that_was_restored_from_a_backup_is_not_acknowledged(new_store):
+    store, backup = new_store(), MemoryStateStore()
+    session = await said(await opened(store), "a")
+    await copy_sessions(store, backup)
+    await said(session, "b", "c")
+    await SnapshotArchive(store).delete_session(session_id="ses")
+    await copy_sessions(backup, store)
+    there = await everything(store)
+    session.add_message("user", "d")
+    with pytest.raises(ConflictError, match="restored from a backup without"):
+        await session.commit(on_conflict="rebase")
+    assert await everything(store) == there
+    await session.reload()
+    assert contents(session) == ["a"]
+
+
+@STORES
+@async_test
+async def test_a_writer_that_changes_the_manifest_does_not_disturb_another(new_store):
+    store = new_store()
+    session = await said(await opened(store), "a")
+    given = SnapshotManifest(extra={"owner": "Ada"})
+    await SnapshotArchive(store).save_manifest(location=session.location, manifest=given)
+    await said(session, "b")
+    assert contents(await reopened(session)) == ["a", "b"]
+    found = await SnapshotArchive(store).load_manifest(location=session.location)
+    assert found.extra == {"owner": "Ada"}
+
+
+@async_test
+async def test_a_writer_that_was_stopped_between_write_and_check_harms_nothing():
+    inner = MemoryStateStore()
+    store = FaultyStateStore(inner, atomic=False)
+    session = await said(await opened(store), "a")
+    await SnapshotArchive(inner).delete_session(session_id="ses")
+    new = await said(await opened(inner), "new")
+    await new.save()
+    session.add_message("user", "late")
+    # Both of its entries are written, and then the process ends.
+    store.plan(Fault(2, "crash", done=True))
+    with pytest.raises(BaseException, match="crash"):
+        await session.save()
+    again = await opened(inner)
+    assert contents(again) == ["new"]
+    assert (await again.verify()).ok
+    await said(again, "on")
+    snapshot = await SnapshotArchive(inner).load_snapshot(location=new.location)
+    assert [message["content"] for message in snapshot.state.messages] == ["new"]
+    await SnapshotArchive(inner).delete_session(session_id="ses")
+    assert await everything(inner) == {}

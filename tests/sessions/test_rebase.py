@@ -1,0 +1,368 @@
+"""One's own events on top of another's: done where keys differ, refused with the keys where not."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import ConflictError
+from holdfast.stores.memory import MemoryStateStore
+from support.async_tests import async_test, run_async
+from support.conversations import contents, everything, opened, reopened, said, two, types
+from support.sample_values import identical
+
+
+async def on_top(state_store, theirs, ours, *, base=()):
+    """Two writers of one session, of whom the other is first; ours, after it was put on top."""
+    one = await opened(state_store)
+    for key, value in base:
+        one.set(key, value)
+    await one.commit()
+    other = await reopened(one)
+    theirs(other)
+    await other.commit()
+    ours(one)
+    await one.commit(on_conflict="rebase")
+    again = await reopened(one)
+    assert again.snapshot().digest == one.snapshot().digest
+    assert again.message_count == one.message_count
+    assert [event.hash for event in again.events] == [event.hash for event in one.events]
+    assert (await one.verify()).ok
+    return one
+
+
+@async_test
+async def test_changes_of_different_keys_are_both_there():
+    session = await on_top(
+        MemoryStateStore(),
+        lambda other: (other.set("theirs", 1), other.delete("old")),
+        lambda mine: (mine.set("mine", 2), mine.delete("older")),
+        base=[("old", 0), ("older", 0), ("same", 0)],
+    )
+    assert session.state == {"theirs": 1, "mine": 2, "same": 0}
+    assert types(session.events)[-4:] == ["state.set", "state.deleted"] * 2
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (lambda other: other.set("x", 1), lambda mine: mine.set("x", 2)),
+        (lambda other: other.delete("x"), lambda mine: mine.set("x", 2)),
+        (lambda other: other.set("x", 1), lambda mine: mine.delete("x")),
+        (lambda other: other.set("x", {"a": [1]}), lambda mine: mine.set("x", {"a": [2]})),
+    ],
+    ids=["both set", "deleted and set", "set and deleted", "inside"],
+)
+@async_test
+async def test_different_changes_of_one_key_are_a_conflict_that_names_it(theirs, ours):
+    store = MemoryStateStore()
+    one, other = await two(store)
+    one.set("x", 0)
+    await one.commit()
+    await other.reload()
+    theirs(other)
+    await other.commit()
+    ours(one)
+    one.set("another", 1)
+    one.add_message("user", "mine")
+    before = everything(one)
+    there = dict(store._entries)
+    with pytest.raises(ConflictError, match="changed the same entries: state/x") as lost:
+        await one.commit(on_conflict="rebase")
+    assert lost.value.conflicts == [("state", "x")]
+    assert everything(one) == before
+    assert store._entries == there
+
+
+@async_test
+async def test_all_keys_of_a_conflict_are_listed_and_a_few_of_them_shown():
+    one, other = await two(MemoryStateStore())
+    for number in range(8):
+        other.set(f"k{number}", "theirs")
+        one.set(f"k{number}", "mine")
+    other.status = "running"
+    one.status = "failed"
+    await other.commit()
+    with pytest.raises(ConflictError, match="session/status, state/k0.* and more") as lost:
+        await one.commit(on_conflict="rebase")
+    expected = [("session", "status"), *(("state", f"k{number}") for number in range(8))]
+    assert lost.value.conflicts == expected
+
+
+@async_test
+async def test_what_both_made_equal_is_no_conflict():
+    def same(session):
+        session.set("plan", {"a": 1, "b": [2]})
+        session.delete("old")
+        session.status = "running"
+
+    session = await on_top(MemoryStateStore(), same, same, base=[("old", 1)])
+    assert session.state == {"plan": {"a": 1, "b": [2]}}
+    assert types(session.events).count("state.set") == 3
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(True, 1), (1, 1.0), ((1,), [1]), (0.0, -0.0)])
+@async_test
+async def test_values_that_only_look_equal_are_a_conflict(theirs, ours):
+    one, other = await two(MemoryStateStore())
+    other.set("x", theirs)
+    await other.commit()
+    one.set("x", ours)
+    with pytest.raises(ConflictError):
+        await one.commit(on_conflict="rebase")
+    assert identical((await reopened(other)).get("x"), theirs)
+
+
+@async_test
+async def test_a_value_that_is_not_equal_to_itself_is_no_conflict_where_both_set_it():
+    def same(session):
+        session.set("loss", math.nan)
+
+    session = await on_top(MemoryStateStore(), same, same)
+    assert math.isnan(session.get("loss"))
+
+
+# ---------------------------------------------------------------------------------- messages
+
+
+@async_test
+async def test_appended_messages_move_behind_those_of_others():
+    one, other = await two(MemoryStateStore())
+    await said(one, "begun")
+    await other.reload()
+    await said(other, "theirs 1", "theirs 2")
+    one.add_message("user", "mine 1")
+    one.add_message("user", "mine 2")
+    await one.commit(on_conflict="rebase")
+    expected = ["begun", "theirs 1", "theirs 2", "mine 1", "mine 2"]
+    assert contents(one) == contents(await reopened(one)) == expected
+    await said(one, "next")
+    assert contents(await reopened(one)) == [*expected, "next"]
+    assert one.message_count == 6
+
+
+@async_test
+async def test_a_rollback_of_ones_own_messages_moves_with_them():
+    one, other = await two(MemoryStateStore())
+    await said(other, "theirs")
+    one.add_message("user", "mine 1")
+    mark = one.snapshot()
+    one.add_message("user", "undone 1")
+    one.add_message("user", "undone 2")
+    one.set("undone", 1)
+    one.rollback(mark)
+    one.add_message("user", "mine 2")
+    await one.commit(on_conflict="rebase")
+    assert contents(await reopened(one)) == ["theirs", "mine 1", "mine 2"]
+    assert one.state == {}
+    assert contents(one) == ["theirs", "mine 1", "mine 2"]
+
+
+@async_test
+async def test_what_one_did_to_older_messages_stays_with_them():
+    one, other = await two(MemoryStateStore())
+    await said(one, "a", "b", "c")
+    await other.reload()
+    await said(other, "theirs")
+    assert one.pop_message()["content"] == "c"
+    edited = [("messages", "000000000000", {"content": "A"})]
+    one.record("message.edited", changes={"set": edited, "delete": []})
+    await one.commit(on_conflict="rebase")
+    assert contents(await reopened(one)) == ["A", "b", "theirs"]
+    assert one.message_count == 3
+
+
+@async_test
+async def test_entries_of_the_conversation_that_are_no_messages_stay_where_they_are():
+    one, other = await two(MemoryStateStore())
+    await said(other, "theirs")
+    note = {"set": [("messages", "note", {"content": "note"})], "delete": []}
+    one.record("noted", changes=note)
+    one.add_message("user", "mine")
+    await one.commit(on_conflict="rebase")
+    assert contents(await reopened(one)) == ["theirs", "mine", "note"]
+
+
+@pytest.mark.parametrize("theirs", ["removed a message", "took one back", "cleared all"])
+@async_test
+async def test_appended_messages_also_follow_where_the_other_has_removed_some(theirs):
+    one, other = await two(MemoryStateStore())
+    await said(one, "a", "b")
+    await other.reload()
+    if theirs == "took one back":
+        other.add_message("user", "c")
+    if theirs == "cleared all":
+        other.clear_messages()
+    else:
+        other.pop_message()
+    await other.commit()
+    one.add_message("user", "mine")
+    await one.commit(on_conflict="rebase")
+    left = {"removed a message": ["a"], "took one back": ["a", "b"], "cleared all": []}[theirs]
+    assert contents(await reopened(one)) == [*left, "mine"]
+
+
+@async_test
+async def test_two_who_removed_the_same_message_agree():
+    one, other = await two(MemoryStateStore())
+    await said(one, "a", "b")
+    await other.reload()
+    other.pop_message()
+    await other.commit()
+    one.pop_message()
+    await one.commit(on_conflict="rebase")
+    assert contents(await reopened(one)) == ["a"]
+    assert one.message_count == 1
+
+
+@async_test
+async def test_what_was_done_once_and_is_brought_back_by_both_was_not_done_twice():
+    one = await opened(MemoryStateStore())
+    await one.once("pay", lambda: 1)
+    mark = one.snapshot()
+    forget = {"set": [], "delete": [("once", "pay")]}
+    one.record("once.forgotten", changes=forget)
+    await one.commit()
+    other = await reopened(one)
+    for session in (other, one):
+        session.rollback(mark)
+        await session.commit(on_conflict="rebase")
+    assert await (await reopened(one)).once("pay", lambda: 2) == 1
+
+
+@async_test
+async def test_messages_that_were_taken_back_and_brought_back_move_behind_the_others():
+    one = await opened(MemoryStateStore())
+    await said(one, "begun")
+    other = await reopened(one)
+    await said(other, "x")
+    one.add_message("user", "x")
+    mark = one.snapshot()
+    one.pop_message()
+    one.add_message("user", "another at its place")
+    one.rollback(mark)
+    await one.commit(on_conflict="rebase")
+    assert contents(await reopened(one)) == contents(one) == ["begun", "x", "x"]
+
+
+# ------------------------------------------------------------------------------- beginnings
+
+
+@async_test
+async def test_a_session_that_both_began_began_once():
+    store = MemoryStateStore()
+    one, other = await opened(store), await opened(store)
+    other.status = "running"
+    await said(other, "theirs")
+    one.add_message("user", "mine")
+    await one.commit(on_conflict="rebase")
+    again = await reopened(one)
+    assert types(again.events).count("session.started") == 1
+    assert contents(again) == contents(one) == ["theirs", "mine"]
+    assert again.status == one.status == "running"
+    assert (await one.verify()).ok
+
+
+@async_test
+async def test_who_only_began_a_session_that_is_there_has_nothing_left_to_write():
+    store = MemoryStateStore()
+    one, other = await opened(store), await opened(store)
+    await said(other, "theirs")
+    await one.commit(on_conflict="rebase")
+    assert not one.is_dirty
+    assert contents(one) == ["theirs"]
+    assert len((await reopened(one)).events) == 2
+    saved = await one.save()
+    assert saved.event_log_count == 2
+
+
+# ---------------------------------------------------------------------------------- a model
+
+KEYS = st.sampled_from("abc")
+CHANGES = st.one_of(
+    st.tuples(st.just("set"), KEYS, st.integers(0, 2)),
+    st.tuples(st.just("delete"), KEYS),
+    st.tuples(st.just("say"), st.text("xyz", max_size=2)),
+)
+OURS = st.one_of(
+    CHANGES, st.tuples(st.just("take back")), st.tuples(st.just("mark")), st.tuples(st.just("undo"))
+)
+
+
+class Model:
+    """A session as plain data: values, what was said since the beginning, and what was touched."""
+
+    def __init__(self, values):
+        self.values = dict(values)
+        self.said = []
+        self.touched = set()
+        self.mark = None
+
+    def do(self, session, step):
+        what, *rest = step
+        if what == "set":
+            key, value = rest
+            session.set(key, value)
+            if self.values.get(key) != value:
+                self.touched.add(key)
+            self.values[key] = value
+        elif what == "delete":
+            session.delete(rest[0])
+            if self.values.pop(rest[0], None) is not None:
+                self.touched.add(rest[0])
+        elif what == "say":
+            session.add_message("user", rest[0])
+            self.said.append(rest[0])
+        elif what == "take back" and self.said:
+            session.pop_message()
+            self.said.pop()
+        elif what == "mark":
+            self.mark = (session.snapshot(), dict(self.values), list(self.said))
+        elif what == "undo" and self.mark is not None:
+            session.rollback(self.mark[0])
+            self.values, self.said = dict(self.mark[1]), list(self.mark[2])
+
+
+@given(
+    base=st.dictionaries(KEYS, st.integers(0, 2)),
+    theirs=st.lists(st.lists(CHANGES, min_size=1, max_size=3), min_size=1, max_size=3),
+    ours=st.lists(OURS, min_size=1, max_size=8),
+)
+def test_what_is_on_top_is_what_both_did_or_a_conflict_of_the_right_keys(base, theirs, ours):
+    async def work():
+        one = await opened(MemoryStateStore())
+        for key, value in base.items():
+            one.set(key, value)
+        one.add_message("user", "begun")
+        await one.commit()
+        other = await reopened(one)
+        there, here = Model(base), Model(base)
+        for commit in theirs:
+            for step in commit:
+                there.do(other, step)
+            await other.commit()
+        one.record("tick")
+        for step in ours:
+            here.do(one, step)
+
+        both = here.touched & there.touched
+        expected = {key for key in both if here.values.get(key) != there.values.get(key)}
+        if expected:
+            with pytest.raises(ConflictError) as lost:
+                await one.commit(on_conflict="rebase")
+            assert lost.value.conflicts == sorted(("state", key) for key in expected)
+            assert contents(await reopened(one)) == ["begun", *there.said]
+            return
+        await one.commit(on_conflict="rebase")
+        merged = {key: value for key, value in there.values.items() if key not in here.touched}
+        merged |= {key: here.values[key] for key in here.touched if key in here.values}
+        again = await reopened(one)
+        assert again.state == one.state == dict(sorted(merged.items()))
+        assert contents(again) == contents(one) == ["begun", *there.said, *here.said]
+        assert again.message_count == one.message_count == len(again.messages)
+        assert [event.hash for event in again.events] == [event.hash for event in one.events]
+
+    run_async(work())

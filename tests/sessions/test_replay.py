@@ -1,0 +1,299 @@
+"""Step by step through what happened: each event with the state before and after it."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import (
+    BlockingSession,
+    NotFoundError,
+    RetentionPolicy,
+    Store,
+    open_state_store,
+    replay,
+)
+from holdfast.log import timeline
+from holdfast.log.changes import fold_changes
+from holdfast.stores.memory import MemoryStateStore
+from support.async_tests import async_test, run_async
+from support.conversations import Counted, opened, said, types
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """A keyframe after few segments."""
+    monkeypatch.setattr(timeline, "MAX_SEGMENTS", 3)
+
+
+async def story(state_store, turns=5):
+    """A session in which something was said, changed, deleted and undone."""
+    session = await opened(state_store)
+    for turn in range(turns):
+        mark = session.snapshot()
+        session.add_message("user", turn)
+        session.set("turn", turn)
+        session.record("tool.called", {"turn": turn})
+        if turn % 3 == 1:
+            session.rollback(mark)
+        if turn % 3 == 2:
+            session.delete("turn")
+        await session.commit()
+    return session
+
+
+async def states(session):
+    """The state after each number of events, folded by hand."""
+    store = Store()
+    found = [store.snapshot().digest]
+    async for event in session.log.read():
+        fold_changes(store, [event.changes])
+        found.append(store.snapshot().digest)
+    return found
+
+
+async def steps_of(source, **bounds):
+    return [step async for step in replay(source, **bounds)]
+
+
+def check(steps, expected, events, first=1):
+    """Steps are these events, from the state before each to the one after it."""
+    assert [step.event for step in steps] == events
+    for number, step in enumerate(steps, first):
+        assert step.event.seq == number
+        assert step.before.digest == expected[number - 1]
+        assert step.after.digest == expected[number]
+        assert step.changes == step.event.changes
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
+def test_each_step_has_its_event_and_the_states_around_it(often, url, tmp_path):
+    async def work():
+        async with open_state_store(url.format(tmp_path)) as store:
+            session = await story(store)
+            expected = await states(session)
+            check(await steps_of(session), expected, list(session.events))
+            check(list(replay(session)), expected, list(session.events))
+            document = await session.export()
+            check(await steps_of(document), expected, list(session.events))
+            check(list(replay(document)), expected, list(session.events))
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("kind", ["session", "document"])
+@async_test
+async def test_a_range_of_events_is_replayed_with_the_right_state_before_it(often, kind):
+    session = await story(MemoryStateStore())
+    source = session if kind == "session" else await session.export()
+    expected, events = await states(session), list(session.events)
+    for first in range(1, len(events) + 2):
+        for last in (None, first - 1, first, first + 2, len(events), len(events) + 5):
+            end = len(events) if last is None else last
+            found = await steps_of(source, first=first, last=last)
+            check(found, expected, events[first - 1 : end], first)
+            assert [each.event for each in replay(source, first=first, last=last)] == [
+                each.event for each in found
+            ]
+
+
+@pytest.mark.parametrize("kind", ["session", "document"])
+@async_test
+async def test_beyond_the_last_event_there_is_nothing_to_replay(kind):
+    session = await said(await opened(MemoryStateStore()), "a")
+    source = session if kind == "session" else await session.export()
+    assert await steps_of(source, first=3) == []
+    assert await steps_of(source, first=4) == []
+    assert list(replay(source, first=1000)) == []
+
+
+@async_test
+async def test_only_what_is_committed_is_replayed():
+    session = await said(await opened(MemoryStateStore()), "a")
+    session.add_message("user", "waiting")
+    assert types(step.event for step in await steps_of(session)) == [
+        "session.started",
+        "message.appended",
+    ]
+    assert await steps_of(await opened(MemoryStateStore())) == []
+
+
+@async_test
+async def test_states_of_steps_can_be_compared_and_kept():
+    session = await story(MemoryStateStore())
+    steps = await steps_of(session)
+    for step in steps:
+        changed = step.after.diff(step.before)
+        touched = {(space, key) for space, key, _ in step.changes["set"]}
+        touched |= set(step.changes["delete"])
+        assert {pair for pairs in changed.values() for pair in pairs} <= touched
+    assert steps[0].before.keys == []
+    assert steps[-1].after.digest == session.snapshot().digest
+    with pytest.raises(AttributeError):
+        steps[0].event = None
+
+
+@async_test
+async def test_replaying_the_end_of_a_long_session_does_not_read_its_beginning(often):
+    store = Counted()
+    session = await said(await opened(store), *map(str, range(40)))
+    read = []
+    plain = store._get_many
+
+    async def watched(keys):
+        read.extend(key for key in keys if "/log/" in key)
+        return await plain(keys)
+
+    store._get_many = watched
+    assert len(await steps_of(session, first=39)) == 3
+    assert 0 < len(set(read)) < 10
+
+
+@async_test
+async def test_after_pruning_replaying_begins_with_what_is_left(often):
+    session = await opened(MemoryStateStore())
+    for number in range(6):
+        session.add_message("user", number)
+        session.record("tick")
+        await session.save()
+    expected, events = await states(session), list(session.events)
+    now = dt.datetime.now(dt.UTC)
+    for moment in (now, now + dt.timedelta(days=2)):
+        await session.archive.prune(
+            location=session.location, policy=RetentionPolicy(last=3), moment=moment
+        )
+    left = await steps_of(session)
+    check(left, expected, events[9:], 10)
+    check(list(replay(session)), expected, events[9:], 10)
+    check(await steps_of(session, first=11, last=12), expected, events[10:12], 11)
+    document = await session.export()
+    check(await steps_of(document), expected, events[9:], 10)
+    check(list(replay(document, first=12)), expected, events[11:], 12)
+
+
+@pytest.mark.parametrize("kind", ["session", "document"])
+@async_test
+async def test_events_that_were_pruned_cannot_be_replayed(kind):
+    session = await opened(MemoryStateStore())
+    for number in range(3):
+        session.add_message("user", number)
+        await session.save()
+    await session.archive.prune(location=session.location, policy=RetentionPolicy(last=2))
+    source = session if kind == "session" else await session.export()
+    for bounds, which in (
+        ({"last": 2}, "events 1 to 2 were"),
+        ({"first": 1}, "events 1 to 3 were"),
+        ({"first": 2, "last": 4}, "events 2 to 3 were"),
+        ({"first": 2, "last": 2}, "event 2 was"),
+    ):
+        with pytest.raises(NotFoundError, match=f"{which} pruned from session ses of bot; its log"):
+            await steps_of(source, **bounds)
+        with pytest.raises(NotFoundError, match=which):
+            list(replay(source, **bounds))
+    assert [step.event.seq for step in await steps_of(source)] == [4]
+    assert [step.event.seq for step in await steps_of(source, last=4)] == [4]
+    assert [step.event.seq for step in await steps_of(source, first=4)] == [4]
+    assert await steps_of(source, first=5) == []
+
+
+@pytest.mark.parametrize("kind", ["session", "document"])
+@async_test
+async def test_where_every_event_was_pruned_there_is_nothing_to_replay(kind):
+    session = await said(await opened(MemoryStateStore()), "a")
+    for _ in range(2):
+        await session.save()
+    await session.archive.prune(location=session.location, policy=RetentionPolicy(last=1))
+    source = session if kind == "session" else await session.export()
+    assert await steps_of(source) == []
+    with pytest.raises(NotFoundError, match="events 1 to 2 were pruned"):
+        await steps_of(source, first=1)
+
+
+@async_test
+async def test_a_snapshot_without_its_events_cannot_be_replayed():
+    session = await said(await opened(MemoryStateStore()), "a")
+    saved = await session.save()
+    with pytest.raises(NotFoundError, match="has no events with it: replay the session, or what"):
+        list(replay(saved))
+    with pytest.raises(NotFoundError):
+        await steps_of(saved)
+
+
+@pytest.mark.parametrize("source", [None, "ses", 7, Store()])
+def test_what_is_no_session_and_no_document_is_refused(source):
+    with pytest.raises(TypeError, match="replay takes a [sS]ession or a document, not"):
+        replay(source)
+
+
+def test_events_are_counted_from_one(session):
+    for first in (0, -3):
+        with pytest.raises(ValueError, match=f"events are counted from 1, not from {first}"):
+            replay(session, first=first)
+
+
+def test_a_plain_loop_needs_no_event_loop_and_may_be_left_early(tmp_path):
+    with BlockingSession.open(f"sqlite:///{tmp_path}/state.db", agent_id="bot") as session:
+        for number in range(10):
+            session.add_message("user", number)
+            session.commit()
+        seen = []
+        for step in replay(session):
+            seen.append(step.event.seq)
+            if step.event.seq == 4:
+                break
+        assert seen == [1, 2, 3, 4]
+        assert [step.event.seq for step in replay(session.export(), last=2)] == [1, 2]
+
+
+def test_a_session_that_is_replayed_twice_gives_the_same_twice(session):
+    run_async(said(session, "a", "b"))
+    again = replay(session)
+    assert [step.event for step in again] == [step.event for step in again]
+    assert len(list(again)) == 3
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 2)),
+            min_size=1,
+            max_size=3,
+        ),
+        max_size=6,
+    ),
+    st.integers(1, 20),
+    st.none() | st.integers(0, 20),
+)
+def test_any_session_replays_to_what_folding_gives(commits, first, last):
+    before = timeline.MAX_SEGMENTS
+    timeline.MAX_SEGMENTS = 2
+
+    async def work():
+        session = await opened(MemoryStateStore())
+        await session.commit()
+        for commit in commits:
+            for key, value in commit:
+                if value is None:
+                    session.delete(key)
+                else:
+                    session.set(key, value)
+            await session.commit()
+        expected, events = await states(session), list(session.events)
+        begin = min(first, len(events) + 1)
+        found = await steps_of(session, first=begin, last=last)
+        check(found, expected, events[begin - 1 : last], begin)
+        check(
+            await steps_of(await session.export(), first=begin, last=last),
+            expected,
+            events[begin - 1 : last],
+            begin,
+        )
+
+    try:
+        run_async(work())
+    finally:
+        timeline.MAX_SEGMENTS = before

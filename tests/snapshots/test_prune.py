@@ -1,0 +1,340 @@
+"""Giving back the space of snapshots that are not wanted any more."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from holdfast import ConflictError, NotFoundError
+from holdfast.log import EventLog
+from holdfast.log.event import draft_event
+from holdfast.log.timeline import Timeline
+from holdfast.snapshots import RetentionPolicy, SnapshotArchive
+from support.async_tests import async_test
+from support.observed_store import (
+    HERE,
+    NOW,
+    Watched,
+    check_loads,
+    check_whole,
+    gathered,
+    last_of,
+    prune,
+    save,
+    saved,
+    session_snapshot,
+    state,
+)
+
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
+HOUR = dt.timedelta(hours=1)
+
+
+# ------------------------------------------------------------------------- what stays, what goes
+
+
+@async_test
+async def test_what_is_kept_loads_and_the_rest_gives_its_space_back(often):
+    store = Watched()
+    snapshots = await saved(store, 60)
+    before = store.bytes
+    kept = last_of(snapshots, 10)
+    result = await prune(store)
+    assert result.kept == list(kept)
+    assert result.removed == [each for each in snapshots if each not in kept]
+    assert result.events_removed == 52
+    assert not result.dry_run
+    await check_whole(store, kept)
+    assert store.bytes < 0.75 * before
+    for gone in result.removed:
+        loaded = await SnapshotArchive(store).load_snapshot(location=HERE, snapshot_id=gone)
+        assert loaded is None
+    await prune(store, moment=NOW + dt.timedelta(days=2))
+    assert store.bytes < 0.4 * before
+    await check_whole(store, kept)
+
+
+@async_test
+async def test_what_is_kept_costs_the_same_however_much_was_removed(often):
+    sizes = []
+    for count in (40, 200):
+        store = Watched()
+        for number in range(count):
+            made = session_snapshot(state(5, plan="x" * 500, turn=number))
+            await save(SnapshotArchive(store), made)
+        await prune(store)
+        await prune(store, moment=NOW + dt.timedelta(days=2))
+        sizes.append(store.bytes)
+    assert sizes[1] < 1.5 * sizes[0]
+
+
+@async_test
+async def test_a_session_goes_on_after_it_was_pruned(often):
+    store = Watched()
+    archive = SnapshotArchive(store)
+    kept = last_of(await saved(store, 20), 10)
+    await prune(store)
+    for number in range(20):
+        made = session_snapshot(state(30 + number))
+        kept[await save(archive, made)] = made
+    await check_whole(store, kept)
+    result = await prune(store, moment=NOW + dt.timedelta(days=2))
+    assert result.events_removed == 20
+    await check_whole(store, last_of(kept, 10))
+
+
+@async_test
+async def test_pruning_twice_is_pruning_once(often):
+    store = Watched()
+    snapshots = await saved(store, 30)
+    first = await prune(store)
+    after = store.content
+    store.forget()
+    second = await prune(store)
+    assert second.kept == first.kept
+    assert second.removed == []
+    assert second.events_removed == 0
+    assert store.content == after
+    assert store.written == []
+    await check_whole(store, last_of(snapshots, 10))
+
+
+@async_test
+async def test_where_all_is_kept_nothing_is_done():
+    store = Watched()
+    snapshots = await saved(store, 9)
+    store.forget()
+    result = await prune(store)
+    assert result.kept == list(snapshots)
+    assert (result.removed, result.events_removed) == ([], 0)
+    assert store.written == []
+
+
+@async_test
+async def test_where_there_is_nothing_nothing_is_done():
+    store = Watched()
+    result = await prune(store)
+    assert (result.kept, result.removed, result.events_removed) == ([], [], 0)
+    assert store.content == {}
+
+
+@async_test
+async def test_a_dry_run_tells_what_would_be_done_and_writes_nothing(often):
+    store = Watched()
+    snapshots = await saved(store, 30)
+    before = store.content
+    store.forget()
+    told = await prune(store, dry_run=True)
+    assert told.dry_run
+    assert store.written == []
+    assert store.content == before
+    did = await prune(store)
+    assert (told.kept, told.removed, told.events_removed) == (
+        did.kept,
+        did.removed,
+        did.events_removed,
+    )
+    await check_whole(store, last_of(snapshots, 10))
+
+
+@async_test
+async def test_a_dry_run_leaves_what_a_crash_left_undone():
+    store = Watched()
+    await saved(store, 3)
+    await store.delete(HERE.manifest_key)
+    store.forget()
+    await prune(store, dry_run=True)
+    assert store.written == []
+
+
+@async_test
+async def test_a_protected_snapshot_of_long_ago_stays_with_the_last_ten(often):
+    store = Watched()
+    tags = {3: {"reason": "incident"}, 17: {"reason": "incident"}, 18: {"other": "x"}}
+    snapshots = await saved(store, 60, tags=tags)
+    ids = list(snapshots)
+    expected = [ids[3], ids[17], *ids[-10:]]
+    policy = RetentionPolicy(last=10, protected=["reason"])
+    for moment in (NOW, NOW, NOW + dt.timedelta(days=2), NOW + dt.timedelta(days=4)):
+        result = await prune(store, policy, moment)
+        assert result.kept == expected
+        await check_whole(store, {each: snapshots[each] for each in expected})
+    assert len(store.keys_with("/log/")) == 9
+
+
+@async_test
+async def test_hours_and_days_are_kept(often):
+    store = Watched()
+    snapshots = await saved(
+        store, 60, since=NOW - 59 * dt.timedelta(minutes=20), every=dt.timedelta(minutes=20)
+    )
+    result = await prune(store, RetentionPolicy(hourly=5, daily=2))
+    assert len(result.kept) == 6
+    await check_whole(store, {each: snapshots[each] for each in result.kept})
+
+
+@async_test
+async def test_an_age_is_counted_from_the_moment_that_is_given(often):
+    store = Watched()
+    snapshots = await saved(store, 20, since=NOW - 19 * HOUR)
+    policy = RetentionPolicy(max_age=5 * HOUR)
+    assert len((await prune(store, policy)).kept) == 5
+    assert len((await prune(store, policy, NOW + 3 * HOUR)).kept) == 2
+    assert len((await prune(store, policy, NOW + 300 * HOUR)).kept) == 1
+    await check_whole(store, last_of(snapshots, 1))
+
+
+@pytest.mark.parametrize("latest_at", [0, 5, 29])
+def test_the_latest_loads_wherever_it_is(often, latest_at):
+    @async_test
+    async def work():
+        store = Watched()
+        archive = SnapshotArchive(store)
+        snapshots, latest = {}, None
+        for number in range(30):
+            made = session_snapshot(state(number + 1), created_at=NOW + number * HOUR)
+            if number == latest_at:
+                latest = session_snapshot(state(2, latest=True))
+                await save(archive, latest, is_latest=True)
+            snapshots[await save(archive, made)] = made
+        for moment in (NOW, NOW + dt.timedelta(days=2)):
+            await prune(store, moment=moment)
+            await check_whole(store, last_of(snapshots, 10))
+            await check_loads(store, {latest.snapshot_id: latest})
+        # It moves on, and what it needed goes.
+        newer = session_snapshot(state(40))
+        await save(archive, newer, is_latest=True)
+        await prune(store, RetentionPolicy(last=1), NOW + dt.timedelta(days=2))
+        await check_whole(store, last_of(snapshots, 1))
+        await check_loads(store, {newer.snapshot_id: newer})
+
+    work()
+
+
+@async_test
+async def test_snapshots_of_one_event_are_kept_and_removed_one_by_one(often):
+    store = Watched()
+    archive = SnapshotArchive(store)
+    made = [session_snapshot(state(3), created_at=NOW + at * HOUR) for at in range(6)]
+    for each in made:
+        await save(archive, each)
+    assert len(store.keys_with("/log/")) == 1
+    await prune(store, RetentionPolicy(last=2))
+    await check_whole(store, {each.snapshot_id: each for each in made[-2:]})
+    await prune(store, RetentionPolicy(last=2), NOW + dt.timedelta(days=2))
+    await check_whole(store, {each.snapshot_id: each for each in made[-2:]})
+
+
+@async_test
+async def test_the_newest_may_be_at_an_older_event_than_what_is_removed(often):
+    store = Watched()
+    archive = SnapshotArchive(store)
+    snapshots = await saved(store, 12, since=NOW - 100 * HOUR)
+    old = await archive.load_snapshot(location=HERE, snapshot_id=list(snapshots)[4])
+    again = session_snapshot(
+        old.snapshot, position=old.position, keyframe=old.keyframe, created_at=NOW
+    )
+    await save(archive, again)
+    for moment in (NOW, NOW + dt.timedelta(days=2)):
+        await prune(store, RetentionPolicy(last=1), moment)
+        await check_whole(store, {again.snapshot_id: again})
+    following = session_snapshot(state(50), created_at=NOW + HOUR)
+    await save(SnapshotArchive(store), following)
+    await check_whole(store, {each.snapshot_id: each for each in (again, following)})
+
+
+@async_test
+async def test_other_sessions_are_left_alone(often):
+    store = Watched()
+    other = HERE.__class__("ses_abc123", scope_id="research-bot2")
+    await saved(store, 20)
+    theirs = await saved(store, 20, other)
+    before = {key: value for key, value in store.content.items() if other.prefix in key}
+    await prune(store)
+    assert {key: value for key, value in store.content.items() if other.prefix in key} == before
+    await check_loads(store, theirs, other)
+
+
+# --------------------------------------------------------------------------------------- stubs
+
+
+@async_test
+async def test_stubs_stay_for_a_day_and_then_go(often):
+    store = Watched()
+    snapshots = await saved(store, 30)
+    await prune(store)
+    assert len(store.keys_with("/log/")) == 30
+    stubs = [key for key in store.keys_with("/log/") if b"pruned_at" in store.content[key]]
+    assert stubs == store.keys_with("/log/")[:21]
+    for hours in (1, 23, 24):
+        await prune(store, moment=NOW + hours * HOUR)
+        assert len(store.keys_with("/log/")) == 30
+    await prune(store, moment=NOW + 25 * HOUR)
+    assert store.keys_with("/log/") == store.keys_with("/log/")[-9:]
+    assert not any(b"pruned_at" in value for value in store.content.values())
+    await check_whole(store, last_of(snapshots, 10))
+
+
+@async_test
+async def test_a_writer_who_did_not_hear_of_it_meets_a_stub(often):
+    store = Watched()
+    await saved(store, 5)
+    stale = Timeline(store, HERE.prefix, "00000000")
+    await stale.open()
+    await saved(store, 20)
+    await prune(store)
+    with pytest.raises(ConflictError):
+        await stale.log.append([draft_event("late")])
+    with pytest.raises(NotFoundError, match="were pruned"):
+        await gathered(EventLog(store, HERE.prefix, "00000000").read())
+
+
+@async_test
+async def test_an_archive_that_did_not_hear_of_it_goes_on_from_what_is_there(often):
+    store = Watched()
+    stale = SnapshotArchive(store)
+    await save(stale, session_snapshot(state(1), created_at=NOW - 1000 * HOUR))
+    kept = last_of(await saved(store, 20), 10)
+    await prune(store)
+    late = session_snapshot(state(7, late=True))
+    await save(stale, late)
+    await check_whole(store, {**kept, late.snapshot_id: late})
+
+
+@async_test
+async def test_an_archive_that_saves_again_what_was_pruned_meanwhile_saves_it(often):
+    store = Watched()
+    stale = SnapshotArchive(store)
+    await save(stale, session_snapshot(state(1), created_at=NOW - 1000 * HOUR))
+    kept = last_of(await saved(store, 20), 10)
+    await prune(store)
+    again = session_snapshot(state(1))
+    await save(stale, again)
+    await check_whole(store, {**kept, again.snapshot_id: again})
+
+
+@async_test
+async def test_an_archive_that_was_idle_until_the_stubs_were_gone_loses_nothing(often):
+    store = Watched()
+    stale = SnapshotArchive(store)
+    await save(stale, session_snapshot(state(1), created_at=NOW - 1000 * HOUR))
+    kept = last_of(await saved(store, 20), 10)
+    await prune(store)
+    await prune(store, moment=NOW + dt.timedelta(days=2))
+    late = session_snapshot(state(7, late=True))
+    await save(stale, late)
+    await check_whole(store, {**kept, late.snapshot_id: late})
+
+
+@async_test
+async def test_events_that_were_pruned_are_not_found_also_when_their_stubs_are_gone(often):
+    store = Watched()
+    await saved(store, 30, tags={4: {"pin": ""}})
+    policy = RetentionPolicy(last=10, protected=["pin"])
+    for moment in (NOW, NOW + dt.timedelta(days=2)):
+        await prune(store, policy, moment)
+        for seq in (1, 3, 8, 20):
+            with pytest.raises(NotFoundError, match="pruned"):
+                await Timeline(store, HERE.prefix, "00000000").load(seq)

@@ -1,0 +1,270 @@
+"""One file a key, on a real file system."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import os
+
+import pytest
+
+from holdfast import ConflictError, StateStoreError, open_state_store
+from holdfast.stores.files.store import FileStateStore, lock_name
+from holdfast.testing import StateStoreSuite
+from support.async_tests import run_async
+
+
+class TestFiles(StateStoreSuite):
+    @pytest.fixture
+    def new_store(self, tmp_path):
+        return lambda: FileStateStore(tmp_path / "folder" / "agents")
+
+
+async def put_some(root, **values):
+    async with FileStateStore(root) as store:
+        for key, value in values.items():
+            await store.put(key, value)
+
+
+def files_of(root):
+    return sorted(
+        str(path.relative_to(root))
+        for path in root.rglob("*")
+        if path.is_file() and "~holdfast" not in path.parts
+    )
+
+
+def test_a_value_is_a_file_that_a_person_finds_and_reads(tmp_path):
+    key = "sessions/ses_1/scopes/agent/Bot/log/000000000001.json"
+    run_async(put_some(tmp_path, **{key: b'{"seq": 1}'}))
+    file = tmp_path / "sessions.~/ses_1.~/scopes.~/agent.~/@bot.~/log.~/000000000001.json"
+    assert file.read_bytes() == b'{"seq": 1}'
+
+
+def test_what_a_person_edits_by_hand_has_another_etag(tmp_path):
+    async def edit():
+        async with FileStateStore(tmp_path) as store:
+            etag = await store.put("a.json", b"1")
+            (tmp_path / "a.json").write_bytes(b"2")
+            with pytest.raises(ConflictError):
+                await store.put("a.json", b"3", if_match=etag)
+            assert (await store.get("a.json")).value == b"2"
+
+    run_async(edit())
+
+
+def test_an_equal_value_written_again_is_another_write(tmp_path):
+    async def write():
+        async with FileStateStore(tmp_path) as store:
+            first = await store.put("a", b"1")
+            second = await store.put("a", b"1", if_match=first)
+            assert first != second
+            with pytest.raises(ConflictError):
+                await store.put("a", b"1", if_match=first)
+
+    run_async(write())
+
+
+def test_long_names_are_cut_and_kept_whole_beside(tmp_path):
+    keys = ["x" * 300, "x" * 300 + "y", f"{'d' * 300}/{'e' * 300}/f", "a/" * 60, "a/" * 60 + "b"]
+
+    async def write():
+        async with FileStateStore(tmp_path) as store:
+            for key in keys:
+                await store.put(key, key.encode())
+            assert [key async for key in store.list()] == sorted(keys)
+            assert [key async for key in store.list("d" * 290)] == [keys[2]]
+            assert [key async for key in store.list("x" * 300, start_after=keys[0])] == [keys[1]]
+            assert [key async for key in store.list("a/" * 59)] == keys[3:]
+
+    run_async(write())
+    assert any(path.endswith("~name") for path in files_of(tmp_path))
+    longest = max(len(part) for path in files_of(tmp_path) for part in path.split("/"))
+    assert longest < 200
+
+
+def test_nothing_is_left_of_a_long_name(tmp_path):
+    async def churn():
+        async with FileStateStore(tmp_path) as store:
+            keys = [f"{'d' * 300}/{'e' * 300}{number}/{'f' * 300}" for number in range(5)]
+            for _ in range(3):
+                await asyncio.gather(*(store.put(key, b"1") for key in keys))
+                assert [key async for key in store.list()] == keys
+                await asyncio.gather(*(store.delete(key) for key in keys))
+                assert [key async for key in store.list()] == []
+
+    run_async(churn())
+    assert files_of(tmp_path) == []
+
+
+def test_a_cut_name_whose_whole_is_lost_is_passed_over_and_mended_by_the_next_write(tmp_path):
+    key = "x" * 300
+
+    async def check():
+        async with FileStateStore(tmp_path) as store:
+            await store.put(key, b"1")
+            (beside,) = tmp_path.glob("*~name")
+            for damage in (lambda: beside.unlink(), lambda: beside.write_text("half")):
+                damage()
+                assert [found async for found in store.list()] == []
+                assert (await store.get(key)).value == b"1"
+                await store.put(key, b"1")
+                assert [found async for found in store.list()] == [key]
+
+    run_async(check())
+
+
+def test_a_deleted_entry_leaves_no_folders_behind(tmp_path):
+    async def write():
+        async with FileStateStore(tmp_path) as store:
+            await store.put("a/b/c", b"1")
+            await store.put("a/d", b"1")
+            await store.delete("a/b/c")
+            assert not (tmp_path / "a.~" / "b.~").exists()
+            await store.delete("a/d")
+            assert not (tmp_path / "a.~").exists()
+
+    run_async(write())
+
+
+def test_writers_and_removers_of_one_folder_do_not_trip_over_each_other(tmp_path):
+    async def churn(store, name):
+        for _ in range(40):
+            await store.put(f"deep/er/{name}", b"1")
+            assert await store.delete(f"deep/er/{name}")
+
+    async def together():
+        async with FileStateStore(tmp_path) as store:
+            await asyncio.gather(*(churn(store, name) for name in "abcdefgh"))
+            assert [key async for key in store.list()] == []
+
+    run_async(together())
+
+
+def test_links_are_neither_followed_nor_listed(tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    root = tmp_path / "root"
+
+    async def attack():
+        async with FileStateStore(root) as store:
+            await store.put("good", b"1")
+            (root / "link.~").symlink_to(outside)
+            (root / "file").symlink_to(outside / "secret")
+            assert [key async for key in store.list()] == ["good"]
+            for call in (
+                lambda: store.get("link/secret"),
+                lambda: store.get("file"),
+                lambda: store.put("link/new", b"1"),
+                lambda: store.delete("link/secret"),
+            ):
+                with pytest.raises(StateStoreError, match="link|folder"):
+                    await call()
+            await store.put("file", b"mine")  # in the place of the link
+
+    run_async(attack())
+    assert (outside / "secret").read_bytes() == b"secret"
+    assert sorted(path.name for path in outside.iterdir()) == ["secret"]
+    assert (root / "file").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("name", ["~holdfast", "~holdfast/writing", "~holdfast/locks"])
+def test_a_link_in_the_place_of_a_folder_of_the_stores_own_is_refused(tmp_path, name):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "01-0123456789abcdef").write_bytes(b"precious")
+    link = tmp_path / "root" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(outside)
+    with pytest.raises(StateStoreError, match="link|folder"):
+        run_async(put_some(tmp_path / "root", a=b"1"))
+    assert [path.name for path in outside.iterdir()] == ["01-0123456789abcdef"]
+
+
+def test_a_pipe_in_the_place_of_a_file_is_an_error(tmp_path):
+    async def read():
+        async with FileStateStore(tmp_path) as store:
+            os.mkfifo(tmp_path / "pipe")
+            with pytest.raises(StateStoreError, match="no file"):
+                await store.get("pipe")
+
+    run_async(read())
+
+
+def test_while_another_process_holds_a_lock_all_else_goes_on(tmp_path):
+    async def use():
+        async with FileStateStore(tmp_path, timeout=0.3) as store:
+            await store.put("other", b"1")
+            lock = lock_name(hashlib.sha256(b"held").digest()[0])
+            with (tmp_path / "~holdfast" / "locks" / lock).open("w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                given_up = [asyncio.create_task(store.put("held", b"late")) for _ in range(12)]
+                await asyncio.sleep(0.05)
+                for task in given_up:
+                    task.cancel()
+                await asyncio.gather(*given_up, return_exceptions=True)
+                assert (await store.get("other")).value == b"1"
+                with pytest.raises(StateStoreError, match="another process holds") as caught:
+                    await store.put("held", b"1")
+                assert caught.value.transient
+            await store.put("held", b"2")
+            await asyncio.sleep(0.1)
+            assert (await store.get("held")).value == b"2"  # what was given up is not written
+
+    run_async(use())
+
+
+def test_a_file_where_a_folder_should_be_is_an_error(tmp_path):
+    (tmp_path / "a.~").write_text("in the way")
+    with pytest.raises(StateStoreError, match="file stands where a folder was expected"):
+        run_async(put_some(tmp_path, **{"a/b": b"1"}))
+    (tmp_path / "root").write_text("in the way")
+    with pytest.raises(StateStoreError, match="file stands where a folder was expected"):
+        run_async(put_some(tmp_path / "root", a=b"1"))
+
+
+def test_what_a_dead_writer_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
+    run_async(put_some(tmp_path, a=b"1"))
+    writing = tmp_path / "~holdfast" / "writing"
+    (writing / "05-0123456789abcdef").write_bytes(b"half")
+    (writing / "06-0123456789abcdef").write_bytes(b"half")
+    with (tmp_path / "~holdfast" / "locks" / "06").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        run_async(put_some(tmp_path, a=b"2"))
+        assert [path.name for path in writing.iterdir()] == ["06-0123456789abcdef"]
+    run_async(put_some(tmp_path, a=b"3"))
+    assert list(writing.iterdir()) == []
+
+
+def test_a_strangers_file_is_passed_over(tmp_path):
+    run_async(put_some(tmp_path, a=b"1"))
+    (tmp_path / "My Notes.txt").write_text("not a key")
+    (tmp_path / "~odd").mkdir()
+    (tmp_path / "~odd" / "x").touch()
+
+    async def keys():
+        async with FileStateStore(tmp_path) as store:
+            return [key async for key in store.list()]
+
+    assert run_async(keys()) == ["a"]
+
+
+@pytest.mark.parametrize("url", ["file:", "file://", "file://host/dir"])
+def test_a_url_without_a_folder_is_refused(url):
+    with pytest.raises(StateStoreError, match="names no folder"):
+        open_state_store(url)
+
+
+def test_the_path_of_a_url_is_absolute_or_in_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    async def write():
+        async with open_state_store("file:in%20here") as store:
+            await store.put("a", b"1")
+        async with open_state_store(f"file://{tmp_path}/in here") as store:
+            assert (await store.get("a")).value == b"1"
+            assert repr(store) == f"<FileStateStore file://{tmp_path}/in here>"
+
+    run_async(write())

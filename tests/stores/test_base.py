@@ -1,0 +1,99 @@
+"""The contract as another package would implement it: four methods, and the rest comes with it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast import ConflictError, Entry, StateStore, StateStoreError
+from holdfast.stores.validation import prefix_successor
+from holdfast.testing import StateStoreSuite
+
+
+class FourMethods(StateStore):
+    """As little as a store can be."""
+
+    durable = False
+    shared = False
+
+    def __init__(self):
+        self.entries = {}
+        self.writes = 0
+        self.closed = False
+
+    def check(self, *keys):
+        from holdfast.stores.validation import validate_key
+
+        if self.closed:
+            raise StateStoreError("closed")
+        for key in keys:
+            validate_key(key)
+
+    async def get(self, key):
+        self.check(key)
+        return self.entries.get(key)
+
+    async def put(self, key, value, *, if_match=None, if_absent=False):
+        from holdfast.stores.validation import validate_put
+
+        self.check(key)
+        validate_put(key, value, if_match, if_absent)
+        self.match(key, if_match)
+        if if_absent and key in self.entries:
+            raise ConflictError(f"{key!r} exists", key=key)
+        self.writes += 1
+        self.entries[key] = Entry(value, str(self.writes))
+        return str(self.writes)
+
+    async def delete(self, key, *, if_match=None):
+        self.check(key)
+        self.match(key, if_match)
+        return self.entries.pop(key, None) is not None
+
+    async def list(self, prefix="", *, start_after="", limit=None):
+        from holdfast.stores.validation import validate_limit, validate_range
+
+        self.check()
+        span = validate_range(prefix, start_after)
+        for key in sorted(filter(span.holds, list(self.entries)))[: validate_limit(limit)]:
+            yield key
+
+    def match(self, key, etag):
+        found = self.entries.get(key)
+        if etag is not None and (found is None or found.etag != etag):
+            raise ConflictError(f"{key!r} has another etag", key=key)
+
+    async def close(self):
+        self.closed = True
+
+
+class TestFourMethods(StateStoreSuite):
+    @pytest.fixture
+    def new_store(self):
+        return FourMethods
+
+
+def test_a_store_without_the_four_methods_cannot_be_made():
+    with pytest.raises(TypeError, match="abstract"):
+        StateStore()
+
+
+def test_a_store_that_has_nothing_to_close_is_a_context_manager_all_the_same():
+    class NothingToClose(FourMethods):
+        close = StateStore.close
+
+    async def use():
+        async with NothingToClose() as store:
+            await store.put("a", b"1")
+        assert (await store.get("a")).value == b"1"
+
+    asyncio.run(use())
+
+
+def test_what_comes_after_all_with_a_prefix():
+    assert prefix_successor("a") == "b"
+    assert prefix_successor("a\U0010ffff") == "b"
+    assert prefix_successor("a\ud7ff") == "a\ue000"
+    assert prefix_successor("") is None
+    assert prefix_successor("\U0010ffff") is None

@@ -1,0 +1,435 @@
+"""``open_state_store``: every form of URL, every wrapper, every way to get it wrong."""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import sys
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import StateStore, StateStoreError, open_state_store
+from holdfast.stores import registry
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.urls import StoreURL
+from holdfast.stores.wrappers.compression import CompressedStateStore
+from holdfast.stores.wrappers.encryption import EncryptedStateStore, new_key
+from holdfast.stores.wrappers.prefix import PrefixedStateStore
+from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
+from holdfast.stores.wrappers.retry import RetryingStateStore
+from support.async_tests import run_async
+
+NAME = "HOLDFAST_TEST_KEYS"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """A working folder that is empty, and an environment that names no store."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOLDFAST_STORE", raising=False)
+    monkeypatch.setenv(NAME, new_key())
+    return tmp_path
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    """Whoever connects fails."""
+
+    def refuse(*_):
+        raise AssertionError("it connects before its first use")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket.socket, "connect_ex", refuse)
+
+
+def chain(store):
+    """The names of a store and those inside it, the outermost first."""
+    names = [type(store).__name__]
+    while hasattr(store, "inner"):
+        store = store.inner
+        names.append(type(store).__name__)
+    return names
+
+
+# ---- every backend -------------------------------------------------------------------------------
+
+BACKENDS = {
+    "memory:": "MemoryStateStore",
+    "sqlite:///path.db": "SqliteStateStore",
+    "sqlite:///folder/path.db?timeout=3": "SqliteStateStore",
+    "file:folder": "FileStateStore",
+    "postgresql://user:hunter2@host:5432/db?sslmode=require&table=states": "PostgresStateStore",
+    "postgres://user:hunter2@host/db": "PostgresStateStore",
+    "redis://:hunter2@host:6379/1?timeout=2&patience=3": "RedisStateStore",
+    "rediss://user:hunter2@host": "RedisStateStore",
+    "s3://bucket/prefix?region=eu-north-1&access_key_id=A&secret_access_key=hunter2": (
+        "ObjectStateStore"
+    ),
+    "gs://bucket/prefix?anonymous=true": "ObjectStateStore",
+    "az://container/prefix?account=me&anonymous=true": "ObjectStateStore",
+    "nats://hunter2@host:4222/bucket?timeout=2": "NatsStateStore",
+    "tls://user:hunter2@host:4222/bucket": "NatsStateStore",
+    "dapr://statestore": "DaprStateStore",
+}
+
+
+@pytest.mark.parametrize(("url", "name"), BACKENDS.items(), ids=lambda text: text.partition("?")[0])
+def test_every_url_of_the_design_opens_without_connecting(url, name, elsewhere, no_network):
+    store = open_state_store(url)
+    assert isinstance(store, StateStore)
+    assert type(store).__name__ == name
+    assert "hunter2" not in repr(store)
+    assert list(elsewhere.iterdir()) == []
+    run_async(store.close())
+
+
+def test_every_scheme_is_opened_above():
+    assert {url.partition(":")[0] for url in BACKENDS} == set(registry.SCHEMES)
+
+
+def test_an_absolute_path_has_four_slashes_with_sqlite_and_three_with_files(elsewhere):
+    for url in (f"sqlite:///{elsewhere}/a.db", f"file://{elsewhere}/b", "sqlite:///c.db", "file:d"):
+        run_async(use(url))
+    names = {path.name for path in elsewhere.iterdir()}
+    assert names == {"a.db", "b", "c.db", "d"}
+
+
+async def use(url, key="a", value=b"1"):
+    async with open_state_store(url) as store:
+        await store.put(key, value)
+        return await store.get(key)
+
+
+async def look(url, key="a"):
+    async with open_state_store(url) as store:
+        entry = await store.get(key)
+        return entry and entry.value
+
+
+def test_the_default_is_sqlite_in_a_folder_of_its_own(elsewhere):
+    store = open_state_store()
+    assert type(store).__name__ == "SqliteStateStore"
+    run_async(store.close())
+    run_async(use(None))
+    assert (elsewhere / ".holdfast" / "state.db").is_file()
+    assert run_async(look("sqlite:///.holdfast/state.db")) == b"1"
+
+
+def test_the_environment_names_the_store_and_an_argument_goes_before_it(monkeypatch):
+    monkeypatch.setenv("HOLDFAST_STORE", "memory:?prefix=a/")
+    assert chain(open_state_store()) == ["PrefixedStateStore", "MemoryStateStore"]
+    assert chain(open_state_store("memory:")) == ["MemoryStateStore"]
+    monkeypatch.setenv("HOLDFAST_STORE", "")
+    store = open_state_store()
+    assert chain(store) == ["SqliteStateStore"]
+    run_async(store.close())
+
+
+def test_it_is_a_public_name():
+    assert holdfast.open_state_store is open_state_store
+
+
+# ---- wrappers ------------------------------------------------------------------------------------
+
+OPTIONS = {
+    "retry": ("5", "RetryingStateStore"),
+    "encrypt": (NAME, "EncryptedStateStore"),
+    "compress": ("zstd", "CompressedStateStore"),
+    "prefix": ("team/", "PrefixedStateStore"),
+    "read_only": ("true", "ReadOnlyStateStore"),
+}
+CHOICES = [list(choice) for size in range(6) for choice in combinations(OPTIONS, size)]
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids="-".join)
+def test_any_choice_of_wrappers_in_any_order_of_writing_stacks_alike(choice):
+    for order in (choice, choice[::-1]):
+        query = "&".join(f"{name}={OPTIONS[name][0]}" for name in order)
+        store = open_state_store(f"memory:?{query}" if query else "memory:")
+        expected = [OPTIONS[name][1] for name in OPTIONS if name in choice]
+        assert chain(store) == [*expected[::-1], "MemoryStateStore"]
+        if "read_only" not in choice:
+            run_async(store.put("a", b"1" * 100))
+            assert run_async(store.get("a")).value == b"1" * 100
+
+
+def test_wrappers_are_set_as_their_options_say(monkeypatch):
+    store = open_state_store(f"memory:?retry=7&encrypt={NAME}&compress=zstd&prefix=a%2Fb+c/")
+    assert isinstance(store, PrefixedStateStore)
+    assert store.prefix == "a/b c/"
+    assert isinstance(store.inner, CompressedStateStore)
+    assert isinstance(store.inner.inner, EncryptedStateStore)
+    assert isinstance(store.inner.inner.inner, RetryingStateStore)
+    assert store.inner.inner.inner.attempts == 7
+
+
+def test_what_is_off_wraps_nothing():
+    assert chain(open_state_store("memory:?retry=0&read_only=false")) == ["MemoryStateStore"]
+    assert isinstance(open_state_store("memory:?read_only=1"), ReadOnlyStateStore)
+
+
+def test_what_was_written_under_a_prefix_is_read_without_it():
+    base = f"sqlite:///s.db?compress=zstd&encrypt={NAME}"
+    run_async(use(f"{base}&prefix=team/", "a", b"1" * 1000))
+    assert run_async(look(base, "team/a")) == b"1" * 1000
+
+
+def test_a_value_cannot_be_moved_from_one_prefix_to_another():
+    run_async(use(f"sqlite:///s.db?encrypt={NAME}&prefix=red/", "a", b"red"))
+    run_async(use(f"sqlite:///s.db?encrypt={NAME}&prefix=blue/", "a", b"blue"))
+
+    async def move():
+        async with open_state_store("sqlite:///s.db") as store:
+            entry = await store.get("red/a")
+            await store.put("blue/a", entry.value)
+
+    run_async(move())
+    with pytest.raises(holdfast.IntegrityError, match="moved"):
+        run_async(look(f"sqlite:///s.db?encrypt={NAME}&prefix=blue/"))
+
+
+def test_keys_are_turned_by_changing_the_variable(monkeypatch):
+    url = f"sqlite:///s.db?encrypt={NAME}"
+    run_async(use(url))
+    monkeypatch.setenv(NAME, f"{new_key()},{os.environ[NAME]}")
+    assert run_async(look(url)) == b"1"
+    monkeypatch.setenv(NAME, new_key())
+    with pytest.raises(holdfast.IntegrityError, match="not at hand"):
+        run_async(look(url))
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("compress=gzip", "compress is zstd, not 'gzip'"),
+        ("compress=", "compress is zstd"),
+        ("prefix=", "prefix is empty"),
+        ("retry=many", "retry of the memory URL is a whole number from 0 up, not 'many'"),
+        ("retry=1.5", "whole number"),
+        ("retry=-1", "whole number"),
+        ("read_only=perhaps", "read_only of the memory URL is true or false"),
+        ("encrypt=", "name of an environment variable"),
+        ("encrypt=NOT_SET_ANYWHERE", "NOT_SET_ANYWHERE.*is not set"),
+        ("encypt=K", r"nobody knows: 'encypt' \(is encrypt meant\?\)"),
+        ("Prefix=a", r"'Prefix' \(is prefix meant"),
+        ("timeout=5", "nobody knows: 'timeout'"),
+        ("prefix=a&prefix=b", "'prefix' twice"),
+        ("compress=zstd&level=3", "nobody knows: 'level'"),
+    ],
+)
+def test_a_wrong_option_is_an_error_and_not_a_surprise(query, words):
+    with pytest.raises(StateStoreError, match=words):
+        open_state_store(f"memory:?{query}")
+
+
+@pytest.mark.parametrize(
+    "url", [url for url in BACKENDS if not url.startswith("postgres")], ids=lambda url: url[:8]
+)
+def test_every_backend_refuses_an_option_that_it_does_not_know(url, no_network):
+    with pytest.raises(StateStoreError, match="nobody knows: 'shape'") as caught:
+        open_state_store(f"{url}{'&' if '?' in url else '?'}shape=round")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_key_in_place_of_the_variables_name_is_not_repeated():
+    secret = base64.b64encode(os.urandom(32)).decode()
+    for given in (secret, secret.rstrip("="), f"id:{secret}", secret.replace("+", "%2B")):
+        with pytest.raises(StateStoreError, match="not the key itself") as caught:
+            open_state_store(f"memory:?encrypt={given}")
+        assert secret[:20] not in str(caught.value)
+
+
+# ---- what cannot be opened -----------------------------------------------------------------------
+
+
+def test_an_unknown_scheme_is_refused_with_those_there_are():
+    with pytest.raises(StateStoreError) as caught:
+        open_state_store("mysql://user:hunter2@host/db")
+    for word in ("'mysql'", "sqlite", "postgresql", "redis", "s3", "nats", "dapr", "entry point"):
+        assert word in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["state.db", "", "  ", "/var/lib/state.db", "C:state db"])
+def test_what_is_no_url_is_refused(url):
+    with pytest.raises(StateStoreError):
+        open_state_store(url)
+
+
+@pytest.mark.parametrize("url", [7, b"memory:", Path("state.db")])
+def test_a_url_is_text(url):
+    with pytest.raises(TypeError, match="URL is a str"):
+        open_state_store(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "memory:there",
+        "memory://there",
+        "sqlite://host/x.db",
+        "sqlite:",
+        "sqlite:///",
+        "file:",
+        "file://host/dir",
+    ],
+)
+def test_a_url_that_names_no_place_says_which_do(url):
+    scheme = url.partition(":")[0]
+    with pytest.raises(StateStoreError, match=f"{scheme}:"):
+        open_state_store(url)
+
+
+MISSING = [
+    ("postgresql://host/db", "psycopg", "postgresql"),
+    ("postgresql://host/db", "psycopg_pool", "postgresql"),
+    ("redis://host", "redis", "redis"),
+    ("s3://bucket", "obstore", "objectstore"),
+    ("nats://host", "nats", "nats"),
+    ("dapr://statestore", "dapr", "dapr"),
+    (f"memory:?encrypt={NAME}", "cryptography", "encryption"),
+    ("memory:?compress=zstd", "zstandard", "compression"),
+]
+OURS = ("sqlite", "postgresql", "redis", "object", "nats", "dapr")
+OURS_TOO = ("wrappers.encryption", "wrappers.compression")
+
+
+def forget(monkeypatch, package):
+    """As if a package were not installed, and none of our modules that may need it imported."""
+    for name in list(sys.modules):
+        if name.startswith(f"{package}."):
+            monkeypatch.setitem(sys.modules, name, None)
+        if name.startswith(tuple(f"holdfast.stores.{ours}" for ours in OURS + OURS_TOO)):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+
+
+@pytest.mark.parametrize(("url", "package", "extra"), MISSING)
+def test_a_missing_package_is_answered_with_the_command_that_installs_it(
+    url, package, extra, monkeypatch
+):
+    forget(monkeypatch, package)
+    with pytest.raises(StateStoreError) as caught:
+        open_state_store(url)
+    assert f"the package {package}, which is not installed" in str(caught.value)
+    assert f"pip install 'holdfast[{extra}]'" in str(caught.value)
+    assert isinstance(caught.value.__cause__, ModuleNotFoundError)
+
+
+def test_every_extra_that_is_named_exists():
+    import tomllib
+
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
+    assert {extra for _, extra in registry.SCHEMES.values()} - {""} <= set(extras)
+    assert {extra for _, _, extra in MISSING} <= set(extras)
+
+
+def test_a_part_of_python_that_is_missing_has_no_command(monkeypatch):
+    forget(monkeypatch, "sqlite3")
+    with pytest.raises(StateStoreError, match="package sqlite3.*use a Python that has it"):
+        open_state_store("sqlite:///x.db")
+
+
+def write_module(folder, monkeypatch, name, text):
+    (folder / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def test_a_package_that_is_there_but_broken_says_why(tmp_path, monkeypatch):
+    write_module(tmp_path, monkeypatch, "broken_store", "raise ImportError('no libpq found')")
+    monkeypatch.setitem(registry.SCHEMES, "broken", ("broken_store", "postgresql"))
+    with pytest.raises(StateStoreError, match="cannot be loaded: no libpq found. pip install"):
+        open_state_store("broken://x")
+
+
+def test_a_fault_of_our_own_is_not_taken_for_a_missing_package(monkeypatch):
+    monkeypatch.setitem(registry.SCHEMES, "gone", ("holdfast.stores.no_such_module", "redis"))
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        open_state_store("gone://x")
+
+
+# ---- schemes of other packages -------------------------------------------------------------------
+
+MODULE = """
+from holdfast.stores.memory import MemoryStateStore
+
+class EtcdStateStore(MemoryStateStore):
+    def __init__(self, place):
+        super().__init__()
+        self.place = place
+
+def open_etcd(url):
+    url.take_number("lease", 5)
+    url.reject_unknown_options(("lease",))
+    return EtcdStateStore(str(url))
+
+def open_nothing(url):
+    return None
+
+not_a_function = 7
+"""
+
+
+@pytest.fixture
+def other_package(tmp_path, monkeypatch):
+    folder = tmp_path / "site"
+    info = folder / "other_stores-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other-stores\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[holdfast.state_stores]\n"
+        "etcd = other_stores:open_etcd\n"
+        "nothing = other_stores:open_nothing\n"
+        "seven = other_stores:not_a_function\n"
+        "absent = other_stores:no_such_name\n"
+        "lost = no_such_module_anywhere:open\n"
+        "memory = other_stores:open_etcd\n"
+    )
+    write_module(folder, monkeypatch, "other_stores", MODULE)
+
+
+def test_another_package_adds_a_scheme(other_package):
+    store = open_state_store("etcd://user:hunter2@host/x?lease=3&prefix=a/&compress=zstd")
+    assert chain(store) == ["PrefixedStateStore", "CompressedStateStore", "EtcdStateStore"]
+    assert "etcd://user:***@host/x?lease=3" in repr(store)
+    run_async(store.put("a", b"1"))
+    with pytest.raises(StateStoreError, match="own are lease"):
+        open_state_store("etcd://host?leese=3")
+
+
+def test_schemes_of_other_packages_are_named_with_ours_and_do_not_replace_them(other_package):
+    with pytest.raises(StateStoreError, match="dapr, etcd, file"):
+        open_state_store("unknown://x")
+    assert type(open_state_store("memory:")) is MemoryStateStore
+
+
+@pytest.mark.parametrize(
+    ("scheme", "words"),
+    [
+        ("absent", r"'absent' \(other_stores:no_such_name\) cannot be loaded.*Mend or remove"),
+        ("lost", r"'lost' \(no_such_module_anywhere:open\) cannot be loaded"),
+        ("seven", r"'seven' \(other_stores:not_a_function\) is not a function"),
+        ("nothing", "opens nothing URLs gave None, which is no StateStore"),
+    ],
+)
+def test_another_package_that_is_broken_is_named(other_package, scheme, words):
+    with pytest.raises(StateStoreError, match=words):
+        open_state_store(f"{scheme}://x")
+
+
+def test_an_opener_is_given_the_parsed_url(other_package, monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        sys.modules.get("other_stores") or __import__("other_stores"),
+        "open_etcd",
+        lambda url: given.append(url) or MemoryStateStore(),
+    )
+    open_state_store("etcd://host:7/x?retry=2&lease=3")
+    assert isinstance(given[0], StoreURL)
+    assert (given[0].host, given[0].port, given[0].options) == ("host", 7, {"lease": "3"})

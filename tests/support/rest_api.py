@@ -1,0 +1,189 @@
+"""Stores with sessions in them, an app in front, and what every answer must be like."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from urllib.parse import unquote
+
+import httpx
+
+from holdfast import RetentionPolicy, Session
+from holdfast.server import Token, create_app
+
+HERE = ("127.0.0.1", 1234)
+READER, WRITER, ANNS = (
+    "reader-secret-0123456789",
+    "writer-secret-0123456789",
+    "ann-secret-0123456789",
+)
+TOKENS = [
+    Token(READER, "read", name="reader"),
+    Token(WRITER, name="writer"),
+    Token(ANNS, agents=frozenset(("ann", "ghost")), name="anns"),
+]
+S = "/agents/research-bot/sessions/ses_1"
+ODD = "a/b ..?#%<script>\u00e9\u2028"
+ODD_PATH = "a%2Fb%20..%3F%23%25%3Cscript%3E%C3%A9%E2%80%A8"
+
+
+def client(store, *, address=HERE, host="http://127.0.0.1", token=None, raises=True, **options):
+    """Somebody who asks an app on a store."""
+    return client_of(
+        create_app(store, **options), address=address, host=host, token=token, raises=raises
+    )
+
+
+def client_of(app, *, address=HERE, host="http://127.0.0.1", token=None, raises=True):
+    """Somebody who asks an app, and looks at the headers of each answer."""
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=app, client=address, raise_app_exceptions=raises),
+        base_url=host,
+        headers={} if token is None else bearer(token),
+        event_hooks={"response": [check_headers]},
+    )
+
+
+def bearer(secret):
+    """The header with a token."""
+    return {"Authorization": f"Bearer {secret}"}
+
+
+async def check_headers(response):
+    """Every answer tells a browser to run nothing but the viewer's files."""
+    policy = response.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert "*" not in policy
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["x-frame-options"] == "DENY"
+    assert response.headers["referrer-policy"] == "no-referrer"
+    assert response.headers["cross-origin-resource-policy"] == "same-origin"
+    assert response.headers["cross-origin-opener-policy"] == "same-origin"
+    assert "cache-control" in response.headers
+
+
+def problem(response, status, *words, kind=None):
+    """Check that an answer is a problem document, and give it."""
+    assert response.status_code == status, (response.status_code, response.text)
+    assert response.headers["content-type"] == "application/problem+json"
+    tree = response.json()
+    assert tree["status"] == status
+    assert tree["type"].startswith("urn:holdfast:")
+    assert tree["title"]
+    assert tree["detail"]
+    assert tree["hint"]
+    assert tree["instance"] == response.request.url.raw_path.split(b"?")[0].decode()
+    assert "Traceback" not in response.text
+    assert 'File "' not in response.text
+    for word in words:
+        assert word in tree["detail"], tree
+    if kind is not None:
+        assert tree["type"] == f"urn:holdfast:{kind}"
+    return tree
+
+
+def good(response, status=200):
+    """Check that it went well, and give what was answered."""
+    assert response.status_code == status, (response.status_code, response.text)
+    return response.json() if response.content else None
+
+
+async def raw(api, method, path, query=b"", headers=(), body=b"", on_send=None):
+    """Ask with a path, a query and headers of any bytes; the status, the headers and the body."""
+    sent, arriving = [], [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive():
+        if not arriving:
+            await asyncio.Event().wait()
+        return arriving.pop()
+
+    async def send(message):
+        sent.append(message)
+        if on_send is not None:
+            await on_send()
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": unquote(path.decode("utf-8", "replace")),
+        "raw_path": path,
+        "query_string": query,
+        "headers": [(b"host", b"127.0.0.1"), *headers],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+        "root_path": "",
+    }
+    await api._transport.app(scope, receive, send)
+    start, *parts = sent
+    content = b"".join(part["body"] for part in parts)
+    found = dict(start["headers"])
+    assert b"content-security-policy" in found
+    if start["status"] >= 400:
+        assert found[b"content-type"] == b"application/problem+json"
+        assert json.loads(content)["status"] == start["status"]
+    return start["status"], content
+
+
+async def entries(store):
+    """All that a store holds, by key."""
+    keys = [key async for key in store.list("")]
+    return {key: entry.value for key, entry in (await store.get_many(keys)).items()}
+
+
+async def filled(store):
+    """A session with two snapshots, and one that two agents share; the ids of the snapshots."""
+    async with Session.open(store, agent_id="research-bot", session_id="ses_1") as one:
+        one.status = "running"
+        one.add_message("user", "Compare the two")
+        one.set("plan", ["read", "compare"])
+        one.set("old", 1)
+        first = await one.save(tags={"turn": "1"})
+        one.add_message("assistant", "B is newer")
+        one.set("plan", ["answer"])
+        one.set("exact", {1: (2, b"\x00")})
+        one.delete("old")
+        one.record("tool.called", {"tool": "search"})
+        second = await one.save(tags={"turn": "2", "odd": ODD})
+    for agent in ("ann", "bob"):
+        async with Session.open(store, agent_id=agent, session_id="ses_shared") as other:
+            other.add_message("user", f"hello {agent}")
+    return first.snapshot_id, second.snapshot_id
+
+
+async def pruned(store):
+    """A session whose first events are gone; the number of the first that is still there."""
+    session = await Session.open(store, agent_id="pruned-bot", session_id="ses_p")
+    for text in "abcdef":
+        session.add_message("user", text)
+        await session.save()
+    await session.archive.prune(location=session.location, policy=RetentionPolicy(last=2))
+    log_start = (await session.archive.load_manifest(location=session.location)).log_start.seq
+    assert log_start > 1
+    return log_start + 1
+
+
+async def opened(store, agent_id="research-bot", session_id="ses_1", **options):
+    """A session as another process has it."""
+    return await Session.open(
+        store, agent_id=agent_id, session_id=session_id, must_exist=True, **options
+    )
+
+
+async def pages(api, path, name, **query):
+    """All rows of a listing, page after page, and how many each page had."""
+    rows, sizes, cursor = [], [], None
+    while True:
+        wanted = query if cursor is None else {**query, "cursor": cursor}
+        page = good(await api.get(path, params=wanted))
+        assert set(page) == {name, "next_cursor"}
+        rows += page[name]
+        sizes.append(len(page[name]))
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return rows, sizes
+        assert len(sizes) < 100

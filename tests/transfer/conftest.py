@@ -1,0 +1,16 @@
+"""Stores whose parts are small."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.log import timeline
+from holdfast.transfer import copy, repair
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """A keyframe after few segments, and few entries at once."""
+    monkeypatch.setattr(timeline, "MAX_SEGMENTS", 3)
+    monkeypatch.setattr(copy, "AT_ONCE", 4)
+    monkeypatch.setattr(repair, "AT_ONCE", 4)

@@ -1,0 +1,141 @@
+"""What a copy lacks, and what is damaged in it, is found."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from holdfast import SnapshotArchive
+from holdfast.log import timeline
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.wrappers.compression import CompressedStateStore
+from holdfast.stores.wrappers.encryption import EncryptedStateStore, EncryptionKeys
+from holdfast.transfer.copy import compare_stores, copy_sessions
+from support.async_tests import async_test
+from support.copied_sessions import HERE, everything, plain, pruned, talked
+from support.observed_store import Watched, flipped, save, session_snapshot, state
+
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
+
+async def copied_world():
+    source, target = MemoryStateStore(), Watched()
+    await pruned(source)
+    await talked(source, "xy", "other")
+    await copy_sessions(source, target)
+    assert await compare_stores(source, target) == []
+    return source, target
+
+
+@async_test
+async def test_each_kind_of_loss_and_damage_is_found(often):
+    source, target = await copied_world()
+    log_start = (await SnapshotArchive(source).load_manifest(location=HERE)).log_start.seq
+    log_start = timeline.Timeline(source, HERE.prefix, "00000000").key(log_start)
+    assert log_start in target.content
+    for key, value in target.content.items():
+        await target.delete(key)
+        lost = await compare_stores(source, target)
+        if "/keyframes/" not in key or key == log_start:
+            assert any(key in problem for problem in lost), key
+        # An entry of an index says all by its key, and a stub nothing that is not said elsewhere.
+        if value != b"{}" and b"pruned_at" not in value:
+            await target.put(key, value[:-9] + b"damaged" + value[-2:])
+            damaged = await compare_stores(source, target)
+            assert any(key in problem for problem in damaged), key
+        await target.put(key, value)
+    assert await compare_stores(source, target) == []
+
+
+@async_test
+async def test_what_is_sound_and_another_one_is_found():
+    source, target = MemoryStateStore(), MemoryStateStore()
+    await talked(source)
+    await copy_sessions(source, target)
+    await save(SnapshotArchive(source), session_snapshot(state(2), HERE), HERE, is_latest=True)
+    await copy_sessions(source, target)
+    await save(SnapshotArchive(source), session_snapshot(state(2), HERE), HERE, is_latest=True)
+    assert await compare_stores(source, target) == [
+        f"bot/ses: {HERE.latest_key} is another one in the copy"
+    ]
+    await SnapshotArchive(target).delete_session(session_id="ses")
+    await talked(target)
+    problems = await compare_stores(source, target)
+    assert (
+        f"bot/ses: {HERE.prefix}log/00000000/000000000003.json is another one in the copy"
+        in problems
+    )
+
+
+@async_test
+async def test_a_session_that_is_not_in_the_copy_at_all_is_found():
+    source = MemoryStateStore()
+    await talked(source, "ab")
+    problems = await compare_stores(source, MemoryStateStore())
+    assert len(problems) == len(await everything(source))
+    assert all(each.startswith("bot/ses: ") for each in problems)
+    assert json.dumps(problems).count("is not in the copy") == len(problems)
+
+
+def encrypted(disk):
+    return EncryptedStateStore(disk, EncryptionKeys({"one": os.urandom(32)}))
+
+
+@pytest.mark.parametrize("packed", [encrypted, CompressedStateStore])
+@async_test
+async def test_all_that_cannot_be_decrypted_or_unpacked_is_listed_of_every_session(packed):
+    source, disk = MemoryStateStore(), Watched()
+    await plain(source)
+    await talked(source, "xy", "other")
+    target = packed(disk)
+    await copy_sessions(source, target)
+    kept = disk.keys_with("/ses/")
+    keys = {each for each in kept if each.endswith(("3.json", "latest.json", "manifest.json"))}
+    keys |= {each for each in kept if "_history/" in each}
+    keys |= {*disk.keys_with("/other/scopes/agent/bot/log/"), *disk.keys_with("_other/")}
+    for key in keys:
+        await disk.damage(key, lambda data: flipped(data, len(data) * 4))
+    problems = await compare_stores(source, target)
+    for key in keys:
+        assert any(key in problem for problem in problems), key
+    # The same where the damage is in the source.
+    problems = await compare_stores(target, source)
+    for key in keys:
+        assert any(key in problem for problem in problems), key
+
+
+@async_test
+async def test_what_a_newer_version_wrote_is_listed_and_so_is_all_else():
+    source, target = MemoryStateStore(), Watched()
+    await plain(source)
+    await talked(source, "xy", "other")
+    await copy_sessions(source, target)
+    for one, other in ((source, target), (target, source)):
+        content = await everything(one)
+        newer = [HERE.manifest_key, f"{HERE.prefix}log/00000000/000000000003.json"]
+        for key in newer:
+            assert b'"format":1' in content[key]
+            await one.put(key, content[key].replace(b'"format":1', b'"format":2'))
+        lost = next(key for key in target.keys_with("/ses/") if "_history/" in key)
+        removed = next(key for key in target.keys_with("/other/") if "/log/" in key)
+        kept = await everything(other)
+        for key in (lost, removed):
+            await target.delete(key)
+        problems = await compare_stores(source, target)
+        for key in (*newer, lost, removed):
+            assert any(key in each for each in problems), key
+        assert sum("written by a newer Holdfast" in each for each in problems) == len(newer)
+        for store, entries in ((one, content), (other, kept)):
+            for key, value in entries.items():
+                await store.put(key, value)
+
+
+@async_test
+async def test_a_session_that_is_being_deleted_is_not_compared_whatever_the_mark_holds():
+    disk = MemoryStateStore()
+    source = encrypted(disk)
+    await talked(source, "ab")
+    await disk.put("sessions/ses/deleted.json", b"damaged")
+    assert await compare_stores(source, MemoryStateStore()) == []

@@ -1,0 +1,240 @@
+"""Sessions from one store to another as they are: everything, again and again."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import (
+    Catalog,
+    ConflictError,
+    SnapshotArchive,
+    SnapshotManifest,
+    open_state_store,
+)
+from holdfast.snapshots.keys import deletion_mark_key
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.transfer.copy import compare_stores, copy_session, copy_sessions
+from support.async_tests import async_test
+from support.conversations import contents, opened, said
+from support.copied_sessions import HERE, WORLDS, check_sound, everything, prune, pruned, talked
+from support.observed_store import Watched, save, session_snapshot, state
+
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
+# -------------------------------------------------------------------------------------- everything
+
+
+@pytest.mark.parametrize("source", ["memory:", "sqlite:///{}/a.db", "file://{}/a"])
+@pytest.mark.parametrize("target", ["memory:", "sqlite:///{}/b.db", "file://{}/b"])
+@async_test
+async def test_everything_is_copied_byte_for_byte(source, target, tmp_path, often):
+    async with (
+        open_state_store(source.format(tmp_path)) as first,
+        open_state_store(target.format(tmp_path)) as second,
+    ):
+        await pruned(first)
+        await talked(first, "xy", "other", "another agent/é")
+        crew = await opened(first, "ses", agent_id="crew", scope="multi_agent")
+        crew.agent("one").add_message("user", "hello")
+        await crew.save()
+        steps = []
+        done = await copy_sessions(
+            first, second, progress=lambda location, count: steps.append((location, count))
+        )
+        content = await everything(first)
+        assert await everything(second) == content
+        assert (done.sessions, done.failed) == (3, {})
+        assert done.entries == len(content) == sum(count for _, count in steps)
+        assert done.size == sum(map(len, content.values()))
+        assert HERE in [location for location, _ in steps]
+        assert await compare_stores(first, second) == []
+        session = await check_sound(second)
+        assert contents(session)[-1] == "j"
+        await said(session, "and on")
+        await check_sound(second)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@async_test
+async def test_only_what_is_new_is_copied(world, often):
+    source, target = MemoryStateStore(), Watched()
+    await world(source)
+    await copy_sessions(source, target)
+    target.forget()
+    done = await copy_sessions(source, target)
+    assert (done.sessions, done.entries, done.size) == (1, 0, 0)
+    assert target.written == []
+    before = await everything(source)
+    session = await opened(source)
+    session.add_message("user", "new")
+    await session.save()
+    await save(SnapshotArchive(source), session_snapshot(state(3), HERE), HERE, is_latest=True)
+    done = await copy_sessions(source, target)
+    after = await everything(source)
+    assert await everything(target) == after
+    assert sorted(target.written) == sorted(key for key in after if before.get(key) != after[key])
+    assert done.entries == len(target.written)
+
+
+@async_test
+async def test_many_sessions_are_copied_page_by_page(often):
+    source, target = MemoryStateStore(), MemoryStateStore()
+    for number in range(9):
+        await talked(source, "a", f"ses {number}", "bot" if number % 2 else "other")
+    assert (await copy_sessions(source, target)).sessions == 9
+    assert await everything(target) == await everything(source)
+
+
+@async_test
+async def test_only_one_agent_or_one_session_is_copied():
+    source = MemoryStateStore()
+    for agent_id, session_id in (("bot", "a"), ("bot", "b"), ("other", "a"), ("other", "c")):
+        await talked(source, "x", session_id, agent_id)
+
+    async def copied(**options):
+        target = MemoryStateStore()
+        done = await copy_sessions(source, target, **options)
+        catalog = Catalog(target)
+        found = [
+            (entry.agent_id, entry.session_id)
+            for agent in await catalog.agents()
+            for entry in (await catalog.sessions(agent)).sessions
+        ]
+        assert done.sessions == len(found)
+        return sorted(found)
+
+    assert await copied(agent_id="bot") == [("bot", "a"), ("bot", "b")]
+    assert await copied(session_id="a") == [("bot", "a"), ("other", "a")]
+    assert await copied(agent_id="other", session_id="a") == [("other", "a")]
+    assert await copied(agent_id="nobody") == await copied(session_id="none") == []
+    with pytest.raises(ValueError, match="session_id has 1 to 256"):
+        await copied(session_id="")
+
+
+@async_test
+async def test_a_session_that_was_never_created_is_not_copied():
+    source, target = MemoryStateStore(), MemoryStateStore()
+    await talked(source)
+    await source.delete(HERE.manifest_key)
+    await copy_sessions(source, target)
+    assert await everything(target) == {}
+
+
+@async_test
+async def test_a_session_that_is_being_deleted_is_not_copied():
+    source, target = MemoryStateStore(), MemoryStateStore()
+    await talked(source)
+    await source.put(deletion_mark_key("ses"), b"{}")
+    assert (await copy_sessions(source, target)).entries == 0
+    assert await everything(target) == {}
+    assert await compare_stores(source, target) == []
+
+
+@async_test
+async def test_a_manifest_without_a_session_is_copied():
+    source, target = MemoryStateStore(), MemoryStateStore()
+    given = SnapshotManifest(extra={"owner": "Ada"})
+    await SnapshotArchive(source).save_manifest(location=HERE, manifest=given)
+    await copy_sessions(source, target)
+    assert await everything(target) == await everything(source)
+
+
+# ------------------------------------------------------------------------------------ other ways
+
+
+@async_test
+async def test_a_target_that_went_another_way_is_refused_and_does_not_keep_the_others():
+    source, target = MemoryStateStore(), MemoryStateStore()
+    await talked(source)
+    await copy_sessions(source, target)
+    await talked(source, "x", "zes")
+    await said(await opened(target), "of the target")
+    before = await everything(target)
+    done = await copy_sessions(source, target)
+    assert done.sessions == 1
+    assert list(done.failed) == [HERE]
+    assert "went another way in the target" in done.failed[HERE]
+    after = await everything(target)
+    assert {key: after[key] for key in before} == before
+    await said(await opened(source), "of the source")
+    assert list((await copy_sessions(source, target)).failed) == [HERE]
+    assert [each for each in await compare_stores(source, target) if "is another one" in each]
+
+
+@async_test
+async def test_another_session_of_the_same_name_is_refused():
+    source, target = MemoryStateStore(), MemoryStateStore()
+    await talked(source)
+    await talked(target)
+    with pytest.raises(ConflictError, match="went another way"):
+        await copy_session(source, target, HERE)
+
+
+@async_test
+async def test_a_source_that_was_pruned_leaves_the_copy_as_it_was_and_it_goes_on(often):
+    source, target = MemoryStateStore(), MemoryStateStore()
+    session = await talked(source)
+    await copy_sessions(source, target)
+    await prune(source)
+    assert (await copy_sessions(source, target)).failed == {}
+    await session.reload()
+    session.add_message("user", "more")
+    await session.save()
+    assert (await copy_sessions(source, target)).failed == {}
+    there = await check_sound(target)
+    assert [event.seq async for event in there.events] == list(range(1, 11))
+    assert len(await there.archive.list_snapshot_ids(location=HERE)) == 9
+    assert await compare_stores(source, target) == []
+
+
+@async_test
+async def test_a_source_that_was_pruned_beyond_the_copy_is_refused():
+    source, target = MemoryStateStore(), MemoryStateStore()
+    session = await talked(source, "abc")
+    await copy_sessions(source, target)
+    for text in "defgh":
+        session.add_message("user", text)
+        await session.save()
+    await prune(source)
+    before = await everything(target)
+    done = await copy_sessions(source, target)
+    assert "pruned beyond it in the source: delete it there" in done.failed[HERE]
+    assert await everything(target) == before
+    await check_sound(target)
+
+
+@async_test
+async def test_a_target_that_was_pruned_beyond_the_source_is_refused_until_that_is_as_well():
+    source, target = MemoryStateStore(), MemoryStateStore()
+    await talked(source)
+    await copy_sessions(source, target)
+    await prune(target)
+    before = await everything(target)
+    done = await copy_sessions(source, target)
+    assert "was pruned in the target up to event 8" in done.failed[HERE]
+    assert await everything(target) == before
+    assert [each for each in await compare_stores(source, target) if "is not in the copy" in each]
+    await prune(source)
+    assert (await copy_sessions(source, target)).failed == {}
+    assert await compare_stores(source, target) == []
+
+
+@async_test
+async def test_a_damaged_session_does_not_keep_the_others():
+    source, target = MemoryStateStore(), MemoryStateStore()
+    await talked(source)
+    await talked(source, "x", "zes")
+    await source.put(HERE.manifest_key, b"no longer JSON")
+    done = await copy_sessions(source, target)
+    assert (done.sessions, list(done.failed)) == (1, [HERE])
+    assert HERE.manifest_key in done.failed[HERE]
+    assert [each for each in await compare_stores(source, target) if "cannot be compared" in each]
+
+
+@async_test
+async def test_what_is_damaged_in_the_log_is_copied_as_it_is():
+    source, target = MemoryStateStore(), MemoryStateStore()
+    await talked(source)
+    await source.put(f"{HERE.prefix}log/00000000/000000000004.json", b"no longer JSON")
+    assert (await copy_sessions(source, target)).failed == {}
+    assert await everything(target) == await everything(source)

@@ -1,0 +1,149 @@
+"""A copy that is cut short, or made while somebody writes, is begun again and becomes whole."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+
+import pytest
+
+from holdfast import ConflictError, RetentionPolicy, SnapshotArchive
+from holdfast.log import timeline
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.transfer.copy import compare_stores, copy_sessions
+from support.async_tests import async_test
+from support.conversations import opened
+from support.copied_sessions import HERE, WORLDS, check_sound, everything, prune, talked
+from support.faults import RAISED, WAYS, Fault, FaultyStateStore
+from support.observed_store import Interrupted
+
+
+async def attempt(world, target, fault, *, atomic):
+    """Copy with a fault; how many writes it took."""
+    store = FaultyStateStore(target, atomic=atomic)
+    store.plan(fault)
+    try:
+        await copy_sessions(world, store)
+    except RAISED:
+        assert store.happened == fault
+    return store.writes
+
+
+@pytest.mark.usefixtures("one_incarnation")
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by one"])
+@pytest.mark.parametrize("is_begun", [False, True], ids=["new", "begun"])
+@async_test
+async def test_a_copy_that_fails_at_any_write_can_be_begun_again(world, atomic, is_begun, often):
+    source = MemoryStateStore()
+    await world(source)
+    beginning = {}
+    if is_begun:
+        early = MemoryStateStore()
+        await copy_sessions(source, early)
+        beginning = await everything(early)
+        await talked(source, "klmn")
+    content = await everything(source)
+
+    async def begun():
+        target = MemoryStateStore()
+        for key, value in beginning.items():
+            await target.put(key, value)
+        return target
+
+    writes = await attempt(source, await begun(), None, atomic=atomic)
+    assert writes >= 3
+    for number in range(1, writes + 1):
+        for kind, is_done in WAYS:
+            target = await begun()
+            fault = Fault(number, kind, is_done)
+            await attempt(source, target, fault, atomic=atomic)
+            # Whoever looks meanwhile finds a beginning of it, or nothing.
+            session = await opened(target)
+            assert (await session.verify()).damage == [], str(fault)
+            if not session.is_dirty:
+                there = await timeline.Timeline(source, HERE.prefix, "00000000").load(
+                    session.log.head.seq
+                )
+                assert there.store.snapshot().digest == session.snapshot().digest, str(fault)
+            assert (await copy_sessions(source, target)).failed == {}
+            assert await everything(target) == content, str(fault)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@async_test
+async def test_who_writes_or_prunes_meanwhile_does_no_harm_to_the_copy(world, often):
+    async def write(source):
+        await talked(source, "new")
+
+    async def prune_all(source):
+        await prune(source, RetentionPolicy(last=1))
+
+    counted = MemoryStateStore()
+    await world(counted)
+    counting = Interrupted(counted, 0, None)
+    await copy_sessions(counting, MemoryStateStore())
+    for change in (write, prune_all):
+        for at in range(1, counting.calls + 1):
+            source, target = MemoryStateStore(), MemoryStateStore()
+            await world(source)
+            meanwhile = functools.partial(change, source)
+            await copy_sessions(Interrupted(source, at, meanwhile), target)
+            damage = (await SnapshotArchive(target).verify(location=HERE)).damage
+            assert damage == [], (change.__name__, at)
+            done = await copy_sessions(source, target)
+            if done.failed:
+                # What was copied before is pruned now: it begins anew.
+                assert change is prune_all
+                await SnapshotArchive(target).delete_session(session_id="ses")
+                assert (await copy_sessions(source, target)).failed == {}
+            assert await compare_stores(source, target) == []
+            await check_sound(target)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("mend", [False, True], ids=["plain", "mend"])
+@async_test
+async def test_two_who_copy_the_same_at_once_do_not_meet(world, mend, often):
+    source = MemoryStateStore()
+    await world(source)
+    counting = Interrupted(MemoryStateStore(), 0, None)
+    await copy_sessions(source, counting)
+    for at in range(1, counting.calls + 1):
+        target = MemoryStateStore()
+        other = functools.partial(copy_sessions, source, target, mend=mend)
+        done = await copy_sessions(source, Interrupted(target, at, other), mend=mend)
+        assert done.failed == {}, at
+        assert await everything(target) == await everything(source), at
+
+
+@pytest.mark.parametrize("stubs", [True, False], ids=["with stubs", "long after"])
+@async_test
+async def test_who_begins_the_same_session_in_the_target_meanwhile_keeps_theirs_whole(stubs):
+    source = MemoryStateStore()
+    await talked(source, "abcdef")
+    await prune(source, RetentionPolicy(last=1))
+    if not stubs:
+        for key in [key async for key in source.list(f"{HERE.prefix}log/")]:
+            await source.delete(key)
+    await talked(source, "g")
+    counting = Interrupted(MemoryStateStore(), 0, None)
+    await copy_sessions(source, counting)
+    met = set()
+    for at in range(1, counting.calls + 1):
+        target = MemoryStateStore()
+        fresh = await opened(target)
+        fresh.add_message("user", "own")
+
+        async def begin(fresh=fresh):
+            with contextlib.suppress(ConflictError):
+                await fresh.commit()
+
+        done = await copy_sessions(source, Interrupted(target, at, begin))
+        met.add(bool(done.failed))
+        assert (await SnapshotArchive(target).verify(location=HERE)).damage == [], at
+        said = [message["content"] for message in (await opened(target)).messages]
+        assert said == (["own"] if done.failed else list("abcdefg")), at
+        if not done.failed:
+            assert (await copy_sessions(source, target)).entries == 0
+    assert met == {True, False}

@@ -1,0 +1,244 @@
+"""Documents become sessions: new ones, and the state of those that are there."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import (
+    ConflictError,
+    InvalidDocumentError,
+    SessionSnapshot,
+    SnapshotArchive,
+    SnapshotLocation,
+    SnapshotManager,
+    SnapshotManifest,
+    Store,
+    replay,
+)
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.transfer import import_document
+from support.async_tests import async_test
+from support.conversations import contents, opened, said, types
+from support.faults import FaultyStateStore
+from support.importable_documents import (
+    DOCUMENTS,
+    HERE,
+    NOTHING,
+    STORES,
+    WHOLE,
+    check_sound,
+    imported,
+)
+from support.observed_store import Interrupted, Watched, changed, session_snapshot, state
+
+# ------------------------------------------------------------------------------- a new session
+
+
+@DOCUMENTS
+@STORES
+@async_test
+async def test_the_events_of_a_document_become_the_log_of_a_new_session(document, atomic):
+    store = FaultyStateStore(MemoryStateStore(), atomic=atomic)
+    result = await imported(store, document)
+    assert (result.agent_id, result.session_id) == ("bot", "ses")
+    assert (result.created, result.dry_run, result.undo_id) == (True, False, None)
+    assert result.messages_restored == len(document.state.messages)
+    assert result.events_restored == len(document.events)
+    assert result.diff == document.snapshot.diff(Store().snapshot())
+    session = await check_sound(store, document=document)
+    steps = [step async for step in replay(session)]
+    assert steps[-1].after.digest == document.digest
+    assert [step.event for step in steps[:-1]] == list(document.events)
+
+    session.add_message("user", "and on")
+    await session.save()
+    again = await check_sound(store)
+    assert contents(again)[-1] == "and on"
+    assert again.log.head.seq == document.events[-1].seq + 2
+    exported = await again.export()
+    assert exported.events[:-2] == document.events
+
+
+@DOCUMENTS
+@async_test
+async def test_a_document_becomes_a_session_under_other_ids(document):
+    store = MemoryStateStore()
+    await imported(store, document)
+    result = await imported(store, document, agent_id="other", session_id="copy")
+    assert (result.agent_id, result.session_id, result.created) == ("other", "copy", True)
+    place = SnapshotLocation("copy", "agent", "other")
+    await check_sound(store, place, document)
+    await check_sound(store, HERE, document)
+
+
+@async_test
+async def test_a_session_of_several_agents_is_imported_as_one():
+    crew = await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
+    crew.agent("writer").add_message("assistant", "draft")
+    crew.agent("writer").set("step", 1)
+    await crew.commit()
+    store = MemoryStateStore()
+    await imported(store, await crew.export())
+    there = await opened(store, scope="multi_agent", agent_id="crew", must_exist=True)
+    assert there.agents == ["writer"]
+    assert there.agent("writer").get("step") == 1
+
+
+@STORES
+@async_test
+async def test_a_document_without_events_becomes_one_event(atomic):
+    store = FaultyStateStore(MemoryStateStore(), atomic=atomic)
+    document = session_snapshot(state(3, plan=1), HERE, base=state(1))
+    result = await imported(store, document)
+    assert (result.messages_restored, result.events_restored) == (3, 0)
+    session = await check_sound(store)
+    (event,) = [event async for event in session.events]
+    assert event.type == "session.imported"
+    assert event.data["snapshot_id"] == document.snapshot_id
+    assert session.snapshot().digest == document.digest
+
+
+@async_test
+async def test_a_large_document_is_many_segments_and_loads_from_a_keyframe(monkeypatch):
+    monkeypatch.setattr(import_document, "EVENTS_A_SEGMENT", 4)
+    source = await opened(MemoryStateStore())
+    for number in range(30):
+        source.add_message("user", "long " * 500 + str(number))
+    await source.commit()
+    document = await source.export()
+    store = Watched()
+    await imported(store, document)
+    assert len(store.keys_with("/log/")) == 8
+    assert len(store.keys_with("/keyframes/")) == 1
+    await check_sound(store, document=document)
+
+
+@async_test
+async def test_what_was_put_into_the_manifest_before_stays():
+    store = MemoryStateStore()
+    archive = SnapshotArchive(store)
+    await archive.save_manifest(location=HERE, manifest=SnapshotManifest(extra={"owner": "Ada"}))
+    await imported(store, WHOLE)
+    assert (await archive.load_manifest(location=HERE)).extra == {"owner": "Ada"}
+    await check_sound(store, document=WHOLE)
+
+
+@async_test
+async def test_what_was_edited_on_purpose_is_in_the_last_event():
+    tree = changed(WHOLE.to_dict(), "state", "values", "plan", to="another")
+    manager = SnapshotManager(MemoryStateStore())
+    with pytest.raises(InvalidDocumentError, match="allow_modified"):
+        manager.from_dict(tree)
+    document = manager.from_dict(tree, allow_modified=True)
+    result = await manager.import_session(document)
+    assert result.events_restored == len(WHOLE.events)
+    session = await check_sound(manager.state_store)
+    assert session.get("plan") == "another"
+    *before, last = [event async for event in session.events]
+    assert before == list(WHOLE.events)
+    assert last.type == "session.imported"
+    assert last.changes == {"set": [("state", "plan", "another")], "delete": []}
+
+
+@async_test
+async def test_events_that_were_edited_on_purpose_are_a_chain_of_their_own():
+    tree = changed(WHOLE.to_dict(), "events", 1, "data", to={"redacted": True})
+    document = SessionSnapshot.from_dict(tree, allow_modified=True)
+    store = MemoryStateStore()
+    await imported(store, document)
+    session = await check_sound(store, document=document)
+    assert session.log.head.hash != WHOLE.position.hash
+
+
+# --------------------------------------------------------------------- over one that is there
+
+
+@DOCUMENTS
+@STORES
+@async_test
+async def test_over_a_session_its_log_goes_on_and_the_import_can_be_undone(document, atomic):
+    store = FaultyStateStore(MemoryStateStore(), atomic=atomic)
+    session = await said(await opened(store), "mine", "also mine")
+    session.set("own", 1)
+    await session.commit()
+    before, seq = session.snapshot(), session.log.head.seq
+    result = await imported(store, document)
+    assert (result.created, result.events_restored) == (False, 0)
+    assert result.diff == document.snapshot.diff(before)
+    there = await check_sound(store)
+    assert there.snapshot().digest == document.digest
+    last = [event async for event in there.events][-1]
+    assert (last.seq, last.type) == (seq + 1, "session.imported")
+    assert last.data == {
+        "agent_id": "bot",
+        "session_id": "ses",
+        "snapshot_id": document.snapshot_id,
+        "undo": result.undo_id,
+    }
+    undo = await there.archive.load_snapshot(location=HERE, snapshot_id=result.undo_id)
+    assert undo.digest == before.digest
+    assert undo.tags == {"reason": "before import", "import": document.snapshot_id}
+
+    await there.restore(result.undo_id)
+    again = await check_sound(store)
+    assert contents(again) == ["mine", "also mine"]
+    assert again.state == {"own": 1}
+
+
+@async_test
+async def test_the_same_document_again_changes_nothing_and_says_so():
+    store = MemoryStateStore()
+    await imported(store, WHOLE)
+    result = await imported(store, WHOLE)
+    assert result.diff == NOTHING
+    session = await check_sound(store)
+    assert session.snapshot().digest == WHOLE.digest
+    assert types([event async for event in session.events])[-1] == "session.imported"
+
+
+@async_test
+async def test_an_agent_that_writes_meanwhile_is_imported_over_and_kept_for_the_undo():
+    disk = MemoryStateStore()
+    await said(await opened(disk), "before")
+    counting = Interrupted(disk, 0, None)
+    await imported(counting, WHOLE)
+    for at in range(1, counting.calls + 1):
+        disk = MemoryStateStore()
+        agent = await said(await opened(disk), "before")
+        result = await imported(
+            Interrupted(disk, at, lambda agent=agent: said(agent, "new")), WHOLE
+        )
+        session = await check_sound(disk)
+        if types([event async for event in session.events])[-1] != "session.imported":
+            assert contents(session)[-1] == "new"  # the agent was last
+            continue
+        assert session.snapshot().digest == WHOLE.digest
+        ids = await session.archive.list_snapshot_ids(location=HERE)
+        assert ids == [result.undo_id]
+        undo = await session.archive.load_snapshot(location=HERE, snapshot_id=result.undo_id)
+        assert [message["content"] for message in undo.state.messages] == ["before", "new"]
+        assert result.diff == WHOLE.snapshot.diff(undo.snapshot)
+
+
+@async_test
+async def test_an_agent_that_never_rests_cannot_be_imported_over():
+    class Busy(MemoryStateStore):
+        agent = None
+
+        async def put_many(self, puts, **conditions):
+            puts = list(puts)
+            agent = self.agent
+            if agent is not None and "/log/" in puts[0].key:
+                self.agent = None
+                await said(agent, "more")
+                self.agent = agent
+            return await super().put_many(puts, **conditions)
+
+    store = Busy()
+    agent = await said(await opened(store), "before")
+    store.agent = agent
+    with pytest.raises(ConflictError, match="first 8 times: import when its agent rests"):
+        await imported(store, WHOLE)
+    session = await check_sound(store)
+    assert contents(session) == ["before", *["more"] * 8]
+    assert await session.archive.list_snapshot_ids(location=HERE) == []

@@ -1,0 +1,126 @@
+"""What an import would do is said first, and what it must not do is refused before a write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast import (
+    InvalidDocumentError,
+    StateStoreError,
+    Store,
+)
+from holdfast.log.event import draft_event
+from holdfast.log.hash_chain import link_events
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
+from holdfast.transfer import import_document
+from support.async_tests import async_test
+from support.importable_documents import (
+    DOCUMENTS,
+    PRUNED,
+    WHOLE,
+    check_sound,
+    empty,
+    half_deleted,
+    half_imported,
+    imported,
+    session_there,
+)
+from support.observed_store import Watched, state, with_events
+
+# --------------------------------------------------------------------------------------- dry run
+
+
+@DOCUMENTS
+@pytest.mark.parametrize("before", [empty, session_there, half_deleted, half_imported])
+@async_test
+async def test_a_dry_run_writes_nothing_and_says_what_the_import_then_does(document, before):
+    store = Watched()
+    await before(store)
+    content = store.content
+    store.forget()
+    for asked in (store, ReadOnlyStateStore(store)):
+        plan = await imported(asked, document, dry_run=True)
+        assert (plan.dry_run, plan.undo_id) == (True, None)
+        assert store.written == []
+    assert store.content == content
+    result = await imported(store, document)
+    assert replace(plan, dry_run=False, undo_id=result.undo_id) == result
+    assert plan.created == (before is not session_there)
+    session = await check_sound(store)
+    assert session.snapshot().digest == document.digest
+
+
+@async_test
+async def test_a_store_that_takes_no_writes_is_not_imported_into():
+    with pytest.raises(StateStoreError, match="takes no writes"):
+        await imported(ReadOnlyStateStore(MemoryStateStore()), WHOLE)
+
+
+# ------------------------------------------------------------------------------- what is refused
+
+
+def without_chain(document):
+    events = list(document.events)
+    return replace(document, events=(*events[:1], *events[2:]))
+
+
+def forged(document):
+    first, *others = document.events
+    return replace(document, events=(replace(first, type="another"), *others))
+
+
+FAR = link_events([draft_event("far")], 10**12 - 2, "ab" * 32)
+LATER = link_events([draft_event("later")], 0, "ab" * 32)
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        (without_chain(WHOLE), "are no chain"),
+        (forged(WHOLE), "are no chain"),
+        (forged(PRUNED), "are no chain"),
+        (replace(WHOLE, events=WHOLE.events[1:]), "begin at 2, and it has no state from before"),
+        (replace(PRUNED, base=None), "begin at 7, and it has no state from before"),
+        (replace(WHOLE, base=state(1)), "begin at 1, and yet it says that something was before"),
+        (replace(WHOLE, events=tuple(LATER)), "begin at 1, and yet it says that something"),
+        (replace(PRUNED, events=tuple(FAR)), "are numbered from 999999999999 to 999999999999"),
+        (
+            replace(WHOLE, events=tuple(link_events([draft_event("x")], -1, ""))),
+            "are numbered from 0|no state",
+        ),
+    ],
+)
+@pytest.mark.parametrize("before", [empty, session_there])
+@async_test
+async def test_what_is_no_whole_document_is_refused_before_the_first_write(
+    document, problem, before
+):
+    store = Watched()
+    await before(store)
+    store.forget()
+    for dry_run in (True, False):
+        with pytest.raises(InvalidDocumentError, match=problem):
+            await imported(store, document, dry_run=dry_run)
+    assert store.written == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"agent_id": ""}, {"session_id": "x" * 300}, {"agent_id": 7}, {"session_id": "\ud800"}],
+)
+@async_test
+async def test_ids_that_are_none_are_refused_before_the_first_write(options):
+    store = Watched()
+    with pytest.raises((TypeError, ValueError), match="agent_id|session_id|scope_id"):
+        await imported(store, WHOLE, **options)
+    assert store.written == []
+
+
+def test_an_empty_state_from_before_the_first_event_is_no_harm():
+    events = import_document.prepare_events(replace(WHOLE, base=Store().snapshot()))
+    assert events[:-1] == list(WHOLE.events)
+    later = with_events(draft_event("one", set_=[("state", "k", 1)]), after=3, prev="ab" * 32)
+    assert import_document.prepare_events(later)[:-1] == list(later.events)

@@ -1,0 +1,332 @@
+"""`SnapshotManager`: sessions exported, written to files, read, looked up by name, migrated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import holdfast
+from holdfast import (
+    InvalidDocumentError,
+    NotFoundError,
+    RetentionPolicy,
+    Session,
+    SessionSnapshot,
+    SnapshotArchive,
+    SnapshotManager,
+    StateStoreError,
+    ValueMigrations,
+)
+from holdfast.documents import encode, export
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.transfer import manager as manager_module
+from support.async_tests import async_test, run_async
+from support.conversations import opened, said
+from support.faults import Crash
+from support.observed_store import Interrupted, session_snapshot, state, with_digest
+
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
+NAMES = ["snapshot.json", "snapshot.json.gz", "snapshot.json.zst"]
+
+
+async def managed(*sessions, store=None):
+    """A manager of a store with these sessions, each an agent's id, its own, and what was said."""
+    store = store or MemoryStateStore()
+    for agent_id, session_id, *texts in sessions:
+        await said(await opened(store, session_id, agent_id=agent_id), *texts)
+    return SnapshotManager(store)
+
+
+# ----------------------------------------------------------------------------------- as designed
+
+
+@async_test
+async def test_the_manager_as_the_design_has_it(tmp_path, monkeypatch, new_state_store):
+    monkeypatch.chdir(tmp_path)
+    async with new_state_store() as state_store:
+        session = await Session.open(state_store, agent_id="research-bot", session_id="ses_abc123")
+        session.add_message("user", "Compare the two reports")
+        session.status = "completed"
+        await session.commit()
+
+        manager = holdfast.SnapshotManager(state_store=state_store)
+        snapshot = await manager.export_session(agent_id="research-bot", session_id="ses_abc123")
+        manager.to_file(snapshot, "snapshot.json")
+        read = manager.from_file("snapshot.json")
+        assert read.to_dict() == snapshot.to_dict()
+        assert len(snapshot.state.messages) == 1
+        assert snapshot.state.status == "completed"
+        assert snapshot.event_log_count == 3
+        assert snapshot.tags == {}
+        result = await manager.import_session(read, dry_run=True)
+        assert result.dry_run
+        result = await manager.import_session(read, dry_run=False, session_id="ses_copy")
+        assert (result.agent_id, result.session_id) == ("research-bot", "ses_copy")
+        assert (result.messages_restored, result.events_restored) == (1, 3)
+        assert result.diff["added"] == [("messages", "000000000000"), ("session", "status")]
+        assert isinstance(result, holdfast.ImportResult)
+        there = await Session.open(state_store, agent_id="research-bot", session_id="ses_copy")
+        assert (await there.verify()).ok
+        assert there.messages == session.messages
+
+
+# --------------------------------------------------------------------------------------- exporting
+
+
+@async_test
+async def test_without_a_session_id_the_one_that_was_started_last_is_exported():
+    manager = await managed(("bot", "z", "first"), ("bot", "a", "last"), ("other", "b", "x"))
+    document = await manager.export_session("bot")
+    assert document.session_id == "a"
+    assert document.event_log_count == len(document.events) == 2
+    assert (await manager.export_session("bot", "z")).state.messages[0]["content"] == "first"
+
+
+@async_test
+async def test_a_kept_snapshot_is_exported_with_the_tags_that_are_given():
+    store = MemoryStateStore()
+    session = await opened(store)
+    session.add_message("user", "a")
+    saved = await session.save(tags={"env": "dev", "turn": "1"})
+    await said(session, "b")
+    document = await SnapshotManager(store).export_session(
+        "bot", "ses", snapshot_id=saved.snapshot_id, tags={"env": "production"}
+    )
+    assert document.snapshot_id == saved.snapshot_id
+    assert document.tags == {"env": "production", "turn": "1"}
+    assert document.event_log_count == len(document.events) == 2
+    assert len(document.state.messages) == 1
+    with pytest.raises(NotFoundError, match="there is no snapshot missing in"):
+        await SnapshotManager(store).export_session("bot", "ses", snapshot_id="missing")
+    with pytest.raises(TypeError, match="tags are a mapping"):
+        await SnapshotManager(store).export_session("bot", tags="env")
+
+
+@async_test
+async def test_the_environment_is_in_the_document(monkeypatch):
+    manager = await managed(("bot", "ses", "a"))
+    monkeypatch.delenv("HOLDFAST_ENVIRONMENT", raising=False)
+    assert (await manager.export_session("bot")).source_environment is None
+    monkeypatch.setenv("HOLDFAST_ENVIRONMENT", "production")
+    assert (await manager.export_session("bot")).source_environment == "production"
+
+
+@async_test
+async def test_a_scope_tells_apart_what_has_one_name(monkeypatch):
+    monkeypatch.setattr(manager_module, "MOST_AGENTS", 1)
+    manager = await managed(("crew", "ses", "one agent's"))
+    crew = await opened(manager.state_store, scope="multi_agent", agent_id="crew")
+    crew.agent("writer").add_message("assistant", "draft")
+    await crew.commit()
+    await said(await opened(manager.state_store, "later", agent_id="crew"), "x")
+    for session_id in ("ses", None):
+        document = await manager.export_session("crew", session_id, scope="multi_agent")
+        assert (document.scope, document.session_id) == ("multi_agent", "ses")
+    assert (await manager.export_session("crew", "ses", scope="agent")).scope == "agent"
+    assert (await manager.export_session("crew", scope="agent")).session_id == "later"
+    assert (await manager.export_session("crew")).session_id == "later"
+    with pytest.raises(ValueError, match="scope is one of agent, multi_agent, not 'group'"):
+        await manager.export_session("crew", scope="group")
+    with pytest.raises(NotFoundError):
+        await (await managed(("bot", "ses", "a"))).export_session("bot", scope="multi_agent")
+
+
+@async_test
+async def test_what_must_not_leave_is_taken_out():
+    manager = await managed(("bot", "ses", "a"))
+    document = await manager.export_session(
+        "bot", redact=lambda each: replace(each, tags={"r": ""})
+    )
+    assert document.tags == {"r": ""}
+
+
+@async_test
+async def test_a_name_that_is_not_there_is_answered_with_the_nearest():
+    manager = await managed(("research-bot", "ses_abc", "x"), ("writer", "ses_xyz", "x"))
+    with pytest.raises(
+        NotFoundError, match="no agent 'reserch-bot' in this store; there are resea"
+    ):
+        await manager.export_session("reserch-bot")
+    with pytest.raises(NotFoundError, match="no agent 'reserch-bot'"):
+        await manager.export_session("reserch-bot", "ses_abc")
+    with pytest.raises(
+        NotFoundError, match="research-bot has no session 'ses_abd'; there are ses_a"
+    ):
+        await manager.export_session("research-bot", "ses_abd")
+    with pytest.raises(NotFoundError, match="there are research-bot, writer"):
+        await manager.export_session("%%%")
+    with pytest.raises(NotFoundError, match="there is no agent 'bot' in this store; there is none"):
+        await (await managed()).export_session("bot")
+    for wrong in ("", 7):
+        with pytest.raises((TypeError, ValueError), match="agent_id"):
+            await manager.export_session(wrong)
+
+
+@async_test
+async def test_a_session_of_which_nothing_is_committed_is_not_there():
+    store = MemoryStateStore()
+    archive = SnapshotArchive(store)
+    with pytest.raises(NotFoundError, match="the agent bot has no session ses in this store"):
+        await export.export_document(archive, (await opened(store)).location)
+
+
+@async_test
+async def test_what_is_pruned_while_it_is_exported_is_exported_as_it_is_afterwards():
+    async def world():
+        disk = MemoryStateStore()
+        session = await opened(disk)
+        for text in "abcdef":
+            session.add_message("user", text)
+            await session.save()
+        return disk, session
+
+    disk, session = await world()
+    counting = Interrupted(disk, 0, None)
+    digest = (await SnapshotManager(counting).export_session("bot")).digest
+    lengths = set()
+    for at in range(1, counting.calls + 1):
+        disk, session = await world()
+
+        async def prune(session=session):
+            await session.archive.prune(location=session.location, policy=RetentionPolicy(last=2))
+
+        document = await SnapshotManager(Interrupted(disk, at, prune)).export_session("bot")
+        assert len(document.state.messages) == 6
+        again = SessionSnapshot.from_dict(document.to_dict())
+        assert (await SnapshotManager(MemoryStateStore()).import_session(again)).created
+        assert document.digest == digest
+        lengths.add(len(document.events))
+    assert lengths == {1}
+
+
+@async_test
+async def test_damage_is_said_when_it_is_exported():
+    for seq in (1, 3, 4):
+        manager = await managed(("bot", "ses", "a", "b", "c"))
+        location = await manager.locate("bot")
+        saved = await (await opened(manager.state_store)).save()
+        assert await manager.state_store.delete(f"{location.prefix}log/00000000/{seq:012}.json")
+        with pytest.raises(holdfast.IntegrityError, match=f"{seq:012}.json is missing"):
+            await export.read_events_up_to(manager.archive, location, saved.position)
+
+
+# ------------------------------------------------------------------------------------------- files
+
+
+@pytest.fixture(scope="module")
+def large():
+    """A session of 3,000 messages, as a document."""
+
+    async def made():
+        session = await opened(MemoryStateStore())
+        for number in range(3000):
+            session.add_message("user", f"what was said as number {number}")
+            if number % 500 == 0:
+                await session.commit()
+        await session.commit()
+        return await session.export()
+
+    return run_async(made())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_three_thousand_messages_come_back_from_a_file_and_become_a_session(tmp_path, name, large):
+    async def work():
+        store = MemoryStateStore()
+        manager = SnapshotManager(store)
+        manager.to_file(large, tmp_path / name)
+        assert [each.name for each in tmp_path.iterdir()] == [name]
+        document = manager.from_file(tmp_path / name)
+        assert document.digest == large.digest
+        assert document.events == large.events
+        result = await manager.import_session(document)
+        assert (result.messages_restored, result.events_restored) == (3000, 3001)
+        session = await opened(store, must_exist=True)
+        assert (await session.verify()).damage == []
+        assert session.snapshot().digest == large.digest
+
+    run_async(work())
+
+
+@pytest.mark.parametrize("failure", [Crash, KeyboardInterrupt, OSError, RuntimeError])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_that_cannot_be_finished_leaves_what_was_there(
+    tmp_path, name, failure, large, monkeypatch
+):
+    manager = SnapshotManager(MemoryStateStore())
+    small = session_snapshot(state(1))
+    manager.to_file(small, tmp_path / name)
+    before = (tmp_path / name).read_bytes()
+
+    def failing(tree):
+        yield b"{" * 100_000
+        raise failure("in the middle")
+
+    monkeypatch.setattr(encode, "chunks", failing)
+    with pytest.raises(StateStoreError if failure is OSError else failure, match="in the middle"):
+        manager.to_file(large, tmp_path / name)
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_bytes() == before
+
+
+def test_a_file_that_was_edited_is_read_where_that_is_meant(tmp_path):
+    manager = SnapshotManager(MemoryStateStore())
+    path = tmp_path / "a.json"
+    manager.to_file(session_snapshot(state(1, plan="old")), path)
+    path.write_text(path.read_text().replace('"old"', '"new"'))
+    with pytest.raises(InvalidDocumentError, match="does not match its digest"):
+        manager.from_file(path)
+    assert manager.from_file(path, allow_modified=True).state.values == {"plan": "new"}
+    with pytest.raises(InvalidDocumentError, match="more than 10 bytes"):
+        manager.from_file(path, max_bytes=10)
+
+
+@async_test
+async def test_what_is_no_snapshot_is_not_imported():
+    manager = await managed()
+    for wrong in ({}, "snapshot.json", None, state(1)):
+        with pytest.raises(TypeError, match="takes a SessionSnapshot, as from_file"):
+            await manager.import_session(wrong)
+
+
+# ---------------------------------------------------------------------------- the user's own values
+
+
+def renamed(values):
+    return {("plan" if key == "goal" else key): value for key, value in values.items()}
+
+
+@async_test
+async def test_values_of_an_older_release_are_brought_up_to_date_on_reading():
+    store = MemoryStateStore()
+    session = await said(await opened(store), "a")
+    session.set("goal", 1)
+    session.set("kept", (1, 2))
+    await session.commit()
+    old = (await SnapshotManager(store).export_session("bot")).to_dict()
+    assert "values_version" not in old
+
+    manager = SnapshotManager(MemoryStateStore(), migrations=ValueMigrations(2, {1: renamed}))
+    document = manager.from_dict(old)
+    assert document.state.values == {"plan": 1, "kept": (1, 2)}
+    assert document.extra == {"values_version": 2}
+    assert manager.to_dict(document)["values_version"] == 2
+    assert manager.from_dict(document.to_dict()).digest == document.digest
+    await manager.import_session(document)
+    there = await opened(manager.state_store, must_exist=True)
+    assert (await there.verify()).ok
+    assert there.state == {"plan": 1, "kept": (1, 2)}
+    assert [event.type for event in there.events][-1] == "session.imported"
+    again = await manager.export_session("bot")
+    assert again.extra == {"values_version": 2}
+    assert manager.from_dict(again.to_dict()).snapshot.diff(again.snapshot)["changed"] == []
+
+
+@pytest.mark.parametrize("version", ["2", None, 1.0, True, [], 3])
+def test_a_version_of_values_that_is_none_is_refused(version):
+    manager = SnapshotManager(MemoryStateStore(), migrations=ValueMigrations(2, {1: renamed}))
+    tree = {**session_snapshot(state(1)).to_dict(), "values_version": version}
+    with pytest.raises(InvalidDocumentError, match="values_version is a number|have version 3"):
+        manager.from_dict(with_digest(tree))

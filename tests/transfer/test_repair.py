@@ -1,0 +1,340 @@
+"""Copying again makes a damaged copy whole, and never a whole one damaged."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+
+import pytest
+
+from holdfast import RetentionPolicy
+from holdfast.log.segment import decode_segment, encode_tombstone
+from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.wrappers.encryption import EncryptedStateStore, EncryptionKeys
+from holdfast.transfer.copy import compare_stores, copy_sessions
+from support.async_tests import async_test
+from support.conversations import opened, said
+from support.copied_sessions import HERE, WORLDS, everything, plain, prune, pruned, talked
+from support.faults import RAISED, WAYS, Fault, FaultyStateStore
+from support.observed_store import Watched
+
+pytestmark = pytest.mark.usefixtures("one_incarnation")
+
+NOTHING = b""
+
+
+def flipped(at: float):
+    """One bit of a value is another one, somewhere in it."""
+
+    def damage(value: bytes) -> bytes:
+        place = round(at * (len(value) - 1))
+        return value[:place] + bytes([value[place] ^ 1]) + value[place + 1 :]
+
+    damage.__name__ = f"a bit at {at}"
+    return damage
+
+
+def all_flipped(value: bytes) -> bytes:
+    return bytes(each ^ 0xFF for each in value)
+
+
+def cut_short(value: bytes) -> bytes:
+    return value[: len(value) // 2]
+
+
+def emptied(value: bytes) -> bytes:
+    return NOTHING
+
+
+def of_a_newer_version(value: bytes) -> bytes:
+    return value.replace(b'"format":1', b'"format":9', 1)
+
+
+DAMAGES = [all_flipped, cut_short, emptied, of_a_newer_version]
+DAMAGES += [flipped(number / 20) for number in range(21)]
+
+
+async def copied(world):
+    """A session, and a copy of it."""
+    source, target = Watched(), Watched()
+    await world(source)
+    await copy_sessions(source, target)
+    assert target.content == source.content
+    return source, target
+
+
+# ------------------------------------------------------------------------------- what was lost
+
+
+@pytest.mark.parametrize("mend", [False, True], ids=["plain", "mend"])
+@pytest.mark.parametrize("world", WORLDS)
+@async_test
+async def test_any_entry_that_was_lost_is_there_again(world, mend, often):
+    source, target = await copied(world)
+    content = target.content
+    for key in content:
+        await target.delete(key)
+        done = await copy_sessions(source, target, mend=mend)
+        assert done.failed == {}, key
+        assert target.content == content, key
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@async_test
+async def test_all_that_was_lost_together_is_there_again(world, often):
+    source, target = await copied(world)
+    content = target.content
+    for parts in (
+        ["/log/", "manifest"],
+        ["/keyframes/", "manifest"],
+        ["agents/", "manifest"],
+        ["/log/00000000/000000000001", "/log/00000000/000000000003", "manifest"],
+    ):
+        for key in content:
+            if any(part in key for part in parts):
+                await target.delete(key)
+        assert (await copy_sessions(source, target, mend=True)).failed == {}, parts
+        assert target.content == content, parts
+
+
+# ---------------------------------------------------------------------------- what was damaged
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("world", WORLDS)
+@async_test
+async def test_any_entry_that_was_damaged_is_whole_again(world, damage, often):
+    source, target = await copied(world)
+    content = target.content
+    for key, value in content.items():
+        harmed = damage(value)
+        if harmed == value:
+            continue
+        await target.put(key, harmed)
+        done = await copy_sessions(source, target, mend=True)
+        assert done.failed == {}, key
+        assert target.content == content, key
+    assert await compare_stores(source, target) == []
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@async_test
+async def test_where_all_is_damaged_all_is_whole_again(world, often):
+    source, target = await copied(world)
+    content = target.content
+    for key, value in content.items():
+        await target.put(key, cut_short(value))
+    done = await copy_sessions(source, target, mend=True)
+    assert done.failed == {}
+    assert target.content == content
+    assert done.mended == len([key for key in content if not key.startswith("agents/")])
+
+
+@async_test
+async def test_new_events_come_with_it_and_what_is_whole_is_not_written(often):
+    source, target = await copied(pruned)
+    first, *_, last = target.keys_with("/log/")
+    for key in (first, last):
+        await target.put(key, cut_short(target.content[key]))
+    await talked(source, "new")
+    before = target.content
+    target.forget()
+    done = await copy_sessions(source, target, mend=True)
+    assert (done.failed, done.mended) == ({}, 2)
+    assert target.content == source.content
+    changed = [key for key in source.content if before.get(key) != source.content[key]]
+    assert sorted(target.written) == sorted(changed)
+    assert done.entries == len(changed)
+    again = await copy_sessions(source, target, mend=True)
+    assert (again.entries, again.size, again.mended) == (0, 0, 0)
+
+
+@async_test
+async def test_without_being_told_damage_is_not_looked_for_and_what_is_met_is_named(often):
+    source, target = await copied(plain)
+    first, *_, last = target.keys_with("/log/")
+    await target.put(first, NOTHING)
+    target.forget()
+    assert (await copy_sessions(source, target)).failed == {}
+    assert first not in target.read
+    await target.put(last, NOTHING)
+    done = await copy_sessions(source, target)
+    assert done.failed[HERE].startswith("in the target the log's segment")
+    assert done.failed[HERE].endswith("or copy again with mend")
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@async_test
+async def test_mending_that_fails_at_any_write_can_be_begun_again(world, often):
+    source, target = await copied(world)
+    content = target.content
+
+    async def harmed():
+        store = MemoryStateStore()
+        for key, value in content.items():
+            await store.put(key, cut_short(value))
+        return store
+
+    async def attempt(disk, fault):
+        store = FaultyStateStore(disk, atomic=False)
+        store.plan(fault)
+        try:
+            await copy_sessions(source, store, mend=True)
+        except RAISED:
+            assert store.happened == fault
+        return store.writes
+
+    for number in range(1, await attempt(await harmed(), None) + 1):
+        for kind, is_done in WAYS:
+            disk = await harmed()
+            await attempt(disk, Fault(number, kind, is_done))
+            assert (await copy_sessions(source, disk, mend=True)).failed == {}
+            assert await everything(disk) == content, (number, kind)
+
+
+# ------------------------------------------------------------------------ what must not be touched
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("mend", [False, True], ids=["plain", "mend"])
+@async_test
+async def test_what_is_whole_is_not_replaced_by_what_is_damaged(mend, damage, often):
+    source, target = await copied(pruned)
+    content = target.content
+    for key, value in content.items():
+        harmed = damage(value)
+        # A stub has nothing to tell its damage by, and says nothing that is not said elsewhere.
+        if harmed == value or b"pruned_at" in value:
+            continue
+        await source.put(key, harmed)
+        await copy_sessions(source, target, mend=mend)
+        assert target.content == content, key
+        await source.put(key, value)
+
+
+@async_test
+async def test_what_is_damaged_in_both_is_named_and_all_else_is_copied(often):
+    source, target = await copied(plain)
+    key = target.keys_with("/log/")[1]
+    await source.put(key, cut_short(source.content[key]))
+    await target.put(key, NOTHING)
+    await talked(source, "new")
+    before = target.content
+    done = await copy_sessions(source, target, mend=True)
+    assert f"{key} is damaged in the target, and the source does" in done.failed[HERE]
+    assert target.content == {**source.content, key: before[key]}
+
+
+@async_test
+async def test_a_latest_snapshot_that_is_damaged_in_the_source_is_named(often):
+    source, target = await copied(plain)
+    await source.put(HERE.latest_key, NOTHING)
+    await talked(source, "new")
+    done = await copy_sessions(source, target)
+    assert f"{HERE.latest_key} is damaged in the source" in done.failed[HERE]
+    assert {**target.content, HERE.latest_key: NOTHING} == source.content
+
+
+@pytest.mark.parametrize("texts", ["x", "xyz"])
+@pytest.mark.parametrize("is_source_longer", [False, True], ids=["ahead", "apart"])
+@async_test
+async def test_a_copy_that_went_on_by_itself_is_refused_and_left_as_it_is(
+    texts, is_source_longer, often
+):
+    source, target = await copied(plain)
+    await said(await opened(target), *texts)
+    if is_source_longer:
+        await talked(source, "of the source")
+    content = target.content
+    first, *_, last = target.keys_with("/log/")
+    for key in (first, HERE.manifest_key, last):
+        harmed = {**content, key: flipped(0.9)(content[key])}
+        await target.put(key, harmed[key])
+        done = await copy_sessions(source, target, mend=True)
+        assert "went another way in the target" in done.failed[HERE], key
+        assert target.content == harmed, key
+        await target.put(key, content[key])
+
+
+@async_test
+async def test_a_copy_that_was_pruned_beyond_the_source_is_refused_and_left_as_it_is():
+    source, target = await copied(plain)
+    await prune(target)
+    await target.put(target.keys_with("/log/")[-1], NOTHING)
+    content = target.content
+    done = await copy_sessions(source, target, mend=True)
+    assert "was pruned in the target" in done.failed[HERE]
+    assert target.content == content
+
+
+@async_test
+async def test_the_copy_of_a_session_that_was_pruned_since_keeps_what_it_has(often):
+    source, target = await copied(plain)
+    await prune(source, RetentionPolicy(last=1))
+    content = target.content
+    gone = [key for key in content if source.content.get(key) != content[key]]
+    assert (await copy_sessions(source, target, mend=True)).failed == {}
+    kept = target.content
+    assert {key: kept[key] for key in content if "/log/" in key} == {
+        key: value for key, value in content.items() if "/log/" in key
+    }
+    # What only the copy has cannot come from the source: it is named, and not made a stub.
+    key = next(key for key in gone if "/log/" in key)
+    await target.put(key, cut_short(content[key]))
+    done = await copy_sessions(source, target, mend=True)
+    assert key in done.failed[HERE]
+    assert target.content[key] == cut_short(content[key])
+    last = target.keys_with("/log/")[-1]
+    await target.put(key, content[key])
+    await target.put(last, cut_short(target.content[last]))
+    await copy_sessions(source, target, mend=True)
+    assert target.content == kept
+
+
+@async_test
+async def test_a_stub_where_the_source_has_the_events_is_replaced(often):
+    source, target = await copied(plain)
+    key = target.keys_with("/log/")[1]
+    segment = decode_segment(key, target.content[key])
+    await target.put(key, encode_tombstone(segment, dt.datetime.now(dt.UTC)))
+    assert (await copy_sessions(source, target, mend=True)).mended == 1
+    assert target.content == source.content
+
+
+@async_test
+async def test_a_copy_that_is_being_deleted_is_copied_anew():
+    source, target = await copied(plain)
+    await target.put("sessions/ses/deleted.json", b"{}")
+    await target.put(HERE.manifest_key, NOTHING)
+    assert (await copy_sessions(source, target, mend=True)).failed == {}
+    assert target.content == source.content
+
+
+# -------------------------------------------------------------------------------- encrypted copies
+
+
+@async_test
+async def test_what_cannot_be_decrypted_any_more_is_written_anew(often):
+    source, disk = MemoryStateStore(), MemoryStateStore()
+    await pruned(source)
+    target = EncryptedStateStore(disk, EncryptionKeys({"one": os.urandom(32)}))
+    await copy_sessions(source, target)
+    content = await everything(target)
+    for key in content:
+        entry = await disk.get(key)
+        await disk.put(key, flipped(0.5)(entry.value))
+        assert (await copy_sessions(source, target, mend=True)).failed == {}, key
+        assert await everything(target) == content, key
+        await disk.put(key, entry.value)
+
+
+@async_test
+async def test_a_copy_that_is_opened_with_another_key_is_left_as_it_is(often):
+    source, disk = MemoryStateStore(), MemoryStateStore()
+    await pruned(source)
+    await copy_sessions(source, EncryptedStateStore(disk, EncryptionKeys({"a": os.urandom(32)})))
+    content = await everything(disk)
+    wrong = EncryptedStateStore(disk, EncryptionKeys({"a": os.urandom(32)}))
+    done = await copy_sessions(source, wrong, mend=True)
+    assert "open it with the key that it was written with" in done.failed[HERE]
+    assert await everything(disk) == content

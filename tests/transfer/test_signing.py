@@ -1,0 +1,99 @@
+"""Signed documents on their way out of a store and into another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast import Redactor, Session, SnapshotManager, ValueMigrations
+from holdfast.documents.signing import SignatureError, sign_document, verify_signature
+from holdfast.stores.memory import MemoryStateStore
+from support.async_tests import async_test
+from support.observed_store import NOW, Watched, session_snapshot, state
+from support.signing_keys import KEY, OTHER, TRUSTED, refuses
+
+
+def manager(store=None, **options):
+    return SnapshotManager(store or MemoryStateStore(), **options)
+
+
+async def exported(store, **options):
+    async with Session.open(store, agent_id="bot", session_id="ses") as session:
+        session.add_message("user", "I am ada@example.com")
+        session.set("plan", {"step": 1})
+    return await manager(store).export_session("bot", tags={"why": "test"}, **options)
+
+
+@async_test
+async def test_an_export_is_signed_and_its_import_says_by_whom(tmp_path):
+    document = await exported(MemoryStateStore(), sign=KEY)
+    here = manager()
+    here.to_file(document, tmp_path / "signed.json.gz")
+    read = here.from_file(tmp_path / "signed.json.gz", trusted=TRUSTED)
+    assert read.signed_by == (KEY.key_id,)
+    assert replace(read, tags={}).signed_by == ()
+    result = await here.import_session(read, agent_id="other", session_id="new", trusted=TRUSTED)
+    assert result.signed_by == (KEY.key_id,)
+    session = await Session.open(here.state_store, agent_id="other", session_id="new")
+    assert session.events[-1].data["signed_by"] == [KEY.key_id]
+    assert session.events[-1].data["agent_id"] == "bot"
+    # Without having been checked when it was read, it is checked as it would be written.
+    again = await here.import_session(document, trusted=TRUSTED)
+    assert again.signed_by == (KEY.key_id,)
+    unchecked = await here.import_session(document, session_id="third")
+    assert unchecked.signed_by == ()
+
+
+@async_test
+async def test_what_is_not_signed_as_required_writes_nothing():
+    store = Watched()
+    here = manager(store)
+    document = await exported(MemoryStateStore(), sign=KEY)
+    read = here.from_dict(document.to_dict(), trusted=TRUSTED)
+    for wrong, trusted in (
+        (await exported(MemoryStateStore()), TRUSTED),
+        (document, [OTHER.public]),
+        (read, [OTHER.public]),
+        (replace(read, tags={"why": "not"}), TRUSTED),
+    ):
+        with pytest.raises(SignatureError):
+            await here.import_session(wrong, trusted=trusted)
+    assert store.content == {}
+
+
+@async_test
+async def test_redaction_comes_before_the_signature_and_takes_an_older_one_off():
+    store = MemoryStateStore()
+    redactor = Redactor(patterns=False, paths=["values.plan"])
+    document = await exported(store, redact=redactor.redacted, sign=KEY)
+    assert document.extra["redactions"]
+    assert verify_signature(document, TRUSTED)
+    signed = await exported(store, sign=KEY)
+    redacted = redactor.redacted(signed)
+    refuses(redacted, "is not signed")
+    assert verify_signature(sign_document(redacted, KEY), TRUSTED)
+
+
+@async_test
+async def test_values_are_migrated_after_the_signature_was_checked():
+    document = await exported(MemoryStateStore(), sign=KEY)
+    steps = {1: lambda values: {"goal": values["plan"]}}
+    here = manager(migrations=ValueMigrations(version=2, steps=steps))
+    read = here.from_dict(document.to_dict(), trusted=TRUSTED)
+    assert list(read.state.values) == ["goal"]
+    assert "signatures" not in read.extra
+    assert (await here.import_session(read, trusted=TRUSTED)).signed_by == (KEY.key_id,)
+
+
+@async_test
+async def test_a_kept_snapshot_of_a_signed_document_is_exported_without_its_signature():
+    here = manager()
+    signed = sign_document(session_snapshot(state(1), created_at=NOW), KEY)
+    await here.archive.save_snapshot(
+        location=signed.location, snapshot_id=signed.snapshot_id, is_latest=False, snapshot=signed
+    )
+    found = await here.export_session(
+        signed.agent_id, signed.session_id, snapshot_id=signed.snapshot_id
+    )
+    assert "signatures" not in found.extra
