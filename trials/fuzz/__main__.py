@@ -11,6 +11,7 @@ import time
 import traceback
 from collections import Counter
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ TARGETS = {
     "commands": ("commands", "Commands"),
 }
 BATCH = 200
+STUCK = 900
+"""Seconds after which a batch that does not react to signals ends the program with a traceback."""
 
 
 class FuzzReport(Report):
@@ -70,15 +73,14 @@ def run_target(
     for data in target.valid:
         target.check(data)  # also imports what readers import late
     findings.mkdir(parents=True, exist_ok=True)
-    last = findings / "last"
     limit_memory()
 
     def try_input(data: Any) -> None:
-        last.write_text(repr(data))
+        last.seek(0)
+        last.truncate()
+        last.write(repr(data).encode(errors="backslashreplace"))
         counts[examine(target, data, sandbox)] += 1
 
-    for data in target.valid:
-        try_input(data)
     options = settings(
         max_examples=said.inputs or BATCH,
         database=DirectoryBasedExampleDatabase(findings),
@@ -86,13 +88,15 @@ def run_target(
         suppress_health_check=list(HealthCheck),
     )
     end = time.monotonic() + (0 if said.inputs else said.seconds)
-    batch = said.seed
-    while True:
-        seed(batch)(options(given(target.inputs)(try_input)))()
-        batch += 1
-        if time.monotonic() >= end:
-            break
-    last.unlink()
+    with (findings / "last").open("wb", buffering=0) as last:
+        for data in target.valid:
+            try_input(data)
+        for batch in count(said.seed):
+            faulthandler.dump_traceback_later(STUCK, exit=True)
+            seed(batch)(options(given(target.inputs)(try_input)))()
+            if time.monotonic() >= end:
+                break
+    (findings / "last").unlink()
 
 
 def parse_arguments() -> argparse.Namespace:

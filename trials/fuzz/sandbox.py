@@ -7,7 +7,6 @@ could do harm.
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import resource
 import signal
@@ -21,8 +20,8 @@ from typing import Any
 
 SECONDS = 2.0
 """Processor time per input; wall-clock time means little on a shared machine."""
-HANG = 60
-"""Seconds after which an input that waits for something ends the program with a traceback."""
+WAIT = 60.0
+"""Wall-clock time per input, for readers that wait for something."""
 MEMORY = 1 << 30
 """Bytes that readers may allocate beyond what the process uses already."""
 
@@ -51,6 +50,8 @@ class Sandbox:
         source = str(Path(__file__).resolve().parents[2])
         self._readable = (*self._writable, *libraries, source, "/usr/share/zoneinfo", "/usr/lib")
         sys.addaudithook(self._audit)
+        signal.signal(signal.SIGPROF, raise_time_is_up)
+        signal.signal(signal.SIGALRM, raise_time_is_up)
 
     @contextmanager
     def guard(self, data: object) -> Iterator[None]:
@@ -63,18 +64,16 @@ class Sandbox:
         self.violations.clear()
         self._data = repr(data)
         self._active = True
-        previous = signal.signal(signal.SIGPROF, raise_time_is_up)
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
-        faulthandler.dump_traceback_later(HANG, exit=True)
+        signal.setitimer(signal.ITIMER_REAL, WAIT)
         try:
             yield
         except TimeIsUp as error:
             raise AssertionError(f"took more than {SECONDS} s") from error
         finally:
             self._active = False
-            faulthandler.cancel_dump_traceback_later()
             signal.setitimer(signal.ITIMER_PROF, 0)
-            signal.signal(signal.SIGPROF, previous)
+            signal.setitimer(signal.ITIMER_REAL, 0)
         assert not self.violations, self.violations[0]
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:

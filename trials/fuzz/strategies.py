@@ -46,6 +46,18 @@ SCALARS = (
     | st.sampled_from((*TEXTS, *SURROGATES))
     | st.datetimes().map(lambda time: f"{time.isoformat()}Z")
 )
+COUNTS = st.integers(1, 3)
+SIZES = st.sampled_from((0, 0, 1, 1, 1, 2, 8, 64, 1024, 1 << 30))
+PIECES_OF_TEXT = st.sampled_from(
+    (*"/:@?#&=%[]\\.,;+ \n\t\x7f\u00e9\u2028", *TEXTS, *SURROGATES, None)
+)
+"""What a part of a text is replaced by; None stands for the text itself."""
+PIECES_OF_BYTES = (
+    st.binary(min_size=1, max_size=1)
+    | st.binary(max_size=8)
+    | st.sampled_from((*TOKENS, *[2, 20] * 4, *[None] * 6))
+)
+"""What a part of some bytes is replaced by: also its repetition, or a part of other bytes."""
 
 
 def dump_json(tree: Any) -> bytes:
@@ -82,6 +94,11 @@ def trees(*names: str) -> st.SearchStrategy[Any]:
     return st.recursive(SCALARS, extend, max_leaves=12) | deep
 
 
+TREES = trees()
+ANY_TAG = st.sampled_from(TAGS)
+EDITS = st.sampled_from(("delete", "copy", "tag", "rename", "repeat", "edit", "new"))
+
+
 def msgpacks() -> st.SearchStrategy[bytes]:
     """Generate MessagePack with extension types, known and unknown ones."""
     payloads = WORDS.map(str.encode) | st.binary(max_size=200)
@@ -101,12 +118,11 @@ def msgpacks() -> st.SearchStrategy[bytes]:
 def mutated_texts(draw: st.DrawFn, texts: Sequence[str]) -> str:
     """Generate a text of which a part is replaced, removed or inserted."""
     text = draw(st.sampled_from(texts))
-    for _ in range(draw(st.integers(1, 3))):
+    for _ in range(draw(COUNTS)):
         start = draw(st.integers(0, len(text)))
-        end = start + draw(st.sampled_from((0, 0, 1, 2, 8, len(text))))
-        separators = st.sampled_from("/:@?#&=%[]\\.,;+ \n\t\x7f\u00e9\u2028")
-        piece = draw(separators | st.sampled_from((*TEXTS, *SURROGATES, text)))
-        text = text[:start] + piece + text[end:]
+        size = draw(SIZES)
+        piece = draw(PIECES_OF_TEXT)
+        text = text[:start] + (text if piece is None else piece) + text[start + size :]
     return text
 
 
@@ -114,17 +130,17 @@ def mutated_texts(draw: st.DrawFn, texts: Sequence[str]) -> str:
 def mutated_bytes(draw: st.DrawFn, samples: Sequence[bytes], splice: Sequence[bytes] = ()) -> bytes:
     """Generate bytes of which parts are replaced, removed, repeated, or taken from elsewhere."""
     data = draw(st.sampled_from(samples))
-    for _ in range(draw(st.integers(1, 4))):
+    for _ in range(draw(COUNTS)):
         start = draw(st.integers(0, len(data)))
-        end = start + draw(st.sampled_from((0, 1, 1, 1, 2, 8, 64, 1024, len(data))))
-        part = data[start:end]
-        pieces = [st.binary(min_size=1, max_size=1), st.binary(max_size=8)]
-        pieces += [st.sampled_from(TOKENS), st.just(part * 2), st.just(part * 20)]
-        if splice:
+        end = start + draw(SIZES)
+        piece = draw(PIECES_OF_BYTES)
+        if isinstance(piece, int):
+            piece = data[start:end] * piece
+        elif piece is None and splice:
             other = draw(st.sampled_from(splice))
             offset = draw(st.integers(0, len(other)))
-            pieces.append(st.just(other[offset : offset + 64]))
-        data = data[:start] + draw(st.one_of(pieces)) + data[end:]
+            piece = other[offset : offset + 64]
+        data = data[:start] + (piece or b"") + data[end:]
     return data
 
 
@@ -145,21 +161,21 @@ def list_places(tree: Any) -> list[tuple[Any, Any]]:
 def mutated_trees(draw: st.DrawFn, samples: Sequence[Any]) -> Any:
     """Generate a JSON tree with up to three items removed, moved, renamed, tagged or replaced."""
     tree = copy_tree(draw(st.sampled_from(samples)))
-    for _ in range(draw(st.integers(1, 3))):
+    for _ in range(draw(COUNTS)):
         places = list_places(tree)
         if not places:
-            return draw(trees())
-        at, step = draw(st.sampled_from(places))
+            return draw(TREES)
+        at, step = places[draw(st.integers(0, len(places) - 1))]
         item = at[step]
-        match draw(st.sampled_from(("delete", "copy", "tag", "rename", "repeat", "edit", "new"))):
+        match draw(EDITS):
             case "delete":
                 del at[step]
             case "copy":
-                other, there = draw(st.sampled_from(places))
+                other, there = places[draw(st.integers(0, len(places) - 1))]
                 at[step] = copy_tree(other[there])
             case "tag":
                 wrapped = draw(st.sampled_from((item, [item], [["a", item]])))
-                at[step] = {draw(st.sampled_from(TAGS)): wrapped}
+                at[step] = {draw(ANY_TAG): wrapped}
             case "rename" if isinstance(at, dict):
                 at[draw(st.sampled_from((*TAGS, *TEXTS, "state", "status")))] = at.pop(step)
             case "repeat" if isinstance(at, list):
@@ -171,7 +187,7 @@ def mutated_trees(draw: st.DrawFn, samples: Sequence[Any]) -> Any:
                     st.sampled_from((-1, 0, item + 1, item - 1, 2**53, 2**64, 1.5, "1"))
                 )
             case _:
-                at[step] = draw(trees())
+                at[step] = draw(TREES)
     return tree
 
 
