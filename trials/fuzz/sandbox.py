@@ -46,7 +46,8 @@ class Sandbox:
         self._active = False
         self._data = ""
         self._writable = (str(folder.resolve()),)
-        libraries = {str(Path(each).resolve()) for each in (sys.prefix, sys.base_prefix)}
+        prefixes = (sys.prefix, sys.base_prefix)
+        libraries = {*prefixes, *(str(Path(each).resolve()) for each in prefixes)}
         source = str(Path(__file__).resolve().parents[2])
         self._readable = (*self._writable, *libraries, source, "/usr/share/zoneinfo", "/usr/lib")
         sys.addaudithook(self._audit)
