@@ -327,8 +327,8 @@ def test_a_forged_event_is_detected_unless_all_later_hashes_are_forged():
     del tree["events"][1]["hash"]
     with pytest.raises(InvalidDocumentError, match="breaks the chain"):
         SessionSnapshot.from_dict(tree)  # the next event still has the previous hash
-    anew = SessionSnapshot.from_dict(tree, allow_modified=True)
-    again = SessionSnapshot.from_dict(anew.to_dict())
+    forged = SessionSnapshot.from_dict(tree, allow_modified=True)
+    again = SessionSnapshot.from_dict(forged.to_dict())
     assert again.events[1].data == {"said": "something else"}
     # Knowing the hash of the last real event reveals it.
     assert again.events[-1].hash != full_snapshot().events[-1].hash

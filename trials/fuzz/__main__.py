@@ -129,7 +129,7 @@ def main() -> int:
             counts = report.rows[name] = Counter()
             try:
                 run_target(target, sandbox, counts, said.findings.absolute() / name, said)
-            except Exception as error:  # noqa: BLE001 - a finding; go on with the next target
+            except Exception as error:  # noqa: BLE001 - a finding; continue with the next target
                 traceback.print_exception(error)
                 report.problem(f"{name}: {type(error).__name__}: {error!s:.300}")
             bar.step()
