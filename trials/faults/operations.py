@@ -15,9 +15,9 @@ from typing import Any
 from holdfast import (
     Catalog,
     ConflictError,
+    Document,
     IntegrityError,
     Session,
-    SessionSnapshot,
     SnapshotArchive,
     SnapshotLocation,
     SnapshotManager,
@@ -110,7 +110,7 @@ class Reading(Operation):
 class Import(Operation):
     """Import a document as a new session, or into an existing one."""
 
-    def __init__(self, document: SessionSnapshot, *, onto: bool) -> None:
+    def __init__(self, document: Document, *, onto: bool) -> None:
         self.document = document
         self.onto = onto
         pruned = "a pruned document" if document.base is not None else "a document"

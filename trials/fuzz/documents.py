@@ -16,7 +16,7 @@ from typing import Any
 import zstandard
 from hypothesis import strategies as st
 
-from holdfast import HoldfastError, Redactor, Session, SessionSnapshot, SnapshotManager
+from holdfast import Document, HoldfastError, Redactor, Session, SnapshotManager
 from holdfast.stores.memory import MemoryStateStore
 from trials.fuzz.stored import read_content
 from trials.fuzz.strategies import dump_json, mutated_bytes, mutated_json, trees
@@ -76,10 +76,10 @@ class Redaction(Target):
         self.path.write_bytes(data)
         manager = SnapshotManager(state_store=MemoryStateStore())
         document = manager.from_file(self.path, allow_modified=True)
-        text = dump_json(self._redactor.redacted(document).to_dict())
+        text = dump_json(self._redactor.redact(document).to_dict())
         assert SECRET.encode() not in text, "the secret is still there"
         try:
-            again = SessionSnapshot.from_dict(json.loads(text), allow_modified=True)
+            again = Document.from_dict(json.loads(text), allow_modified=True)
         except HoldfastError as error:
             raise AssertionError("a redacted document is invalid") from error
         assert again.event_log_count == document.event_log_count, "redaction lost events"
@@ -117,7 +117,7 @@ class Documents(Redaction):
         asyncio.run(self._import(store, manager, document))
 
     async def _import(
-        self, store: MemoryStateStore, manager: SnapshotManager, document: SessionSnapshot
+        self, store: MemoryStateStore, manager: SnapshotManager, document: Document
     ) -> None:
         try:
             planned = await manager.import_session(document, dry_run=True)

@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import strategies as st
 
 from holdfast import StateStoreError, open_state_store
-from holdfast.stores.urls import LONGEST, StoreURL
+from holdfast.stores.urls import MAX_LENGTH, StoreURL
 from trials.fuzz.strategies import WORDS, mutated_texts
 from trials.fuzz.target import Target
 
@@ -18,7 +18,7 @@ class URLs(Target):
     """`open_state_store`, which does not connect yet."""
 
     refusals = (StateStoreError,)
-    longest_message = 3 * LONGEST  # drivers repeat parts of a URL
+    longest_message = 3 * MAX_LENGTH  # drivers repeat parts of a URL
     valid = (
         "memory:",
         "sqlite:///state.db",

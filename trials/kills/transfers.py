@@ -10,10 +10,10 @@ from collections import Counter
 from pathlib import Path
 
 from holdfast import (
+    Document,
     NotFoundError,
     RetentionPolicy,
     Session,
-    SessionSnapshot,
     SnapshotManager,
     StateStore,
     open_state_store,
@@ -118,7 +118,7 @@ async def import_for_ever(task: Task, ledger: Ledger) -> None:
 
 
 async def half_problems(
-    store: StateStore, document: SessionSnapshot, name: str, acknowledged: list[str]
+    store: StateStore, document: Document, name: str, acknowledged: list[str]
 ) -> list[str]:
     """Return what is wrong with a session whose import may have been interrupted."""
     try:
@@ -131,7 +131,7 @@ async def half_problems(
     return problems + await event_problems(session, document)
 
 
-async def import_problems(store: StateStore, document: SessionSnapshot, name: str) -> list[str]:
+async def import_problems(store: StateStore, document: Document, name: str) -> list[str]:
     """Return what is wrong with a session after an import."""
     session = await Session.open(store, agent_id=AGENT, session_id=name, must_exist=True)
     problems = await event_problems(session, document)
@@ -151,7 +151,7 @@ async def import_problems(store: StateStore, document: SessionSnapshot, name: st
     return problems
 
 
-async def event_problems(session: Session, document: SessionSnapshot) -> list[str]:
+async def event_problems(session: Session, document: Document) -> list[str]:
     """Return events of the document that the session lacks or has twice."""
     ids = Counter([event.id async for event in session.events])
     return [

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import httpx
 
-from holdfast import SessionSnapshot
+from holdfast import Document
 from trials.soak.notes import COPIES, is_pruned
 from trials.soak.worker import RoundResult
 
@@ -108,7 +108,7 @@ class Page:
                 await self.get(f"{path}/snapshots", {"limit": 500})
             case 2:
                 document = await self.get(f"{path}/document", {})
-                SessionSnapshot.from_dict(document)  # checks the digest and the hash chain
+                Document.from_dict(document)  # checks the digest and the hash chain
                 self.result.counts["documents downloaded and checked"] += 1
 
     async def get(self, path: str, query: Mapping[str, Any], *, gone: bool = False) -> Any:
