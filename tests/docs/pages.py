@@ -84,7 +84,7 @@ class PageRunner:
                 Path(block.title).write_text(block.text, encoding="utf-8")
             elif block.language == "console":
                 for command, wanted in split_transcript(block.text):
-                    self.step(command, wanted, block.line)
+                    self.run_step(command, wanted, block.line)
 
     def run_step(self, command: str, wanted: str, line: int) -> None:
         """Run a command of a transcript, and compare its output."""
@@ -96,7 +96,7 @@ class PageRunner:
         assert code == (int(ends_with[1]) if ends_with else 0), where
         if not wanted.strip():
             return
-        pattern, shown_ids = self.expected(wanted)
+        pattern, shown_ids = self.make_pattern(wanted)
         found = re.fullmatch(pattern, tidy(printed))
         assert found, f"{where}\nis not what the page shows:\n{wanted}"
         self.ids |= dict(zip(shown_ids, found.groups(), strict=True))
