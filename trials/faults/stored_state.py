@@ -1,4 +1,4 @@
-"""What is stored, as one who only reads finds it, after checking that all of it is sound."""
+"""Read everything that is stored without writing, and check that it is consistent."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 
 
 class Unsound(Exception):
-    """What is stored is damaged, doubled or does not add up."""
+    """Stored data is damaged, duplicated or inconsistent."""
 
 
-Seen: TypeAlias = dict[str, Any]
-"""All that is stored of one session, without the ids and times that differ from run to run.
+SessionContent: TypeAlias = dict[str, Any]
+"""Everything stored of one session, without ids and times.
 
-``state`` is its entries, None where there is no session; ``steps`` what the trial recorded, in
-order; ``texts`` how often each message was said; then ``snapshots``, ``latest`` and ``listed``.
+``state`` has its entries, or None if there is no session; ``steps`` what the trial recorded, in
+order; ``texts`` how often each message occurs; then ``snapshots``, ``latest`` and ``listed``.
 """
-World: TypeAlias = dict[SnapshotLocation, Seen]
+World: TypeAlias = dict[SnapshotLocation, SessionContent]
 
 
 def without_snapshots(world: World) -> World:
-    """The same, as far as states and logs go."""
+    """Return states and logs only."""
     return {place: {**each, "snapshots": [], "latest": None} for place, each in world.items()}
 
 
-def begins(part: Seen, whole: Seen) -> bool:
-    """Whether it is a beginning of another: it has nothing that the other has not."""
+def is_prefix(part: SessionContent, whole: SessionContent) -> bool:
+    """Return whether a session is a prefix of another."""
     return (
         part["steps"] == whole["steps"][: len(part["steps"])]
         and part["snapshots"] == whole["snapshots"][: len(part["snapshots"])]
@@ -45,8 +45,8 @@ def begins(part: Seen, whole: Seen) -> bool:
     )
 
 
-async def seen(disk: StateStore, places: tuple[SnapshotLocation, ...]) -> World:
-    """What is stored at these places; `Unsound` where that cannot be."""
+async def read_world(disk: StateStore, places: tuple[SnapshotLocation, ...]) -> World:
+    """Return what is stored at these locations. Raises `Unsound` if it is inconsistent."""
     store = ReadOnlyStateStore(disk)
     catalog = Catalog(store)
     listed = Counter(
@@ -56,23 +56,27 @@ async def seen(disk: StateStore, places: tuple[SnapshotLocation, ...]) -> World:
             for entry in (await catalog.sessions(agent)).sessions
         ]
     )
-    return {place: await seen_at(store, place, listed[place]) for place in places}
+    return {place: await read_session(store, place, listed[place]) for place in places}
 
 
-async def seen_at(store: StateStore, location: SnapshotLocation, listed: int) -> Seen:
-    """What is stored of one session."""
-    session = await opened(store, location)
+async def read_session(
+    store: StateStore, location: SnapshotLocation, listed: int
+) -> SessionContent:
+    """Return what is stored of one session."""
+    session = await open_session(store, location)
     verification = await session.verify()
     if verification.damage:
         raise Unsound(f"{location.session_id}: {verification.damage}")
     archive = SnapshotArchive(store)
     snapshots = []
     for each in await archive.list_snapshot_ids(location=location):
-        snapshots.append(shown(await archive.load_snapshot(location=location, snapshot_id=each)))
+        snapshots.append(
+            summarize(await archive.load_snapshot(location=location, snapshot_id=each))
+        )
     latest = None
     if await store.get(location.latest_key) is not None:
-        latest = shown(await archive.load_snapshot(location=location))
-    steps, texts = await sound_events(session)
+        latest = summarize(await archive.load_snapshot(location=location))
+    steps, texts = await read_events(session)
     state = None if session.is_dirty else list(session.snapshot().items())
     if listed > 1 or (state is not None and not listed):
         raise Unsound(f"{location.session_id} is listed {listed} times")
@@ -86,8 +90,8 @@ async def seen_at(store: StateStore, location: SnapshotLocation, listed: int) ->
     }
 
 
-async def opened(store: StateStore, location: SnapshotLocation) -> Session:
-    """The session of a place."""
+async def open_session(store: StateStore, location: SnapshotLocation) -> Session:
+    """Open the session at a location."""
     return await Session.open(
         store,
         agent_id=location.scope_id,
@@ -96,8 +100,8 @@ async def opened(store: StateStore, location: SnapshotLocation) -> Session:
     )
 
 
-async def sound_events(session: Session) -> tuple[list[object], Counter[str]]:
-    """What was recorded and said, after checking that the events add up to the state."""
+async def read_events(session: Session) -> tuple[list[object], Counter[str]]:
+    """Return the recorded steps and messages, after checking that the events fold to the state."""
     if session.is_dirty:
         return [], Counter()
     name = session.session_id
@@ -124,8 +128,8 @@ async def sound_events(session: Session) -> tuple[list[object], Counter[str]]:
     return steps, texts
 
 
-def shown(snapshot: SessionSnapshot | None) -> Any:
-    """What is compared of a snapshot."""
+def summarize(snapshot: SessionSnapshot | None) -> Any:
+    """Return the parts of a snapshot to compare."""
     if snapshot is None:
         raise Unsound("a snapshot that is listed is not there")
     return snapshot.tags, snapshot.state.status, list(snapshot.snapshot.items())

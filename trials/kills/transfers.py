@@ -1,4 +1,4 @@
-"""Imports, copies and backups that are cut short by a kill, and done again."""
+"""Imports, copies and backups that a kill interrupts, and their repetition."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast import (
 )
 from holdfast.transfer.copy import compare_stores, copy_sessions
 from trials.commands import command
-from trials.kills.places import Places, stray_files
+from trials.kills.stores import Stores, stray_files
 from trials.kills.tasks import (
     AGENT,
     WORK,
@@ -31,42 +31,39 @@ from trials.kills.tasks import (
     damage,
     insist,
 )
-from trials.truth import Ledger
+from trials.tokens import Ledger
 
 PATIENCE = 30.0
 """Seconds after which a server should be back."""
 GROWING = "growing"
-"""The session of a source that gets longer while it is copied."""
-
-
-# -------------------------------------------------------------------------------- documents
+"""The session of a source that grows while it is copied."""
 
 
 class Import(Kind):
-    """A document becomes a new session, and then once more the state of that session."""
+    """Import a document as a new session, and again into that session."""
 
     name = "import"
     operations = 4
 
-    def __init__(self, places: Places) -> None:
-        super().__init__(places)
-        self.documents = asyncio.run(write_documents(places.folder))
+    def __init__(self, stores: Stores) -> None:
+        super().__init__(stores)
+        self.documents = asyncio.run(write_documents(stores.folder))
 
     def task(self, number: int) -> Task:
-        """By turns a document with all events, and one whose first ones were pruned."""
+        """Return a task with a whole document or a pruned one, in turn."""
         document = self.documents[number % 2]
         session = f"{self.name}-{number}"
-        url = self.places.url("imported")
+        url = self.stores.url("imported")
         ledger = self.ledger(number)
         return Task(self.name, number, ledger, "imported", url, session, str(document))
 
     @staticmethod
     def work(task: Task, ledger: Ledger) -> None:
-        """Import."""
+        """Import until killed."""
         asyncio.run(import_for_ever(task, ledger))
 
     async def check(self, task: Task) -> list[str]:
-        """Every import was done wholly or not at all, and the last one can be done again."""
+        """Check that every import is complete or absent, and that the last one can be repeated."""
         operations = self.operations_of(task)
         problems = []
         async with open_state_store(task.url) as store:
@@ -77,11 +74,11 @@ class Import(Kind):
             last = operations.begun[-1].split("/")[1]
             await manager.import_session(document, session_id=last)
             problems += await import_problems(store, document, last)
-        return problems + self.places.strays(task.store)
+        return problems + self.stores.strays(task.store)
 
 
 async def write_documents(folder: Path) -> list[Path]:
-    """A document with all its events, and one of a session that was pruned."""
+    """Write a document with all its events, and one of a pruned session."""
     paths = [folder / "whole.json", folder / "pruned.json.gz"]
     async with open_state_store("memory:") as store:
         manager = SnapshotManager(store)
@@ -94,7 +91,7 @@ async def write_documents(folder: Path) -> list[Path]:
 
 
 async def grow(session: Session, name: str, saves: int) -> None:
-    """Give a session something to move: messages, values, snapshots and keyframes."""
+    """Give a session messages, values, snapshots and keyframes."""
     dice = random.Random(name)
     for number in range(saves):
         session.add_message("user", f"{name} {number}")
@@ -105,7 +102,7 @@ async def grow(session: Session, name: str, saves: int) -> None:
 
 
 async def import_for_ever(task: Task, ledger: Ledger) -> None:
-    """Import as a new session, write to that, import over it, and go on with another."""
+    """Import as a new session, commit to it, import into it, and start over."""
     async with open_state_store(task.url) as store:
         manager = SnapshotManager(store)
         document = manager.from_file(task.target)
@@ -123,7 +120,7 @@ async def import_for_ever(task: Task, ledger: Ledger) -> None:
 async def half_problems(
     store: StateStore, document: Document, name: str, acknowledged: list[str]
 ) -> list[str]:
-    """What is wrong with a session whose import may have been cut short."""
+    """Return what is wrong with a session whose import may have been interrupted."""
     try:
         session = await Session.open(store, agent_id=AGENT, session_id=name, must_exist=True)
     except NotFoundError:
@@ -135,7 +132,7 @@ async def half_problems(
 
 
 async def import_problems(store: StateStore, document: Document, name: str) -> list[str]:
-    """What is wrong with a session after an import: it has the document's state and its events."""
+    """Return what is wrong with a session after an import."""
     session = await Session.open(store, agent_id=AGENT, session_id=name, must_exist=True)
     problems = await event_problems(session, document)
     if session.snapshot().digest != document.digest:
@@ -155,42 +152,39 @@ async def import_problems(store: StateStore, document: Document, name: str) -> l
 
 
 async def event_problems(session: Session, document: Document) -> list[str]:
-    """Events of the document that the session lacks or has twice."""
+    """Return events of the document that the session lacks or has twice."""
     ids = Counter([event.id async for event in session.events])
     return [
-        f"{session.session_id}: the event {event.seq} is there {ids[event.id]} times"
+        f"{session.session_id}: the event {event.seq} is stored {ids[event.id]} times"
         for event in document.events
         if ids[event.id] != 1
     ]
 
 
-# ------------------------------------------------------------------------------------- copies
-
-
 class Copy(Kind):
-    """All sessions of a store into an empty one, and again as the source grows."""
+    """Copy all sessions of a store to an empty one, and again as the source grows."""
 
     name = "copy"
     operations = 2
 
-    def __init__(self, places: Places) -> None:
-        super().__init__(places)
+    def __init__(self, stores: Stores) -> None:
+        super().__init__(stores)
         self.source = f"source-{self.name}"
-        asyncio.run(write_source(places.url(self.source)))
+        asyncio.run(write_source(stores.url(self.source)))
 
     def task(self, number: int) -> Task:
-        """An empty target each."""
+        """Return a task with an empty target."""
         name = f"{self.name}-{number}"
-        url, target = self.places.url(self.source), self.places.url(name)
+        url, target = self.stores.url(self.source), self.stores.url(name)
         return Task(self.name, number, self.ledger(number), name, url, GROWING, target)
 
     @staticmethod
     def work(task: Task, ledger: Ledger) -> None:
-        """Copy."""
+        """Copy until killed."""
         asyncio.run(copy_for_ever(task, ledger))
 
     async def check(self, task: Task) -> list[str]:
-        """What arrived is whole; done again, the copy is equal to its source."""
+        """Check that the target is sound, and equals its source once the copy is repeated."""
         async with open_state_store(task.url) as source, open_state_store(task.target) as target:
             problems = await damage(source) + await damage(target)
             again = await copy_sessions(source, target)
@@ -199,12 +193,12 @@ class Copy(Kind):
         return problems + self.strays(task)
 
     def strays(self, task: Task) -> list[str]:
-        """What lies about in the target."""
-        return self.places.strays(task.store)
+        """Return stray files in the target."""
+        return self.stores.strays(task.store)
 
 
 async def write_source(url: str) -> None:
-    """A store with something of everything: one agent and several, pruned and not, keyframes."""
+    """Write a store with all kinds of sessions: single and multi-agent, pruned, with keyframes."""
     async with open_state_store(url) as store:
         for name, scope in (("plain", "agent"), ("crew", "multi_agent"), ("pruned", "agent")):
             session = await Session.open(store, agent_id=AGENT, session_id=name, scope=scope)
@@ -230,40 +224,37 @@ async def grow_source(source: StateStore, task: Task, number: int) -> None:
 
 
 async def copy_problems(source: StateStore, target: StateStore) -> list[str]:
-    """What a copy lacks, has otherwise, or has beyond its source."""
+    """Return what differs between a copy and its source."""
     problems = await compare_stores(source, target)
     for location in await all_locations(source):
         here = {key async for key in source.list(location.prefix)}
-        there = {key async for key in target.list(location.prefix)}
-        problems += [f"{key} is not in the source" for key in sorted(there - here)]
+        stored = {key async for key in target.list(location.prefix)}
+        problems += [f"{key} is not in the source" for key in sorted(stored - here)]
     return problems
 
 
-# ------------------------------------------------------------------------------------ backups
-
-
 class Backup(Copy):
-    """The same by the command line, to a folder and to another store."""
+    """Back up with the CLI, to a folder and to another store."""
 
     name = "backup"
 
     def task(self, number: int) -> Task:
-        """By turns a folder and a database."""
+        """Return a task with a folder or a database, in turn."""
         name = f"{self.name}-{number}"
-        target = self.places.folder / name
+        target = self.stores.folder / name
         return Task(
             self.name,
             number,
             self.ledger(number),
             name,
-            self.places.url(self.source),
+            self.stores.url(self.source),
             GROWING,
             str(target) if number % 2 else f"sqlite:///{target}.db",
         )
 
     @staticmethod
     def work(task: Task, ledger: Ledger) -> None:
-        """Back up."""
+        """Back up until killed."""
         for number in itertools.count():
             asyncio.run(insist(lambda: grow_by_url(task, number)))  # noqa: B023
             ledger.begin(WORK, f"backup-{number}")
@@ -271,11 +262,11 @@ class Backup(Copy):
             ledger.done(WORK, f"backup-{number}")
 
     async def check(self, task: Task) -> list[str]:
-        """What arrived is whole; the command again makes it complete, and verifies it."""
+        """Check that the target is sound, and that repeating the command completes it."""
         return await asyncio.to_thread(self.by_command, task)
 
     def by_command(self, task: Task) -> list[str]:
-        """The same commands that a person would give."""
+        """Run the commands that a user would run."""
         url = task.target if ":" in task.target else f"file://{task.target}"
         steps = [
             ("state", "verify", "--store", url),
@@ -291,12 +282,12 @@ class Backup(Copy):
         return problems + self.strays(task)
 
     def strays(self, task: Task) -> list[str]:
-        """What lies about in the folder."""
+        """Return stray files in the folder."""
         return [] if ":" in task.target else stray_files(Path(task.target))
 
 
 def back_up(task: Task) -> None:
-    """Back up. A server that is away is one clear error at once, and the command given again."""
+    """Back up; while the server is down the command fails with one error, and is repeated."""
     end = time.monotonic() + PATIENCE
     while True:
         code, words = command("backup", task.target, "--store", task.url)

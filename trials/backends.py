@@ -1,4 +1,4 @@
-"""Empty places of every backend for trials, on real servers that are started for them."""
+"""Empty stores of every backend, on real servers that are started for a trial."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ BACKENDS = ("sqlite", "files", "postgresql", "redis", "s3", "nats", "dapr")
 
 
 @contextmanager
-def place(backend: str, folder: Path) -> Iterator[str]:
-    """The URL of an empty place, for as long as its server runs."""
+def start_backend(backend: str, folder: Path) -> Iterator[str]:
+    """Start a server and yield the URL of an empty store."""
     name = f"t{uuid.uuid4().hex}"
     match backend:
         case "sqlite":
@@ -24,27 +24,27 @@ def place(backend: str, folder: Path) -> Iterator[str]:
         case "files":
             yield f"file://{folder}/state"
         case "postgresql":
-            from servers.postgres import PostgresServer  # noqa: PLC0415 - only if it is wanted
+            from servers.postgres import PostgresServer  # noqa: PLC0415 - optional
 
             with PostgresServer(folder / backend) as server:
                 yield server.url(table=name)
         case "redis":
-            from servers.redis_server import RedisServer  # noqa: PLC0415 - only if it is wanted
+            from servers.redis_server import RedisServer  # noqa: PLC0415 - optional
 
             with RedisServer(folder / backend) as server:
                 yield server.url(namespace=name)
         case "s3":
-            from servers.seaweed import SeaweedServer  # noqa: PLC0415 - only if it is wanted
+            from servers.seaweed import SeaweedServer  # noqa: PLC0415 - optional
 
             with SeaweedServer(folder / backend) as server:
                 yield server.url(name)
         case "nats":
-            from servers.nats_server import NatsServer  # noqa: PLC0415 - only if it is wanted
+            from servers.nats_server import NatsServer  # noqa: PLC0415 - optional
 
             with NatsServer(folder / backend) as server:
                 yield server.url(name)
         case "dapr":
-            from servers.dapr_stand_in import DaprStandIn  # noqa: PLC0415 - only if it is wanted
+            from servers.dapr_stand_in import DaprStandIn  # noqa: PLC0415 - optional
 
             with DaprStandIn() as server:
                 os.environ.update(server.environment)

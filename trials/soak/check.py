@@ -1,4 +1,4 @@
-"""Holds what is in a store against what all workers were told, while all of them stand still."""
+"""Compare what is stored with what all workers recorded, while none of them runs."""
 
 from __future__ import annotations
 
@@ -19,60 +19,59 @@ from holdfast import (
 from holdfast.snapshots.session_state import ONCE
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from trials.soak.notes import Note, is_pruned, location_of, read_notes
-from trials.soak.working import Told
-from trials.truth import Told as ToldTokens
-from trials.truth import problems_of, read_ledgers
+from trials.soak.worker import RoundResult
+from trials.tokens import Tokens, find_problems, read_ledgers
 
 
-def checked(url: str, folder: Path) -> Told:
-    """All that is wrong in a store, and how much was looked at."""
+def check_store(url: str, folder: Path) -> RoundResult:
+    """Return everything wrong in a store, and counts of what was checked."""
     ledgers = read_ledgers(sorted(folder.glob("*.ledger")))
     notes: defaultdict[str, list[Note]] = defaultdict(list)
     for note in read_notes(sorted(folder.glob("*.notes"))):
         notes[note.session_id].append(note)
 
-    async def whole() -> Told:
+    async def whole() -> RoundResult:
         async with open_state_store(url) as store:
             check = Check(ReadOnlyStateStore(store))
             for session_id in sorted({*ledgers, *notes}):
                 await check.session(session_id, ledgers.get(session_id), notes[session_id])
             await check.listing({*ledgers, *notes}, notes, ledgers)
-        return check.told
+        return check.result
 
     return asyncio.run(whole())
 
 
 class Check:
-    """One look at everything."""
+    """One check of everything."""
 
     def __init__(self, state_store: StateStore) -> None:
         self.state_store = state_store
         self.archive = SnapshotArchive(state_store)
-        self.told = Told()
+        self.result = RoundResult()
 
-    async def session(self, session_id: str, told: ToldTokens | None, notes: list[Note]) -> None:
-        """One session: its tokens, and all that was noted of it."""
+    async def session(self, session_id: str, tokens: Tokens | None, notes: list[Note]) -> None:
+        """Check one session: its tokens, and the notes about it."""
         location = location_of(session_id)
         session = await Session.open(
             self.state_store, agent_id=location.scope_id, session_id=session_id
         )
-        if told is not None:
-            self.told.problems += await problems_of(self.state_store, location, told)
-            self.told.counts["tokens found"] += len(told.acknowledged)
+        if tokens is not None:
+            self.result.problems += await find_problems(self.state_store, location, tokens)
+            self.result.counts["tokens found"] += len(tokens.acknowledged)
             self.problems(session_id, wrong_tokens(await tokens_in(session), notes))
         else:
             damage = (await session.verify()).damage
             self.problems(session_id, (f"{each.key}: {each.problem}" for each in damage))
-        self.told.counts["sessions verified"] += 1
+        self.result.counts["sessions verified"] += 1
         self.problems(session_id, wrong_effects(session, notes))
         for note in notes:
             await self.note(session, note)
 
     async def note(self, session: Session, note: Note) -> None:
-        """What one note says must still be so."""
+        """Check that a note still holds."""
         if note.kind == "copy":
             found: str | None = session.snapshot().digest
-            self.told.counts["forks and imports compared"] += 1
+            self.result.counts["forks and imports compared"] += 1
         elif note.kind == "snapshot":
             snapshot = await self.archive.load_snapshot(
                 location=session.location, snapshot_id=note.name
@@ -80,7 +79,7 @@ class Check:
             if snapshot is None and is_pruned(note.session_id):
                 return
             found = None if snapshot is None else snapshot.digest
-            self.told.counts["snapshots compared"] += 1
+            self.result.counts["snapshots compared"] += 1
         elif note.kind == "state":
             try:
                 timeline = await self.archive.timeline(location=session.location)
@@ -89,17 +88,17 @@ class Check:
                 if is_pruned(note.session_id):
                     return
                 raise
-            self.told.counts["states compared"] += 1
+            self.result.counts["states compared"] += 1
         else:
             return
         if found != note.value:
-            told = f"was {note.value} when it was made and is {found}"
-            self.problems(note.session_id, [f"{note.kind} {note.name} {told}"])
+            result = f"was {note.value} when it was made and is {found}"
+            self.problems(note.session_id, [f"{note.kind} {note.name} {result}"])
 
     async def listing(
-        self, known: set[str], notes: dict[str, list[Note]], ledgers: dict[str, ToldTokens]
+        self, known: set[str], notes: dict[str, list[Note]], ledgers: dict[str, Tokens]
     ) -> None:
-        """Every session that was written to is listed, and no other."""
+        """Check that exactly the sessions that were written to are listed."""
         catalog = Catalog(self.state_store)
         listed = {
             entry.session_id
@@ -112,17 +111,17 @@ class Check:
             if (session_id in ledgers and ledgers[session_id].acknowledged)
             or any(note.kind == "copy" for note in notes[session_id])
         }
-        self.told.counts["sessions listed"] += len(listed)
+        self.result.counts["sessions listed"] += len(listed)
         self.problems("the catalog", (f"{each} is not listed" for each in written - listed))
         self.problems("the catalog", (f"{each} is nobody's" for each in listed - known))
 
     def problems(self, name: str, texts: Iterator[str] | list[str]) -> None:
-        """Tell what is wrong with something."""
-        self.told.problems += [f"{name}: {text}" for text in texts]
+        """Record problems."""
+        self.result.problems += [f"{name}: {text}" for text in texts]
 
 
 async def all_sessions(catalog: Catalog, agent: str) -> list[SessionEntry]:
-    """All sessions of an agent, page by page."""
+    """Return all sessions of an agent, page by page."""
     found: list[SessionEntry] = []
     token = None
     while True:
@@ -134,7 +133,7 @@ async def all_sessions(catalog: Catalog, agent: str) -> list[SessionEntry]:
 
 
 async def tokens_in(session: Session) -> list[str]:
-    """The tokens of a session in the order in which they came."""
+    """Return the tokens of a session, in order."""
     found = [str(message["content"]) for message in session.messages]
     if is_pruned(session.session_id):
         return found
@@ -147,14 +146,14 @@ async def tokens_in(session: Session) -> list[str]:
 
 
 def wrong_tokens(tokens: list[str], notes: list[Note]) -> Iterator[str]:
-    """Tokens that were refused and are there, or not in the order in which they were written."""
+    """Yield tokens that are stored although they were refused, or that are out of order."""
     there = set(tokens)
     for note in notes:
         if note.kind == "refused" and note.name in there:
-            yield f"{note.name} was refused and is there"
+            yield f"{note.name} was refused but is stored"
     for token, times in Counter(tokens).items():
         if times > 1:
-            yield f"{token} is there {times} times"
+            yield f"{token} is stored {times} times"
     numbers: defaultdict[str, list[int]] = defaultdict(list)
     for token in tokens:
         worker, _, number = token.partition("-")
@@ -165,7 +164,7 @@ def wrong_tokens(tokens: list[str], notes: list[Note]) -> Iterator[str]:
 
 
 def wrong_effects(session: Session, notes: list[Note]) -> Iterator[str]:
-    """Side effects of which somebody was told another result than the one that counts."""
+    """Yield side effects whose result differs from the recorded one."""
     state = session.snapshot()
     for note in notes:
         if note.kind != "once":

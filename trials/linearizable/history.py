@@ -1,11 +1,11 @@
-"""Many at once on one session's head, with every call noted.
+"""Concurrent clients of one session's head, with every call recorded.
 
-The clocks of all processes must be one: on Linux ``time.monotonic_ns`` counts for the whole
-machine. A client notes its clock right before a call and right after the answer, so what it notes
-holds the time in which the call happened, and a little more, which forgives but never accuses.
+All processes must share one clock; on Linux ``time.monotonic_ns`` counts for the whole machine. A
+client reads it right before a call and right after it returned. The recorded interval contains the
+actual one, so a check may miss a violation but never reports a false one.
 
-Some commits are cancelled on the way. Their outcome is unknown, and the client goes on with an
-opening of its own making, as a program does that was killed and started again.
+Some commits are cancelled halfway. Their outcome is unknown, and the client reopens the session, as
+a restarted program does.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ AGENT = "heads"
 TICK = "tick"
 START = GENESIS
 SLOWEST = 60.0
-"""Seconds that a process has for what comes after its time is up."""
+"""Seconds that a process may take after its time is up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one process is to do: so many clients for so long, from a moment on."""
+    """What a process does: its clients, when they start, and for how long."""
 
     url: str
     session_id: str
@@ -43,41 +43,41 @@ class Task:
 
 
 class Client:
-    """One writer and reader of a session, with all that it was told."""
+    """A writer and reader of a session, and the calls it made."""
 
     def __init__(self, state_store: StateStore, session_id: str, name: str) -> None:
         self.state_store = state_store
         self.session_id = session_id
         self.name = name
         self.rng = random.Random(name)
-        self.told: list[Operation] = []
+        self.calls: list[Operation] = []
 
     async def run(self, until: float) -> list[Operation]:
-        """Commit and read until a moment of the clock."""
-        session = await self.opened()
+        """Commit and read until a given time."""
+        session = await self.open_session()
         while time.monotonic() < until:
-            # Between two calls others get their turn, or else whoever wrote last writes again.
+            # Pause between calls; otherwise the last writer always wins.
             await asyncio.sleep(self.rng.uniform(0, 0.004))
             act = self.rng.random()
             if act < 0.2:
-                session = await self.opened()
+                session = await self.open_session()
             elif act < 0.8:
                 session = await self.commit(session)
             elif act < 0.92:
                 session = await self.commit(session, any_head=True)
             else:
                 session = await self.commit(session, patience=self.rng.uniform(0, 0.005))
-        return self.told
+        return self.calls
 
     def token(self) -> str:
-        """A name for the next call."""
-        return f"{self.name}-{len(self.told)}"
+        """Return a name for the next call."""
+        return f"{self.name}-{len(self.calls)}"
 
-    async def opened(self) -> Session:
-        """Open the session anew, which reads the head."""
+    async def open_session(self) -> Session:
+        """Reopen the session, which reads the head."""
         token, begun = self.token(), time.monotonic_ns()
         session = await Session.open(self.state_store, agent_id=AGENT, session_id=self.session_id)
-        self.told.append(
+        self.calls.append(
             Operation(token, "read", begun, time.monotonic_ns(), head=session.log.head.hash)
         )
         return session
@@ -85,7 +85,7 @@ class Client:
     async def commit(
         self, session: Session, *, any_head: bool = False, patience: float | None = None
     ) -> Session:
-        """Commit one event; gives the session to go on with."""
+        """Commit one event; return the session to continue with."""
         token, expected = self.token(), session.log.head.hash
         session.record(TICK, {"token": token})
         outcome: Outcome = "ok"
@@ -98,7 +98,7 @@ class Client:
         except TimeoutError:
             outcome = "unknown"
         answered = time.monotonic_ns()
-        self.told.append(
+        self.calls.append(
             Operation(
                 token,
                 "commit",
@@ -109,20 +109,20 @@ class Client:
                 head=session.log.head.hash if outcome == "ok" else None,
             )
         )
-        return session if outcome == "ok" else await self.opened()
+        return session if outcome == "ok" else await self.open_session()
 
 
-async def recorded(
+async def run_clients(
     stores: Sequence[StateStore], session_id: str, name: str, until: float
 ) -> list[Operation]:
-    """A client on each of some stores, at once."""
+    """Run one client on each store, concurrently."""
     clients = [Client(store, session_id, f"{name}.{number}") for number, store in enumerate(stores)]
-    told = await asyncio.gather(*(client.run(until) for client in clients))
-    return [call for each in told for call in each]
+    calls = await asyncio.gather(*(client.run(until) for client in clients))
+    return [call for each in calls for call in each]
 
 
-async def logged(state_store: StateStore, session_id: str) -> list[Link]:
-    """All moves of the head, as the log has them."""
+async def read_log(state_store: StateStore, session_id: str) -> list[Link]:
+    """Return all moves of the head, from the log."""
     location = SnapshotLocation(session_id, scope_id=AGENT)
     log = (await SnapshotArchive(state_store).timeline(location=location)).log
     links = []
@@ -133,35 +133,35 @@ async def logged(state_store: StateStore, session_id: str) -> list[Link]:
 
 
 def work(task: Task) -> list[Operation]:
-    """What a process does."""
+    """Run the clients of a process."""
 
     async def whole() -> list[Operation]:
         async with open_state_store(task.url) as store:
-            # All begin together, whenever each was ready.
+            # Start all processes at the same time.
             await asyncio.sleep(max(0.0, task.start - time.monotonic()))
             until = time.monotonic() + task.seconds
-            return await recorded([store] * task.clients, task.session_id, task.name, until)
+            return await run_clients([store] * task.clients, task.session_id, task.name, until)
 
     return asyncio.run(whole())
 
 
 def pool(processes: int) -> Pool:
-    """Processes of their own: not forks of this one, which may have threads."""
+    """Return spawned processes: a fork would be unsafe with threads."""
     return multiprocessing.get_context("spawn").Pool(processes)
 
 
-def history_of(
+def record_history(
     pool_: Pool, url: str, session_id: str, *, processes: int, clients: int, seconds: float
 ) -> tuple[list[Operation], list[Link]]:
-    """What so many processes were told, and what the log has in the end."""
+    """Return the calls of all processes, and the log at the end."""
     start = time.monotonic() + 0.3
     tasks = [
         Task(url, session_id, f"p{number}", clients, start, seconds) for number in range(processes)
     ]
-    told = pool_.map_async(work, tasks, chunksize=1).get(seconds + SLOWEST)
+    calls = pool_.map_async(work, tasks, chunksize=1).get(seconds + SLOWEST)
 
     async def links() -> list[Link]:
         async with open_state_store(url) as store:
-            return await logged(store, session_id)
+            return await read_log(store, session_id)
 
-    return [call for each in told for call in each], asyncio.run(links())
+    return [call for each in calls for call in each], asyncio.run(links())

@@ -1,7 +1,7 @@
-"""One process that looks through the server, as the viewer's pages do, and checks what it sees.
+"""A process that queries the server like the viewer's pages, and checks the responses.
 
-It opens agents and sessions, asks for the summary every now and then with the tag that it knows,
-walks along the line of time, compares moments and downloads documents.
+It opens agents and sessions, polls the summary with the etag it has, moves along the timeline,
+compares positions and downloads documents.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import httpx
 
 from holdfast import Document
 from trials.soak.notes import COPIES, is_pruned
-from trials.soak.working import Told
+from trials.soak.worker import RoundResult
 
 PAGES = 3
-"""Pages that are open at once."""
+"""Pages that are open at the same time."""
 STRETCH, BLOCK = 60, 100
 REMEMBERED = 2000
 
@@ -32,20 +32,20 @@ class Page:
     def __init__(self, client: httpx.AsyncClient, rng: random.Random) -> None:
         self.client = client
         self.rng = rng
-        self.told = Told()
+        self.result = RoundResult()
         self.hashes: dict[tuple[str, int], str] = {}
-        """The hash of events that were seen: they never change."""
+        """Hashes of the events seen so far; events never change."""
 
     async def run(self, end: float) -> None:
-        """Look at one session after the other."""
+        """View one session after another."""
         while time.monotonic() < end:
             try:
                 await self.look(end)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it was not expected
-                self.told.problems.append(f"viewer: {type(error).__name__}: {error}")
+            except Exception as error:  # noqa: BLE001 - recorded as a problem
+                self.result.problems.append(f"viewer: {type(error).__name__}: {error}")
 
     async def look(self, end: float) -> None:
-        """Choose a session and stay with it for some steps."""
+        """Choose a session and view some of its steps."""
         agents = (await self.get("/agents", {"limit": 50}))["agents"]
         if not agents:
             await asyncio.sleep(0.05)
@@ -59,20 +59,20 @@ class Page:
         for _ in range(self.rng.randint(1, 8)):
             if time.monotonic() > end:
                 return
-            answer = await self.asked(path, {}, {"If-None-Match": tag} if tag else {})
+            answer = await self.request(path, {}, {"If-None-Match": tag} if tag else {})
             if answer.status_code == 304:
                 continue
             summary = answer.json()
             tag = answer.headers["ETag"]
             if summary["last_event"] < last:
-                self.told.problems.append(f"viewer: {session_id} went back from event {last}")
+                self.result.problems.append(f"viewer: {session_id} went back from event {last}")
             last = summary["last_event"]
             await self.step(path, session_id, summary)
             await self.rest(path, agent)
             await asyncio.sleep(self.rng.uniform(0, 0.05))
 
     async def step(self, path: str, session_id: str, summary: Mapping[str, Any]) -> None:
-        """All that is needed to show one step of the line of time."""
+        """Request what the viewer needs for one step of the timeline."""
         first, last = summary["first_event"], summary["last_event"]
         seq = self.rng.randint(min(first, last), last)
         start = max(first, (seq - 1) // BLOCK * BLOCK + 1)
@@ -92,14 +92,14 @@ class Page:
             self.get(f"{path}/events", around, gone=gone),
         )
         if state and event and state["hash"] != event["hash"]:
-            self.told.problems.append(f"viewer: {session_id} has two hashes for event {seq}")
+            self.result.problems.append(f"viewer: {session_id} has two hashes for event {seq}")
         if event and self.hashes.setdefault((session_id, seq), event["hash"]) != event["hash"]:
-            self.told.problems.append(f"viewer: {session_id} changed its event {seq}")
+            self.result.problems.append(f"viewer: {session_id} changed its event {seq}")
         while len(self.hashes) > REMEMBERED:
             del self.hashes[next(iter(self.hashes))]
 
     async def rest(self, path: str, agent: str) -> None:
-        """What is asked for less often."""
+        """Request what the viewer needs less often."""
         gone = agent != COPIES
         match self.rng.randrange(4):
             case 0:
@@ -108,15 +108,15 @@ class Page:
                 await self.get(f"{path}/snapshots", {"limit": 500})
             case 2:
                 document = await self.get(f"{path}/document", {})
-                Document.from_dict(document)  # checks its digest and the chain
-                self.told.counts["documents downloaded and checked"] += 1
+                Document.from_dict(document)  # checks the digest and the hash chain
+                self.result.counts["documents downloaded and checked"] += 1
 
     async def get(self, path: str, query: Mapping[str, Any], *, gone: bool = False) -> Any:
-        """The JSON of an answer; None where it is gone, and may be."""
-        answer = await self.asked(path, query, {}, gone=gone)
+        """Return the JSON of a response; None if the session is gone and may be."""
+        answer = await self.request(path, query, {}, gone=gone)
         return answer.json() if answer.status_code == 200 else None
 
-    async def asked(
+    async def request(
         self,
         path: str,
         query: Mapping[str, Any],
@@ -124,11 +124,11 @@ class Page:
         *,
         gone: bool = False,
     ) -> httpx.Response:
-        """An answer that is as it should be."""
+        """Send a request and check the status."""
         answer = await self.client.get(path, params=dict(query), headers=dict(headers))
-        self.told.counts["HTTP requests"] += 1
+        self.result.counts["HTTP requests"] += 1
         if gone and answer.status_code == 404 and "pruned" in answer.text:
-            self.told.counts["HTTP answers that it was pruned"] += 1
+            self.result.counts["HTTP responses: pruned"] += 1
             return answer
         if answer.status_code not in (200, 304):
             raise AssertionError(f"{answer.status_code} for {answer.request.url}: {answer.text}")
@@ -136,7 +136,7 @@ class Page:
 
 
 def watch(address: str, seed: int, line: Connection) -> None:
-    """A process: looks for as long as it is told, answers, and ends when it is told nothing."""
+    """Run rounds as ordered over the connection, until it sends None."""
 
     async def whole() -> None:
         rng = random.Random(f"{seed}-viewer")
@@ -144,10 +144,10 @@ def watch(address: str, seed: int, line: Connection) -> None:
             pages = [Page(client, rng) for _ in range(PAGES)]
             while (seconds := await asyncio.to_thread(line.recv)) is not None:
                 end = time.monotonic() + seconds
-                told = Told()
+                result = RoundResult()
                 for page in pages:
-                    page.told = told
+                    page.result = result
                 await asyncio.gather(*(page.run(end) for page in pages))
-                line.send(told)
+                line.send(result)
 
     asyncio.run(whole())

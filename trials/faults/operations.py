@@ -1,7 +1,7 @@
-"""The operations that are tried: those of the tests, and what reaches beyond one session's store.
+"""The operations of the trial: those of the tests, and those that involve a second store.
 
-An operation has what is there before it, what a process does up to it, and itself. The same object
-is asked what may be found where it failed, and whether it may refuse to be done again.
+An operation knows how to prepare a store, what a process does first, what may be found after a
+failure, and what it may find when it is repeated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast import (
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.testing import FaultyStateStore
 from holdfast.transfer.copy import compare_stores, copy_sessions
-from trials.faults.seeing import World, begins, opened, without_snapshots
+from trials.faults.stored_state import World, is_prefix, open_session, without_snapshots
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
@@ -37,7 +37,7 @@ PLACES: tuple[SnapshotLocation, ...] = operations.PLACES
 
 
 class Process:
-    """One process: its connection to the store, and the session that it works on."""
+    """A process: its connection to the store, and its session."""
 
     def __init__(self, store: FaultyStateStore) -> None:
         self.store = store
@@ -45,41 +45,41 @@ class Process:
         self.session: Session | None = None
 
     async def open(self, location: SnapshotLocation = MAIN) -> Session:
-        """Open a session, and work on it."""
-        self.session = await opened(self.store, location)
+        """Open a session and keep it."""
+        self.session = await open_session(self.store, location)
         return self.session
 
 
-class Work:
-    """An operation that the trial adds to those of the tests; in the same shape."""
+class Operation:
+    """An operation of this trial, with the interface of those of the tests."""
 
-    limits: dict[str, int] = {}  # noqa: RUF012 - as the operations of the tests have it
+    limits: dict[str, int] = {}  # noqa: RUF012 - as in the tests
 
     async def prepare(self, process: Process) -> None:
-        """What there is before."""
+        """Prepare the store."""
         await operations.Operation.prepare(self, process)
 
     async def begin(self, process: Process) -> None:
-        """What the process does up to the operation."""
+        """Do what the process does before the operation."""
 
     async def do(self, process: Process) -> None:
-        """The operation."""
+        """Run the operation."""
         raise NotImplementedError
 
     def may_be_seen(self, before: World, after: World) -> Sequence[World]:  # noqa: ARG002
-        """What may be found after a failure beside the two."""
+        """Return other worlds that may be found after a failure."""
         return []
 
     def may_be_seen_repeated(self, after: World) -> Sequence[World]:  # noqa: ARG002
-        """What may be found where it was done, not acknowledged, and repeated."""
+        """Return other worlds that may be found if it was done, not acknowledged, and repeated."""
         return []
 
 
-class OpenAndCommit(Work):
-    """A turn of an agent: resume, say something, commit."""
+class OpenAndCommit(Operation):
+    """A turn of an agent: resume, add a message, commit."""
 
     async def do(self, process: Process) -> None:
-        """The operation."""
+        """Run the operation."""
         session = await process.open()
         if not any(each["content"] == "a turn" for each in session.messages):
             session.add_message("assistant", "a turn")
@@ -87,11 +87,11 @@ class OpenAndCommit(Work):
         await session.commit()
 
 
-class Reading(Work):
-    """All that only reads: lists, loads, exports, verifies. What it gives must be the truth."""
+class Reading(Operation):
+    """Everything that only reads: list, load, export, verify."""
 
     async def do(self, process: Process) -> None:
-        """The operation."""
+        """Run the operation."""
         entry = await Catalog(process.store).latest_session(operations.AGENT)
         if entry is None or entry.location != MAIN:
             raise ConflictError(f"the latest session is {entry}")
@@ -107,8 +107,8 @@ class Reading(Work):
             raise ConflictError(f"{len(page.snapshots)} snapshots, {document.digest}")
 
 
-class Import(Work):
-    """A document becomes a session, or what one holds."""
+class Import(Operation):
+    """Import a document as a new session, or into an existing one."""
 
     def __init__(self, document: Document, *, onto: bool) -> None:
         self.document = document
@@ -117,27 +117,27 @@ class Import(Work):
         self.name = f"Import of {pruned}{' onto a session' if onto else ''}"
 
     async def prepare(self, process: Process) -> None:
-        """What there is before."""
+        """Prepare the store."""
         if self.onto:
             await super().prepare(process)
 
     async def do(self, process: Process) -> None:
-        """The operation."""
+        """Run the operation."""
         await SnapshotManager(process.store).import_session(
             self.document, agent_id=MAIN.scope_id, session_id=MAIN.session_id
         )
 
     def alike(self, found: World, after: World) -> bool:
-        """Whether it is done: each time that it was repeated it kept what was there before it."""
+        """Return whether it is done: each repetition keeps a snapshot of what was there before."""
         return without_snapshots(found) == without_snapshots(after)
 
     def may_be_seen(self, before: World, after: World) -> Sequence[World]:
-        """What may be found after a failure: the snapshot that undoes it comes first."""
+        """Return other worlds that may be found: the undo snapshot is written first."""
         return [operations.with_snapshots(before, after[MAIN]["snapshots"])]
 
 
-class Copy(Work):
-    """Sessions go from a store that is whole to the one with faults, and all of it is compared."""
+class Copy(Operation):
+    """Copy sessions from an intact store to the faulty one, and compare both."""
 
     def __init__(self, source: StateStore, begun: StateStore | None = None) -> None:
         self.source = source
@@ -145,21 +145,21 @@ class Copy(Work):
         self.name = "Backup, and verify" if begun is None else "Backup again, and verify"
 
     async def prepare(self, process: Process) -> None:
-        """What there is before."""
+        """Prepare the store."""
         if self.begun is not None:
             await copy_sessions(self.begun, process.store)
 
     async def do(self, process: Process) -> None:
-        """The operation."""
-        await copied(self.source, process.store)
+        """Run the operation."""
+        await copy_and_compare(self.source, process.store)
 
     def partly(self, found: World, after: World) -> bool:
-        """Whether it is a beginning of what is copied."""
-        return all(begins(found[place], after[place]) for place in PLACES)
+        """Return whether a part of the copy is there."""
+        return all(is_prefix(found[place], after[place]) for place in PLACES)
 
 
-class CopyFrom(Work):
-    """The store with faults is the source; what is looked at is the target, which has none."""
+class CopyFrom(Operation):
+    """Copy from the faulty store to an intact one."""
 
     name = "Copy from, and verify"
 
@@ -167,18 +167,18 @@ class CopyFrom(Work):
         self.target: StateStore = MemoryStateStore()
 
     async def prepare(self, process: Process) -> None:
-        """What there is before."""
+        """Prepare the store."""
         await operations.Prune().prepare(process)
         self.target = MemoryStateStore()
 
     async def do(self, process: Process) -> None:
-        """The operation."""
-        await copied(process.store, self.target)
+        """Run the operation."""
+        await copy_and_compare(process.store, self.target)
 
     partly = Copy.partly
 
 
-async def copied(source: StateStore, target: StateStore) -> None:
+async def copy_and_compare(source: StateStore, target: StateStore) -> None:
     """Copy and compare, as a backup and its verification do."""
     result = await copy_sessions(source, target)
     if result.failed:
@@ -189,15 +189,15 @@ async def copied(source: StateStore, target: StateStore) -> None:
 
 
 @asynccontextmanager
-async def works(only: str = "") -> AsyncIterator[list[Any]]:
-    """Every operation, the copies and imports with what they are made of."""
+async def prepare_operations(only: str = "") -> AsyncIterator[list[Any]]:
+    """Yield every operation, with the stores and documents they need."""
     pruned, early = MemoryStateStore(), MemoryStateStore()
     await operations.PruneWhereStubsAreOld().prepare(Process(FaultyStateStore(pruned)))
     process = Process(FaultyStateStore(early))
     await operations.Delete().prepare(process)
     whole = MemoryStateStore()
     await copy_sessions(early, whole)
-    session = await process_of(whole).open()
+    session = await start_process(whole).open()
     session.record("step.after", 1)
     session.add_message("user", "after the first backup")
     await session.save(tags={"after": "yes"})
@@ -208,7 +208,7 @@ async def works(only: str = "") -> AsyncIterator[list[Any]]:
     imports = [Import(each, onto=onto) for each in documents for onto in (False, True)]
     copies = [
         Copy(whole),
-        # Where a log does not begin at 1, no write of a copy meets another's first commit.
+        # A log that does not start at 1 cannot collide with another writer's first commit.
         Copy(pruned),
         Copy(whole, begun=early),
         CopyFrom(),
@@ -225,11 +225,11 @@ async def works(only: str = "") -> AsyncIterator[list[Any]]:
         await store.close()
 
 
-def process_of(disk: StateStore) -> Process:
-    """A process that nothing befalls."""
+def start_process(disk: StateStore) -> Process:
+    """Return a process without faults."""
     return Process(FaultyStateStore(disk))
 
 
 def name_of(work: Any) -> str:
-    """How an operation is called."""
+    """Return the name of an operation."""
     return str(getattr(work, "name", type(work).__name__))

@@ -1,12 +1,12 @@
-"""What writers were told, and whether that is what is there.
+"""Compare what writers were told with what is stored.
 
-A writer gives every commit a token of its own, as the text of a message. It notes the token in its
-ledger before the commit and once more when the commit has returned, by one ``write`` to a file,
-which a ``kill -9`` of the writer does not undo. So afterwards each token is one of three:
+Every commit carries a unique token as the text of a message. The writer records the token in its
+ledger before the commit and again after it returned, with one ``write`` to a file each, which
+survives a ``kill -9``. Afterwards each token is one of three:
 
-    acknowledged   noted twice: it must be there, once
-    unknown        noted once: it is there once, or not at all
-    any other      must not be there
+    acknowledged   recorded twice: it must be stored exactly once
+    unknown        recorded once: it is stored once, or not at all
+    any other      must not be stored
 """
 
 from __future__ import annotations
@@ -22,49 +22,51 @@ from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 
 
 @dataclass(slots=True)
-class Told:
-    """The tokens of one session, in the order in which they were noted."""
+class Tokens:
+    """The tokens of one session, in the order they were recorded."""
 
     begun: list[str] = field(default_factory=list)
     acknowledged: list[str] = field(default_factory=list)
 
 
 class Ledger:
-    """A file of notes, one a line: ``begun`` or ``done``, a session, a token."""
+    """A file with one line per record: ``begun`` or ``done``, a session, a token."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def begin(self, session_id: str, token: str) -> None:
-        """A commit of this token comes next."""
+        """Record that a commit of this token starts."""
         os.write(self._file, f"begun {session_id} {token}\n".encode())
 
     def done(self, session_id: str, token: str) -> None:
-        """The commit has returned."""
+        """Record that the commit has returned."""
         os.write(self._file, f"done {session_id} {token}\n".encode())
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         os.close(self._file)
 
 
-def read_ledgers(paths: Iterable[Path]) -> dict[str, Told]:
-    """What all writers noted, by session."""
-    sessions: dict[str, Told] = {}
+def read_ledgers(paths: Iterable[Path]) -> dict[str, Tokens]:
+    """Return the tokens of all writers, by session."""
+    sessions: dict[str, Tokens] = {}
     for path in paths:
         for line in path.read_text().splitlines():
             word, session_id, token = line.split(" ")
-            told = sessions.setdefault(session_id, Told())
-            (told.begun if word == "begun" else told.acknowledged).append(token)
+            tokens = sessions.setdefault(session_id, Tokens())
+            (tokens.begun if word == "begun" else tokens.acknowledged).append(token)
     return sessions
 
 
-async def problems_of(state_store: StateStore, location: SnapshotLocation, told: Told) -> list[str]:
-    """All that is wrong with a session, given what its writers were told: nothing, it is hoped.
+async def find_problems(
+    state_store: StateStore, location: SnapshotLocation, tokens: Tokens
+) -> list[str]:
+    """Return everything wrong with a session, given the tokens of its writers.
 
-    The log is verified, which folds it anew; the tokens are looked for in the events, or, where
-    those were pruned, in the messages of the state.
+    Verifies the log, then looks for the tokens in the events and, where those were pruned, in the
+    messages of the state.
     """
     name = f"{location.scope_id}/{location.session_id}"
     session = await Session.open(
@@ -79,11 +81,11 @@ async def problems_of(state_store: StateStore, location: SnapshotLocation, told:
     async for event in session.events:
         if event.type == "message.appended":
             recorded.update(str(value["content"]) for _, _, value in event.changes["set"])
-    # What is in the events and in the state is the same message, so the larger number counts.
+    # A message in the events is also in the state, so take the larger count.
     there = recorded | Counter(str(message["content"]) for message in session.messages)
-    lost = [token for token in told.acknowledged if not there[token]]
-    problems += [f"{name}: {token} was acknowledged and is lost" for token in lost]
-    problems += [f"{name}: {token} is there {n} times" for token, n in there.items() if n > 1]
-    begun = set(told.begun)
+    lost = [token for token in tokens.acknowledged if not there[token]]
+    problems += [f"{name}: {token} was acknowledged but is lost" for token in lost]
+    problems += [f"{name}: {token} is stored {n} times" for token, n in there.items() if n > 1]
+    begun = set(tokens.begun)
     problems += [f"{name}: {token} was never committed" for token in there if token not in begun]
     return problems

@@ -1,8 +1,8 @@
-"""One process that works on the sessions of a store, at random, and notes what it was told.
+"""A process that works on the sessions of a store at random, and records the results.
 
-Each commit carries tokens, as `trials.truth` has it. Which sessions there are, every worker knows:
-a number of slots, and in each one generation of a session after the other. So they meet all the
-time, and what each holds open is old news most of the time.
+Each commit carries tokens, see `trials.tokens`. All workers share a number of slots, each with one
+generation of a session after another, so they conflict often, and what they hold open is usually
+outdated.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from holdfast import (
     open_state_store,
 )
 from trials.soak.notes import COPIES, FULL, Notes, is_pruned, location_of, session_id_of
-from trials.truth import Ledger
+from trials.tokens import Ledger
 
 HELD = 12
-"""How many sessions a worker has open at once."""
+"""Sessions that a worker keeps open."""
 PADDING = "Some more of what a message says. " * 6
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a process is told at its start."""
+    """The arguments of a process."""
 
     url: str
     folder: str
@@ -46,7 +46,7 @@ class Job:
 
 
 @dataclass(slots=True)
-class Told:
+class RoundResult:
     """What a process did in one round."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -54,7 +54,7 @@ class Told:
 
 
 class Worker:
-    """The work of one process, one operation after the other."""
+    """The operations of one process, one after another."""
 
     def __init__(self, job: Job, state_store: StateStore, ledger: Ledger, notes: Notes) -> None:
         self.job = job
@@ -63,12 +63,12 @@ class Worker:
         self.ledger = ledger
         self.notes = notes
         self.rng = random.Random(f"{job.seed}-{job.number}")
-        self.told = Told()
+        self.result = RoundResult()
         self.names = 0
         self.generations = [0] * job.slots
         self.held: dict[int, Session] = {}
         self.heads: dict[str, int] = {}
-        """The last event of each session that this worker was told of."""
+        """The last event that this worker knows of, by session."""
         self.saved: dict[str, list[tuple[str, str]]] = {}
         """Ids and digests of snapshots, by session."""
         self.acts: dict[Callable[[], Awaitable[None]], int] = {
@@ -83,32 +83,30 @@ class Worker:
             self.verify: 4,
         }
 
-    async def run(self, seconds: float) -> Told:
-        """Work for a while; what came of it."""
-        self.told = Told()
+    async def run(self, seconds: float) -> RoundResult:
+        """Work for some time; return the results."""
+        self.result = RoundResult()
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             (act,) = self.rng.choices(list(self.acts), list(self.acts.values()))
             try:
                 await act()
-            except Exception as error:  # noqa: BLE001 - whatever it is, it was not expected
+            except Exception as error:  # noqa: BLE001 - recorded as a problem
                 self.problem(f"{act.__name__}: {type(error).__name__}: {error}")
                 self.held.clear()
-        return self.told
+        return self.result
 
     def problem(self, text: str) -> None:
-        """Tell what must not happen."""
-        self.told.problems.append(f"worker {self.job.number}: {text}")
+        """Record a problem."""
+        self.result.problems.append(f"worker {self.job.number}: {text}")
 
     def name(self) -> str:
-        """A name that nobody else gives."""
+        """Return a unique name."""
         self.names += 1
         return f"{self.job.number}-{self.names}"
 
-    # ------------------------------------------------------------------------------- sessions
-
     async def session(self, wanted: Callable[[int], bool] = lambda _: True) -> Session:
-        """One of the sessions, some more often than others; held open already, or opened anew."""
+        """Return a random session, kept open or reopened."""
         slots = [slot for slot in range(self.job.slots) if wanted(slot)]
         slot = slots[int(len(slots) * self.rng.random() ** 2)]
         held = self.held.pop(slot, None)
@@ -116,7 +114,7 @@ class Worker:
             self.held[slot] = held
             return held
         while True:
-            session = await self.opened(session_id_of(slot, self.generations[slot]))
+            session = await self.open_session(session_id_of(slot, self.generations[slot]))
             if session.log.head.seq < FULL:
                 break
             self.leave(session.session_id)
@@ -126,11 +124,11 @@ class Worker:
             del self.held[next(iter(self.held))]
         return session
 
-    async def opened(self, session_id: str) -> Session:
-        """Open a session: all that this worker was told of must be there."""
+    async def open_session(self, session_id: str) -> Session:
+        """Open a session, and check that it has everything this worker knows of."""
         agent = location_of(session_id).scope_id
         session = await Session.open(self.state_store, agent_id=agent, session_id=session_id)
-        self.told.counts["sessions opened"] += 1
+        self.result.counts["sessions opened"] += 1
         known = self.heads.get(session_id, 0)
         if session.log.head.seq < known:
             self.problem(f"{session_id} opened at {session.log.head.seq}, and {known} was written")
@@ -141,22 +139,22 @@ class Worker:
         self.heads.pop(session_id, None)
         self.saved.pop(session_id, None)
 
-    async def refused(self, session: Session, error: ConflictError, tokens: list[str]) -> None:
-        """Go on after a conflict: what waited is dropped."""
-        self.told.counts[f"conflicts{' about a key' if error.conflicts else ''}"] += 1
+    async def discard(self, session: Session, error: ConflictError, tokens: list[str]) -> None:
+        """Discard pending events after a conflict."""
+        self.result.counts[f"conflicts{' about a key' if error.conflicts else ''}"] += 1
         for token in tokens:
             self.notes.note("refused", session.session_id, token)
         await session.reload()
 
-    def written(self, session: Session, *, surely: bool = False) -> None:
-        """Note where a session is after a write, and now and then what its state is there."""
+    def record_head(self, session: Session, *, surely: bool = False) -> None:
+        """Record the head after a write, and sometimes the digest of the state."""
         seq = session.log.head.seq
         self.heads[session.session_id] = seq
         if surely or self.rng.random() < 0.1:
             self.notes.note("state", session.session_id, str(seq), session.snapshot().digest)
 
     def add(self, session: Session, count: int) -> list[str]:
-        """Record something, with so many tokens."""
+        """Add messages with tokens; return the tokens."""
         tokens = [self.name() for _ in range(count)]
         for token in tokens:
             self.ledger.begin(session.session_id, token)
@@ -167,15 +165,13 @@ class Worker:
         return tokens
 
     def done(self, session: Session, tokens: list[str]) -> None:
-        """The commit of these tokens has returned."""
+        """Record that the commit of these tokens has returned."""
         for token in tokens:
             self.ledger.done(session.session_id, token)
-        self.written(session)
-
-    # ------------------------------------------------------------------------------ operations
+        self.record_head(session)
 
     async def commit(self) -> None:
-        """Commit tokens; where others were first, on top of theirs or not at all."""
+        """Commit tokens; on a conflict rebase, or give up."""
         session = await self.session()
         tokens = self.add(session, self.rng.choice([1, 1, 1, 3]))
         wanted = session.events[-1].seq
@@ -185,48 +181,48 @@ class Worker:
             except ConflictError as error:
                 if error.conflicts or self.rng.random() < 0.3:
                     raise
-                self.told.counts["conflicts"] += 1
+                self.result.counts["conflicts"] += 1
                 await session.commit(on_conflict="rebase")
         except ConflictError as error:
-            await self.refused(session, error, tokens)
+            await self.discard(session, error, tokens)
             return
         self.done(session, tokens)
-        self.told.counts["commits"] += 1
-        self.told.counts["tokens committed"] += len(tokens)
+        self.result.counts["commits"] += 1
+        self.result.counts["tokens committed"] += len(tokens)
         if session.log.head.seq > wanted:
-            self.told.counts["commits on top of others'"] += 1
+            self.result.counts["commits on top of others'"] += 1
 
     async def save(self) -> None:
-        """Keep a durable snapshot, mostly of something new."""
+        """Save a snapshot, usually with something new."""
         session = await self.session()
         tokens = self.add(session, 1) if self.rng.random() < 0.8 else []
         try:
             snapshot = await session.save(tags={"by": str(self.job.number)}, on_conflict="rebase")
         except ConflictError as error:
-            await self.refused(session, error, tokens)
+            await self.discard(session, error, tokens)
             return
         self.done(session, tokens)
-        self.told.counts["saves"] += 1
+        self.result.counts["saves"] += 1
         found = (snapshot.snapshot_id, snapshot.digest)
         self.notes.note("snapshot", session.session_id, *found)
         self.saved.setdefault(session.session_id, []).append(found)
 
     async def restore(self) -> None:
-        """Go back to a snapshot, in a session that is never pruned."""
+        """Restore a snapshot, in a session that is never pruned."""
         session = await self.session(lambda slot: not is_pruned(session_id_of(slot, 0)))
         if saved := self.saved.get(session.session_id):
             try:
                 await session.restore(self.rng.choice(saved)[0])
             except ConflictError as error:
-                await self.refused(session, error, [])
+                await self.discard(session, error, [])
                 return
-            self.written(session, surely=True)
-            self.told.counts["restores"] += 1
+            self.record_head(session, surely=True)
+            self.result.counts["restores"] += 1
 
     async def read(self) -> None:
-        """Open a session anew and read some of its events."""
+        """Reopen a session and read some of its events."""
         location = (await self.session()).location
-        session = await self.opened(location.session_id)
+        session = await self.open_session(location.session_id)
         last = session.log.head.seq
         first = self.rng.randint(max(1, last - 50), last + 1)
         try:
@@ -234,21 +230,21 @@ class Worker:
         except NotFoundError:
             if not is_pruned(location.session_id):
                 raise
-            self.told.counts["reads of what was pruned"] += 1
+            self.result.counts["reads of what was pruned"] += 1
             return
-        self.told.counts["reads"] += 1
+        self.result.counts["reads"] += 1
         if is_pruned(location.session_id):
             first = seqs[0] if seqs else last + 1
         if last and seqs != list(range(first, last + 1)):
             self.problem(f"{location.session_id} gave {seqs} for {first} to {last}")
 
     async def once(self) -> None:
-        """Do a side effect once by key, as all the others do."""
+        """Run a side effect once per key, in competition with other workers."""
         session = await self.session()
         key = f"key-{self.rng.randrange(8)}"
 
         def effect() -> str:
-            self.told.counts["side effects done"] += 1
+            self.result.counts["side effects done"] += 1
             return self.name()
 
         for _ in range(3):
@@ -256,12 +252,12 @@ class Worker:
                 result = await session.once(key, effect)
             except ConflictError as error:
                 if error.conflicts:
-                    self.told.counts["side effects done twice at one moment"] += 1
-                await self.refused(session, error, [])
+                    self.result.counts["side effects done twice at one moment"] += 1
+                await self.discard(session, error, [])
                 continue
-            self.written(session)
+            self.record_head(session)
             self.notes.note("once", session.session_id, key, result)
-            self.told.counts["side effects asked for"] += 1
+            self.result.counts["side effects asked for"] += 1
             return
 
     async def prune(self) -> None:
@@ -269,11 +265,11 @@ class Worker:
         session = await self.session(lambda slot: is_pruned(session_id_of(slot, 0)))
         policy = RetentionPolicy(last=self.rng.choice([1, 2, 4]))
         pruned = await self.manager.archive.prune(location=session.location, policy=policy)
-        self.told.counts["prunes"] += 1
-        self.told.counts["events pruned"] += pruned.events_removed
+        self.result.counts["prunes"] += 1
+        self.result.counts["events pruned"] += pruned.events_removed
 
     async def fork(self) -> None:
-        """Fork a session as it is here, or as it was at a snapshot."""
+        """Fork a session at its head or at a snapshot."""
         session = await self.session()
         name = f"fork-{self.name()}"
         saved = self.saved.get(session.session_id)
@@ -284,10 +280,10 @@ class Worker:
             digest = session.snapshot().digest
             other = await session.fork(name, agent_id=COPIES)
         self.notes.note("copy", other.session_id, "fork", digest)
-        self.told.counts["forks"] += 1
+        self.result.counts["forks"] += 1
 
     async def export(self) -> None:
-        """Export a session as a document, read that, and import it as another session."""
+        """Export a session, decode the document, and import it as another session."""
         session = await self.session()
         if not session.log.head.seq:
             return
@@ -296,19 +292,19 @@ class Worker:
         name = f"import-{self.name()}"
         await self.manager.import_session(read, agent_id=COPIES, session_id=name)
         self.notes.note("copy", name, "import", document.digest)
-        self.told.counts["exports and imports"] += 1
+        self.result.counts["exports and imports"] += 1
 
     async def verify(self) -> None:
-        """Verify a session that others are writing to."""
+        """Verify a session while others write to it."""
         session = await self.session()
         damage = (await session.verify()).damage
-        self.told.counts["verified while others write"] += 1
+        self.result.counts["verified while others write"] += 1
         for each in damage:
             self.problem(f"verify: {each.key}: {each.problem}")
 
 
 def work(job: Job, line: Connection) -> None:
-    """A process: works for as long as it is told, answers, and ends when it is told nothing."""
+    """Run rounds as ordered over the connection, until it sends None."""
     folder = Path(job.folder)
 
     async def whole() -> None:

@@ -1,4 +1,4 @@
-"""Where stores of a trial are: empty ones by name, the server behind them, and what lies about."""
+"""Stores of a trial by name, the server behind them, and stray files."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ BACKENDS = ("sqlite", "files", "postgresql")
 SQLITE_FILES = re.compile(r"[a-z0-9-]+\.db(-wal|-shm)?")
 
 
-class Places:
-    """Stores of one backend below a folder, each by a name of its own."""
+class Stores:
+    """Stores of one backend, each under its own name."""
 
     def __init__(self, backend: str, folder: Path, server: Any = None) -> None:
         self.backend = backend
         self.folder = folder
         self.server = server
-        """The server of the backend, a ``PostgresServer``; None where there is none."""
+        """The ``PostgresServer``, or None if the backend has no server."""
 
     def url(self, name: str) -> str:
-        """The URL of a store."""
+        """Return the URL of a store."""
         match self.backend:
             case "sqlite":
                 return f"sqlite:///{self.folder}/{name}.db"
@@ -34,7 +34,7 @@ class Places:
         return str(self.server.url(table=table, timeout=5, patience=30))
 
     def strays(self, name: str) -> list[str]:
-        """What lies in a store that belongs to nobody, once somebody has written there again."""
+        """Return files in a store that belong to no entry, after a later write."""
         if self.backend == "sqlite":
             found = [path.name for path in self.folder.iterdir() if path.name.startswith(name)]
             return [f"{each} lies about" for each in found if not SQLITE_FILES.fullmatch(each)]
@@ -42,20 +42,20 @@ class Places:
 
 
 def stray_files(store: Path) -> list[str]:
-    """Values on their way that never arrived, in a store of files."""
+    """Return temporary files of interrupted writes in a file store."""
     writing = store / "~holdfast" / "writing"
     return [f"{path} was left" for path in writing.iterdir()] if writing.exists() else []
 
 
 @contextmanager
-def places(backend: str, folder: Path) -> Iterator[Places]:
-    """The places of a backend, with its server, which ends with the block."""
+def open_stores(backend: str, folder: Path) -> Iterator[Stores]:
+    """Yield the stores of a backend, and run its server."""
     folder.mkdir()
     if backend != "postgresql":
-        yield Places(backend, folder)
+        yield Stores(backend, folder)
         return
     sys.path.insert(0, str(ROOT / "tests"))
-    from servers.postgres import PostgresServer  # noqa: PLC0415 - only where it is tried
+    from servers.postgres import PostgresServer  # noqa: PLC0415 - optional
 
     with PostgresServer(folder) as server:
-        yield Places(backend, folder, server)
+        yield Stores(backend, folder, server)

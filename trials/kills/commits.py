@@ -1,4 +1,4 @@
-"""Commits, saves and prunes that are cut short by a kill, all on one store."""
+"""Commits, saves and prunes that a kill interrupts, all on one store."""
 
 from __future__ import annotations
 
@@ -17,72 +17,72 @@ from holdfast import (
     open_state_store,
 )
 from trials.kills.tasks import AGENT, WORK, Kind, Task, bulk, insist
-from trials.truth import Ledger, Told, problems_of
+from trials.tokens import Ledger, Tokens, find_problems
 
 SAME_SESSION = 5
-"""So many victims work on one session before the next has a new one."""
+"""Number of workers that share a session, one after another."""
 POLICY = RetentionPolicy(last=3)
 SAVES_A_PRUNE = 5
 LOADED = 4
 
 
 class OnSharedSession(Kind):
-    """Work on a session that some victims share, one after another."""
+    """Operations on a session that several workers share."""
 
     def task(self, number: int) -> Task:
-        """The next victim's."""
+        """Return the task of the next worker."""
         session = f"{self.name}-{number // SAME_SESSION}"
-        url = self.places.url("written")
+        url = self.stores.url("written")
         return Task(self.name, number, self.ledger(number), "written", url, session)
 
 
 class Commit(OnSharedSession):
-    """One message and one value a commit."""
+    """Commit a message and a value."""
 
     name = "commit"
     operations = 12
 
     @staticmethod
     def work(task: Task, ledger: Ledger) -> None:
-        """Commit."""
+        """Commit until killed."""
         asyncio.run(commit_for_ever(task, ledger))
 
     async def check(self, task: Task) -> list[str]:
-        """What was acknowledged is there once; what was not is committed again, if it is not."""
+        """Check that everything acknowledged is stored once, and commit the rest again."""
         location = SnapshotLocation(task.session, scope_id=AGENT)
         async with open_state_store(task.url) as store:
-            problems = await problems_of(store, location, self.told()[task.session])
+            problems = await find_problems(store, location, self.tokens()[task.session])
             problems += await self.check_snapshots(store, location)
             await self.repeat(store, task)
-            problems += await problems_of(store, location, self.told()[task.session])
+            problems += await find_problems(store, location, self.tokens()[task.session])
             problems += await self.check_snapshots(store, location)
-        return problems + self.places.strays(task.store)
+        return problems + self.stores.strays(task.store)
 
     async def repeat(self, store: StateStore, task: Task) -> None:
-        """Do what was interrupted: whoever is next sees whether it was done, and does it."""
+        """Repeat the interrupted operation, unless it was done."""
         ledger = Ledger(Path(f"{task.ledger}-again"))
         session = await Session.open(store, agent_id=AGENT, session_id=task.session)
-        there = {message["content"] for message in session.messages}
-        begun = self.told()[task.session].begun
+        stored = {message["content"] for message in session.messages}
+        begun = self.tokens()[task.session].begun
         for token in (begun[-1], f"again-{task.number}"):
             ledger.begin(task.session, token)
-            if token not in there:
+            if token not in stored:
                 session.add_message("user", token)
             await self.write(session, token)
             ledger.done(task.session, token)
         ledger.close()
 
-    async def write(self, session: Session, token: str) -> None:  # noqa: ARG002 - a save tells it
-        """Make it durable."""
+    async def write(self, session: Session, token: str) -> None:  # noqa: ARG002 - used by Save
+        """Commit."""
         await session.commit()
 
     async def check_snapshots(self, store: StateStore, location: SnapshotLocation) -> list[str]:  # noqa: ARG002
-        """What is wrong with the snapshots: a commit makes none."""
+        """Return what is wrong with the snapshots."""
         return []
 
 
 async def commit_for_ever(task: Task, ledger: Ledger) -> None:
-    """Commit, and note it."""
+    """Commit until killed, and record every commit."""
     dice = random.Random(task.number)
     async with open_state_store(task.url) as store:
         session = await Session.open(store, agent_id=AGENT, session_id=task.session)
@@ -98,28 +98,28 @@ async def commit_for_ever(task: Task, ledger: Ledger) -> None:
 
 
 class Save(Commit):
-    """A durable snapshot a message, tagged with what it is to hold."""
+    """Save a snapshot per message, tagged with its token."""
 
     name = "save"
 
     @staticmethod
     def work(task: Task, ledger: Ledger) -> None:
-        """Save."""
+        """Save until killed."""
         asyncio.run(save_for_ever(task, ledger))
 
     async def write(self, session: Session, token: str) -> None:
-        """Save it, unless that was done."""
+        """Save, unless that was done."""
         page = await session.archive.list_snapshots(location=session.location)
         if token not in {info.tags["token"] for info in page.snapshots}:
             await session.save(tags={"token": token})
 
     async def check_snapshots(self, store: StateStore, location: SnapshotLocation) -> list[str]:
-        """Each acknowledged save is listed once, in its order; the last ones load."""
-        return await save_problems(store, location, self.told()[location.session_id])
+        """Check that each acknowledged save is listed once, and that the last ones load."""
+        return await save_problems(store, location, self.tokens()[location.session_id])
 
 
 async def save_for_ever(task: Task, ledger: Ledger) -> None:
-    """Save, and note it."""
+    """Save until killed, and record every save."""
     dice = random.Random(task.number)
     async with open_state_store(task.url) as store:
         session = await Session.open(store, agent_id=AGENT, session_id=task.session)
@@ -131,7 +131,7 @@ async def save_for_ever(task: Task, ledger: Ledger) -> None:
 
 
 async def save_one(session: Session, token: str, dice: random.Random, ledger: Ledger) -> None:
-    """One snapshot that holds a message and is tagged with its text."""
+    """Save a snapshot with one more message, tagged with its token."""
     ledger.begin(session.session_id, token)
     session.add_message("user", token)
     session.set("bulk", bulk(dice))
@@ -139,27 +139,27 @@ async def save_one(session: Session, token: str, dice: random.Random, ledger: Le
     ledger.done(session.session_id, token)
 
 
-async def save_problems(store: StateStore, location: SnapshotLocation, told: Told) -> list[str]:
-    """What is wrong with the snapshots that were not pruned."""
+async def save_problems(store: StateStore, location: SnapshotLocation, tokens: Tokens) -> list[str]:
+    """Return what is wrong with the snapshots that were not pruned."""
     name = location.session_id
     page = await SnapshotArchive(store).list_snapshots(location=location)
-    tokens = [info.tags["token"] for info in page.snapshots]
-    acknowledged = [token for token in told.acknowledged if token in told.begun]
+    saved = [info.tags["token"] for info in page.snapshots]
+    acknowledged = [token for token in tokens.acknowledged if token in tokens.begun]
     problems = [
         f"{name}: the snapshot of {token} was acknowledged and is lost"
         for token in acknowledged
-        if token not in tokens
+        if token not in saved
     ]
     problems += [
-        f"{name}: the snapshot of {token} is there {times} times"
-        for token, times in Counter(tokens).items()
+        f"{name}: the snapshot of {token} is stored {times} times"
+        for token, times in Counter(saved).items()
         if times > 1
     ]
     return problems + await load_problems(store, location, LOADED)
 
 
 async def load_problems(store: StateStore, location: SnapshotLocation, last: int) -> list[str]:
-    """What is wrong with the last few snapshots of a list: each loads, and holds what it says."""
+    """Return what is wrong with the last snapshots: each must load with the message of its tag."""
     archive = SnapshotArchive(store)
     page = await archive.list_snapshots(location=location)
     problems = []
@@ -171,44 +171,44 @@ async def load_problems(store: StateStore, location: SnapshotLocation, last: int
 
 
 class Prune(OnSharedSession):
-    """Some saves, and a prune that keeps the last three."""
+    """Save several times, and prune to the last three."""
 
     name = "prune"
     operations = 2
 
     @staticmethod
     def work(task: Task, ledger: Ledger) -> None:
-        """Save and prune."""
+        """Save and prune until killed."""
         asyncio.run(prune_for_ever(task, ledger))
 
     async def check(self, task: Task) -> list[str]:
-        """What the policy keeps is there and loads; a second prune leaves that and nothing else."""
+        """Check that kept snapshots load, and that a second prune keeps exactly those."""
         location = SnapshotLocation(task.session, scope_id=AGENT)
-        told = self.told()[task.session]
+        tokens = self.tokens()[task.session]
         async with open_state_store(task.url) as store:
             archive = SnapshotArchive(store)
-            problems = await problems_of(store, location, told)
+            problems = await find_problems(store, location, tokens)
             problems += await load_problems(store, location, LOADED)
             page = await archive.list_snapshots(location=location)
-            tokens = [info.tags["token"] for info in page.snapshots]
-            if told.acknowledged and told.acknowledged[-1] not in tokens:
+            kept = [info.tags["token"] for info in page.snapshots]
+            if tokens.acknowledged and tokens.acknowledged[-1] not in kept:
                 problems.append(f"{task.session}: the newest snapshot is lost")
-            if len(tokens) < min(3, len(told.acknowledged)):
-                problems.append(f"{task.session}: only {tokens} are left")
+            if len(kept) < min(3, len(tokens.acknowledged)):
+                problems.append(f"{task.session}: only {kept} are left")
             await archive.prune(location=location, policy=POLICY)
             page = await archive.list_snapshots(location=location)
-            if [info.tags["token"] for info in page.snapshots] != tokens[-3:]:
+            if [info.tags["token"] for info in page.snapshots] != kept[-3:]:
                 problems.append(f"{task.session}: pruned again, it has not what the policy keeps")
             known = await archive.load_manifest(location=location)
-            if known.pending_log_start is not None or (len(tokens) > 3 and not known.log_start.seq):
+            if known.pending_log_start is not None or (len(kept) > 3 and not known.log_start.seq):
                 problems.append(f"{task.session}: pruned again, it did not come to its end")
             problems += await load_problems(store, location, LOADED)
-            problems += await problems_of(store, location, told)
-        return problems + self.places.strays(task.store)
+            problems += await find_problems(store, location, tokens)
+        return problems + self.stores.strays(task.store)
 
 
 async def prune_for_ever(task: Task, ledger: Ledger) -> None:
-    """Save some and prune, and note both."""
+    """Save and prune until killed, and record both."""
     dice = random.Random(task.number)
     location = SnapshotLocation(task.session, scope_id=AGENT)
     async with open_state_store(task.url) as store:
