@@ -141,7 +141,7 @@ async def find_location(
     session_id: str | None = None,
     scope: str | None = None,
 ) -> SnapshotLocation:
-    """Return the location of a session, by default of the agent's latest, if the token allows it."""
+    """Return the location of a session, by default the latest one, if the token allows it."""
     authority = get_authority(request)
     authority.check(agent_id)
     try:
