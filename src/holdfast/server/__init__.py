@@ -1,4 +1,4 @@
-"""The same over HTTP, and the viewer: ``holdfast serve``, or an app to mount in one's own."""
+"""REST API and viewer: ``holdfast serve``, or an ASGI app to mount in your own."""
 
 from holdfast.extras import require_extra
 

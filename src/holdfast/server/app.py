@@ -40,7 +40,7 @@ from holdfast.server.middleware import (
 )
 from holdfast.stores.base import StateStore
 
-DESCRIPTION = """The state of AI agents over HTTP: inspect, compare, restore, fork, export and import it.
+DESCRIPTION = """Inspect, compare, restore, fork, export and import the state of AI agents.
 
 Percent-encode ids in paths, including their slashes. A position is an event number, a snapshot id,
 or `now`. Errors are problem documents (RFC 9457)."""

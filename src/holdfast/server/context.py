@@ -1,4 +1,4 @@
-"""What the routes share: the store and those who work on it, ids from paths, answers with ETags."""
+"""What request handlers share: services, path parameters, responses with ETags, cursors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ JSON = "application/json"
 
 
 class AppContext:
-    """The store of an app, and those who work on it."""
+    """The services that request handlers share: store, manager, catalog, caches, metrics."""
 
     def __init__(
         self,
@@ -50,18 +50,18 @@ class AppContext:
         self.catalog = self.manager.catalog
         self.metrics = Metrics()
         self.states = StateCache(self.archive)
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def session_lock(self, location: SnapshotLocation) -> asyncio.Lock:
-        """A lock that lets one request at a time write to a session, to any agent's part of it.
+        """Return the lock that serializes writes to one session within this process.
 
-        Who deletes it takes all parts along, also one that another has just begun. Requests of
-        other servers are told apart by the store; these need not meet there.
+        It covers all agents of the session, since a delete removes them all. Writers in other
+        processes are serialized by the store.
         """
-        return self._turns.setdefault(location.session_id, asyncio.Lock())
+        return self._session_locks.setdefault(location.session_id, asyncio.Lock())
 
     async def session(self, location: SnapshotLocation) -> Session:
-        """A session that is there, to be written to."""
+        """Open an existing session for writing."""
         return await Session.open(
             self.state_store,
             agent_id=location.scope_id,
@@ -72,7 +72,7 @@ class AppContext:
 
 
 async def get_context(request: Request) -> AppContext:
-    """The context of the app that a request came to. An ordinary function would get a thread."""
+    """Return the context of the app. Async, since FastAPI runs other functions in a thread."""
     return cast("AppContext", request.app.state.context)
 
 
@@ -80,7 +80,7 @@ Context = Annotated[AppContext, Depends(get_context)]
 
 
 async def reject_unknown_parameters(request: Request) -> None:
-    """Refuse a parameter that the route does not know: a misspelled dry_run would be none."""
+    """Reject unknown query parameters, so that a misspelled dry_run does not write."""
     described = request.app.openapi()["paths"][request.scope["route"].path]
     operation = described[request.method.lower()]
     known = {each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"}
@@ -88,10 +88,9 @@ async def reject_unknown_parameters(request: Request) -> None:
     if unknown:
         raise Problem(
             422,
-            f"there is no parameter {short_repr(unknown[0])} here; there are {', '.join(sorted(known))}"
-            if known
-            else f"there is no parameter {short_repr(unknown[0])} here, nor any other",
-            hint="see /docs for what is taken",
+            f"unknown parameter {short_repr(unknown[0])}; "
+            f"known: {', '.join(sorted(known)) or 'none'}",
+            hint="see /docs",
         )
 
 
@@ -99,11 +98,11 @@ async def reject_unknown_parameters(request: Request) -> None:
 
 
 def decode_path_id(text: str) -> str:
-    """An id from a path, where it is percent-encoded."""
+    """Decode a percent-encoded id of a path."""
     try:
         return validate_id(unquote_to_bytes(text).decode(), "the id")
     except UnicodeDecodeError:
-        raise ValueError("an id in a path is percent-encoded UTF-8") from None
+        raise ValueError("id must be percent-encoded UTF-8") from None
 
 
 ID_SCHEMA: dict[str, Any] = {"minLength": 1, "maxLength": MAX_ID_LENGTH}
@@ -129,7 +128,7 @@ SnapshotId = Annotated[
 ScopeQuery = Annotated[
     str | None,
     Query(
-        description="Which part of the session, where the agent's id has both.",
+        description="The scope, if the session has both for this id.",
         pattern=f"^({'|'.join(SCOPES)})$",
     ),
 ]
@@ -142,7 +141,7 @@ async def find_location(
     session_id: str | None = None,
     scope: str | None = None,
 ) -> SnapshotLocation:
-    """Where a session is kept, the agent's last one without an id; refused as the token is."""
+    """Return the location of a session, by default the latest one, if the token allows it."""
     authority = get_authority(request)
     authority.check(agent_id)
     try:
@@ -150,9 +149,9 @@ async def find_location(
     except NotFoundError:
         if authority.agents is None:
             raise
-        # What is near is named to help, and may be of agents that this token is not for.
+        # The error suggests similar names, which may belong to agents that this token is not for.
         what = "session" if session_id is None else f"session {short_repr(session_id)}"
-        raise NotFoundError(f"the agent {short_repr(agent_id)} has no {what}") from None
+        raise NotFoundError(f"agent {short_repr(agent_id)} has no {what}") from None
 
 
 async def locate_session(
@@ -162,7 +161,7 @@ async def locate_session(
     session_id: SessionId,
     scope: ScopeQuery = None,
 ) -> SnapshotLocation:
-    """Where the session of a path is kept, if the token is for its agent and it is there."""
+    """Return the location of the session in the path, if it exists and the token allows it."""
     return await find_location(request, context, agent_id, session_id, scope)
 
 
@@ -172,34 +171,34 @@ Location = Annotated[SnapshotLocation, Depends(locate_session)]
 
 
 def make_etag(*parts: object) -> str:
-    """A tag for an answer that is the same exactly while these are."""
+    """Return an ETag that is equal exactly if the parts are."""
     return '"' + hashlib.sha256(repr(parts).encode()).hexdigest()[:32] + '"'
 
 
 def is_cached(request: Request, tag: str) -> bool:
-    """Whether the one who asks has this answer already."""
+    """Return whether the client has this response cached."""
     given = request.headers.get("if-none-match", "")
     return given == "*" or tag in [each.strip().removeprefix("W/") for each in given.split(",")]
 
 
 def not_modified(tag: str) -> Response:
-    """The answer to who has it already."""
+    """Return a 304 response."""
     return Response(status_code=304, headers=etag_headers(tag))
 
 
 def etag_headers(tag: str) -> dict[str, str]:
-    """Headers of an answer that may be kept, and is asked for again before it is used."""
+    """Return headers of a response that may be cached but must be revalidated."""
     return {"ETag": tag, "Cache-Control": "private, no-cache"}
 
 
 def json_response(data: object, *, status: int = 200, tag: str | None = None) -> Response:
-    """JSON, with a tag where it has one."""
+    """Return a JSON response, with an ETag if given."""
     headers = {} if tag is None else etag_headers(tag)
     return Response(msgspec.json.encode(data), status, headers, JSON)
 
 
 def cacheable_response(request: Request, data: object, tag: str) -> Response:
-    """JSON that the one who asks may have already."""
+    """Return a JSON response, or 304 if the client has it cached."""
     return not_modified(tag) if is_cached(request, tag) else json_response(data, tag=tag)
 
 
@@ -207,12 +206,12 @@ def cacheable_response(request: Request, data: object, tag: str) -> Response:
 
 
 def encode_cursor(text: str | None) -> str | None:
-    """A location in a listing, as what a client gives back."""
+    """Encode a position in a listing as an opaque cursor."""
     return None if text is None else base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str | None) -> str | None:
-    """The location that a cursor stands for."""
+    """Decode a cursor."""
     if not cursor:
         return None
     try:
@@ -223,9 +222,9 @@ def decode_cursor(cursor: str | None) -> str | None:
 
 
 def invalid_cursor(cursor: str | None) -> Problem:
-    """The problem of a cursor that no answer gave."""
+    """Return the problem of an invalid cursor."""
     return Problem(
         400,
-        f"{short_repr(cursor)} is no cursor of this listing",
-        hint="give back next_cursor of an answer, or begin without one",
+        f"invalid cursor {short_repr(cursor)}",
+        hint="pass next_cursor of the previous page, or no cursor",
     )

@@ -1,4 +1,4 @@
-"""Routes for documents: a session leaves as one, and comes in as one. Both ways are streamed."""
+"""Routes that export and import documents, streamed both ways."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ AgentAsked = Annotated[
     Query(
         min_length=1,
         max_length=MAX_ID_LENGTH,
-        description="The agent, where several have a session of this id.",
+        description="The agent, if several share the session.",
     ),
 ]
 OtherAgent = Annotated[
@@ -55,7 +55,7 @@ OtherAgent = Annotated[
     Query(
         min_length=1,
         max_length=MAX_ID_LENGTH,
-        description="Import under another agent than the document's.",
+        description="Import under this agent id.",
     ),
 ]
 OtherSession = Annotated[
@@ -63,25 +63,25 @@ OtherSession = Annotated[
     Query(
         min_length=1,
         max_length=MAX_ID_LENGTH,
-        description="Import as another session than the document's.",
+        description="Import under this session id.",
     ),
 ]
 SnapshotAsked = Annotated[
     str | None,
-    Query(pattern=schemas.SNAPSHOT_ID, description="A kept snapshot; the latest state without it."),
+    Query(pattern=schemas.SNAPSHOT_ID, description="A snapshot id. Default: the head."),
 ]
 Tags = Annotated[
     list[Annotated[str, StringConstraints(pattern="^[^=]+=")]] | None,
-    Query(alias="tag", description="Added to its tags, as K=V.", examples=[["reason=incident"]]),
+    Query(alias="tag", description="Add a tag, as K=V.", examples=[["reason=incident"]]),
 ]
-Redact = Annotated[bool, Query(description="Take secrets, emails and phone numbers out.")]
+Redact = Annotated[bool, Query(description="Remove secrets, email addresses and phone numbers.")]
 DOCUMENT: dict[int | str, dict[str, Any]] = {
     200: {"model": schemas.Document, "description": "The document."}
 }
 BODY = {
     "requestBody": {
         "required": True,
-        "description": "A document, as it is or packed with gzip or zstd.",
+        "description": "A document, optionally compressed with gzip or zstd.",
         "content": {JSON: {"schema": {"$ref": "#/components/schemas/Document"}}},
     }
 }
@@ -103,7 +103,7 @@ async def export_session(
     tag: Tags = None,
     redact: Redact = False,
 ) -> Response:
-    """The document of a session, as it is now or at a snapshot."""
+    """Export a session, at its head or at a snapshot."""
     authority = get_authority(request)
     if agent_id is not None:
         authority.check(agent_id)
@@ -117,23 +117,23 @@ async def export_session(
         and scope in (None, each.scope)
     ]
     if not found:
-        owner = "" if agent_id is None else f" of the agent {short_repr(agent_id)}"
-        raise NotFoundError(f"there is no session {short_repr(session_id)}{owner}")
+        owner = "" if agent_id is None else f" of agent {short_repr(agent_id)}"
+        raise NotFoundError(f"no session {short_repr(session_id)}{owner}")
     if len(found) > 1:
         raise ambiguous_session(found)
     return await send_document(context, found[0], snapshot_id, tag, redact=redact)
 
 
 def ambiguous_session(found: list[SnapshotLocation]) -> Problem:
-    """The problem of a session's id that several parts of it go by."""
+    """Return the problem of an ambiguous session id."""
     session_id, agents = found[0].session_id, sorted({each.scope_id for each in found})
     several = f"several agents: {', '.join(agents)}"
-    both = f"two parts of {agents[0]}: {', '.join(each.scope for each in found)}"
+    both = f"two scopes of {agents[0]}: {', '.join(each.scope for each in found)}"
     return Problem(
         409,
-        f"the session {session_id} has {several if len(agents) > 1 else both}",
-        hint=f"say which with ?{'agent_id' if len(agents) > 1 else 'scope'}=",
-        more={"title": "It is not clear which is meant"},
+        f"session {session_id} has {several if len(agents) > 1 else both}",
+        hint=f"choose one with ?{'agent_id' if len(agents) > 1 else 'scope'}=",
+        more={"title": "Ambiguous session"},
     )
 
 
@@ -146,11 +146,13 @@ def ambiguous_session(found: list[SnapshotLocation]) -> Problem:
 async def get_document(
     context: Context,
     location: Location,
-    at: Annotated[str, Query(pattern=schemas.SNAPSHOT_ID, description="now, or a snapshot.")] = NOW,
+    at: Annotated[
+        str, Query(pattern=schemas.SNAPSHOT_ID, description="A snapshot id, or now.")
+    ] = NOW,
     tag: Tags = None,
     redact: Redact = False,
 ) -> Response:
-    """The document of a session, to be saved as a file."""
+    """Export a session as a file download."""
     snapshot_id = None if at == NOW else at
     response = await send_document(context, location, snapshot_id, tag, redact=redact)
     name = PLAIN.sub("_", f"{location.session_id}{'' if at == NOW else '@' + at}").strip("._")
@@ -168,7 +170,7 @@ async def send_document(
     *,
     redact: bool,
 ) -> Response:
-    """A document on its way out, in pieces."""
+    """Stream a document."""
     wanted = read_tags(tags or [])
     found = await export_document(context.archive, location, snapshot_id=snapshot_id, tags=wanted)
     if redact:
@@ -177,12 +179,12 @@ async def send_document(
 
 
 def read_tags(pairs: list[str]) -> dict[str, str]:
-    """Tags of the form K=V, as the route has checked."""
+    """Return tags of the form K=V as a dict; the route validated them."""
     return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
 
 
 def load_redactor() -> Redaction:
-    """What takes out of a document what must not leave."""
+    """Return the redaction of the default redactor."""
     from holdfast.redaction.redactor import Redactor  # noqa: PLC0415 - needs an extra
 
     return Redactor().redact
@@ -204,14 +206,14 @@ async def import_session(
     agent_id: OtherAgent = None,
     session_id: OtherSession = None,
     allow_modified: Annotated[
-        bool, Query(description="Take a document that was edited on purpose.")
+        bool, Query(description="Accept an edited document, whose digest does not match.")
     ] = False,
     if_match: IfMatch = None,
 ) -> Response:
-    """Make a document a session here, under its own ids or others.
+    """Import a document as a session.
 
-    Where the session is there already, its state becomes the document's, and ``undo_snapshot_id``
-    is a snapshot of what was there.
+    If the session exists, its state becomes the document's, and ``undo_snapshot_id`` is a snapshot
+    of the previous state.
     """
     if agent_id is not None:
         get_authority(request).check(agent_id)
@@ -237,7 +239,7 @@ async def import_session(
 
 
 async def receive_body(stream: AsyncIterator[bytes], file: IO[bytes]) -> None:
-    """Keep what arrives; what is large, on the disk."""
+    """Write a body to a file, off the event loop if a chunk is large."""
     async for chunk in stream:
         if len(chunk) > IN_MEMORY:
             await asyncio.to_thread(file.write, chunk)
@@ -247,7 +249,7 @@ async def receive_body(stream: AsyncIterator[bytes], file: IO[bytes]) -> None:
 
 
 async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return what work gives; end it where the client disconnects before that."""
+    """Return the result of work; cancel it if the client disconnects."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(wait_for_disconnect(request))
     try:
@@ -262,13 +264,13 @@ async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -
 
 
 async def wait_for_disconnect(request: Request) -> None:
-    """Wait until the client of a request whose body was read has gone."""
+    """Wait until the client disconnects, after the body was read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 def import_result_to_json(result: ImportResult) -> dict[str, object]:
-    """What an import did, or would do."""
+    """Return the result of an import."""
     return {
         "dry_run": result.dry_run,
         "created": result.created,

@@ -19,28 +19,28 @@ from holdfast.server.problems import Problem
 logger = logging.getLogger(__name__)
 router = APIRouter(tags=["operate"])
 
-LOOK_SECONDS = 5.0
+READY_TIMEOUT = 5.0
 
 
 @router.get("/health/live", response_model=schemas.Live, operation_id="get_live")
 async def check_live() -> Response:
-    """Whether the server runs."""
+    """Return whether the server runs."""
     return json_response({"status": "live"})
 
 
 @router.get("/health/ready", response_model=schemas.Ready, operation_id="get_ready")
 async def check_ready(request: Request, context: Context) -> Response:
-    """Whether the server can read its store."""
+    """Return whether the server can read its store."""
     try:
-        async with asyncio.timeout(LOOK_SECONDS):
+        async with asyncio.timeout(READY_TIMEOUT):
             await context.catalog.agents(limit=1)
     except (HoldfastError, TimeoutError) as error:
-        detail = str(error) or f"the store did not answer within {LOOK_SECONDS:g} s"
-        logger.error("not ready: %s", detail)  # noqa: TRY400 - it says all
+        detail = str(error) or f"the store did not answer within {READY_TIMEOUT:g} s"
+        logger.error("not ready: %s", detail)  # noqa: TRY400 - the message is enough
         if get_authority(request).scope is None:
-            # Anybody may ask; where the store is and what ails it is not for everybody.
-            detail = "the store cannot be read; the server's log says why"
-        raise Problem(503, detail, hint="holdfast doctor looks at the store") from error
+            # Without authorization, do not reveal details of the store.
+            detail = "cannot read the store; see the server's log"
+        raise Problem(503, detail, hint="run holdfast doctor") from error
     return json_response({"status": "ready", "version": holdfast.__version__})
 
 
@@ -51,14 +51,14 @@ async def check_ready(request: Request, context: Context) -> Response:
     operation_id="get_metrics",
 )
 async def get_metrics(request: Request, context: Context) -> Response:
-    """Figures for Prometheus."""
+    """Return metrics for Prometheus."""
     get_authority(request).check_unlimited()
     return Response(context.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @router.get("/access", response_model=schemas.Access, operation_id="get_access")
 async def get_access(request: Request) -> Response:
-    """What the token that was sent allows; nothing where it is none."""
+    """Return what the token of the request allows."""
     authority = get_authority(request)
     tokens: Tokens = request.app.state.tokens
     agents = None if authority.agents is None else sorted(authority.agents)

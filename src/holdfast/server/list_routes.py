@@ -1,4 +1,4 @@
-"""Routes that list sessions and snapshots, with filters."""
+"""Routes that list and filter sessions and snapshots."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ from holdfast.snapshots.keys import location_fields
 router = APIRouter(tags=["look"], dependencies=[Depends(reject_unknown_parameters)])
 
 MAX_READ = 200
-"""How many sessions one request reads to find those that match."""
+"""Sessions that one request reads to find matches."""
 
 StatusQuery = Annotated[
     list[schemas.Status] | None,
-    Query(description="Only with this status; may be repeated.", examples=[["failed"]]),
+    Query(description="Only this status. Repeatable.", examples=[["failed"]]),
 ]
 TagQuery = Annotated[
     list[Annotated[str, Query(pattern="^[^=]+=", max_length=2000)]] | None,
-    Query(description="Only with this tag, as name=value; may be repeated.", examples=[["env=x"]]),
+    Query(description="Only with this tag, as K=V. Repeatable.", examples=[["env=x"]]),
 ]
 SinceQuery = Annotated[
     str | None,
     Query(
         pattern=r"^([0-9]{1,9}[smhdw]|[0-9]{4}-[0-9]{2}-[0-9]{2}[0-9T:.Z +-]{0,30})$",
-        description="Only since a time, UTC without a zone, or a duration such as 2h or 3d ago.",
+        description="Only since a time (UTC by default), or a duration such as 2h or 3d.",
         examples=["2h"],
     ),
 ]
-UnfinishedQuery = Annotated[bool, Query(description="Only with tool calls that have no result.")]
+UnfinishedQuery = Annotated[bool, Query(description="Only with unfinished tool calls.")]
 DetailsQuery = Annotated[
     bool,
-    Query(description="With status, counts and tags, for which each session is read."),
+    Query(description="Include status, counts and tags; reads each session."),
 ]
 
 
@@ -68,12 +68,12 @@ def read_filter(
     *,
     unfinished: bool = False,
 ) -> ListingFilter:
-    """Return the filter that the parameters of a request describe."""
+    """Return the filter for query parameters."""
     tags = dict(each.split("=", maxsplit=1) for each in tag or ())
     try:
         moment = None if since is None else parse_since(since)
     except ValueError as error:
-        raise Problem(400, str(error), hint="see /docs for what is taken") from error
+        raise Problem(400, str(error), hint="see /docs") from error
     with reject_invalid():
         return make_filter(status=status, tags=tags, since=moment, unfinished=unfinished)
 
@@ -84,7 +84,7 @@ async def get_filter(
     since: SinceQuery = None,
     unfinished: UnfinishedQuery = False,
 ) -> ListingFilter:
-    """Return the filter of a request."""
+    """Dependency: return the filter of a request."""
     return read_filter(status, tag, since, unfinished=unfinished)
 
 
@@ -101,7 +101,7 @@ async def list_all_sessions(
     search: Search = "",
     details: DetailsQuery = False,
 ) -> Response:
-    """The sessions of all agents, the one that was active last first."""
+    """List the sessions of all agents, most recently active first."""
     agents = get_authority(request).agents
     named = None if agents is None else sorted(agents)
     return await respond_with_sessions(
@@ -124,7 +124,7 @@ async def list_sessions(
     search: Search = "",
     details: DetailsQuery = False,
 ) -> Response:
-    """An agent's sessions, the one that was active last first."""
+    """List an agent's sessions, most recently active first."""
     get_authority(request).check(agent_id)
     if cursor is None:
         await find_location(request, context, agent_id)
@@ -143,7 +143,7 @@ async def respond_with_sessions(
     *,
     details: bool,
 ) -> Response:
-    """Answer with a page of sessions; they are read where a filter or the details need it."""
+    """Respond with a page of sessions, which are read only for filters or details."""
     token = decode_cursor(cursor)
     rows: list[dict[str, Any]]
     try:
@@ -175,7 +175,7 @@ async def respond_with_sessions(
 
 
 def session_entry_to_json(entry: SessionEntry) -> dict[str, Any]:
-    """Return what is known of a session by its name."""
+    """Return an index entry as JSON data."""
     return {
         **location_fields(entry.location),
         "started_at": format_time(entry.started_at),
@@ -184,7 +184,7 @@ def session_entry_to_json(entry: SessionEntry) -> dict[str, Any]:
 
 
 def session_summary_to_json(each: SessionSummary) -> dict[str, Any]:
-    """Return what a list says of a session."""
+    """Return a session summary as JSON data."""
     return {
         **location_fields(each.location),
         "started_at": format_time(each.started_at),
@@ -205,7 +205,7 @@ def session_summary_to_json(each: SessionSummary) -> dict[str, Any]:
 async def list_snapshots(
     context: Context, location: Location, wanted: Filter, limit: Limit = 100, cursor: Cursor = None
 ) -> Response:
-    """The snapshots in the session's history, the oldest first."""
+    """List the session's snapshots, oldest first."""
     token = decode_cursor(cursor)
     try:
         page = await context.archive.list_snapshots(

@@ -1,7 +1,4 @@
-"""Moments of a session as a request names them, and what the session was then.
-
-A moment is the number of an event, the id of a snapshot, or ``now``.
-"""
+"""Load a session at a requested position: an event number, a snapshot id, or ``now``."""
 
 from __future__ import annotations
 
@@ -24,19 +21,19 @@ MAX_SEQ = 10**12
 
 @dataclass(frozen=True, slots=True)
 class SessionAt:
-    """What a session was at one moment."""
+    """A session at one position."""
 
     location: SnapshotLocation
     state: Snapshot
     position: Position
     snapshot_id: str | None = None
     at: str | None = None
-    """When the event happened that led there, where that was read with it."""
+    """The time of the last event, if it was read."""
     segment: tuple[str, str] | None = None
-    """The key and the hash of the segment with that event, where that was read with it."""
+    """The key and hash of the segment with that event, if it was read."""
 
     def named(self) -> dict[str, Any]:
-        """Which moment it is, for an answer."""
+        """Return the position as JSON data."""
         return {
             "agent_id": self.location.scope_id,
             "session_id": self.location.session_id,
@@ -47,34 +44,36 @@ class SessionAt:
 
 
 def parse_seq(text: str) -> int | None:
-    """The number of an event that a text stands for; None where it means something else."""
+    """Return the event number that a text stands for; None if it is not a number."""
     if not (text.isascii() and text.isdecimal()):
         return None
     seq = int(text) if len(text) < 20 else MAX_SEQ
     if seq >= MAX_SEQ:
-        raise Problem(422, f"no event has the number {short_repr(text)}", hint="they count from 1")
+        raise Problem(
+            422, f"invalid event number {short_repr(text)}", hint="events are numbered from 1"
+        )
     return seq
 
 
 async def load_head(archive: SnapshotArchive, location: SnapshotLocation) -> SessionAt:
-    """The state as it is committed."""
+    """Load the session at its head."""
     return from_loaded_state(location, await (await archive.timeline(location=location)).load())
 
 
 def empty_session(location: SnapshotLocation) -> SessionAt:
-    """The state before the first event: nothing."""
+    """Return the session before its first event."""
     return SessionAt(location, Store(max_history=0).snapshot(), Position())
 
 
 async def load_at_event(
     archive: SnapshotArchive, location: SnapshotLocation, seq: int
 ) -> SessionAt:
-    """The state after an event."""
+    """Load the session after an event."""
     timeline = await archive.timeline(location=location)
     try:
         there = await timeline.load(seq)
     except IntegrityError:
-        # It may be damaged, or it may not have happened yet.
+        # The log may be damaged, or not that long yet.
         if seq > (await timeline.load()).end.seq:
             raise await event_not_found(archive, location, seq) from None
         raise
@@ -82,7 +81,7 @@ async def load_at_event(
 
 
 def from_loaded_state(location: SnapshotLocation, there: LoadedState) -> SessionAt:
-    """The moment that a load led to."""
+    """Return the position that was loaded."""
     state = there.store.snapshot()
     if not there.segments:
         return SessionAt(location, state, there.end)
@@ -94,7 +93,7 @@ def from_loaded_state(location: SnapshotLocation, there: LoadedState) -> Session
 async def load_at_snapshot(
     archive: SnapshotArchive, location: SnapshotLocation, snapshot_id: str
 ) -> SessionAt:
-    """The state at a snapshot."""
+    """Load the session at a snapshot."""
     with reject_invalid():
         found = await archive.load_snapshot(location=location, snapshot_id=snapshot_id)
     if found is None:
@@ -105,17 +104,17 @@ async def load_at_snapshot(
 async def event_not_found(
     archive: SnapshotArchive, location: SnapshotLocation, seq: int
 ) -> Problem:
-    """Return the problem of an event outside of the log, with the range of events that exist."""
+    """Return the problem of an event outside the log, with the range that exists."""
     start = (await archive.load_manifest(location=location)).log_start.seq + 1
     last = (await (await archive.timeline(location=location)).load()).end.seq
     if start > last:
         range_ = f"all events up to {last} were pruned"
     else:
-        range_ = f"its log has the events {start} to {last}"
-    session = f"the session {location.session_id} of {location.scope_id}"
+        range_ = f"its log has events {start} to {last}"
+    session = f"session {location.session_id} of {location.scope_id}"
     if 0 <= seq < start and start > 1:
         detail = f"event {seq} of {session} was pruned; {range_}"
-        hint = f"use an event from {start} on, or a snapshot that was kept"
+        hint = f"use an event from {start} on, or a durable snapshot"
     else:
         detail = f"{session} has no event {seq}; {range_}"
         hint = f"use an event up to {last}"
@@ -123,7 +122,7 @@ async def event_not_found(
 
 
 async def read_event_time(timeline: Timeline, seq: int) -> str | None:
-    """When an event happened; None where it was pruned."""
+    """Return the time of an event; None if it was pruned."""
     try:
         async for event in timeline.events(seq, seq):
             return format_time(event.at)
@@ -133,8 +132,8 @@ async def read_event_time(timeline: Timeline, seq: int) -> str | None:
 
 
 def snapshot_not_found(location: SnapshotLocation, snapshot_id: str) -> NotFoundError:
-    """The error for a snapshot that is not there."""
+    """Return the error for a snapshot that does not exist."""
     return NotFoundError(
-        f"the session {location.session_id} of {location.scope_id} has no snapshot "
+        f"session {location.session_id} of {location.scope_id} has no snapshot "
         f"{short_repr(snapshot_id)}"
     )

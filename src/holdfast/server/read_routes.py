@@ -1,4 +1,4 @@
-"""Routes that look: agents, sessions, snapshots, events, states, differences."""
+"""Read-only routes: agents, sessions, snapshots, events, states, diffs."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ router = APIRouter(tags=["look"], dependencies=[Depends(reject_unknown_parameter
 
 MAX_LIMIT = 1000
 MAX_SEARCHED = 1000
-"""How many names one request looks through."""
+"""Names that one request searches."""
 
-Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="At most so many.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size.")]
 Cursor = Annotated[
-    str | None, Query(max_length=2000, description="next_cursor of the answer before.")
+    str | None, Query(max_length=2000, description="next_cursor of the previous page.")
 ]
 Search = Annotated[
-    str, Query(max_length=MAX_ID_LENGTH, description="A part of the id, in any case.")
+    str, Query(max_length=MAX_ID_LENGTH, description="A part of the id, case-insensitive.")
 ]
 PositionQuery = Annotated[
     str,
@@ -65,7 +65,7 @@ PositionQuery = Annotated[
 AgentQuery = Annotated[
     str,
     Query(
-        min_length=1, max_length=MAX_ID_LENGTH, description="Its agent.", examples=["research-bot"]
+        min_length=1, max_length=MAX_ID_LENGTH, description="The agent.", examples=["research-bot"]
     ),
 ]
 SessionQuery = Annotated[
@@ -79,7 +79,7 @@ FromQuery = Annotated[
     Query(
         alias="from",
         pattern=schemas.POSITION_PATTERN,
-        description=f"What it is compared with. {schemas.POSITION_DESCRIPTION}",
+        description=f"The earlier position. {schemas.POSITION_DESCRIPTION}",
         examples=["5"],
     ),
 ]
@@ -95,7 +95,7 @@ async def list_agents(
     cursor: Cursor = None,
     search: Search = "",
 ) -> Response:
-    """The agents that have sessions."""
+    """List the agents that have sessions."""
     authority = get_authority(request)
     start = decode_cursor(cursor) or ""
     wanted = search.casefold()
@@ -118,7 +118,7 @@ async def list_agents(
 
 @router.get(SESSION, response_model=schemas.Session, operation_id="get_session")
 async def get_session(request: Request, context: Context, location: Location) -> Response:
-    """A session as it is now. Its tag changes with every commit and every snapshot."""
+    """Get a session. Its ETag changes with every commit and every snapshot."""
     manifest = await context.archive.load_manifest(location=location)
     latest = await context.archive.load_info(location=location)
     ids = await context.archive.list_snapshot_ids(location=location, limit=MAX_COUNTED + 1)
@@ -134,9 +134,9 @@ async def get_session(request: Request, context: Context, location: Location) ->
 async def read_log_version(
     context: AppContext, location: SnapshotLocation, manifest: SnapshotManifest
 ) -> object:
-    """What is the same exactly while a log is, at the cost of names and one entry.
+    """Return a value that changes with the log, at the cost of a listing and one entry.
 
-    The names are the same in a session that was restored from a backup and continued from there.
+    The entry is needed since a session that was restored from a backup has the same keys.
     """
     last, keyframe = await (await context.archive.timeline(location=location)).change_token()
     entry = await context.state_store.get(last) if last else None
@@ -150,15 +150,15 @@ async def read_log_version(
 async def list_events(
     context: Context,
     location: Location,
-    first: Annotated[int, Query(ge=1, lt=10**12, description="From this one.")] = 1,
-    last: Annotated[int | None, Query(ge=1, lt=10**12, description="To this one.")] = None,
+    first: Annotated[int, Query(ge=1, lt=10**12, description="The first event.")] = 1,
+    last: Annotated[int | None, Query(ge=1, lt=10**12, description="The last event.")] = None,
     limit: Limit = 100,
-    brief: Annotated[bool, Query(description="Without values and data.")] = False,
+    brief: Annotated[bool, Query(description="Omit values and data.")] = False,
 ) -> Response:
-    """The events from one number to another, both included; what was pruned is left out.
+    """List events from one number to another, both included; pruned ones are omitted.
 
-    A range without any event of the log is not found. The event after the last one may be asked
-    for, which waits for what comes next.
+    A range outside the log is 404. The event after the last one may be requested, to poll for
+    new events.
     """
     log_start = (await context.archive.load_manifest(location=location)).log_start.seq
     if last is not None and first <= last <= log_start:
@@ -184,7 +184,7 @@ async def list_events(
 
 
 async def has_reached(timeline: Timeline, log_start: int, seq: int) -> bool:
-    """Return whether a log has come to an event, pruned or not, without reading all of it."""
+    """Return whether the log contains or contained an event, without reading all of it."""
     if seq <= log_start:
         return True
     return bool([event async for event in timeline.events(seq, seq)])
@@ -195,9 +195,9 @@ async def get_event(
     request: Request,
     context: Context,
     location: Location,
-    seq: Annotated[int, Path(description="The number of the event.", examples=[17])],
+    seq: Annotated[int, Path(description="The event number.", examples=[17])],
 ) -> Response:
-    """One event. It never changes."""
+    """Get one event. Events are immutable."""
     log_start = (await context.archive.load_manifest(location=location)).log_start.seq
     if log_start < seq < 10**12:
         timeline = await context.archive.timeline(location=location)
@@ -211,9 +211,9 @@ async def get_growth(
     request: Request,
     context: Context,
     location: Location,
-    points: Annotated[int, Query(ge=2, le=2000, description="At most so many.")] = 300,
+    points: Annotated[int, Query(ge=2, le=2000, description="Page size.")] = 300,
 ) -> Response:
-    """How the session grew: messages and bytes, evenly over its events."""
+    """Get the number of messages and bytes over the session's events."""
     manifest = await context.archive.load_manifest(location=location)
     tag = make_etag(await read_log_version(context, location, manifest), location, points)
     if is_cached(request, tag):
@@ -238,14 +238,14 @@ async def get_state(
     message_offset: Annotated[
         int,
         Query(
-            ge=-(10**12), le=10**12, description="The first message; counted from the end below 0."
+            ge=-(10**12), le=10**12, description="The first message; negative counts from the end."
         ),
     ] = 0,
     message_limit: Annotated[
-        int | None, Query(ge=0, le=10**12, description="At most so many messages.")
+        int | None, Query(ge=0, le=10**12, description="The number of messages.")
     ] = None,
 ) -> Response:
-    """The state at any step, with all of its messages or some."""
+    """Get the state at a position, with all or some of its messages."""
     found = await context.states.at(location, at)
     tag = make_etag(found.position, found.snapshot_id, message_offset, message_limit)
     if is_cached(request, tag):
@@ -270,9 +270,9 @@ async def diff_positions(
     from_: FromQuery,
     to: PositionQuery = NOW,
     limit: Limit = MAX_LIMIT,
-    patch: Annotated[bool, Query(description="With a JSON Patch.")] = True,
+    patch: Annotated[bool, Query(description="Include a JSON Patch.")] = True,
 ) -> Response:
-    """What differs between two states of a session."""
+    """Compare two positions of a session."""
     before = await context.states.at(location, from_)
     after = await context.states.at(location, to)
     return json_response(
@@ -293,9 +293,9 @@ async def diff_sessions(
     from_: FromQuery = NOW,
     to: PositionQuery = NOW,
     limit: Limit = MAX_LIMIT,
-    patch: Annotated[bool, Query(description="With a JSON Patch.")] = True,
+    patch: Annotated[bool, Query(description="Include a JSON Patch.")] = True,
 ) -> Response:
-    """What differs between a moment of one session and a moment of another."""
+    """Compare a position of one session with a position of another."""
     get_authority(request).check(from_agent, to_agent)
     with reject_invalid():
         first = await find_location(request, context, from_agent, from_session, from_scope)
@@ -318,7 +318,7 @@ async def diff_sessions(
 async def get_snapshot(
     request: Request, context: Context, location: Location, snapshot_id: SnapshotId
 ) -> Response:
-    """What is known of one snapshot. It never changes."""
+    """Get the metadata of a snapshot. Snapshots are immutable."""
     info = await context.archive.load_info(location=location, snapshot_id=snapshot_id)
     if info is None:
         raise snapshot_not_found(location, snapshot_id)

@@ -29,7 +29,7 @@ BACKLOG = 1024
 
 
 class ListenError(HoldfastError):
-    """The server cannot listen on its address; ``errno`` says why, as the system does."""
+    """The server cannot listen on its address; ``errno`` is the system's error number."""
 
     def __init__(self, message: str, errno: int | None = None) -> None:
         super().__init__(message)
@@ -37,24 +37,24 @@ class ListenError(HoldfastError):
 
 
 def check_listening(host: str, tokens: Sequence[Token]) -> None:
-    """Refuse to answer a network without asking who it is."""
+    """Reject a non-loopback address without tokens."""
     if not tokens and not is_loopback(host):
         raise ValueError(
-            f"{host} can be reached from other machines, and so a token is needed: give --token, "
-            "--tokens or $HOLDFAST_TOKEN, or listen on 127.0.0.1"
+            f"{host} is reachable from other machines and needs a token; pass --token, --tokens or "
+            "$HOLDFAST_TOKEN, or listen on 127.0.0.1"
         )
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens, made before anything else so that a port in use is said at once."""
+    """Open the listening socket first, so that a port in use is reported at once."""
     listener = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
         )[0]
-        # asyncio sends small answers at once where the socket says that it is TCP: 40 ms each.
+        # asyncio sets TCP_NODELAY only if the protocol is given; without it a response takes 40 ms.
         listener = socket.socket(family, kind, protocol)
-        # Whoever restarts a server need not wait for old connections to be forgotten.
+        # A restarted server need not wait for connections in TIME_WAIT.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(BACKLOG)
@@ -66,7 +66,7 @@ def open_socket(host: str, port: int) -> socket.socket:
             f"cannot listen on {host} port {port}: {error.strerror or error}", error.errno
         ) from error
     except UnicodeError as error:
-        raise ValueError(f"{short_repr(host)} is no name of a host") from error
+        raise ValueError(f"invalid host name {short_repr(host)}") from error
 
 
 def serve(
@@ -80,7 +80,13 @@ def serve(
     trusted: Sequence[PublicKey] | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Run the server until it is interrupted. ``ready`` is told its address."""
+    """Run the server until it is interrupted. Calls ``ready`` with its address.
+
+    Raises:
+        ListenError: The address cannot be bound.
+        ValueError: A non-loopback address needs a token.
+
+    """
     check_listening(host, tokens)
     app = create_app(
         state_store,
@@ -101,27 +107,24 @@ def serve(
 
 
 def server_config(app: Any, limits: Limits, grace_seconds: float | None = None) -> uvicorn.Config:
-    """Return how uvicorn runs an app: with bounded connections, and nothing that is not needed."""
+    """Return the configuration of uvicorn: bounded connections, no features that are not used."""
     grace = GRACE_SECONDS if grace_seconds is None else grace_seconds
     return uvicorn.Config(
         app,
         http=bounded_protocol(limits.seconds),
         ws="none",
         log_config=None,
-        access_log=False,  # the gate writes one that names no secrets
+        access_log=False,  # AccessLogMiddleware writes one without secrets
         server_header=False,
         date_header=True,
-        timeout_graceful_shutdown=grace,  # type: ignore[arg-type] # it takes parts of seconds
+        timeout_graceful_shutdown=grace,  # type: ignore[arg-type] # a float works too
         proxy_headers=False,
     )
 
 
 @contextmanager
 def ignore_signals() -> Iterator[None]:
-    """Make an interrupted server one that has ended well.
-
-    uvicorn raises the signal that ended it once more, which would end this process as if it failed.
-    """
+    """Exit normally after Ctrl-C: uvicorn raises the signal again when it has stopped."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -135,7 +138,7 @@ def ignore_signals() -> Iterator[None]:
 
 
 def log_to_stderr() -> None:
-    """Log one line per request, and what goes wrong."""
+    """Log requests and errors to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     handler.addFilter(is_not_cancellation)
@@ -149,5 +152,5 @@ def log_to_stderr() -> None:
 
 
 def is_not_cancellation(record: logging.LogRecord) -> bool:
-    """Whether a record says more than that a request was cut off because the server ends."""
+    """Return whether a record is not just a request cancelled by shutdown."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))

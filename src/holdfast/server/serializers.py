@@ -1,4 +1,4 @@
-"""What routes answer, made of what the library gives."""
+"""Convert the library's objects to JSON data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_COUNTED = 1000
 
 
 def snapshot_to_json(info: SnapshotInfo) -> dict[str, Any]:
-    """What is known of a snapshot."""
+    """Return the metadata of a snapshot."""
     return {
         "snapshot_id": info.snapshot_id,
         "parent_id": info.parent_id,
@@ -48,7 +48,7 @@ def snapshot_to_json(info: SnapshotInfo) -> dict[str, Any]:
 def events_to_brief_json(events: Iterable[Event], before: Snapshot) -> list[dict[str, Any]]:
     """Return consecutive events without their values, given the state before the first of them.
 
-    ``added`` are the entries of ``set`` that did not exist before their event.
+    ``added`` lists the entries of ``set`` that did not exist before their event.
     """
     exists: dict[tuple[str, str], bool] = {}
     rows = []
@@ -79,7 +79,7 @@ async def session_to_json(
     latest: SnapshotInfo | None,
     kept: int,
 ) -> dict[str, Any]:
-    """A session as it is now."""
+    """Return a summary of a session at its head."""
     timeline = await context.archive.timeline(location=location)
     there = from_loaded_state(location, await timeline.load())
     state, seq = there.state, there.position.seq
@@ -106,7 +106,7 @@ async def session_to_json(
 
 
 def messages_window(state: Snapshot, offset: int, limit: int | None) -> dict[str, Any]:
-    """A state with some of its messages: from a location on, counted from the end below 0."""
+    """Return a state with a window of its messages; a negative offset counts from the end."""
     store = Store(max_history=0)
     store.restore(state)
     keys = store.keys(MESSAGES)
@@ -114,7 +114,7 @@ def messages_window(state: Snapshot, offset: int, limit: int | None) -> dict[str
     last = len(keys) if limit is None else first + limit
     tree = encode_state(state, keys[first:last])
     if first and "message_keys" not in tree:
-        # Keys are counted from the first message, and this is not it.
+        # Without keys, the first message would be taken for number one.
         tree["message_keys"] = keys[first:last]
     return {
         "status": tree["status"],
@@ -131,7 +131,7 @@ def messages_window(state: Snapshot, offset: int, limit: int | None) -> dict[str
 def diff_to_json(
     before: SessionAt, after: SessionAt, limit: int, *, with_patch: bool = False
 ) -> dict[str, Any]:
-    """What differs between two states: entries, what changed inside them, and a JSON Patch."""
+    """Return the differences between two positions, and optionally a JSON Patch."""
     found = diff_states(after.state, before.state)
     counts = dict.fromkeys(("added", "removed", "changed"), 0)
     for each in found:
@@ -149,7 +149,7 @@ def diff_to_json(
 
 
 def difference_to_json(each: Difference) -> dict[str, Any]:
-    """One entry that differs."""
+    """Return one differing entry."""
     tree: dict[str, Any] = {"namespace": each.namespace, "key": each.key, "kind": each.kind}
     if each.kind != "added":
         tree["before"] = to_json(each.before)
@@ -165,7 +165,7 @@ def difference_to_json(each: Difference) -> dict[str, Any]:
 async def compute_growth(
     context: AppContext, location: SnapshotLocation, points: int
 ) -> dict[str, Any]:
-    """How a session grew, at some of its events, the first and the last among them."""
+    """Return the size of a session at evenly spread events, including the first and the last."""
     log_start = (await context.archive.load_manifest(location=location)).log_start
     timeline = await context.archive.timeline(location=location)
     end = (await timeline.load()).end
@@ -189,7 +189,7 @@ async def compute_growth(
 
 
 def growth_point(store: Store, events: list[Event]) -> dict[str, Any]:
-    """What a session had after the last of some events."""
+    """Apply events to a store and return its size."""
     fold_changes(store, (event.changes for event in events))
     state = store.snapshot()
     return {
@@ -201,7 +201,7 @@ def growth_point(store: Store, events: list[Event]) -> dict[str, Any]:
 
 
 def spread_evenly(first: int, last: int, most: int) -> Iterator[int]:
-    """Numbers from one to another, both included, at most so many, evenly apart."""
+    """Yield at most ``most`` numbers from first to last, both included, evenly spread."""
     number = min(most, last - first + 1)
     if number < 2:
         yield last

@@ -1,6 +1,6 @@
-"""Routes that change something: save, restore, fork, delete. Each can be tried without doing it.
+"""Routes that write: save, restore, fork, delete. Each has a dry run.
 
-``If-Match`` with the head that was looked at makes sure that it is still what will be changed.
+``If-Match`` with the session's head makes a request fail if the session changed since it was read.
 """
 
 from __future__ import annotations
@@ -40,42 +40,42 @@ from holdfast.state.store import Store
 
 router = APIRouter(tags=["change"], dependencies=[Depends(reject_unknown_parameters)])
 
-DryRun = Annotated[bool, Query(description="Say what would be done, and do nothing.")]
+DryRun = Annotated[bool, Query(description="Report what would be done without doing it.")]
 IfMatch = Annotated[
     str | None,
     Header(
-        description="The head that the session must still have.",
+        description="The head that the session must have.",
         examples=[f'"{schemas.EXAMPLE_HASH}"'],
     ),
 ]
 
 
 def check_head(position: Position, if_match: str | None) -> None:
-    """Refuse to change what is not any more as it was when it was looked at."""
+    """Reject a head that does not match ``If-Match``."""
     if if_match is None or (if_match.strip() == "*" and position.seq):
         return
     if position.hash not in [each.strip().strip('"') for each in if_match.split(",")]:
-        head = f"its head is {position.hash} at event {position.seq} now"
-        raise session_changed(head if position.seq else "there is none of this id now")
+        head = f"its head is {position.hash} at event {position.seq}"
+        raise session_changed(head if position.seq else "it does not exist")
 
 
 async def check_session_head(
     context: AppContext, location: SnapshotLocation, if_match: str | None
 ) -> None:
-    """Refuse to change a session that is not any more as it was when it was looked at."""
+    """Reject a session whose head does not match ``If-Match``."""
     if if_match is None:
         return
     timeline = await context.archive.timeline(location=location)
     end = (await timeline.load()).end
     check_head(end, if_match)
-    # A load sees what was there when it began.
+    # A commit may have been made after the load began.
     if await find_first_key(context.state_store, timeline.log.prefix, timeline.log.key(end.seq)):
-        raise session_changed(f"somebody commits after event {end.seq} in this moment")
+        raise session_changed(f"another writer committed after event {end.seq}")
 
 
 @contextmanager
 def changed_on_conflict(if_match: str | None) -> Iterator[None]:
-    """Where a head must be followed, who was first made the session go on."""
+    """Turn a conflict into a 412 problem if the request has ``If-Match``."""
     try:
         yield
     except ConflictError as error:
@@ -85,10 +85,8 @@ def changed_on_conflict(if_match: str | None) -> Iterator[None]:
 
 
 def session_changed(how: str) -> Problem:
-    """The problem of a session that is not any more what was looked at."""
-    return Problem(
-        412, f"the session went on: {how}", hint="look at how it is now, and decide anew"
-    )
+    """Return the problem of a session that has changed."""
+    return Problem(412, f"session has changed: {how}", hint="reload the session and retry")
 
 
 @router.post(
@@ -105,7 +103,7 @@ async def save_snapshot(
     dry_run: DryRun = False,
     if_match: IfMatch = None,
 ) -> Response:
-    """Keep a durable snapshot of the session as it is now."""
+    """Save a durable snapshot of the session."""
     async with context.session_lock(location):
         session = await context.session(location)
         check_head(session.log.head, if_match)
@@ -120,7 +118,7 @@ async def save_snapshot(
 
 
 def preview_save(session: Session) -> dict[str, Any]:
-    """What a snapshot would be of."""
+    """Return what a snapshot would contain."""
     return {
         "dry_run": True,
         **location_fields(session.location),
@@ -146,7 +144,7 @@ async def delete_snapshot(
     dry_run: DryRun = False,
     if_match: IfMatch = None,
 ) -> Response:
-    """Remove one snapshot. The session itself stays as it is."""
+    """Delete one snapshot."""
     async with context.session_lock(location):
         info = await context.archive.load_info(location=location, snapshot_id=snapshot_id)
         if info is None:
@@ -167,13 +165,13 @@ async def restore_session(
     dry_run: DryRun = False,
     if_match: IfMatch = None,
 ) -> Response:
-    """Make the state what it was at a moment. The log is not shortened: it can be undone."""
+    """Restore the state to a position. The log is not truncated, so it can be undone."""
     async with context.session_lock(location):
         session = await context.session(location)
         check_head(session.log.head, if_match)
         goal = await load_target(context, session, body.at)
         before = SessionAt(location, session.snapshot(), session.log.head)
-        changes = await asyncio.to_thread(restore_event_data, before, goal)
+        changes = await asyncio.to_thread(preview_restore, before, goal)
         if not dry_run:
             with changed_on_conflict(if_match):
                 await apply_restore(session, goal)
@@ -191,22 +189,22 @@ async def restore_session(
 
 
 async def load_target(context: AppContext, session: Session, at: str) -> SessionAt:
-    """A moment of a session that is open; now is what it was when it was opened."""
+    """Return an open session at a position; ``now`` is its head when it was opened."""
     if at == NOW:
         return SessionAt(session.location, session.snapshot(), session.log.head)
     return await context.states.at(session.location, at)
 
 
 async def apply_restore(session: Session, goal: SessionAt) -> None:
-    """Go back, and say so in the log by the snapshot where it was one."""
+    """Restore the session; the log names the snapshot if there is one."""
     if goal.snapshot_id is None:
         await session.restore(goal.state)
     else:
         await session.restore(goal.snapshot_id)
 
 
-def restore_event_data(before: SessionAt, goal: SessionAt) -> dict[str, Any]:
-    """What going back changes: what was done once stays done."""
+def preview_restore(before: SessionAt, goal: SessionAt) -> dict[str, Any]:
+    """Return what a restore changes; results of once() are kept."""
     store = Store(max_history=0)
     store.restore(before.state)
     changes = compute_restore_changes(goal.state, store)
@@ -232,9 +230,9 @@ async def fork_session(
     dry_run: DryRun = False,
     if_match: IfMatch = None,
 ) -> Response:
-    """Make a new session with the state of this one, now or at a moment."""
+    """Create a session with the state of this one at a position."""
     agent_id = location.scope_id if body.agent_id is None else body.agent_id
-    # Nothing else is looked up: whether other agents have a session of that id is not to be told.
+    # Checked first, so that the response does not reveal sessions of other agents.
     get_authority(request).check(agent_id)
     session = await context.session(location)
     check_head(session.log.head, if_match)
@@ -263,15 +261,15 @@ async def fork_session(
 async def check_session_free(
     context: Context, location: SnapshotLocation, agent_id: str, session_id: str | None
 ) -> None:
-    """Refuse the id of a session that is there already."""
+    """Reject the id of an existing session."""
     if session_id is None:
         return
     target = SnapshotLocation(session_id, location.scope, agent_id)
     if target in await context.catalog.locations(session_id):
         raise Problem(
             409,
-            f"there is a session {session_id} of {agent_id} already",
-            hint="fork under another id, or delete that one first",
+            f"session {session_id} of {agent_id} already exists",
+            hint="fork under another id, or delete that session first",
         )
 
 
@@ -289,18 +287,16 @@ async def delete_session(
     dry_run: DryRun = False,
     if_match: IfMatch = None,
 ) -> Response:
-    """Remove a session for good, with the part of every agent that has one in it.
+    """Delete a session for all its agents.
 
-    A token for some agents cannot do this, whether other agents are in the session or not: an
-    answer that depends on it would tell.
+    A token that is limited to agents cannot do this, even if the session has no other agents:
+    the response would reveal that.
     """
-    get_authority(request).check_unlimited(
-        "a session is deleted with the parts of all agents in it"
-    )
+    get_authority(request).check_unlimited("a session is deleted for all its agents")
     async with context.session_lock(location):
         parts = await context.catalog.locations(location.session_id)
         if location not in parts:
-            raise NotFoundError(f"the session {location.session_id} is gone already")
+            raise NotFoundError(f"session {location.session_id} was already deleted")
         await check_session_head(context, location, if_match)
         if not dry_run:
             await context.archive.delete_session(session_id=location.session_id)
