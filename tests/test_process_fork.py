@@ -106,8 +106,8 @@ session.close()
 
 def test_a_session_that_stays_in_use_is_refused_in_the_child(tmp_path):
     program = """
-from holdfast import forking
-forking.MAX_WAIT = 0.3
+from holdfast import process_fork
+process_fork.MAX_WAIT = 0.3
 session = holdfast.BlockingSession.open(sys.argv[1], agent_id="bot", session_id="ses")
 session.add_message("user", "before")
 session.commit()
@@ -167,37 +167,37 @@ session.close()
 
 def test_a_child_does_not_keep_the_file_locks_of_its_parent(tmp_path):
     program = """
-from holdfast.stores.files.store import HELD
+from holdfast.stores.files.store import FILE_LOCKS
 folder = os.open(sys.argv[1], os.O_RDONLY)
 def sleep():
     time.sleep(600)
 
 # The parent gives its lock back while a child lives.
-lock = HELD.take("one", folder)
+lock = FILE_LOCKS.take("one", folder)
 child = os.fork()
 if child == 0:
     sleep()
-assert HELD.take("one", folder) is None
-HELD.release(lock)
-lock = HELD.take("one", folder)
+assert FILE_LOCKS.take("one", folder) is None
+FILE_LOCKS.release(lock)
+lock = FILE_LOCKS.take("one", folder)
 assert lock is not None
-HELD.release(lock)
+FILE_LOCKS.release(lock)
 
 # A parent that holds a lock is killed while its child lives.
 read, write = os.pipe()
 parent = os.fork()
 if parent == 0:
-    assert HELD.take("two", folder) is not None
+    assert FILE_LOCKS.take("two", folder) is not None
     grandchild = os.fork()
     if grandchild == 0:
         os.write(write, b"%d" % os.getpid())
         sleep()
     sleep()
 grandchild = int(os.read(read, 20))
-assert HELD.take("two", folder) is None
+assert FILE_LOCKS.take("two", folder) is None
 os.kill(parent, signal.SIGKILL)
 os.waitpid(parent, 0)
-assert HELD.take("two", folder) is not None
+assert FILE_LOCKS.take("two", folder) is not None
 os.kill(child, signal.SIGKILL)
 os.kill(grandchild, signal.SIGKILL)
 print("free")
