@@ -65,7 +65,7 @@ def run(program, *arguments):
 
 
 @LOCAL
-def test_a_child_forked_in_the_middle_of_a_write_can_write(url):
+def test_a_child_forked_during_a_write_can_write(url):
     program = """
 store = holdfast.open_state_store(sys.argv[1])
 done = keep_doing(lambda: asyncio.run(store.put_many([holdfast.Put("parent", b"x" * 100_000)])))
@@ -81,7 +81,7 @@ asyncio.run(store.close())
 
 
 @LOCAL
-def test_a_child_forked_in_the_middle_of_a_commit_goes_on_with_the_session(url):
+def test_a_child_forked_during_a_commit_can_continue_the_session(url):
     program = """
 session = holdfast.BlockingSession.open(sys.argv[1], agent_id="bot", session_id="ses")
 def say(text):
@@ -104,7 +104,7 @@ session.close()
     assert run(program, url) == "30 6 True\n"
 
 
-def test_a_session_that_stays_in_use_is_refused_in_the_child(tmp_path):
+def test_a_session_that_stays_busy_cannot_be_used_in_the_child(tmp_path):
     program = """
 from holdfast import process_fork
 process_fork.MAX_WAIT = 0.3
@@ -139,7 +139,7 @@ session.close()
     assert run(program, f"sqlite:///{tmp_path}/state.db") == "before child parent\n"
 
 
-def test_a_child_forked_during_a_side_effect_is_not_kept_waiting_by_it(tmp_path):
+def test_a_child_forked_during_a_side_effect_does_not_wait_for_it(tmp_path):
     program = """
 session = holdfast.BlockingSession.open(sys.argv[1], agent_id="bot", session_id="ses")
 session.commit()
@@ -165,7 +165,7 @@ session.close()
     assert run(program, f"sqlite:///{tmp_path}/state.db") == "child\n"
 
 
-def test_a_child_does_not_keep_the_file_locks_of_its_parent(tmp_path):
+def test_a_child_does_not_inherit_file_locks(tmp_path):
     program = """
 from holdfast.stores.files.store import FILE_LOCKS
 folder = os.open(sys.argv[1], os.O_RDONLY)
@@ -205,7 +205,7 @@ print("free")
     assert run(program, str(tmp_path)) == "free\n"
 
 
-def test_a_portal_of_a_parent_works_in_the_child(tmp_path):
+def test_a_blocking_session_works_in_the_child(tmp_path):
     program = """
 from holdfast.sessions.portal import Portal
 portal = Portal(in_place=True)

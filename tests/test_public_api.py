@@ -69,7 +69,7 @@ PUBLIC = [
 DOCUMENTED = ("holdfast.state", "holdfast.sessions", "holdfast.snapshots", "holdfast.log")
 
 
-def test_the_public_names_are_these():
+def test_the_public_names():
     assert sorted(holdfast.__all__) == sorted(PUBLIC)
     assert [name for name in PUBLIC if not hasattr(holdfast, name)] == []
 
@@ -85,14 +85,14 @@ def test_every_public_name_has_a_docstring(name):
                 assert inspect.getdoc(getattr(thing, member)), f"{name}.{member}"
 
 
-def test_the_code_under_test_is_the_one_that_was_meant():
+def test_the_expected_build_is_tested():
     expected = os.environ.get("HOLDFAST_EXPECT")
     if expected is None:
         pytest.skip("HOLDFAST_EXPECT says compiled or interpreted under make test")
     assert holdfast.compiled == (expected == "compiled")
 
 
-def test_importing_takes_no_optional_package():
+def test_import_loads_no_optional_package():
     program = "import sys; old = set(sys.modules); import holdfast; print(*set(sys.modules) - old)"
     loaded = subprocess.run(
         [sys.executable, "-c", program],

@@ -20,7 +20,7 @@ def filled(count: int, namespaces: int = 1) -> Store:
     return store
 
 
-def test_a_snapshot_never_changes():
+def test_a_snapshot_is_immutable():
     store = filled(500, 3)
     snapshot = store.snapshot()
     content = list(snapshot.items())
@@ -34,7 +34,7 @@ def test_a_snapshot_never_changes():
     assert list(snapshot.items()) == content
 
 
-def test_ids_grow_over_all_stores_and_parents_follow_the_line_of_descent():
+def test_ids_increase_across_stores_and_parents_follow_the_lineage():
     store = Store()
     first = store.snapshot()
     second = store.snapshot()
@@ -64,7 +64,7 @@ def test_a_store_can_be_restored_to_a_snapshot_of_another_store():
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "snapshot", Store(), {}])
-def test_what_is_not_a_snapshot_is_a_type_error(wrong):
+def test_other_types_are_not_accepted_as_snapshots(wrong):
     store = filled(3)
     snapshot = store.snapshot()
     for call in (store.restore, snapshot.diff, snapshot.changes):
@@ -89,7 +89,7 @@ def test_the_history_keeps_the_last_snapshots(limit, kept):
     assert store.fork().history == []
 
 
-def test_a_store_keeps_no_snapshots_unless_it_is_asked_to():
+def test_a_store_keeps_no_snapshots_by_default():
     store = Store()
     assert store.max_history == 0
     store.snapshot()
@@ -101,7 +101,7 @@ def test_a_store_keeps_no_snapshots_unless_it_is_asked_to():
         store.max_history = 3
 
 
-def test_a_snapshot_that_nobody_holds_gives_its_memory_back():
+def test_an_unreferenced_snapshot_is_freed():
     store = Store(max_history=2)
     store.set("n", "k", "x")
     tracemalloc.start()
@@ -125,7 +125,7 @@ def allocated_by(call) -> int:
 
 
 @pytest.mark.parametrize("operation", ["snapshot", "fork", "restore"])
-def test_freezing_costs_the_same_at_ten_entries_and_at_a_hundred_thousand(operation):
+def test_a_snapshot_takes_constant_memory(operation):
     small, large = filled(10), filled(100_000)
     costs = []
     for store in (small, large):
@@ -149,7 +149,7 @@ def nodes(node: object) -> set[int]:
     return found
 
 
-def test_a_write_after_a_snapshot_copies_only_the_path_to_it():
+def test_a_write_after_a_snapshot_copies_only_its_path():
     store = filled(100_000)
     before = store.snapshot()
     store.set("n0", "k77", "changed")
@@ -168,7 +168,7 @@ def test_a_write_of_an_equal_value_copies_nothing():
     assert store.snapshot()._root is before._root
 
 
-def test_the_digest_depends_on_the_content_alone():
+def test_the_digest_depends_only_on_the_content():
     one, other = Store(), Store()
     entries = [(f"n{at % 7}", f"k{at}", {"a": at, "b": [at]}) for at in range(300)]
     one.set_many(entries)
@@ -183,7 +183,7 @@ def test_the_digest_depends_on_the_content_alone():
     assert one.snapshot().digest != other.snapshot().digest
 
 
-def test_the_digest_tells_names_and_values_apart():
+def test_the_digest_distinguishes_names_and_values():
     seen = set()
     for entries in (
         [],
@@ -211,13 +211,13 @@ print(store.snapshot().digest)
 """
 
 
-def test_the_digest_is_the_same_in_any_process_and_for_ever():
+def test_the_digest_is_stable_across_processes():
     assert printed_under_any_hash_seed(PROGRAM) == {
         "sha256:d8b568065339e4baef23235a02484f73a31a76673655250985043e21308e5f1e"
     }
 
 
-def test_the_digest_is_what_the_specification_says():
+def test_the_digest_matches_the_specification():
     store = Store()
     store.set("b", "k", -1)
     store.set("a", "k", {"y": 1, "x": [True], "z": (None,)})
@@ -228,7 +228,7 @@ def test_the_digest_is_what_the_specification_says():
     assert store.snapshot().digest == "sha256:" + hashlib.sha256(packed).hexdigest()
 
 
-def test_the_digest_of_a_large_state_is_that_of_its_parts_in_order():
+def test_the_digest_of_a_large_state_matches_the_specification():
     snapshot = filled(5000, 3).snapshot()
     sha = hashlib.sha256()
     for namespace, key, value in snapshot.items():
@@ -241,7 +241,7 @@ def test_the_digest_is_computed_once():
     assert snapshot.digest is snapshot.digest
 
 
-def test_items_come_sorted_and_one_by_one():
+def test_items_are_yielded_in_order():
     snapshot = filled(120, 2).snapshot()
     items = list(snapshot.items())
     assert [(namespace, key) for namespace, key, _ in items] == snapshot.keys
@@ -249,7 +249,7 @@ def test_items_come_sorted_and_one_by_one():
     assert {(n, k): v for n, k, v in items}["n1", "k3"] == {"at": 3}
 
 
-def test_a_snapshot_knows_what_it_contains():
+def test_a_snapshot_supports_contains_and_len():
     snapshot = filled(3).snapshot()
     assert ("n0", "k1") in snapshot
     assert ("n0", "k9") not in snapshot
@@ -257,7 +257,7 @@ def test_a_snapshot_knows_what_it_contains():
     assert not snapshot.contains("other", "k1")
 
 
-def test_a_fork_and_its_origin_do_not_see_each_other():
+def test_a_fork_is_independent():
     store = filled(300)
     fork = store.fork()
     again = fork.fork()
@@ -273,7 +273,7 @@ def test_a_fork_and_its_origin_do_not_see_each_other():
 # ------------------------------------------------------------------------------ transactions
 
 
-def test_a_transaction_that_raises_leaves_no_trace():
+def test_a_failed_transaction_is_rolled_back():
     store = filled(200)
     before = store.snapshot()
     with pytest.raises(ZeroDivisionError), store.transaction() as inside:
@@ -293,14 +293,14 @@ def test_a_transaction_that_raises_leaves_no_trace():
     assert after.diff(before) == {"added": [], "removed": [], "changed": []}
 
 
-def test_a_transaction_that_ends_well_stays():
+def test_a_successful_transaction_is_kept():
     store = Store()
     with store.transaction():
         store.set("n", "k", 1)
     assert store.get("n", "k") == 1
 
 
-def test_an_inner_transaction_undoes_only_its_own_writes():
+def test_a_failed_inner_transaction_rolls_back_only_its_own_writes():
     store = Store()
     with store.transaction():
         store.set("n", "outer", 1)
@@ -311,7 +311,7 @@ def test_an_inner_transaction_undoes_only_its_own_writes():
     assert store.keys("n") == ["after", "outer"]
 
 
-def test_snapshots_of_a_transaction_enter_the_history_only_if_it_ends_well():
+def test_snapshots_of_a_failed_transaction_do_not_enter_the_history():
     store = Store(max_history=2)
     kept = [store.snapshot(), store.snapshot()]
     with pytest.raises(KeyError), store.transaction():
@@ -329,7 +329,7 @@ def test_snapshots_of_a_transaction_enter_the_history_only_if_it_ends_well():
     assert second.parent == first.id
 
 
-def test_a_snapshot_taken_in_a_transaction_outlives_its_end():
+def test_a_snapshot_taken_in_a_transaction_stays_valid():
     store = filled(100)
     inside: list[Snapshot] = []
     with pytest.raises(ValueError), store.transaction():
@@ -342,7 +342,7 @@ def test_a_snapshot_taken_in_a_transaction_outlives_its_end():
     assert inside[0].get("n0", "k2") == {"at": 2}
 
 
-def test_the_entries_of_one_namespace_are_listed_and_counted():
+def test_namespaces_can_be_listed_and_counted():
     store = Store()
     store.set_many([("a", "x", 1), ("a", "y", 2), ("b", "x", 3)])
     snapshot = store.snapshot()

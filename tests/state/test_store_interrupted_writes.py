@@ -43,7 +43,7 @@ def sound(made: Store) -> bool:
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("name", ["hash_key", "lookup", "owned_leaf", "remove_key", "is_empty"])
 @pytest.mark.parametrize("write", ["new key", "new namespace", "delete", "delete the last"])
-def test_a_single_write_that_is_cut_short_leaves_the_counts_right(monkeypatch, write, name, moment):
+def test_an_interrupted_write_leaves_correct_counts(monkeypatch, write, name, moment):
     made = filled()
     real = getattr(live, name)
     struck = []
@@ -74,7 +74,7 @@ def test_a_single_write_that_is_cut_short_leaves_the_counts_right(monkeypatch, w
     assert sound(made)
 
 
-def test_an_account_that_was_not_taken_is_taken_later(monkeypatch):
+def test_counts_are_recomputed_after_an_interruption(monkeypatch):
     made = filled()
 
     def struck(*args):
@@ -89,7 +89,7 @@ def test_an_account_that_was_not_taken_is_taken_later(monkeypatch):
 
 
 @pytest.mark.parametrize("at", [1, 5, 30])
-def test_a_batch_that_is_cut_short_is_undone(monkeypatch, at):
+def test_an_interrupted_batch_is_rolled_back(monkeypatch, at):
     made = filled()
     before = made.snapshot()
     real, calls = live.LiveState._account, []
@@ -109,7 +109,7 @@ def test_a_batch_that_is_cut_short_is_undone(monkeypatch, at):
     assert sound(made)
 
 
-def test_the_one_step_way_does_what_the_locked_way_does(monkeypatch):
+def test_the_lock_free_path_equals_the_locked_path(monkeypatch):
     monkeypatch.setattr(store, "_ATOMIC", True)
     made = Store()
     model = {}
@@ -125,7 +125,7 @@ def test_the_one_step_way_does_what_the_locked_way_does(monkeypatch):
     assert sound(made)
 
 
-def test_the_compiled_shape_of_a_transaction_does_what_the_other_does():
+def test_both_implementations_of_transactions_are_equivalent():
     made = filled()
     before = made.snapshot()
     with pytest.raises(KeyError), Transaction(made) as inside:
@@ -148,7 +148,7 @@ def test_the_compiled_shape_of_a_transaction_does_what_the_other_does():
     assert sound(made)
 
 
-def test_what_the_packer_refuses_is_an_unsupported_value(monkeypatch):
+def test_an_error_of_the_packer_is_an_unsupported_value(monkeypatch):
     def refuse(value):
         raise msgspec.EncodeError("Can't encode Extension objects with data longer than 2**32")
 
@@ -158,7 +158,7 @@ def test_what_the_packer_refuses_is_an_unsupported_value(monkeypatch):
 
 
 @pytest.mark.parametrize("value", SAMPLES.values(), ids=SAMPLES)
-def test_values_survive_the_one_step_way(monkeypatch, value):
+def test_values_round_trip_through_the_lock_free_path(monkeypatch, value):
     monkeypatch.setattr(store, "_ATOMIC", True)
     made = Store()
     made.set("n", "k", 0)

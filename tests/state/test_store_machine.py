@@ -232,7 +232,7 @@ def sound(node: Any, depth: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mask", [-1, 0, 0b111111, 0b1000001])
-def test_a_store_equals_plain_dicts_whatever_is_done_to_it(mask):
+def test_a_store_behaves_like_plain_dicts(mask):
     class Machine(StoreMachine):
         pass
 

@@ -37,7 +37,7 @@ def check(store: Store) -> None:
     assert store.delete("a", "after")
 
 
-def test_an_exception_at_any_moment_leaves_a_sound_store():
+def test_an_exception_at_any_point_leaves_the_store_consistent():
     # In a process of its own: a tool that measures coverage does not survive what is done there.
     done = subprocess.run(
         [sys.executable, __file__],
@@ -51,7 +51,7 @@ def test_an_exception_at_any_moment_leaves_a_sound_store():
     assert int(done.stdout) > 100
 
 
-def test_a_recursion_error_in_a_write_leaves_a_sound_store():
+def test_a_recursion_error_in_a_write_leaves_the_store_consistent():
     store = Store()
     store.set_many(("a", f"k{at}", at) for at in range(60))
 

@@ -49,12 +49,12 @@ def check(node: object, depth: int = 0, prefix: int = 0) -> None:
         check(child, depth + 1, prefix | slot << (6 * depth))
 
 
-def test_a_bit_is_right_in_all_sixty_four_places():
+def test_bit_is_correct_for_all_64_slots():
     for slot in range(64):
         assert bit(slot, 1) & (2**64 - 1) == 1 << slot
 
 
-def test_a_map_behaves_like_a_dict(hash_mask):
+def test_a_trie_behaves_like_a_dict(hash_mask):
     rng = random.Random(hash_mask)
     trie, model = new_trie(1), {}
     names = [f"key {at}" for at in range(400)]
@@ -78,7 +78,7 @@ def test_a_map_behaves_like_a_dict(hash_mask):
     assert not EMPTY_LEAF
 
 
-def test_frozen_versions_stay_as_they_were(hash_mask):
+def test_frozen_versions_do_not_change(hash_mask):
     rng = random.Random(7)
     trie, model = new_trie(0), {}
     versions = []
@@ -107,7 +107,7 @@ def test_frozen_versions_stay_as_they_were(hash_mask):
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 200)), max_size=400))
-def test_any_sequence_of_puts_and_removes_gives_what_a_dict_gives(steps):
+def test_any_sequence_of_operations_matches_a_dict(steps):
     trie, model = new_trie(1), {}
     for is_put, number in steps:
         key = f"{number}"
@@ -121,7 +121,7 @@ def test_any_sequence_of_puts_and_removes_gives_what_a_dict_gives(steps):
     assert collect_entries(trie.root) == model
 
 
-def test_editing_in_place_is_refused_where_it_would_need_a_node():
+def test_set_in_place_refuses_to_create_a_node():
     trie = new_trie(1)
     assert set_in_place(trie, hash_key("a"), "a", 1) is NEEDS_NEW_NODE
     put(trie, "a", 1)
@@ -136,7 +136,7 @@ def test_editing_in_place_is_refused_where_it_would_need_a_node():
 
 
 @pytest.mark.parametrize("with_snapshots", [False, True])
-def test_a_store_filled_and_emptied_is_as_small_as_a_new_one(hash_mask, with_snapshots):
+def test_an_emptied_store_is_as_small_as_a_new_one(hash_mask, with_snapshots):
     store = Store(max_history=0)
     pairs = [(f"n{at % 3}", f"k{at}") for at in range(3000 if hash_mask == -1 else 300)]
     store.set_many((namespace, key, 1) for namespace, key in pairs)
