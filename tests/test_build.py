@@ -1,4 +1,4 @@
-"""The package builds with and without a compiler, and says which it is."""
+"""Building with and without a C compiler."""
 
 from __future__ import annotations
 

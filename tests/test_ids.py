@@ -1,4 +1,4 @@
-"""Ids that sort by time."""
+"""UUIDv7 ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that fork while other threads are at work: nothing hangs in the child."""
+"""Forking while other threads work: nothing hangs in the child."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 LOCAL = pytest.mark.parametrize("scheme", ["sqlite", "file"])
 
-# What a child does is bounded by an alarm, which ends it where it hangs.
+# An alarm ends a child that hangs.
 BEGINNING = """
 import asyncio, os, signal, sys, threading, time
 import holdfast
@@ -51,7 +51,7 @@ def url(scheme, tmp_path):
 
 
 def run(program, *arguments):
-    """What a process of its own prints, as forking one that has threads is warned of."""
+    """Return the output of a program that runs in a subprocess."""
     finished = subprocess.run(
         [sys.executable, "-c", BEGINNING + program, *arguments],
         env={"PYTHONPATH": ":".join(sys.path)},
@@ -159,7 +159,7 @@ begun.wait()
 check(in_child(lambda: session.once("key", lambda: "child")))
 let_go.set()
 doing.join()
-print(session.once("key", lambda: "nobody"))
+print(session.once("key", lambda: "not called"))
 session.close()
 """
     assert run(program, f"sqlite:///{tmp_path}/state.db") == "child\n"
@@ -172,7 +172,7 @@ folder = os.open(sys.argv[1], os.O_RDONLY)
 def sleep():
     time.sleep(600)
 
-# The parent gives its lock back while a child lives.
+# The parent releases its lock while a child lives.
 lock = FILE_LOCKS.take("one", folder)
 child = os.fork()
 if child == 0:

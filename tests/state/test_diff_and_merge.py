@@ -1,4 +1,4 @@
-"""Comparing two states, and joining two that went different ways."""
+"""Diffs and three-way merges."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_diffs_are_sorted_by_namespace_and_key():
 
 
 def three(base: dict, ours: dict, theirs: dict):
-    """A store with ours, a store with theirs, and the snapshot that both came from."""
+    """Return our store, their store, and their common base."""
     store = store_of(**base)
     snapshot = store.snapshot()
     other = store.fork()
@@ -211,9 +211,7 @@ def test_nothing_is_merged_if_the_function_fails():
     before = store.snapshot()
     with pytest.raises(ZeroDivisionError):
         store.merge(theirs, base, on_conflict=lambda conflict: 1 / 0)
-    with pytest.raises(
-        UnsupportedValueError, match="invalid value for namespace 'n', key 'both'"
-    ):
+    with pytest.raises(UnsupportedValueError, match="invalid value for namespace 'n', key 'both'"):
         store.merge(theirs, base, on_conflict=lambda conflict: object())
     assert store.snapshot().diff(before) == NOTHING
     store.set("n", "still", "works")

@@ -1,4 +1,4 @@
-"""Freezing, restoring, forking, undoing, and what is known about a frozen state."""
+"""Snapshots, restores, forks, transactions and digests."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from holdfast.values import encode
 from support.sample_values import printed_under_any_hash_seed
 
 
-def filled(count: int, namespaces: int = 1) -> Store:
+def make_store(count: int, namespaces: int = 1) -> Store:
     store = Store()
     store.set_many((f"n{at % namespaces}", f"k{at}", {"at": at}) for at in range(count))
     return store
 
 
 def test_a_snapshot_is_immutable():
-    store = filled(500, 3)
+    store = make_store(500, 3)
     snapshot = store.snapshot()
     content = list(snapshot.items())
     for at in range(0, 500, 2):
@@ -52,7 +52,7 @@ def test_ids_increase_across_stores_and_parents_follow_the_lineage():
 
 
 def test_a_store_can_be_restored_to_a_snapshot_of_another_store():
-    one, other = filled(100), filled(10, 2)
+    one, other = make_store(100), make_store(10, 2)
     wanted = one.snapshot()
     former = other.snapshot()
     other.restore(wanted)
@@ -65,7 +65,7 @@ def test_a_store_can_be_restored_to_a_snapshot_of_another_store():
 
 @pytest.mark.parametrize("wrong", [None, 3, "snapshot", Store(), {}])
 def test_other_types_are_not_accepted_as_snapshots(wrong):
-    store = filled(3)
+    store = make_store(3)
     snapshot = store.snapshot()
     for call in (store.restore, snapshot.diff, snapshot.changes):
         with pytest.raises(TypeError, match="Snapshot"):
@@ -114,7 +114,7 @@ def test_an_unreferenced_snapshot_is_freed():
     assert held < 5 * 2 * 50_000
 
 
-def allocated_by(call) -> int:
+def measure_allocation(call) -> int:
     gc.collect()
     tracemalloc.start()
     result = call()
@@ -126,7 +126,7 @@ def allocated_by(call) -> int:
 
 @pytest.mark.parametrize("operation", ["snapshot", "fork", "restore"])
 def test_a_snapshot_takes_constant_memory(operation):
-    small, large = filled(10), filled(100_000)
+    small, large = make_store(10), make_store(100_000)
     costs = []
     for store in (small, large):
         store.snapshot()
@@ -137,31 +137,31 @@ def test_a_snapshot_takes_constant_memory(operation):
             else getattr(store, operation)
         )
         call()
-        costs.append(allocated_by(call))
+        costs.append(measure_allocation(call))
     assert costs[1] <= costs[0] + 600
 
 
-def nodes(node: object) -> set[int]:
+def collect_node_ids(node: object) -> set[int]:
     found = {id(node)}
     if isinstance(node, Branch):
         for child in node.children:
-            found |= nodes(child)
+            found |= collect_node_ids(child)
     return found
 
 
 def test_a_write_after_a_snapshot_copies_only_its_path():
-    store = filled(100_000)
+    store = make_store(100_000)
     before = store.snapshot()
     store.set("n0", "k77", "changed")
     after = store.snapshot()
     old = next(iter(list_leaves(before._root.root)))["n0"].root
     new = next(iter(list_leaves(after._root.root)))["n0"].root
-    assert 1 <= len(nodes(new) - nodes(old)) <= 4
+    assert 1 <= len(collect_node_ids(new) - collect_node_ids(old)) <= 4
     assert after.diff(before) == {"added": [], "removed": [], "changed": [("n0", "k77")]}
 
 
 def test_a_write_of_an_equal_value_copies_nothing():
-    store = filled(1000)
+    store = make_store(1000)
     before = store.snapshot()
     store.set("n0", "k7", {"at": 7})
     store.set_many([("n0", "k8", {"at": 8})])
@@ -229,7 +229,7 @@ def test_the_digest_matches_the_specification():
 
 
 def test_the_digest_of_a_large_state_matches_the_specification():
-    snapshot = filled(5000, 3).snapshot()
+    snapshot = make_store(5000, 3).snapshot()
     sha = hashlib.sha256()
     for namespace, key, value in snapshot.items():
         sha.update(b"\x93" + encode(namespace) + encode(key) + encode(value))
@@ -237,12 +237,12 @@ def test_the_digest_of_a_large_state_matches_the_specification():
 
 
 def test_the_digest_is_computed_once():
-    snapshot = filled(10).snapshot()
+    snapshot = make_store(10).snapshot()
     assert snapshot.digest is snapshot.digest
 
 
 def test_items_are_yielded_in_order():
-    snapshot = filled(120, 2).snapshot()
+    snapshot = make_store(120, 2).snapshot()
     items = list(snapshot.items())
     assert [(namespace, key) for namespace, key, _ in items] == snapshot.keys
     assert snapshot.keys == sorted(snapshot.keys)
@@ -250,7 +250,7 @@ def test_items_are_yielded_in_order():
 
 
 def test_a_snapshot_supports_contains_and_len():
-    snapshot = filled(3).snapshot()
+    snapshot = make_store(3).snapshot()
     assert ("n0", "k1") in snapshot
     assert ("n0", "k9") not in snapshot
     assert snapshot.contains("n0", "k1")
@@ -258,7 +258,7 @@ def test_a_snapshot_supports_contains_and_len():
 
 
 def test_a_fork_is_independent():
-    store = filled(300)
+    store = make_store(300)
     fork = store.fork()
     again = fork.fork()
     store.set("n0", "k1", "store")
@@ -274,7 +274,7 @@ def test_a_fork_is_independent():
 
 
 def test_a_failed_transaction_is_rolled_back():
-    store = filled(200)
+    store = make_store(200)
     before = store.snapshot()
     with pytest.raises(ZeroDivisionError), store.transaction() as inside:
         assert inside is store
@@ -284,7 +284,7 @@ def test_a_failed_transaction_is_rolled_back():
         store.set_many([("n0", "k3", 3)])
         store.clear()
         assert len(store) == 0
-        store.restore(filled(3).snapshot())
+        store.restore(make_store(3).snapshot())
         raise ZeroDivisionError
     after = store.snapshot()
     assert after.digest == before.digest
@@ -330,7 +330,7 @@ def test_snapshots_of_a_failed_transaction_do_not_enter_the_history():
 
 
 def test_a_snapshot_taken_in_a_transaction_stays_valid():
-    store = filled(100)
+    store = make_store(100)
     inside: list[Snapshot] = []
     with pytest.raises(ValueError), store.transaction():
         store.set("n0", "k1", "inside")

@@ -1,4 +1,4 @@
-"""What a store does with entries, and with arguments that are wrong."""
+"""Entries, batches and invalid arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def store() -> Store:
     return store
 
 
-def same_as_before(store: Store) -> bool:
+def is_unchanged(store: Store) -> bool:
     return store.snapshot().digest == before_digest and len(store) == 1
 
 
@@ -117,7 +117,7 @@ def test_a_namespace_or_key_that_is_not_a_str_is_a_type_error(store, call, name)
         call(store, name, "k")
     with pytest.raises(TypeError, match=f"key must be a str, got {type(name).__name__}"):
         call(store, "n", name)
-    assert same_as_before(store)
+    assert is_unchanged(store)
 
 
 def test_keys_of_a_namespace_that_is_not_a_str_is_a_type_error(store):
@@ -133,7 +133,7 @@ def test_anything_but_a_pair_is_a_type_error(store, pair):
         store.get_many([("n", "k"), pair])
 
 
-def looped() -> Any:
+def make_cycle() -> Any:
     loop: list[Any] = []
     loop.append({"again": loop})
     return loop
@@ -144,7 +144,7 @@ def looped() -> Any:
     [
         ({"messages": [0, 0, 0, {"image": object()}]}, r"\$\.messages\[3\]\.image"),
         ({"name": "\ud800"}, r"lone surrogate.*\$\.name"),
-        (looped(), r"contains itself, at \$\[0\]\.again"),
+        (make_cycle(), r"contains itself, at \$\[0\]\.again"),
         (deep(100_000), "nested more than 128 levels"),
     ],
     ids=["unknown type", "surrogate", "loop", "deep"],
@@ -156,7 +156,7 @@ def test_an_unsupported_value_is_rejected_and_nothing_is_written(store, value, w
     assert "'onboarding'" in str(caught.value)
     with pytest.raises(UnsupportedValueError, match=f"item 1: .*{what}"):
         store.set_many([("n", "good", 1), ("n", "bad", value), ("n", "also good", 2)])
-    assert same_as_before(store)
+    assert is_unchanged(store)
     while isinstance(value, list) and value and value[0] is not value:
         value = value[0]
 
@@ -167,7 +167,7 @@ def test_a_key_with_a_lone_surrogate_is_rejected(store):
             store.set(namespace, key, 1)
         with pytest.raises(UnsupportedValueError, match="surrogate"):
             store.set_many([("good", "good", 1), (namespace, key, 1)])
-    assert same_as_before(store)
+    assert is_unchanged(store)
     assert store.namespaces() == ["workflow"]
 
 
@@ -175,7 +175,7 @@ def test_a_key_with_a_lone_surrogate_is_rejected(store):
 def test_a_batch_with_an_invalid_item_writes_nothing(store, item):
     with pytest.raises(TypeError, match="item 1: "):
         store.set_many([("n", "good", 1), item])
-    assert same_as_before(store)
+    assert is_unchanged(store)
 
 
 def test_a_batch_can_be_any_iterable_and_the_last_duplicate_wins(store):
@@ -194,7 +194,7 @@ def test_a_batch_whose_iterable_raises_writes_nothing(store):
 
     with pytest.raises(OSError):
         store.set_many(items())
-    assert same_as_before(store)
+    assert is_unchanged(store)
 
 
 def test_changes_can_be_applied_to_another_store(store):

@@ -1,4 +1,4 @@
-"""The examples of the design's section on state in memory, as written there."""
+"""The public API of Store and Snapshot, method by method."""
 
 from __future__ import annotations
 

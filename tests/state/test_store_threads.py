@@ -1,4 +1,4 @@
-"""Eight threads on one store: nothing torn, nothing lost, nothing frozen changes."""
+"""Concurrent threads on one store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def switch_often() -> Iterator[None]:
 
 
 def together(*jobs: Callable[[], None]) -> None:
-    """Run the jobs at the same time, and fail if one of them fails."""
+    """Run jobs concurrently, and fail if one of them fails."""
     failures: list[BaseException] = []
     start = threading.Barrier(len(jobs))
 

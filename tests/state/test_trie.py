@@ -1,4 +1,4 @@
-"""The map underneath against a dict, with hashes that collide in all or some bits."""
+"""Compare a trie with a dict, with hashes that collide in some or all bits."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def put(trie: Trie, key: str, value: object) -> None:
         owned_leaf(trie, hash_key(key), for_new_key=is_new)[key] = value
 
 
-def check(node: object, depth: int = 0, prefix: int = 0) -> None:
-    """Every entry is where its hash leads, and no branch holds so little that a leaf would do."""
+def check_node(node: object, depth: int = 0, prefix: int = 0) -> None:
+    """Check that every entry is where its hash leads, and that no branch should be a leaf."""
     if not isinstance(node, Branch):
         assert len(node) <= MAX_LEAF_SIZE or depth >= 10
         for key in node:
@@ -46,7 +46,7 @@ def check(node: object, depth: int = 0, prefix: int = 0) -> None:
     for slot, child in enumerate(node.children):
         if child is EMPTY_LEAF:
             assert not (node.owned >> slot) & 1
-        check(child, depth + 1, prefix | slot << (6 * depth))
+        check_node(child, depth + 1, prefix | slot << (6 * depth))
 
 
 def test_bit_is_correct_for_all_64_slots():
@@ -67,12 +67,12 @@ def test_a_trie_behaves_like_a_dict(hash_mask):
         else:
             assert remove_key(trie, hash_key(key), key) == model.pop(key, None)
         if step % 500 == 0:
-            check(trie.root)
+            check_node(trie.root)
             assert collect_entries(trie.root) == model
             assert all(lookup(trie, hash_key(name), name) == model.get(name) for name in names)
     for key in list(model):
         assert remove_key(trie, hash_key(key), key) == model.pop(key)
-        check(trie.root)
+        check_node(trie.root)
     assert is_empty(trie)
     assert trie.root is EMPTY_LEAF
     assert not EMPTY_LEAF
@@ -117,7 +117,7 @@ def test_any_sequence_of_operations_matches_a_dict(steps):
         else:
             remove_key(trie, hash_key(key), key)
             model.pop(key, None)
-    check(trie.root)
+    check_node(trie.root)
     assert collect_entries(trie.root) == model
 
 

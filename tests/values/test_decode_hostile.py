@@ -1,4 +1,4 @@
-"""Data from outside that is not a value, or poses as another one: refused, never run."""
+"""Invalid and hostile data is rejected and never executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a value may be: both forms give back exactly what went in, and refuse the rest clearly."""
+"""Both encodings round-trip supported values and reject all others."""
 
 from __future__ import annotations
 

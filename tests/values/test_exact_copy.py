@@ -1,4 +1,4 @@
-"""Copies of plain data, and whether something is still exactly like its copy."""
+"""Copies of plain data, and exact equality."""
 
 from __future__ import annotations
 

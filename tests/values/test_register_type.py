@@ -1,4 +1,4 @@
-"""Types of a caller's own, kept by a pair of functions."""
+"""Registered types."""
 
 from __future__ import annotations
 
