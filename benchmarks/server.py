@@ -29,7 +29,7 @@ from starlette.responses import Response
 import holdfast
 from benchmarks.harness import Row, keep, progress, shuffled, table
 from holdfast.server import create_app
-from holdfast.server.run import listening
+from holdfast.server.run import open_socket
 
 LIMIT, OURS = "constant", "holdfast"
 CONNECTIONS = 8
@@ -71,7 +71,7 @@ def run_server(path: Path, document: bytes, told: Connection) -> None:
             continue
         return Response(b'{"dry_run":false}', media_type="application/json")
 
-    with listening("127.0.0.1", 0) as listener:
+    with open_socket("127.0.0.1", 0) as listener:
         told.send(listener.getsockname()[1])
         config = uvicorn.Config(app, log_config=None, access_log=False)
         uvicorn.Server(config).run(sockets=[listener])

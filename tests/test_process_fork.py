@@ -113,7 +113,7 @@ session.add_message("user", "before")
 session.commit()
 held, let_go = threading.Event(), threading.Event()
 def hold():
-    with session._turn:
+    with session._guard:
         held.set()
         let_go.wait()
 holding = threading.Thread(target=hold)
@@ -167,7 +167,7 @@ session.close()
 
 def test_a_child_does_not_inherit_file_locks(tmp_path):
     program = """
-from holdfast.stores.files.store import FILE_LOCKS
+from holdfast.stores.files.locks import FILE_LOCKS
 folder = os.open(sys.argv[1], os.O_RDONLY)
 def sleep():
     time.sleep(600)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from holdfast import (
     ConflictError,
+    Document,
     InvalidDocumentError,
-    SessionSnapshot,
     SnapshotManager,
     Store,
     UnsupportedValueError,
@@ -128,9 +128,9 @@ def test_every_namespace_of_somebodys_own_has_the_same_text_and_comes_back(space
     store = Store()
     store.set(space, "key", {"a": dt.date(2026, 1, 2)})
     for snapshot in (Store().snapshot(), store.snapshot()):
-        found = SessionSnapshot.from_snapshot(snapshot, agent_id="bot", session_id="ses")
+        found = Document(snapshot=snapshot, agent_id="bot", session_id="ses")
         assert whole(found.chunks()) == whole(encode_chunks(found.to_dict()))
-        assert SessionSnapshot.from_dict(found.to_dict()).digest == found.digest
+        assert Document.from_dict(found.to_dict()).digest == found.digest
 
 
 def test_the_text_of_a_document_has_a_line_for_each_item():

@@ -105,7 +105,7 @@ def test_an_error_inside_a_reader_names_it(folder, register):
 @pytest.mark.parametrize("given", [None, 5, "text", [5], {"a": 1}])
 def test_a_reader_that_gives_something_else_is_named(folder, register, given):
     register("odd", is_diary, lambda source: given)
-    with pytest.raises(InvalidDocumentError, match="reader odd gave no SessionSnapshot"):
+    with pytest.raises(InvalidDocumentError, match="reader odd returned no Document"):
         holdfast.importers.read("june.txt")
 
 

@@ -13,12 +13,15 @@ from holdfast.log.event_log import MAX_SEQ
 from holdfast.log.hash_chain import link_events
 from support.async_tests import async_test
 from support.conversations import contents, opened, reopened, said
-from support.observed_store import HERE, Watched, save, session_snapshot, state, with_events
+from support.observed_store import HERE, Watched, save, session_snapshot, state
+from support.sample_documents import document_with_events
 
 
 async def make_session_ending_at(store, seq):
     """Create a session whose last event has a given seq, from a crafted document."""
-    made = with_events(draft_event("far", set_=[("state", "k", 1)]), after=seq - 2, prev="ab" * 32)
+    made = document_with_events(
+        draft_event("far", set_=[("state", "k", 1)]), after=seq - 2, prev="ab" * 32
+    )
     await SnapshotManager(store).import_session(made)
     session = await opened(store, HERE.session_id, agent_id=HERE.scope_id)
     assert session.log.head.seq == seq

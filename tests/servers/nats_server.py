@@ -87,7 +87,7 @@ class Behind:
             subject.removeprefix(f"$KV.{self.bucket}.") for subject in info.state.subjects or ()
         }
 
-    async def pieces(self) -> set[str]:
+    async def chunks(self) -> set[str]:
         return await self.subjects("=chunk.>")
 
     async def last(self, subject: str):

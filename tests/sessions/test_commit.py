@@ -156,13 +156,13 @@ async def test_of_two_writers_one_gets_a_conflict_with_nothing_of_its_own_writte
     other.add_message("user", "other")
     there = dict(store._entries)
     with pytest.raises(
-        ConflictError, match="could not be committed after event 1: another"
+        ConflictError, match="cannot commit session ses of bot after event 1: another"
     ) as lost:
         await other.commit()
     assert store._entries == there
     assert lost.value.key == "sessions/ses/scopes/agent/bot/log/00000000/000000000002.json"
     assert lost.value.conflicts == []
-    assert "session.reload() drops it" in str(lost.value)
+    assert "or reload()" in str(lost.value)
     assert other.is_dirty
     assert contents(other) == ["other"]
     with pytest.raises(ConflictError):
@@ -204,7 +204,7 @@ async def test_who_is_never_first_is_told_so_in_the_end(monkeypatch):
 
     store.meanwhile = speak
     one.add_message("user", "mine")
-    with pytest.raises(ConflictError, match=r"other writers were first for 0.2 seconds"):
+    with pytest.raises(ConflictError, match="other writers committed first in"):
         await one.commit(on_conflict="rebase")
     store.meanwhile = None
     await one.commit(on_conflict="rebase")

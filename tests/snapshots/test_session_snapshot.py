@@ -34,8 +34,6 @@ def test_one_is_made_of_any_stores_snapshot():
     assert snapshot.source_environment == "laptop"
     assert snapshot.location == SnapshotLocation("ses_abc123", "agent", "research-bot")
     assert snapshot.position is None
-    assert snapshot.events == ()
-    assert snapshot.schema_version == 1
 
 
 def test_each_has_an_id_of_its_own_in_the_order_of_their_making():

@@ -56,7 +56,7 @@ class FourMethods(StateStore):
 
         self.check()
         span = validate_range(prefix, start_after)
-        for key in sorted(filter(span.holds, list(self.entries)))[: validate_limit(limit)]:
+        for key in sorted(filter(span.contains, list(self.entries)))[: validate_limit(limit)]:
             yield key
 
     def match(self, key, etag):

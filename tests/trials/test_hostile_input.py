@@ -17,10 +17,10 @@ import zstandard
 
 import holdfast.importers
 from holdfast import (
+    Document,
     IntegrityError,
     InvalidDocumentError,
     Session,
-    SessionSnapshot,
     SnapshotManager,
     StateStoreError,
     UnsupportedValueError,
@@ -32,18 +32,8 @@ from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.urls import StoreURL
 from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
-from support.observed_store import (
-    HERE,
-    damage_of,
-    frame,
-    full_snapshot,
-    log,
-    record,
-    saved,
-    tried,
-    with_digest,
-    world,
-)
+from support.observed_store import HERE, damage_of, frame, log, record, saved, tried, world
+from support.sample_documents import full_document, with_digest
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
@@ -116,7 +106,7 @@ def test_a_zstd_bomb_that_begins_like_a_document_is_not_unpacked_to_its_end(tmp_
 def test_a_zstd_file_that_wants_a_huge_window_is_refused(tmp_path):
     # A frame whose header asks for a window of 2 GiB, with one empty block.
     data = b"\x28\xb5\x2f\xfd" + b"\x00" + bytes([(31 - 10) << 3]) + b"\x01\x00\x00"
-    with pytest.raises(InvalidDocumentError, match="damaged or cut short"):
+    with pytest.raises(InvalidDocumentError, match="damaged or truncated"):
         read(tmp_path, data, "window.json.zst")
 
 
@@ -223,7 +213,7 @@ def test_a_long_name_makes_no_long_error(tmp_path):
 
 
 def test_a_name_that_stands_twice_means_the_same_to_the_digest_and_to_the_reader(tmp_path):
-    whole = json.dumps(full_snapshot().to_dict())
+    whole = json.dumps(full_document().to_dict())
     first = whole.index('"values": ')
     twice = whole[:first] + '"values": {"plan": "evil"}, ' + whole[first:]
     assert read(tmp_path, twice).digest == full_snapshot_digest(whole)
@@ -234,7 +224,7 @@ def test_a_name_that_stands_twice_means_the_same_to_the_digest_and_to_the_reader
 
 
 def full_snapshot_digest(text):
-    return SessionSnapshot.from_dict(json.loads(text)).digest
+    return Document.from_dict(json.loads(text)).digest
 
 
 @pytest.mark.parametrize("text", ['"\\ud800"', '"\\udfff\\ud800"', '{"\\ud800": 1}'])
@@ -309,7 +299,7 @@ def test_what_poses_as_a_type_is_refused_or_stays_the_dict_that_it_is(tmp_path):
 
 def forged_document():
     """A document whose state was changed, and whose digest was made right again."""
-    tree = full_snapshot().to_dict()
+    tree = full_document().to_dict()
     tree["state"]["values"]["plan"] = "wire the money"
     return with_digest(tree)
 
@@ -317,8 +307,8 @@ def forged_document():
 @async_test
 async def test_a_document_forged_with_its_digest_is_refused_and_its_import_shows_what_was_added():
     with pytest.raises(InvalidDocumentError, match="events do not lead to its state"):
-        SessionSnapshot.from_dict(forged_document())
-    document = SessionSnapshot.from_dict(forged_document(), allow_modified=True)
+        Document.from_dict(forged_document())
+    document = Document.from_dict(forged_document(), allow_modified=True)
     store = MemoryStateStore()
     await SnapshotManager(state_store=store).import_session(document)
     session = await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
@@ -329,18 +319,18 @@ async def test_a_document_forged_with_its_digest_is_refused_and_its_import_shows
 
 
 def test_a_forged_event_is_found_unless_every_hash_after_it_is_forged_too():
-    tree = full_snapshot().to_dict()
+    tree = full_document().to_dict()
     tree["events"][1]["data"] = {"said": "something else"}
-    with pytest.raises(InvalidDocumentError, match="breaks the chain"):
-        SessionSnapshot.from_dict(tree)
+    with pytest.raises(InvalidDocumentError, match="breaks the hash chain"):
+        Document.from_dict(tree)
     del tree["events"][1]["hash"]
-    with pytest.raises(InvalidDocumentError, match="breaks the chain"):
-        SessionSnapshot.from_dict(tree)  # the next one still says what came before it
-    anew = SessionSnapshot.from_dict(tree, allow_modified=True)
-    again = SessionSnapshot.from_dict(anew.to_dict())
+    with pytest.raises(InvalidDocumentError, match="breaks the hash chain"):
+        Document.from_dict(tree)  # the next one still says what came before it
+    anew = Document.from_dict(tree, allow_modified=True)
+    again = Document.from_dict(anew.to_dict())
     assert again.events[1].data == {"said": "something else"}
     # Who knows the hash of the last event of the real one can still tell.
-    assert again.events[-1].hash != full_snapshot().events[-1].hash
+    assert again.events[-1].hash != full_document().events[-1].hash
 
 
 # ------------------------------------------------------------------------------------------- URLs

@@ -7,9 +7,9 @@ import os
 import pytest
 
 from holdfast import (
+    Document,
     InvalidDocumentError,
     Session,
-    SessionSnapshot,
     SnapshotManager,
     StateStoreError,
     open_state_store,
@@ -19,7 +19,8 @@ from holdfast.stores.files.store import FileStateStore
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
-from support.observed_store import HERE, damage_of, full_snapshot, saved, world
+from support.observed_store import HERE, damage_of, saved, world
+from support.sample_documents import full_document
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
@@ -94,7 +95,7 @@ def test_an_id_of_a_snapshot_that_is_a_path_is_refused_in_a_document():
         if trick in ("CON", "nul", "-rf"):
             continue  # letters, and a part of a longer name
         with pytest.raises(InvalidDocumentError, match="snapshot_id"):
-            SessionSnapshot.from_dict({**full_snapshot().to_dict(), "snapshot_id": trick})
+            Document.from_dict({**full_document().to_dict(), "snapshot_id": trick})
 
 
 @async_test
@@ -117,7 +118,7 @@ def test_a_document_that_is_written_over_a_link_leaves_what_it_pointed_to(tmp_pa
     precious.write_text("precious")
     link = tmp_path / "out.json"
     link.symlink_to(precious)
-    MANAGER.to_file(full_snapshot(), link)
+    MANAGER.to_file(full_document(), link)
     assert precious.read_text() == "precious"
     assert not link.is_symlink()
     assert MANAGER.from_file(link).agent_id == HERE.scope_id

@@ -15,9 +15,9 @@ from typing import Any
 from holdfast import (
     Catalog,
     ConflictError,
+    Document,
     IntegrityError,
     Session,
-    SessionSnapshot,
     SnapshotArchive,
     SnapshotLocation,
     SnapshotManager,
@@ -110,7 +110,7 @@ class Reading(Work):
 class Import(Work):
     """A document becomes a session, or what one holds."""
 
-    def __init__(self, document: SessionSnapshot, *, onto: bool) -> None:
+    def __init__(self, document: Document, *, onto: bool) -> None:
         self.document = document
         self.onto = onto
         pruned = "a pruned document" if document.base is not None else "a document"

@@ -18,9 +18,8 @@ from typing import Any
 import zstandard
 from hypothesis import strategies as st
 
-from holdfast import HoldfastError, Session, SnapshotManager
+from holdfast import Document, HoldfastError, Session, SnapshotManager
 from holdfast.redaction.redactor import Redactor
-from holdfast.snapshots import SessionSnapshot
 from holdfast.stores.memory import MemoryStateStore
 from trials.fuzz import junk
 from trials.fuzz.mutation import changed_bytes, changed_json, written
@@ -124,14 +123,14 @@ class Documents(Target):
             raise Wrong("there are files that nobody asked for")
         self._runner.run(self._import(store, manager, document))
 
-    def _check_same(self, document: SessionSnapshot, again: SessionSnapshot) -> None:
+    def _check_same(self, document: Document, again: Document) -> None:
         if again.to_dict() != document.to_dict() and written(again.to_dict()) != written(
             document.to_dict()
         ):
             raise Wrong("what was read is written, and then reads as something else")
 
     async def _import(
-        self, store: MemoryStateStore, manager: SnapshotManager, document: SessionSnapshot
+        self, store: MemoryStateStore, manager: SnapshotManager, document: Document
     ) -> None:
         try:
             told = await manager.import_session(document, dry_run=True)
@@ -183,13 +182,13 @@ class Redaction(Documents):
         document = SnapshotManager(state_store=MemoryStateStore()).from_file(
             path, allow_modified=True
         )
-        found = self._redactor.redacted(document).to_dict()
+        found = self._redactor.redact(document).to_dict()
         text = written(found)
         if SECRET.encode() in text:
             raise Wrong("a secret is still there")
         try:
             # Where the events did not lead to the state before, they do not afterwards.
-            again = SessionSnapshot.from_dict(json.loads(text), allow_modified=True)
+            again = Document.from_dict(json.loads(text), allow_modified=True)
         except HoldfastError as error:
             raise Wrong(f"what was redacted is no document: {error}") from error
         if again.event_log_count != document.event_log_count:

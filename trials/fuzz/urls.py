@@ -10,7 +10,7 @@ from random import Random
 from hypothesis import strategies as st
 
 from holdfast import StateStoreError, open_state_store
-from holdfast.stores.urls import LONGEST, StoreURL
+from holdfast.stores.urls import MAX_LENGTH, StoreURL
 from trials.fuzz.junk import WORDS
 from trials.fuzz.mutation import changed_text
 from trials.fuzz.trying import Target, Wrong
@@ -42,7 +42,7 @@ class URLs(Target):
 
     name = "urls"
     refusals = (StateStoreError,)
-    longest_message = 3 * LONGEST
+    longest_message = 3 * MAX_LENGTH
     """A URL is repeated, and drivers repeat parts of it once more."""
 
     def __init__(self, folder: Path) -> None:

@@ -10,10 +10,10 @@ from collections import Counter
 from pathlib import Path
 
 from holdfast import (
+    Document,
     NotFoundError,
     RetentionPolicy,
     Session,
-    SessionSnapshot,
     SnapshotManager,
     StateStore,
     open_state_store,
@@ -121,7 +121,7 @@ async def import_for_ever(task: Task, ledger: Ledger) -> None:
 
 
 async def half_problems(
-    store: StateStore, document: SessionSnapshot, name: str, acknowledged: list[str]
+    store: StateStore, document: Document, name: str, acknowledged: list[str]
 ) -> list[str]:
     """What is wrong with a session whose import may have been cut short."""
     try:
@@ -134,7 +134,7 @@ async def half_problems(
     return problems + await event_problems(session, document)
 
 
-async def import_problems(store: StateStore, document: SessionSnapshot, name: str) -> list[str]:
+async def import_problems(store: StateStore, document: Document, name: str) -> list[str]:
     """What is wrong with a session after an import: it has the document's state and its events."""
     session = await Session.open(store, agent_id=AGENT, session_id=name, must_exist=True)
     problems = await event_problems(session, document)
@@ -154,7 +154,7 @@ async def import_problems(store: StateStore, document: SessionSnapshot, name: st
     return problems
 
 
-async def event_problems(session: Session, document: SessionSnapshot) -> list[str]:
+async def event_problems(session: Session, document: Document) -> list[str]:
     """Events of the document that the session lacks or has twice."""
     ids = Counter([event.id async for event in session.events])
     return [

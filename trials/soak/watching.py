@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import httpx
 
-from holdfast import SessionSnapshot
+from holdfast import Document
 from trials.soak.notes import COPIES, is_pruned
 from trials.soak.working import Told
 
@@ -108,7 +108,7 @@ class Page:
                 await self.get(f"{path}/snapshots", {"limit": 500})
             case 2:
                 document = await self.get(f"{path}/document", {})
-                SessionSnapshot.from_dict(document)  # checks its digest and the chain
+                Document.from_dict(document)  # checks its digest and the chain
                 self.told.counts["documents downloaded and checked"] += 1
 
     async def get(self, path: str, query: Mapping[str, Any], *, gone: bool = False) -> Any:

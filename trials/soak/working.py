@@ -18,10 +18,10 @@ from pathlib import Path
 
 from holdfast import (
     ConflictError,
+    Document,
     NotFoundError,
     RetentionPolicy,
     Session,
-    SessionSnapshot,
     SnapshotManager,
     StateStore,
     open_state_store,
@@ -292,7 +292,7 @@ class Worker:
         if not session.log.head.seq:
             return
         document = await session.export()
-        read = SessionSnapshot.from_dict(document.to_dict())
+        read = Document.from_dict(document.to_dict())
         name = f"import-{self.name()}"
         await self.manager.import_session(read, agent_id=COPIES, session_id=name)
         self.notes.note("copy", name, "import", document.digest)

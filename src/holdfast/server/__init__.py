@@ -5,6 +5,6 @@ from holdfast.extras import require_extra
 with require_extra("server"):
     from holdfast.server.app import create_app
     from holdfast.server.auth import Token, read_tokens
-    from holdfast.server.middleware import Limits
+    from holdfast.server.limits import Limits
 
 __all__ = ["Limits", "Token", "create_app", "read_tokens"]

@@ -22,8 +22,8 @@ from holdfast.server.problems import Problem
 from holdfast.snapshots.keys import validate_id
 
 Scope: TypeAlias = Literal["read", "write"]
-SCOPES: tuple[Scope, ...] = ("read", "write")
-SHORTEST_SECRET = 16
+TOKEN_SCOPES: tuple[Scope, ...] = ("read", "write")
+MIN_SECRET_LENGTH = 16
 AUTHORITY = "holdfast.authority"
 FIELDS = frozenset(("name", "secret", "scope", "agents"))
 
@@ -42,14 +42,14 @@ class Token:
     name: str = "token"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.secret, str) or len(self.secret) < SHORTEST_SECRET:
+        if not isinstance(self.secret, str) or len(self.secret) < MIN_SECRET_LENGTH:
             raise ValueError(
-                f"the secret of a token has at least {SHORTEST_SECRET} characters, as "
+                f"the secret of a token has at least {MIN_SECRET_LENGTH} characters, as "
                 "secrets.token_urlsafe() makes it"
             )
         if not self.secret.isascii() or not self.secret.isprintable() or " " in self.secret:
             raise ValueError("the secret of a token is printable ASCII without spaces")
-        if self.scope not in SCOPES:
+        if self.scope not in TOKEN_SCOPES:
             raise ValueError(f"the scope of a token is read or write, not {short_repr(self.scope)}")
         if not self.name.isprintable():
             raise ValueError(f"the name of a token is printable, not {short_repr(self.name)}")
@@ -95,15 +95,15 @@ class Authority:
             )
 
 
-ANYBODY_HERE = Authority("write", name="this machine")
-NOBODY = Authority(None)
+LOCAL_AUTHORITY = Authority("write", name="this machine")
+NO_AUTHORITY = Authority(None)
 
 
 class Tokens:
     """The tokens of a server; none at all means that only this machine may ask."""
 
     def __init__(self, tokens: Iterable[Token] = ()) -> None:
-        self._tokens = [(digest(token.secret), token) for token in tokens]
+        self._tokens = [(hash_secret(token.secret), token) for token in tokens]
         if len({known for known, _ in self._tokens}) < len(self._tokens):
             raise ValueError(
                 "two tokens have the same secret, so that it is not clear what it is for"
@@ -116,12 +116,12 @@ class Tokens:
         """What a request's token allows; nothing without a known one."""
         if not self._tokens:
             refusal = explain_remote(connection)
-            return ANYBODY_HERE if refusal is None else Authority(None, refusal=refusal)
+            return LOCAL_AUTHORITY if refusal is None else Authority(None, refusal=refusal)
         kind, _, secret = connection.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer":
-            return NOBODY
-        given = digest(secret.strip())
-        found = NOBODY
+            return NO_AUTHORITY
+        given = hash_secret(secret.strip())
+        found = NO_AUTHORITY
         # Digests of one length, all of them compared: time tells nothing of the secrets.
         for known, token in self._tokens:
             if hmac.compare_digest(given, known):
@@ -150,12 +150,12 @@ class Tokens:
             )
 
 
-def digest(secret: str) -> bytes:
-    """What is compared in place of a secret."""
+def hash_secret(secret: str) -> bytes:
+    """What is compared in location of a secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
 
 
-def authority_of(connection: HTTPConnection) -> Authority:
+def get_authority(connection: HTTPConnection) -> Authority:
     """What the sender of a request may do, as it was found when the request came in."""
     return cast("Authority", connection.scope[AUTHORITY])
 
@@ -178,10 +178,10 @@ def read_tokens(path: str | Path) -> list[Token]:
             f"{source} has a table [[token]] for each token, with a secret and, as wanted, name, "
             "scope and agents"
         )
-    return [token_of(table, f"{source}, token {n}") for n, table in enumerate(tables, 1)]
+    return [parse_token(table, f"{source}, token {n}") for n, table in enumerate(tables, 1)]
 
 
-def token_of(table: Any, where: str) -> Token:
+def parse_token(table: Any, where: str) -> Token:
     """A token of one table."""
     if not isinstance(table, dict) or "secret" not in table or not FIELDS.issuperset(table):
         raise InvalidDocumentError(f"{where}: it has secret, and maybe name, scope and agents")

@@ -13,15 +13,15 @@ from typing import TypeAlias
 from holdfast.errors import IntegrityError
 from holdfast.log.event_log import EventLog
 from holdfast.log.segment import decode_segment
-from holdfast.server.moments import (
+from holdfast.server.positions import (
     NOW,
-    Moment,
-    at_event,
-    at_snapshot,
-    beginning,
-    not_in_log,
-    now,
-    seq_of,
+    SessionAt,
+    empty_session,
+    event_not_found,
+    load_at_event,
+    load_at_snapshot,
+    load_head,
+    parse_seq,
 )
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.keys import SnapshotLocation
@@ -31,34 +31,34 @@ MOST = 256
 Key: TypeAlias = tuple[SnapshotLocation, int]
 
 
-class Moments:
-    """The moments of sessions, some of them remembered."""
+class StateCache:
+    """The states of sessions, some of them remembered."""
 
     def __init__(self, archive: SnapshotArchive) -> None:
         self._archive = archive
-        self._known: OrderedDict[Key, Moment] = OrderedDict()
+        self._known: OrderedDict[Key, SessionAt] = OrderedDict()
         self._bytes = 0
 
-    async def at(self, location: SnapshotLocation, text: str) -> Moment:
+    async def at(self, location: SnapshotLocation, text: str) -> SessionAt:
         """What a session was at a moment; a 404 where its log has not that event."""
         if text == NOW:
-            return await now(self._archive, location)
-        seq = seq_of(text)
+            return await load_head(self._archive, location)
+        seq = parse_seq(text)
         if seq is None:
-            return await at_snapshot(self._archive, location, text)
+            return await load_at_snapshot(self._archive, location, text)
         manifest = await self._archive.load_manifest(location=location)
         if seq < manifest.log_start.seq:
-            raise await not_in_log(self._archive, location, seq)
+            raise await event_not_found(self._archive, location, seq)
         if seq == 0:
-            return beginning(location)
+            return empty_session(location)
         key = (location, seq)
         found = self._known.get(key)
         if found is None or not await self._is_in_log(found, manifest.incarnation):
-            found = await at_event(self._archive, location, seq)
+            found = await load_at_event(self._archive, location, seq)
         self._remember(key, found)
         return found
 
-    async def _is_in_log(self, found: Moment, incarnation: str) -> bool:
+    async def _is_in_log(self, found: SessionAt, incarnation: str) -> bool:
         """Whether the log still has the event that led to a moment.
 
         Its segment tells, by a hash that all before it is in. Where the state was that of a
@@ -75,7 +75,7 @@ class Moments:
             return False  # who loads it anew says what is wrong
         return there.prev == found.position.hash if hash_ is None else there.hash == hash_
 
-    def _remember(self, key: Key, found: Moment) -> None:
+    def _remember(self, key: Key, found: SessionAt) -> None:
         """Keep a moment as the one that was asked for last."""
         before = self._known.pop(key, None)
         if before is not None:

@@ -121,7 +121,7 @@ class BoundedProtocol(H11Protocol):
             self._refuse(408, f"the request did not arrive within {self.head_seconds:g} s")
 
     def _refuse(self, status: int, detail: str) -> None:
-        """Answer in place of the app, and close the connection."""
+        """Answer in location of the app, and close the connection."""
         kind, title = KINDS[status]
         body = msgspec.json.encode(
             {"type": f"urn:holdfast:{kind}", "title": title, "status": status, "detail": detail}

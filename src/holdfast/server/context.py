@@ -19,11 +19,11 @@ from starlette.responses import Response
 
 from holdfast.documents.signing import PublicKey
 from holdfast.errors import NotFoundError, short_repr
-from holdfast.server.auth import authority_of
-from holdfast.server.cache import Moments
+from holdfast.server.auth import get_authority
+from holdfast.server.cache import StateCache
 from holdfast.server.document_decoder import Decoder
+from holdfast.server.limits import Limits
 from holdfast.server.metrics import Metrics
-from holdfast.server.middleware import Limits
 from holdfast.server.problems import Problem
 from holdfast.sessions.session import Session
 from holdfast.snapshots.keys import MAX_ID_LENGTH, SCOPES, SnapshotLocation, validate_id
@@ -33,7 +33,7 @@ from holdfast.transfer.manager import SnapshotManager
 JSON = "application/json"
 
 
-class Desk:
+class AppContext:
     """The store of an app, and those who work on it."""
 
     def __init__(
@@ -49,10 +49,10 @@ class Desk:
         self.archive = self.manager.archive
         self.catalog = self.manager.catalog
         self.metrics = Metrics()
-        self.moments = Moments(self.archive)
+        self.states = StateCache(self.archive)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def turn(self, location: SnapshotLocation) -> asyncio.Lock:
+    def session_lock(self, location: SnapshotLocation) -> asyncio.Lock:
         """A lock that lets one request at a time write to a session, to any agent's part of it.
 
         Who deletes it takes all parts along, also one that another has just begun. Requests of
@@ -71,15 +71,15 @@ class Desk:
         )
 
 
-async def desk_of(request: Request) -> Desk:
-    """The desk of the app that a request came to. An ordinary function would get a thread."""
-    return cast("Desk", request.app.state.desk)
+async def get_context(request: Request) -> AppContext:
+    """The context of the app that a request came to. An ordinary function would get a thread."""
+    return cast("AppContext", request.app.state.context)
 
 
-AtDesk = Annotated[Desk, Depends(desk_of)]
+Context = Annotated[AppContext, Depends(get_context)]
 
 
-async def known_parameters(request: Request) -> None:
+async def reject_unknown_parameters(request: Request) -> None:
     """Refuse a parameter that the route does not know: a misspelled dry_run would be none."""
     described = request.app.openapi()["paths"][request.scope["route"].path]
     operation = described[request.method.lower()]
@@ -98,7 +98,7 @@ async def known_parameters(request: Request) -> None:
 # --------------------------------------------------------------------------------- ids in paths
 
 
-def decoded(text: str) -> str:
+def decode_path_id(text: str) -> str:
     """An id from a path, where it is percent-encoded."""
     try:
         return validate_id(unquote_to_bytes(text).decode(), "the id")
@@ -110,12 +110,12 @@ ID_SCHEMA: dict[str, Any] = {"minLength": 1, "maxLength": MAX_ID_LENGTH}
 AgentId = Annotated[
     str,
     Path(description="The agent.", examples=["research-bot"], json_schema_extra=ID_SCHEMA),
-    AfterValidator(decoded),
+    AfterValidator(decode_path_id),
 ]
 SessionId = Annotated[
     str,
     Path(description="The session.", examples=["ses_abc123"], json_schema_extra=ID_SCHEMA),
-    AfterValidator(decoded),
+    AfterValidator(decode_path_id),
 ]
 SNAPSHOT_ID = r"^[A-Za-z0-9_-]{1,128}$"
 SnapshotId = Annotated[
@@ -135,18 +135,18 @@ ScopeQuery = Annotated[
 ]
 
 
-async def located(
+async def find_location(
     request: Request,
-    desk: Desk,
+    context: AppContext,
     agent_id: str,
     session_id: str | None = None,
     scope: str | None = None,
 ) -> SnapshotLocation:
     """Where a session is kept, the agent's last one without an id; refused as the token is."""
-    authority = authority_of(request)
+    authority = get_authority(request)
     authority.check(agent_id)
     try:
-        return await desk.manager.locate(agent_id, session_id, scope=scope)
+        return await context.manager.locate(agent_id, session_id, scope=scope)
     except NotFoundError:
         if authority.agents is None:
             raise
@@ -155,74 +155,74 @@ async def located(
         raise NotFoundError(f"the agent {short_repr(agent_id)} has no {what}") from None
 
 
-async def place_of(
+async def locate_session(
     request: Request,
-    desk: AtDesk,
+    context: Context,
     agent_id: AgentId,
     session_id: SessionId,
     scope: ScopeQuery = None,
 ) -> SnapshotLocation:
     """Where the session of a path is kept, if the token is for its agent and it is there."""
-    return await located(request, desk, agent_id, session_id, scope)
+    return await find_location(request, context, agent_id, session_id, scope)
 
 
-Place = Annotated[SnapshotLocation, Depends(place_of)]
+Location = Annotated[SnapshotLocation, Depends(locate_session)]
 
 # --------------------------------------------------------------------------------------- answers
 
 
-def etag(*parts: object) -> str:
+def make_etag(*parts: object) -> str:
     """A tag for an answer that is the same exactly while these are."""
     return '"' + hashlib.sha256(repr(parts).encode()).hexdigest()[:32] + '"'
 
 
-def is_known(request: Request, tag: str) -> bool:
+def is_cached(request: Request, tag: str) -> bool:
     """Whether the one who asks has this answer already."""
     given = request.headers.get("if-none-match", "")
     return given == "*" or tag in [each.strip().removeprefix("W/") for each in given.split(",")]
 
 
-def unchanged(tag: str) -> Response:
+def not_modified(tag: str) -> Response:
     """The answer to who has it already."""
-    return Response(status_code=304, headers=tag_headers(tag))
+    return Response(status_code=304, headers=etag_headers(tag))
 
 
-def tag_headers(tag: str) -> dict[str, str]:
+def etag_headers(tag: str) -> dict[str, str]:
     """Headers of an answer that may be kept, and is asked for again before it is used."""
     return {"ETag": tag, "Cache-Control": "private, no-cache"}
 
 
-def answer(data: object, *, status: int = 200, tag: str | None = None) -> Response:
+def json_response(data: object, *, status: int = 200, tag: str | None = None) -> Response:
     """JSON, with a tag where it has one."""
-    headers = {} if tag is None else tag_headers(tag)
+    headers = {} if tag is None else etag_headers(tag)
     return Response(msgspec.json.encode(data), status, headers, JSON)
 
 
-def tagged(request: Request, data: object, tag: str) -> Response:
+def cacheable_response(request: Request, data: object, tag: str) -> Response:
     """JSON that the one who asks may have already."""
-    return unchanged(tag) if is_known(request, tag) else answer(data, tag=tag)
+    return not_modified(tag) if is_cached(request, tag) else json_response(data, tag=tag)
 
 
 # --------------------------------------------------------------------------------------- cursors
 
 
-def to_cursor(text: str | None) -> str | None:
-    """A place in a listing, as what a client gives back."""
+def encode_cursor(text: str | None) -> str | None:
+    """A location in a listing, as what a client gives back."""
     return None if text is None else base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def from_cursor(cursor: str | None) -> str | None:
-    """The place that a cursor stands for."""
+def decode_cursor(cursor: str | None) -> str | None:
+    """The location that a cursor stands for."""
     if not cursor:
         return None
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         return base64.b64decode(padded, altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
-        raise bad_cursor(cursor) from None
+        raise invalid_cursor(cursor) from None
 
 
-def bad_cursor(cursor: str | None) -> Problem:
+def invalid_cursor(cursor: str | None) -> Problem:
     """The problem of a cursor that no answer gave."""
     return Problem(
         400,

@@ -22,11 +22,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import IO, Any
 
-from holdfast.documents.json_file import read_json_stream
-from holdfast.documents.limits import DocumentLimits, DocumentTooLargeError
-from holdfast.documents.signing import PublicKey, record_signers, verify_signature
-from holdfast.errors import InvalidDocumentError
-from holdfast.snapshots.session_snapshot import SessionSnapshot
+from holdfast.documents.document import Document
+from holdfast.documents.files import read_document
+from holdfast.documents.limits import DocumentLimits
+from holdfast.documents.signing import PublicKey
 from holdfast.values import register_type
 
 NAME = "the body"
@@ -36,40 +35,20 @@ IDLE_SECONDS = 30.0
 TOO_LARGE = "MemoryError"
 
 
-class UnreadableError(InvalidDocumentError):
-    """A body is not JSON, or not packed as it says: nothing of it was looked at."""
-
-
 def decode(
     file: IO[bytes],
     limits: DocumentLimits,
     *,
     allow_modified: bool,
     trusted: Iterable[PublicKey] | None,
-) -> SessionSnapshot:
-    """Return the document in a file, after all checks.
-
-    Raises:
-        UnreadableError: It is not JSON.
-        DocumentTooLargeError: It exceeds a limit.
-        SignatureError: Keys are given, and none of them has signed it.
-        InvalidDocumentError: It is not a document, or was modified.
-        UnsupportedValueError: It has values of a type that is not registered.
-
-    """
-    try:
-        tree = read_json_stream(file, NAME, limits=limits)
-    except DocumentTooLargeError:
-        raise
-    except InvalidDocumentError as error:
-        raise UnreadableError(str(error)) from error
-    # Before anything else of it is looked at.
-    signers = () if trusted is None else verify_signature(tree, trusted)
-    found = SessionSnapshot.from_dict(tree, allow_modified=allow_modified)
-    return record_signers(found, signers) if signers else found
+) -> Document:
+    """Read the document in a file, as `read_document` does."""
+    return read_document(
+        file, name=NAME, limits=limits, allow_modified=allow_modified, trusted=trusted
+    )
 
 
-def run(jobs: int, replies: IO[bytes]) -> None:
+def serve_jobs(jobs: int, replies: IO[bytes]) -> None:
     """Work on one job after another."""
     while os.name != "posix" or select.select([jobs], [], [], IDLE_SECONDS)[0]:
         start = read_pipe(jobs, LENGTH.size)
@@ -77,7 +56,7 @@ def run(jobs: int, replies: IO[bytes]) -> None:
             return
         header = json.loads(read_pipe(jobs, *LENGTH.unpack(start)))
         limit_process(header["cpu_seconds"], header["seconds"], header["memory"])
-        reply = reply_to(header, jobs)
+        reply = decode_job(header, jobs)
         limit_process(0, 0, None)
         data = json.dumps(reply).encode()
         replies.write(LENGTH.pack(len(data)) + data)
@@ -86,7 +65,7 @@ def run(jobs: int, replies: IO[bytes]) -> None:
             return  # what it has allocated may not come back
 
 
-def reply_to(header: dict[str, Any], jobs: int) -> dict[str, Any]:
+def decode_job(header: dict[str, Any], jobs: int) -> dict[str, Any]:
     """Decode a document, and return what is wrong with it."""
     try:
         register_names(header["types"])
@@ -116,14 +95,14 @@ def limit_process(cpu_seconds: float, seconds: float, memory: int | None) -> Non
     except ImportError:
         return
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    soft = hard if memory is None else allocated() + memory
+    soft = hard if memory is None else allocated_bytes() + memory
     if hard != resource.RLIM_INFINITY:
         soft = min(soft, hard)
     with suppress(ValueError, OSError):  # macOS refuses it: time and counts remain
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def allocated() -> int:
+def allocated_bytes() -> int:
     """Return the address space that this process has."""
     try:
         with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - a worker starts quickly
@@ -156,7 +135,7 @@ def main() -> None:
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever is printed is not a reply
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this one
-    run(0, replies)
+    serve_jobs(0, replies)
 
 
 def read_pipe(pipe: int, size: int) -> bytearray:

@@ -19,19 +19,27 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from holdfast.documents.limits import DocumentLimits, DocumentTooLargeError
-from holdfast.documents.signing import PublicKey, SignatureError
+from holdfast.documents.document import Document
+from holdfast.documents.errors import (
+    DocumentTooLargeError,
+    ModifiedDocumentError,
+    SignatureError,
+    UnreadableDocumentError,
+)
+from holdfast.documents.limits import DocumentLimits
+from holdfast.documents.signing import PublicKey
 from holdfast.errors import (
     HoldfastError,
     InvalidDocumentError,
     StateStoreError,
+    UnregisteredTypeError,
     UnsupportedValueError,
 )
+from holdfast.extras import MissingExtraError
 from holdfast.server import decode_worker
-from holdfast.server.decode_worker import LENGTH, UnreadableError
-from holdfast.server.middleware import Limits
+from holdfast.server.decode_worker import LENGTH
+from holdfast.server.limits import Limits
 from holdfast.server.problems import Problem
-from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.values.lowering import registered_names
 
 WORKERS = 2
@@ -57,9 +65,12 @@ ERRORS: dict[str, type[HoldfastError]] = {
     for kind in (
         DocumentTooLargeError,
         InvalidDocumentError,
+        MissingExtraError,
+        ModifiedDocumentError,
         SignatureError,
         StateStoreError,
-        UnreadableError,
+        UnreadableDocumentError,
+        UnregisteredTypeError,
         UnsupportedValueError,
     )
 }
@@ -87,7 +98,7 @@ class Decoder:
             weakref.WeakKeyDictionary()
         )
 
-    async def decode(self, file: IO[bytes], *, allow_modified: bool) -> SessionSnapshot:
+    async def decode(self, file: IO[bytes], *, allow_modified: bool) -> Document:
         """Return the document in a file, after all checks.
 
         Raises:
@@ -98,7 +109,7 @@ class Decoder:
         # A semaphore belongs to a loop, and an app may be run by one after the other.
         loop = asyncio.get_running_loop()
         async with self._slots.setdefault(loop, asyncio.Semaphore(WORKERS)):
-            if not is_small(file):
+            if not needs_no_worker(file):
                 await self._check(file, allow_modified=allow_modified)
             return await asyncio.to_thread(self._decode_here, file, allow_modified=allow_modified)
 
@@ -107,13 +118,13 @@ class Decoder:
         while self._idle:
             self._idle.pop().kill()
 
-    def _decode_here(self, file: IO[bytes], *, allow_modified: bool) -> SessionSnapshot:
+    def _decode_here(self, file: IO[bytes], *, allow_modified: bool) -> Document:
         try:
             return decode_worker.decode(
                 file, self.limits, allow_modified=allow_modified, trusted=self._trusted
             )
         except (HoldfastError, ValueError, TypeError) as error:
-            raise as_problem(error) from error
+            raise to_document_error(error) from error
 
     async def _check(self, file: IO[bytes], *, allow_modified: bool) -> None:
         """Have a worker decode a document, and raise what it found wrong."""
@@ -134,9 +145,9 @@ class Decoder:
         file.seek(0)
         kind = reply.get("kind")
         if kind == decode_worker.TOO_LARGE:
-            raise too_costly(f"more than {self.memory >> 20:,} MiB of memory")
+            raise too_costly_error(f"more than {self.memory >> 20:,} MiB of memory")
         if kind is not None:
-            raise as_problem(ERRORS.get(kind, ValueError)(reply["message"]))
+            raise to_document_error(ERRORS.get(kind, ValueError)(reply["message"]))
 
     async def _ask(self, header: dict[str, Any], file: IO[bytes]) -> dict[str, Any]:
         """Return the reply of a worker; kill it where the request is given up before that."""
@@ -154,9 +165,9 @@ class Decoder:
                 return reply
             code = worker.end()
             if code == -SIGPROF:
-                raise too_costly(f"more than {self.cpu_seconds:g} s of CPU")
+                raise too_costly_error(f"more than {self.cpu_seconds:g} s of CPU")
             if code != 0 and worker.jobs == 1:
-                raise too_costly("more than the system lets a worker have")
+                raise too_costly_error("more than the system lets a worker have")
             file.seek(0)  # it may have ended just before this job: ask one that is new
 
     async def _take_worker(self) -> Worker:
@@ -181,7 +192,7 @@ class Worker:
             stdout=subprocess.PIPE,
             env={**others, "PYTHONPATH": os.pathsep.join(paths)},
         )
-        self._stop = weakref.finalize(self, stop, self._process)
+        self._stop = weakref.finalize(self, stop_worker, self._process)
         self.jobs = 0
         """How many it was given."""
 
@@ -222,7 +233,7 @@ class Worker:
         self._stop()
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
+def stop_worker(process: subprocess.Popen[bytes]) -> None:
     """Kill a process, and release what it holds here."""
     process.kill()
     process.wait()
@@ -232,21 +243,21 @@ def stop(process: subprocess.Popen[bytes]) -> None:
                 pipe.close()
 
 
-def is_small(file: IO[bytes]) -> bool:
+def needs_no_worker(file: IO[bytes]) -> bool:
     """Return whether a document is so small, and not packed, that it cannot cost much."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     start = file.read(4)
     file.seek(0)
-    return size <= SMALL and not start.startswith(PACKED) and not is_skippable(start)
+    return size <= SMALL and not start.startswith(PACKED) and not can_skip_worker(start)
 
 
-def is_skippable(start: bytes) -> bool:
+def can_skip_worker(start: bytes) -> bool:
     """Return whether bytes begin a frame that zstd skips, as tools put before the others."""
     return start[1:4] == b"\x2a\x4d\x18"
 
 
-def too_costly(what: str) -> Problem:
+def too_costly_error(what: str) -> Problem:
     """Return the problem of a document that costs too much to decode."""
     return Problem(
         413,
@@ -255,7 +266,7 @@ def too_costly(what: str) -> Problem:
     )
 
 
-def as_problem(error: Exception) -> Exception:
+def to_document_error(error: Exception) -> Exception:
     """Return the problem of a document that cannot be decoded, or the error where that says all."""
     if isinstance(error, SignatureError):
         return Problem(
@@ -273,7 +284,7 @@ def as_problem(error: Exception) -> Exception:
             str(error),
             hint="import it with the command line, or start the server with a larger --max-body",
         )
-    if isinstance(error, UnreadableError):
+    if isinstance(error, UnreadableDocumentError):
         return Problem(
             400,
             str(error),

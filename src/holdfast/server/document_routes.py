@@ -17,26 +17,26 @@ from starlette.responses import Response, StreamingResponse
 from holdfast.documents.export import export_document
 from holdfast.errors import NotFoundError, short_repr
 from holdfast.server import schemas
-from holdfast.server.auth import authority_of
+from holdfast.server.auth import get_authority
 from holdfast.server.context import (
     JSON,
-    AtDesk,
-    Desk,
-    Place,
+    AppContext,
+    Context,
+    Location,
     ScopeQuery,
     SessionId,
-    answer,
-    known_parameters,
+    json_response,
+    reject_unknown_parameters,
 )
-from holdfast.server.moments import NOW
-from holdfast.server.problems import Problem, refusing
+from holdfast.server.positions import NOW
+from holdfast.server.problems import Problem, reject_invalid
 from holdfast.server.read_routes import SESSION
 from holdfast.server.write_routes import DryRun, IfMatch, check_head
 from holdfast.snapshots.keys import MAX_ID_LENGTH, SnapshotLocation
 from holdfast.transfer.import_document import ImportResult, import_document
 from holdfast.transfer.manager import Redaction
 
-router = APIRouter(tags=["documents"], dependencies=[Depends(known_parameters)])
+router = APIRouter(tags=["documents"], dependencies=[Depends(reject_unknown_parameters)])
 
 T = TypeVar("T")
 IN_MEMORY = 1 << 20
@@ -93,9 +93,9 @@ BODY = {
     responses=DOCUMENT,
     operation_id="export_session",
 )
-async def snapshot(
+async def export_session(
     request: Request,
-    desk: AtDesk,
+    context: Context,
     session_id: SessionId,
     agent_id: AgentAsked = None,
     scope: ScopeQuery = None,
@@ -104,11 +104,11 @@ async def snapshot(
     redact: Redact = False,
 ) -> Response:
     """The document of a session, as it is now or at a snapshot."""
-    authority = authority_of(request)
+    authority = get_authority(request)
     if agent_id is not None:
         authority.check(agent_id)
-    with refusing():
-        places = await desk.catalog.locations(session_id)
+    with reject_invalid():
+        places = await context.catalog.locations(session_id)
     found = [
         each
         for each in places
@@ -120,11 +120,11 @@ async def snapshot(
         owner = "" if agent_id is None else f" of the agent {short_repr(agent_id)}"
         raise NotFoundError(f"there is no session {short_repr(session_id)}{owner}")
     if len(found) > 1:
-        raise not_clear(found)
-    return await sent(desk, found[0], snapshot_id, tag, redact=redact)
+        raise ambiguous_session(found)
+    return await send_document(context, found[0], snapshot_id, tag, redact=redact)
 
 
-def not_clear(found: list[SnapshotLocation]) -> Problem:
+def ambiguous_session(found: list[SnapshotLocation]) -> Problem:
     """The problem of a session's id that several parts of it go by."""
     session_id, agents = found[0].session_id, sorted({each.scope_id for each in found})
     several = f"several agents: {', '.join(agents)}"
@@ -143,26 +143,26 @@ def not_clear(found: list[SnapshotLocation]) -> Problem:
     responses=DOCUMENT,
     operation_id="get_document",
 )
-async def document_of(
-    desk: AtDesk,
-    place: Place,
+async def get_document(
+    context: Context,
+    location: Location,
     at: Annotated[str, Query(pattern=schemas.SNAPSHOT_ID, description="now, or a snapshot.")] = NOW,
     tag: Tags = None,
     redact: Redact = False,
 ) -> Response:
     """The document of a session, to be saved as a file."""
     snapshot_id = None if at == NOW else at
-    response = await sent(desk, place, snapshot_id, tag, redact=redact)
-    name = PLAIN.sub("_", f"{place.session_id}{'' if at == NOW else '@' + at}").strip("._")
+    response = await send_document(context, location, snapshot_id, tag, redact=redact)
+    name = PLAIN.sub("_", f"{location.session_id}{'' if at == NOW else '@' + at}").strip("._")
     response.headers["Content-Disposition"] = (
         f'attachment; filename="{name[:100] or "session"}.json"'
     )
     return response
 
 
-async def sent(
-    desk: Desk,
-    place: SnapshotLocation,
+async def send_document(
+    context: AppContext,
+    location: SnapshotLocation,
     snapshot_id: str | None,
     tags: list[str] | None,
     *,
@@ -170,9 +170,9 @@ async def sent(
 ) -> Response:
     """A document on its way out, in pieces."""
     wanted = read_tags(tags or [])
-    found = await export_document(desk.archive, place, snapshot_id=snapshot_id, tags=wanted)
+    found = await export_document(context.archive, location, snapshot_id=snapshot_id, tags=wanted)
     if redact:
-        found = await asyncio.to_thread(redaction(), found)
+        found = await asyncio.to_thread(load_redactor(), found)
     return StreamingResponse(iterate_in_threadpool(found.chunks()), media_type=JSON)
 
 
@@ -181,11 +181,11 @@ def read_tags(pairs: list[str]) -> dict[str, str]:
     return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
 
 
-def redaction() -> Redaction:
+def load_redactor() -> Redaction:
     """What takes out of a document what must not leave."""
     from holdfast.redaction.redactor import Redactor  # noqa: PLC0415 - needs an extra
 
-    return Redactor().redacted
+    return Redactor().redact
 
 
 # ---------------------------------------------------------------------------------------- import
@@ -197,9 +197,9 @@ def redaction() -> Redaction:
     openapi_extra=BODY,
     operation_id="import_session",
 )
-async def import_(
+async def import_session(
     request: Request,
-    desk: AtDesk,
+    context: Context,
     dry_run: DryRun = False,
     agent_id: OtherAgent = None,
     session_id: OtherSession = None,
@@ -214,29 +214,29 @@ async def import_(
     is a snapshot of what was there.
     """
     if agent_id is not None:
-        authority_of(request).check(agent_id)
+        get_authority(request).check(agent_id)
     with tempfile.SpooledTemporaryFile(IN_MEMORY) as file:
-        await take(request.stream(), file)
-        decoding = desk.decoder.decode(file, allow_modified=allow_modified)
-        found = await unless_gone(request, decoding)
+        await receive_body(request.stream(), file)
+        decoding = context.decoder.decode(file, allow_modified=allow_modified)
+        found = await cancel_on_disconnect(request, decoding)
     owner = found.agent_id if agent_id is None else agent_id
-    authority_of(request).check(owner)
-    with refusing():
-        place = SnapshotLocation(session_id or found.session_id, found.scope, owner)
-        async with desk.turn(place):
+    get_authority(request).check(owner)
+    with reject_invalid():
+        location = SnapshotLocation(session_id or found.session_id, found.scope, owner)
+        async with context.session_lock(location):
             result = await import_document(
-                desk.state_store,
+                context.state_store,
                 found,
-                place,
+                location,
                 dry_run=dry_run,
                 check=lambda head: check_head(head, if_match),
             )
     if not dry_run:
-        desk.metrics.acted("imported")
-    return answer(imported_json(result))
+        context.metrics.acted("imported")
+    return json_response(import_result_to_json(result))
 
 
-async def take(stream: AsyncIterator[bytes], file: IO[bytes]) -> None:
+async def receive_body(stream: AsyncIterator[bytes], file: IO[bytes]) -> None:
     """Keep what arrives; what is large, on the disk."""
     async for chunk in stream:
         if len(chunk) > IN_MEMORY:
@@ -246,10 +246,10 @@ async def take(stream: AsyncIterator[bytes], file: IO[bytes]) -> None:
     file.seek(0)
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """Return what work gives; end it where the client disconnects before that."""
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(disconnected(request))
+    leaving = asyncio.ensure_future(wait_for_disconnect(request))
     try:
         await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -261,13 +261,13 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.wait([working, leaving])
 
 
-async def disconnected(request: Request) -> None:
+async def wait_for_disconnect(request: Request) -> None:
     """Wait until the client of a request whose body was read has gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def imported_json(result: ImportResult) -> dict[str, object]:
+def import_result_to_json(result: ImportResult) -> dict[str, object]:
     """What an import did, or would do."""
     return {
         "dry_run": result.dry_run,

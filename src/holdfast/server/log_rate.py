@@ -15,7 +15,7 @@ KINDS = 1000
 
 
 @dataclass(slots=True)
-class Window:
+class RateWindow:
     """What was logged of one kind since a moment."""
 
     since: float
@@ -34,7 +34,7 @@ class RateLimit(logging.Filter):
         super().__init__()
         self._most = most
         self._seconds = seconds
-        self._windows: dict[tuple[str, str], Window] = {}
+        self._windows: dict[tuple[str, str], RateWindow] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a record is logged."""
@@ -43,11 +43,11 @@ class RateLimit(logging.Filter):
         kind, now = (record.name, str(record.msg)), time.monotonic()
         if len(self._windows) >= KINDS:
             self._windows.clear()
-        window = self._windows.setdefault(kind, Window(now))
+        window = self._windows.setdefault(kind, RateWindow(now))
         if now - window.since >= self._seconds:
             if window.left_out:
                 record.msg = f"{record.msg} (and {window.left_out} lines like this before)"
-            window = self._windows[kind] = Window(now)
+            window = self._windows[kind] = RateWindow(now)
         if window.logged == self._most:
             window.left_out += 1
             return False

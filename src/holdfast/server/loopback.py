@@ -95,7 +95,7 @@ def explain_remote(connection: HTTPConnection) -> str | None:
     named = connection.headers.getlist("host")
     if len(named) != 1:
         return "it does not have one header 'host'"
-    host = without_port(named[0])
+    host = strip_port(named[0])
     if not is_loopback(host) and not (is_test and host == TEST_SERVER):
         return f"it is addressed to {short_repr(named[0])}"
     if connection.scope.get("http_version") == "1.0":
@@ -103,7 +103,7 @@ def explain_remote(connection: HTTPConnection) -> str | None:
     return None
 
 
-def without_port(named: str) -> str:
+def strip_port(named: str) -> str:
     """Return the host of a Host header."""
     host, _, port = named.rpartition(":")
     return host if host and port.isdecimal() else named

@@ -36,8 +36,8 @@ from holdfast.errors import (
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
-MOST_ERRORS = 20
-LONGEST = 1900
+MAX_ERRORS = 20
+MAX_DETAIL_LENGTH = 1900
 METHODS = ("GET", "POST", "DELETE")
 
 KINDS: dict[int, tuple[str, str]] = {
@@ -84,7 +84,9 @@ class Problem(Exception):
         super().__init__(detail)
         self.status = status
         # What it quotes may be as long as whoever sent it liked.
-        self.detail = detail if len(detail) <= LONGEST else f"{detail[:LONGEST]}…"
+        self.detail = (
+            detail if len(detail) <= MAX_DETAIL_LENGTH else f"{detail[:MAX_DETAIL_LENGTH]}…"
+        )
         self.hint = hint
         self.headers = dict(headers or {})
         self.more = dict(more or {})
@@ -102,22 +104,22 @@ class Problem(Exception):
             **self.more,
         }
         # A name from outside may have what UTF-8 has not.
-        body = msgspec.json.encode(printable(tree))
+        body = msgspec.json.encode(replace_surrogates(tree))
         return Response(body, self.status, self.headers, MEDIA_TYPE)
 
 
-def printable(tree: Any) -> Any:
+def replace_surrogates(tree: Any) -> Any:
     """The same with every text in what UTF-8 can write."""
     if isinstance(tree, str):
         return tree.encode("utf-8", "backslashreplace").decode()
     if isinstance(tree, dict):
-        return {name: printable(value) for name, value in tree.items()}
+        return {name: replace_surrogates(value) for name, value in tree.items()}
     if isinstance(tree, list):
-        return [printable(value) for value in tree]
+        return [replace_surrogates(value) for value in tree]
     return tree
 
 
-def problem_of(error: Exception) -> Problem:
+def to_problem(error: Exception) -> Problem:
     """The problem that an error of the library is to the one who asks."""
     if isinstance(error, Problem):
         return error
@@ -134,7 +136,7 @@ def problem_of(error: Exception) -> Problem:
 
 
 @contextmanager
-def refusing() -> Iterator[None]:
+def reject_invalid() -> Iterator[None]:
     """Make a problem of what the library refuses in something that came with the request."""
     try:
         yield
@@ -147,26 +149,28 @@ def refusing() -> Iterator[None]:
 # ---------------------------------------------------------------------------- handlers of the app
 
 
-async def of_holdfast(request: Request, error: Exception) -> Response:
+async def handle_holdfast_error(request: Request, error: Exception) -> Response:
     """Answer with what the library said."""
     if isinstance(error, IntegrityError | StateStoreError):
-        logger.error("%s %s: %s", request.method, path_of(request), error)
-    return problem_of(error).response(path_of(request))
+        logger.error("%s %s: %s", request.method, request_path(request), error)
+    return to_problem(error).response(request_path(request))
 
 
-async def of_http(request: Request, error: Exception) -> Response:
+async def handle_http_error(request: Request, error: Exception) -> Response:
     """Answer what the framework refused: no such route, no such method."""
     assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for these
     detail, hint = str(error.detail), "see /docs for what there is"
     headers = dict(error.headers or {})
     if error.status_code == 404:
-        detail = f"there is nothing at {short_repr(path_of(request))}"
+        detail = f"there is nothing at {short_repr(request_path(request))}"
     elif error.status_code == 405:
-        detail = f"{request.method} is not for {short_repr(path_of(request))}"
+        detail = f"{request.method} is not for {short_repr(request_path(request))}"
         headers["Allow"] = ", ".join(allowed_methods(request))
     elif error.status_code == 400:
         hint = "send JSON, in UTF-8"
-    return Problem(error.status_code, detail, hint=hint, headers=headers).response(path_of(request))
+    return Problem(error.status_code, detail, hint=hint, headers=headers).response(
+        request_path(request)
+    )
 
 
 def allowed_methods(request: Request) -> list[str]:
@@ -182,12 +186,12 @@ def allowed_methods(request: Request) -> list[str]:
     return [*found, "HEAD"] if "GET" in found else found
 
 
-async def of_validation(request: Request, error: Exception) -> Response:
+async def handle_validation_error(request: Request, error: Exception) -> Response:
     """Answer what does not have the shape that the route asks for."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for these
     found = [
         {"where": ".".join(map(str, each["loc"])), "what": str(each["msg"])}
-        for each in error.errors()[:MOST_ERRORS]
+        for each in error.errors()[:MAX_ERRORS]
     ]
     is_json = all(each["type"] != "json_invalid" for each in error.errors())
     first = found[0] if found else {"where": "body", "what": "it is not as it should be"}
@@ -196,15 +200,15 @@ async def of_validation(request: Request, error: Exception) -> Response:
         f"{first['where']}: {first['what']}",
         hint="see /docs for what is taken",
         more={"errors": found},
-    ).response(path_of(request))
+    ).response(request_path(request))
 
 
-async def of_anything(request: Request, error: Exception) -> Response:
+async def handle_unexpected_error(request: Request, error: Exception) -> Response:
     """Answer an error that should not be, where it comes from outside of the gate."""
-    return failure(error).response(path_of(request))
+    return internal_error(error).response(request_path(request))
 
 
-def failure(error: Exception) -> Problem:
+def internal_error(error: Exception) -> Problem:
     """The problem of an error that should not be. What it says is in the server's log alone."""
     return Problem(
         500,
@@ -214,7 +218,7 @@ def failure(error: Exception) -> Problem:
     )
 
 
-def path_of(request: Request) -> str:
+def request_path(request: Request) -> str:
     """The path as it was sent. A URL is more, and cannot be made of every header that is sent."""
     path: str = request.scope["path"]
     return path

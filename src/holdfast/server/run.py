@@ -19,9 +19,9 @@ from holdfast.errors import HoldfastError, short_repr
 from holdfast.server.app import create_app
 from holdfast.server.auth import Token
 from holdfast.server.connections import bounded_protocol
+from holdfast.server.limits import Limits
 from holdfast.server.log_rate import RateLimit
 from holdfast.server.loopback import is_loopback
-from holdfast.server.middleware import Limits
 from holdfast.stores.base import StateStore
 
 GRACE_SECONDS = 5
@@ -45,7 +45,7 @@ def check_listening(host: str, tokens: Sequence[Token]) -> None:
         )
 
 
-def listening(host: str, port: int) -> socket.socket:
+def open_socket(host: str, port: int) -> socket.socket:
     """A socket that listens, made before anything else so that a port in use is said at once."""
     listener = None
     try:
@@ -90,13 +90,13 @@ def serve(
         owns_store=True,
         trusted=trusted,
     )
-    with listening(host, port) as listener:
+    with open_socket(host, port) as listener:
         name = f"[{host}]" if ":" in host else host
         if ready is not None:
             ready(f"http://{name}:{listener.getsockname()[1]}")
         log_to_stderr()
         config = server_config(app, limits or Limits())
-        with ended_by_signals():
+        with ignore_signals():
             uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -117,7 +117,7 @@ def server_config(app: Any, limits: Limits, grace_seconds: float | None = None) 
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
+def ignore_signals() -> Iterator[None]:
     """Make an interrupted server one that has ended well.
 
     uvicorn raises the signal that ended it once more, which would end this process as if it failed.
@@ -138,7 +138,7 @@ def log_to_stderr() -> None:
     """Log one line per request, and what goes wrong."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    handler.addFilter(is_news)
+    handler.addFilter(is_not_cancellation)
     handler.addFilter(RateLimit())
     levels = {"holdfast": logging.INFO, "uvicorn.error": logging.WARNING, "asyncio": logging.ERROR}
     for name, level in levels.items():
@@ -148,6 +148,6 @@ def log_to_stderr() -> None:
         logger.propagate = False
 
 
-def is_news(record: logging.LogRecord) -> bool:
+def is_not_cancellation(record: logging.LogRecord) -> bool:
     """Whether a record says more than that a request was cut off because the server ends."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))

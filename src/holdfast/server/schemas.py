@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from holdfast.server.context import SNAPSHOT_ID
 from holdfast.snapshots.keys import MAX_ID_LENGTH
 
-TIME = "2026-11-15T09:30:00.000000Z"
-HASH = "9b2d6c0e5f7a4c1d8e3b2a1f0c9d8e7b6a5f4c3d2e1b0a9f8c7d6e5b4a3f2c1d"
-SNAPSHOT = "019a8b5e-6f00-7000-8000-000000000000"
-MOMENT = r"^(now|[0-9]{1,12}|[A-Za-z0-9_-]{1,128})$"
-MOMENT_MEANS = "The number of an event, the id of a snapshot, or now."
+EXAMPLE_TIME = "2026-11-15T09:30:00.000000Z"
+EXAMPLE_HASH = "9b2d6c0e5f7a4c1d8e3b2a1f0c9d8e7b6a5f4c3d2e1b0a9f8c7d6e5b4a3f2c1d"
+EXAMPLE_SNAPSHOT_ID = "019a8b5e-6f00-7000-8000-000000000000"
+POSITION_PATTERN = r"^(now|[0-9]{1,12}|[A-Za-z0-9_-]{1,128})$"
+POSITION_DESCRIPTION = "The number of an event, the id of a snapshot, or now."
 
 Scope = Literal["agent", "multi_agent"]
 Status = Literal["pending", "running", "waiting", "completed", "failed", "cancelled"]
@@ -23,7 +23,7 @@ Triple = Annotated[list[Any], Field(min_length=3, max_length=3)]
 """A namespace, a key and a value."""
 
 
-class Shape(BaseModel):
+class StrictModel(BaseModel):
     """Data with these fields and no others."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -32,22 +32,28 @@ class Shape(BaseModel):
 # ------------------------------------------------------------------------------------------ sent
 
 
-class SaveRequest(Shape):
+class SaveRequest(StrictModel):
     """A snapshot to be saved."""
 
     tags: dict[str, str] = Field(default={}, examples=[{"reason": "before the upgrade"}])
 
 
-class RestoreRequest(Shape):
+class RestoreRequest(StrictModel):
     """Where to go back to."""
 
-    at: str = Field(pattern=MOMENT, description=MOMENT_MEANS, examples=["17", SNAPSHOT])
+    at: str = Field(
+        pattern=POSITION_PATTERN,
+        description=POSITION_DESCRIPTION,
+        examples=["17", EXAMPLE_SNAPSHOT_ID],
+    )
 
 
-class ForkRequest(Shape):
+class ForkRequest(StrictModel):
     """Where to branch, and how the new session is called."""
 
-    at: str = Field(default="now", pattern=MOMENT, description=MOMENT_MEANS, examples=["17"])
+    at: str = Field(
+        default="now", pattern=POSITION_PATTERN, description=POSITION_DESCRIPTION, examples=["17"]
+    )
     session_id: str | None = Field(
         default=None,
         min_length=1,
@@ -67,29 +73,29 @@ class ForkRequest(Shape):
 # -------------------------------------------------------------------------------------- answered
 
 
-class Agent(Shape):
+class Agent(StrictModel):
     """An agent that has sessions."""
 
     agent_id: str = Field(examples=["research-bot"])
 
 
-class AgentPage(Shape):
+class AgentPage(StrictModel):
     """Some agents, and how to ask for those that follow."""
 
     agents: list[Agent]
     next_cursor: str | None
 
 
-class SessionItem(Shape):
+class SessionItem(StrictModel):
     """A session in a list."""
 
     agent_id: str = Field(examples=["research-bot"])
     session_id: str = Field(examples=["ses_abc123"])
     scope: Scope
-    started_at: str = Field(examples=[TIME])
+    started_at: str = Field(examples=[EXAMPLE_TIME])
     active_at: str = Field(
         description="When its last event happened; without details to within some seconds.",
-        examples=[TIME],
+        examples=[EXAMPLE_TIME],
     )
     status: str | None = Field(
         default=None,
@@ -108,40 +114,40 @@ class SessionItem(Shape):
     problem: str | None = Field(default=None, description="Why it cannot be read, if it cannot.")
 
 
-class SessionItems(Shape):
+class SessionPage(StrictModel):
     """Some sessions, the newest first, and how to ask for those that follow."""
 
     sessions: list[SessionItem]
     next_cursor: str | None
 
 
-class SnapshotShape(Shape):
+class SnapshotInfo(StrictModel):
     """What is known of a snapshot without its state."""
 
-    snapshot_id: str = Field(pattern=SNAPSHOT_ID, examples=[SNAPSHOT])
+    snapshot_id: str = Field(pattern=SNAPSHOT_ID, examples=[EXAMPLE_SNAPSHOT_ID])
     parent_id: str | None
     agent_id: str = Field(examples=["research-bot"])
     session_id: str = Field(examples=["ses_abc123"])
     scope: Scope
-    created_at: str = Field(examples=[TIME])
+    created_at: str = Field(examples=[EXAMPLE_TIME])
     tags: dict[str, str] = Field(examples=[{"reason": "before the upgrade"}])
     status: str = Field(examples=["completed"])
     message_count: int = Field(examples=[14])
     size_bytes: int = Field(examples=[2048])
     seq: int = Field(description="The last event that led to it.", examples=[17])
-    hash: str = Field(examples=[HASH])
+    hash: str = Field(examples=[EXAMPLE_HASH])
     unfinished: bool = Field(description="Whether a tool call had no result yet.")
     source_environment: str | None
 
 
-class SnapshotItems(Shape):
+class SnapshotPage(StrictModel):
     """Some snapshots, the oldest first, and how to ask for those that follow."""
 
-    snapshots: list[SnapshotShape]
+    snapshots: list[SnapshotInfo]
     next_cursor: str | None
 
 
-class Unfinished(Shape):
+class UnfinishedCall(StrictModel):
     """A tool call without its result."""
 
     id: str
@@ -149,53 +155,57 @@ class Unfinished(Shape):
     message: str = Field(description="The key of the message that makes the call.")
 
 
-class Summary(Shape):
+class Session(StrictModel):
     """A session as it is now."""
 
     agent_id: str = Field(examples=["research-bot"])
     session_id: str = Field(examples=["ses_abc123"])
     scope: Scope
-    started_at: str | None = Field(examples=[TIME])
-    updated_at: str | None = Field(description="When the last event happened.", examples=[TIME])
+    started_at: str | None = Field(examples=[EXAMPLE_TIME])
+    updated_at: str | None = Field(
+        description="When the last event happened.", examples=[EXAMPLE_TIME]
+    )
     status: str = Field(examples=["running"])
     message_count: int = Field(examples=[14])
     size_bytes: int = Field(examples=[2048])
     first_event: int = Field(description="The first that was not pruned.", examples=[1])
     last_event: int = Field(examples=[17])
-    head: str = Field(description="The hash of the last event, for If-Match.", examples=[HASH])
+    head: str = Field(
+        description="The hash of the last event, for If-Match.", examples=[EXAMPLE_HASH]
+    )
     namespaces: list[str] = Field(examples=[["messages", "session", "state"]])
-    unfinished: list[Unfinished]
-    latest_snapshot: SnapshotShape | None
+    unfinished: list[UnfinishedCall]
+    latest_snapshot: SnapshotInfo | None
     snapshot_count: int | None = Field(description="Null where there are more than 1,000.")
 
 
-class Changes(Shape):
+class Changes(StrictModel):
     """What an event set and deleted: namespace, key and value."""
 
     set: list[Triple] = Field(examples=[[["state", "step", 3]]])
     delete: list[Pair]
 
 
-class EventShape(BaseModel):
+class Event(BaseModel):
     """One recorded step. Fields of later versions are kept."""
 
     seq: int = Field(examples=[17])
-    id: str = Field(examples=[SNAPSHOT])
+    id: str = Field(examples=[EXAMPLE_SNAPSHOT_ID])
     type: str = Field(examples=["message.appended"])
-    at: str = Field(examples=[TIME])
+    at: str = Field(examples=[EXAMPLE_TIME])
     data: Any = None
     changes: Changes
-    prev: str = Field(examples=[HASH])
-    hash: str = Field(examples=[HASH])
+    prev: str = Field(examples=[EXAMPLE_HASH])
+    hash: str = Field(examples=[EXAMPLE_HASH])
 
 
-class BriefEvent(Shape):
+class BriefEvent(StrictModel):
     """One recorded step without its values."""
 
     seq: int = Field(examples=[17])
-    id: str = Field(examples=[SNAPSHOT])
+    id: str = Field(examples=[EXAMPLE_SNAPSHOT_ID])
     type: str = Field(examples=["message.appended"])
-    at: str = Field(examples=[TIME])
+    at: str = Field(examples=[EXAMPLE_TIME])
     set: list[Pair] = Field(examples=[[["messages", "000000000003"]]])
     added: list[Pair] = Field(
         description="Those of set that did not exist before it.",
@@ -204,10 +214,10 @@ class BriefEvent(Shape):
     delete: list[Pair]
 
 
-class Events(Shape):
+class Events(StrictModel):
     """Some events, and the number of the one to go on from."""
 
-    events: list[EventShape] | list[BriefEvent]
+    events: list[Event] | list[BriefEvent]
     next: int | None
 
 
@@ -222,21 +232,21 @@ class DocumentState(BaseModel):
     namespaces: dict[str, dict[str, Any]] | None = None
 
 
-class StateAt(Shape):
+class StateAt(StrictModel):
     """The state at a moment."""
 
     seq: int = Field(examples=[17])
-    hash: str = Field(examples=[HASH])
-    at: str | None = Field(description="When that event happened.", examples=[TIME])
+    hash: str = Field(examples=[EXAMPLE_HASH])
+    at: str | None = Field(description="When that event happened.", examples=[EXAMPLE_TIME])
     snapshot_id: str | None
     status: str = Field(examples=["running"])
     message_count: int = Field(examples=[14])
-    message_offset: int = Field(description="The place of the first message that is given.")
+    message_offset: int = Field(description="The location of the first message that is given.")
     size_bytes: int = Field(examples=[2048])
     state: DocumentState
 
 
-class MomentShape(Shape):
+class Position(StrictModel):
     """A moment of a session."""
 
     agent_id: str = Field(examples=["research-bot"])
@@ -260,13 +270,13 @@ class Entry(BaseModel):
     )
 
 
-class DiffShape(BaseModel):
-    """What differs between two moments."""
+class Diff(BaseModel):
+    """What differs between two states."""
 
     model_config = ConfigDict(populate_by_name=True)
 
-    from_: MomentShape = Field(alias="from")
-    to: MomentShape
+    from_: Position = Field(alias="from")
+    to: Position
     added: int
     removed: int
     changed: int
@@ -277,31 +287,31 @@ class DiffShape(BaseModel):
     )
 
 
-class GrowthPoint(Shape):
+class GrowthPoint(StrictModel):
     """A session after one of its events."""
 
     seq: int
-    at: str = Field(examples=[TIME])
+    at: str = Field(examples=[EXAMPLE_TIME])
     messages: int
     size_bytes: int
 
 
-class Growth(Shape):
+class Growth(StrictModel):
     """How a session grew."""
 
     points: list[GrowthPoint]
     last_event: int
 
 
-class Restored(Shape):
+class Restored(StrictModel):
     """What going back did, or would do."""
 
     dry_run: bool
     agent_id: str = Field(examples=["research-bot"])
     session_id: str = Field(examples=["ses_abc123"])
     scope: Scope
-    at: MomentShape
-    changes: DiffShape
+    at: Position
+    changes: Diff
     previous_event: int = Field(description="Restore this one to undo it.", examples=[17])
     last_event: int = Field(description="The last event now.", examples=[18])
 
@@ -317,10 +327,10 @@ class Forked(BaseModel):
     scope: Scope
     message_count: int = Field(examples=[14])
     status: str = Field(examples=["running"])
-    from_: MomentShape = Field(alias="from")
+    from_: Position = Field(alias="from")
 
 
-class SessionPart(Shape):
+class SessionPart(StrictModel):
     """One agent's part of a session, or that of several agents together."""
 
     agent_id: str = Field(examples=["research-bot"])
@@ -328,7 +338,7 @@ class SessionPart(Shape):
     scope: Scope
 
 
-class Deleted(Shape):
+class Deleted(StrictModel):
     """What a deletion would take away."""
 
     dry_run: bool
@@ -339,7 +349,7 @@ class Deleted(Shape):
     snapshots: int
 
 
-class Touched(Shape):
+class ChangedEntries(StrictModel):
     """Entries by what became of them: namespace and key of each."""
 
     added: list[Pair]
@@ -347,7 +357,7 @@ class Touched(Shape):
     changed: list[Pair]
 
 
-class Imported(Shape):
+class Imported(StrictModel):
     """What an import did, or would do."""
 
     dry_run: bool
@@ -359,7 +369,7 @@ class Imported(Shape):
     events_restored: int = Field(examples=[17])
     undo_snapshot_id: str | None = Field(description="Restore this one to undo it.")
     signed_by: list[str] = Field(description="The trusted keys that signed the document.")
-    changes: Touched
+    changes: ChangedEntries
 
 
 class Document(BaseModel):
@@ -386,20 +396,20 @@ class Document(BaseModel):
     state: dict[str, Any]
 
 
-class Live(Shape):
+class Live(StrictModel):
     """The server runs."""
 
     status: Literal["live"]
 
 
-class Ready(Shape):
+class Ready(StrictModel):
     """The server can read its store."""
 
     status: Literal["ready"]
     version: str
 
 
-class Access(Shape):
+class Access(StrictModel):
     """What the token that was sent allows."""
 
     required: bool = Field(description="Whether a token is needed.")
@@ -407,7 +417,7 @@ class Access(Shape):
     agents: list[str] | None = Field(description="The agents that it is for; null for all.")
 
 
-class ProblemShape(BaseModel):
+class Problem(BaseModel):
     """What went wrong, where, and what to do (RFC 9457)."""
 
     type: str = Field(examples=["urn:holdfast:not-found"])
@@ -426,7 +436,7 @@ class ProblemShape(BaseModel):
     )
 
 
-class WouldSave(Shape):
+class SaveDryRun(StrictModel):
     """What a snapshot would be of."""
 
     dry_run: Literal[True]

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.errors import NotFoundError, short_repr
-from holdfast.server.context import is_known, tag_headers, unchanged
+from holdfast.server.context import etag_headers, is_cached, not_modified
 
 router = APIRouter(include_in_schema=False)
 
@@ -51,9 +51,9 @@ def served(request: Request, name: str) -> Response:
     page = pages().get(name)
     if page is None:
         raise NotFoundError(f"the viewer has no file {short_repr(name)}")
-    if is_known(request, page.tag):
-        return unchanged(page.tag)
-    return Response(page.content, 200, tag_headers(page.tag), page.media_type)
+    if is_cached(request, page.tag):
+        return not_modified(page.tag)
+    return Response(page.content, 200, etag_headers(page.tag), page.media_type)
 
 
 @router.get("/")

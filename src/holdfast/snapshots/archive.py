@@ -103,8 +103,10 @@ class SnapshotArchive:
         The history is never rewritten: ``ConflictError`` where it has another one of this id.
         """
         validate_snapshot_id(snapshot_id)
-        if not isinstance(snapshot, SessionSnapshot):
-            raise TypeError(f"snapshot is a SessionSnapshot, not {short_repr(snapshot)}")
+        given: object = snapshot
+        if not isinstance(given, SessionSnapshot):
+            hint = "; pass document.to_snapshot()" if hasattr(given, "to_snapshot") else ""
+            raise TypeError(f"snapshot must be a SessionSnapshot, got {short_repr(given)}{hint}")
         async with self._turns.setdefault(location.prefix, asyncio.Lock()):
             await self._save(location, snapshot_id, snapshot, is_latest=is_latest)
 

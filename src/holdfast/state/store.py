@@ -120,6 +120,10 @@ class Store:
             return default
         return decode(data)
 
+    def get_encoded(self, namespace: Text, key: Text) -> bytes | None:
+        """Return the encoded value of an entry, or None; equal bytes are equal values."""
+        return self._find(validate_name(namespace, "namespace"), validate_name(key, "key"))
+
     def delete(self, namespace: Text, key: Text) -> bool:
         """Delete an entry, and return whether it existed."""
         space = validate_name(namespace, "namespace")

@@ -8,7 +8,13 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec.msgpack import Ext
 
-from holdfast.errors import HoldfastError, InvalidDocumentError, UnsupportedValueError, short_repr
+from holdfast.errors import (
+    HoldfastError,
+    InvalidDocumentError,
+    UnregisteredTypeError,
+    UnsupportedValueError,
+    short_repr,
+)
 from holdfast.values.extensions import (
     FIRST_CONTAINER,
     FROZENSET,
@@ -206,7 +212,7 @@ def build_container(code: int, items: object) -> object:
         raise InvalidDocumentError("$type must contain a name and a value")
     known = registered_names.get(items[0])
     if known is None:
-        raise UnsupportedValueError(
+        raise UnregisteredTypeError(
             f"type {short_repr(items[0])} is not registered; call holdfast.register_type with that "
             "name before reading the data"
         )

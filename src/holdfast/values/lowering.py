@@ -280,9 +280,7 @@ def is_text(value: str) -> bool:
 def validate_text(value: str) -> str:
     """Return a str, or raise LoweringError if UTF-8 cannot encode it."""
     if not is_text(value):
-        raise LoweringError(
-            "cannot store a str with a lone surrogate, which UTF-8 cannot encode"
-        )
+        raise LoweringError("cannot store a str with a lone surrogate, which UTF-8 cannot encode")
     return value
 
 

@@ -88,7 +88,7 @@ async def after_a_lost_answer(sidecar, method: str, reads: int, mine, others) ->
 def test_a_conflict_after_a_lost_answer_is_in_doubt(
     open_store, sidecar, elsewhere, component, monkeypatch
 ):
-    monkeypatch.setattr(records_module, "HELD", 0.1)
+    monkeypatch.setattr(records_module, "CLAIM_SECONDS", 0.1)
 
     async def work() -> None:
         other = open_store(component, address=elsewhere.address)
@@ -101,7 +101,7 @@ def test_a_conflict_after_a_lost_answer_is_in_doubt(
                 (created, 2, "a", {"if_absent": True}),
                 ("SaveState", 1, "b", {"if_match": etag}),
             ):
-                with pytest.raises(StateStoreError, match="answer to a write got lost") as caught:
+                with pytest.raises(StateStoreError, match="response to a write was lost") as caught:
                     await after_a_lost_answer(
                         sidecar,
                         method,
@@ -137,7 +137,7 @@ def test_a_delete_whose_answer_was_lost_is_known_by_what_it_left(open_store, sid
             # The page has been written by another since, so that nothing tells whose delete it was.
             assert await lost(sidecar, method, 2, deleting("b"), write_beside)
             await other.delete("bb")
-            with pytest.raises(StateStoreError, match="answer to a write got lost"):
+            with pytest.raises(StateStoreError, match="response to a write was lost"):
                 await lost(sidecar, method, 2, deleting("c", if_match=etags["c"]), write_beside)
             assert await content(store) == {"bb": b"1", "d": b"1"}
 
@@ -190,11 +190,11 @@ def test_a_first_page_that_cannot_be_made_is_told(open_store, sidecar):
     ("code", "text", "problem", "transient"),
     [
         ("UNAVAILABLE", "Socket closed", "cannot be reached", True),
-        ("DEADLINE_EXCEEDED", "Deadline Exceeded", "component's database is up", True),
-        ("INTERNAL", "fail to get a: connection refused", "component's database is up", True),
+        ("DEADLINE_EXCEEDED", "Deadline Exceeded", "database is running", True),
+        ("INTERNAL", "fail to get a: connection refused", "database is running", True),
         ("UNAUTHENTICATED", "authentication error", "DAPR_API_TOKEN", False),
         ("FAILED_PRECONDITION", "state store is not configured", "has no state store", False),
-        ("UNIMPLEMENTED", "what", "answers UNIMPLEMENTED", False),
+        ("UNIMPLEMENTED", "what", "responded UNIMPLEMENTED", False),
     ],
 )
 def test_errors_say_what_to_do(open_store, sidecar, code, text, problem, transient):
@@ -205,7 +205,7 @@ def test_errors_say_what_to_do(open_store, sidecar, code, text, problem, transie
             with pytest.raises(StateStoreError, match=problem) as caught:
                 await store.get("a")
             assert text in str(caught.value)
-            assert store.place in str(caught.value)
+            assert store.display_url in str(caught.value)
             assert caught.value.transient is transient
             assert not caught.value.unknown
 
@@ -273,7 +273,7 @@ def test_who_would_be_refused_by_our_own_write_is_not_sent():
         saves = [asyncio.create_task(sidecar.save("a", b"", etag)) for etag in ("1", "1", "9")]
         await client.end(0)
         assert await saves[0] is None
-        assert await saves[1] == "it was written by this program meanwhile"
+        assert await saves[1] == "it was changed concurrently by this program"
         assert len(client.saved) == 1 or client.saved[1][0] == "9"
         # It is there again, or so it seems: then it may be tried.
         assert await sidecar.read(["a"]) == {"a": (b"", "1")}

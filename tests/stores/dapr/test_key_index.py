@@ -13,8 +13,8 @@ from holdfast.errors import IntegrityError
 from holdfast.stores.dapr import key_index
 from holdfast.stores.dapr.key_index import (
     FIRST,
-    LEAF,
-    LEAST,
+    LEAF_BYTES,
+    MIN_KEY_BYTES,
     Edit,
     Leaf,
     Root,
@@ -27,7 +27,7 @@ from holdfast.stores.dapr.key_index import (
     plan_removal,
 )
 
-PER_LEAF = LEAF // LEAST
+PER_LEAF = LEAF_BYTES // MIN_KEY_BYTES
 
 
 def run(work):
@@ -103,7 +103,7 @@ class Writer:
 @pytest.fixture
 def small_leaves(monkeypatch):
     """Four keys fill a leaf."""
-    monkeypatch.setattr(key_index, "LEAF", 4 * LEAST)
+    monkeypatch.setattr(key_index, "LEAF_BYTES", 4 * MIN_KEY_BYTES)
 
 
 KEYS = st.text("abc\ue000\U0010ffff", min_size=1, max_size=4)
@@ -118,8 +118,8 @@ STEPS = st.lists(
 
 @given(steps=STEPS, start=st.text("abc", max_size=2))
 def test_it_holds_what_a_sorted_list_holds(steps, start):
-    original = key_index.LEAF
-    key_index.LEAF = 4 * LEAST
+    original = key_index.LEAF_BYTES
+    key_index.LEAF_BYTES = 4 * MIN_KEY_BYTES
     try:
         shelf = Shelf()
         # Each knows the root as it was when it last had to look.
@@ -137,7 +137,7 @@ def test_it_holds_what_a_sorted_list_holds(steps, start):
             assert writer.listed() == sorted(model)
             assert writer.listed(start) == sorted(key for key in model if key >= start)
     finally:
-        key_index.LEAF = original
+        key_index.LEAF_BYTES = original
 
 
 def check(shelf: Shelf) -> None:
@@ -230,8 +230,8 @@ class CarefulWriter(Writer):
     turns=st.lists(st.integers(0, 3), max_size=300),
 )
 def test_writers_who_get_in_each_others_way_leave_it_whole(works, turns):
-    original = key_index.LEAF
-    key_index.LEAF = 3 * LEAST
+    original = key_index.LEAF_BYTES
+    key_index.LEAF_BYTES = 3 * MIN_KEY_BYTES
     try:
         shelf = Shelf()
         stay = {"a-", "aa-", "b-", "bb-", "c-"}
@@ -265,7 +265,7 @@ def test_writers_who_get_in_each_others_way_leave_it_whole(works, turns):
                     expected.update(key + str(number) for key in what)
         assert Writer(shelf).listed() == sorted(expected)
     finally:
-        key_index.LEAF = original
+        key_index.LEAF_BYTES = original
 
 
 def test_keys_in_order_fill_their_leaves():
@@ -280,7 +280,7 @@ def test_keys_in_order_fill_their_leaves():
 
 def test_a_key_in_the_middle_halves_a_full_leaf():
     leaf = Leaf("", None, tuple(f"{number:03}" for number in range(PER_LEAF)))
-    left, right = leaf.grown(["050x"])
+    left, right = leaf.insert(["050x"])
     assert abs(len(left.keys) - len(right.keys)) <= 1
     assert (left.low, left.high, right.low, right.high) == ("", right.keys[0], right.keys[0], None)
     assert sorted([*leaf.keys, "050x"]) == [*left.keys, *right.keys]
@@ -288,7 +288,7 @@ def test_a_key_in_the_middle_halves_a_full_leaf():
 
 def test_many_keys_at_once_make_as_many_leaves_as_it_takes():
     keys = [f"{number:05}" for number in range(1000)]
-    leaves = Leaf("", "x", ("5",)).grown(keys)
+    leaves = Leaf("", "x", ("5",)).insert(keys)
     assert [key for leaf in leaves for key in leaf.keys] == sorted([*keys, "5"])
     assert all(len(leaf.keys) <= PER_LEAF + 1 for leaf in leaves)
     assert len(leaves) == 8
@@ -297,17 +297,17 @@ def test_many_keys_at_once_make_as_many_leaves_as_it_takes():
 
 def test_long_keys_fill_a_leaf_sooner():
     keys = [f"{number:03}".ljust(8192, "x") for number in range(40)]
-    leaves = Leaf().grown(keys)
-    assert all(len(encode_page(leaf)) < 2 * LEAF for leaf in leaves)
+    leaves = Leaf().insert(keys)
+    assert all(len(encode_page(leaf)) < 2 * LEAF_BYTES for leaf in leaves)
     assert [key for leaf in leaves for key in leaf.keys] == keys
 
 
 def test_a_key_that_is_there_changes_nothing():
     leaf = Leaf("", None, ("a", "b"))
-    assert leaf.grown(["b"]) == [leaf]
-    assert leaf.without(["c"]) == leaf
-    assert leaf.holds("a")
-    assert not leaf.holds("c")
+    assert leaf.insert(["b"]) == [leaf]
+    assert leaf.remove(["c"]) == leaf
+    assert leaf.contains("a")
+    assert not leaf.contains("c")
 
 
 def test_an_old_root_costs_a_second_look(small_leaves):

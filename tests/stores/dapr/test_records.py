@@ -40,7 +40,7 @@ class Redis:
 class Program:
     """A sidecar as one program uses it, until its power is cut."""
 
-    place = "dapr://test"
+    display_url = "dapr://test"
 
     def __init__(self, redis: Redis, *, calls: int | None = None, losses: float = 0.0) -> None:
         self.redis = redis
@@ -116,7 +116,7 @@ async def add(records: Records, number: int, names: list[str]) -> None:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     """Nobody waits long for a batch whose owner may have died."""
-    monkeypatch.setattr(records_module, "HELD", 0.0)
+    monkeypatch.setattr(records_module, "CLAIM_SECONDS", 0.0)
 
 
 WORKS = st.lists(
@@ -176,7 +176,7 @@ def test_when_all_live_nothing_is_left_behind(seed, count):
         assert all(held == found[0] for held in found)
         assert sorted(found[0]) == list(range(count))
 
-    records_module.HELD = 10.0
+    records_module.CLAIM_SECONDS = 10.0
     asyncio.run(whole())
     assert sorted(redis.records) == NAMES
 
@@ -201,14 +201,14 @@ def test_who_reads_never_sees_a_batch_undone_again(seed):
 
         await asyncio.gather(write(), watch("a"), watch("b"), watch("b"))
 
-    records_module.HELD = 10.0
+    records_module.CLAIM_SECONDS = 10.0
     asyncio.run(whole())
 
 
 @given(seed=st.integers(0, 10_000))
 def test_calls_that_get_lost_leave_nothing_behind_in_the_end(seed):
     redis = Redis(seed)
-    records_module.HELD = 10.0
+    records_module.CLAIM_SECONDS = 10.0
 
     async def persist(records: Records, number: int) -> None:
         while True:
@@ -228,7 +228,7 @@ def test_calls_that_get_lost_leave_nothing_behind_in_the_end(seed):
         await asyncio.gather(*(persist(one, number) for number, one in enumerate(several)))
         for program in programs:
             program.losses = 0.0
-        records_module.REST = 0.0
+        records_module.TOMBSTONE_SECONDS = 0.0
         # Each clears away what it left, some with each batch.
         for number, one in enumerate(several * 5, 10):
             await persist(one, number)
@@ -239,7 +239,7 @@ def test_calls_that_get_lost_leave_nothing_behind_in_the_end(seed):
     try:
         asyncio.run(whole())
     finally:
-        records_module.REST = 600.0
+        records_module.TOMBSTONE_SECONDS = 600.0
     assert sorted(redis.records) == NAMES
 
 
@@ -260,7 +260,7 @@ def test_a_removed_record_is_kept_for_a_while_and_then_not(monkeypatch):
         assert [one.body for one in found.values()] == [None, None]
         assert "a" in redis.records
         await add(records, 2, ["b", "c"])  # there again
-        monkeypatch.setattr(records_module, "REST", 0.0)
+        monkeypatch.setattr(records_module, "TOMBSTONE_SECONDS", 0.0)
         await remove("c")
         await add(records, 3, ["d", "e"])
         assert sorted(redis.records) == ["b", "d", "e"]
@@ -269,7 +269,7 @@ def test_a_removed_record_is_kept_for_a_while_and_then_not(monkeypatch):
 
 
 def test_a_grave_that_cannot_be_dug_up_is_left(monkeypatch):
-    monkeypatch.setattr(records_module, "REST", 0.0)
+    monkeypatch.setattr(records_module, "TOMBSTONE_SECONDS", 0.0)
 
     async def whole() -> None:
         program = Program(Redis(0))
@@ -292,10 +292,10 @@ def test_a_grave_that_cannot_be_dug_up_is_left(monkeypatch):
 def test_of_batches_that_were_waited_for_only_some_are_remembered():
     async def whole() -> None:
         records = Records(Program(Redis(0)), "ns", None)
-        for number in range(3 * records_module.MANY):
-            records._met[f"batch {number}"] = 0.0
-        records_module.HELD = 10.0
+        for number in range(3 * records_module.MAX_KNOWN_BATCHES):
+            records._waiting_since[f"batch {number}"] = 0.0
+        records_module.CLAIM_SECONDS = 10.0
         await records._wait_for("another")
-        assert list(records._met) == ["another"]
+        assert list(records._waiting_since) == ["another"]
 
     asyncio.run(whole())

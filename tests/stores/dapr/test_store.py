@@ -103,7 +103,7 @@ def test_keys_that_the_component_takes_for_the_same_are_told(open_store, namespa
             record = encode_record(Record("CASE", "token", b"1"))
             await client.save_state("statestore", record_name(namespace, "case"), record)
             for call in (store.get("case"), store.put("case", b"2"), store.delete("case")):
-                with pytest.raises(StateStoreError, match="'CASE' and 'case' for the same"):
+                with pytest.raises(StateStoreError, match="'CASE' and 'case' as equal"):
                     await call
 
     asyncio.run(work())
@@ -115,7 +115,7 @@ def test_what_is_not_ours_is_told(open_store, namespace, data):
         async with open_store(patience=0) as store, AsyncDaprClient() as client:
             await client.save_state("statestore", record_name(namespace, "a"), data)
             for call in (store.get("a"), store.put("a", b"1"), store.delete("a")):
-                with pytest.raises(StateStoreError, match="none of ours") as caught:
+                with pytest.raises(StateStoreError, match="not a record of Holdfast") as caught:
                     await call
                 assert not caught.value.transient
 
@@ -173,7 +173,7 @@ def test_keys_in_order_fill_their_pages(open_store, sidecar, namespace):
 
 
 def test_several_programs_may_change_the_index_at_once(open_store, monkeypatch, component):
-    monkeypatch.setattr(key_index, "LEAF", 4 * key_index.LEAST)
+    monkeypatch.setattr(key_index, "LEAF_BYTES", 4 * key_index.MIN_KEY_BYTES)
 
     async def work() -> None:
         # Each store has its own lock and its own idea of the index, as another program would.
@@ -216,7 +216,7 @@ def test_a_key_that_is_listed_and_gone_can_be_written(open_store, namespace):
 
 
 def test_a_damaged_index_is_told(open_store, sidecar, namespace, monkeypatch):
-    monkeypatch.setattr(key_index, "LEAF", 4 * key_index.LEAST)
+    monkeypatch.setattr(key_index, "LEAF_BYTES", 4 * key_index.MIN_KEY_BYTES)
 
     async def work() -> None:
         async with open_store() as store, AsyncDaprClient() as client:

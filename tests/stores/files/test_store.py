@@ -187,7 +187,7 @@ def test_a_pipe_in_the_place_of_a_file_is_an_error(tmp_path):
     async def read():
         async with FileStateStore(tmp_path) as store:
             os.mkfifo(tmp_path / "pipe")
-            with pytest.raises(StateStoreError, match="no file"):
+            with pytest.raises(StateStoreError, match="not a regular file"):
                 await store.get("pipe")
 
     run_async(read())
@@ -218,10 +218,10 @@ def test_while_another_process_holds_a_lock_all_else_goes_on(tmp_path):
 
 def test_a_file_where_a_folder_should_be_is_an_error(tmp_path):
     (tmp_path / "a.~").write_text("in the way")
-    with pytest.raises(StateStoreError, match="file stands where a folder was expected"):
+    with pytest.raises(StateStoreError, match="found a file where a folder was expected"):
         run_async(put_some(tmp_path, **{"a/b": b"1"}))
     (tmp_path / "root").write_text("in the way")
-    with pytest.raises(StateStoreError, match="file stands where a folder was expected"):
+    with pytest.raises(StateStoreError, match="found a file where a folder was expected"):
         run_async(put_some(tmp_path / "root", a=b"1"))
 
 
@@ -253,7 +253,7 @@ def test_a_strangers_file_is_passed_over(tmp_path):
 
 @pytest.mark.parametrize("url", ["file:", "file://", "file://host/dir"])
 def test_a_url_without_a_folder_is_refused(url):
-    with pytest.raises(StateStoreError, match="names no folder"):
+    with pytest.raises(StateStoreError, match="does not name a folder"):
         open_state_store(url)
 
 

@@ -93,7 +93,7 @@ async def test_that_a_key_was_removed_is_kept_for_an_hour(new_store, behind):
 
 @async_test
 async def test_the_mark_of_a_removal_goes_away(new_store, behind, monkeypatch):
-    monkeypatch.setattr("holdfast.stores.nats.connection.MARKS_LAST", 1)
+    monkeypatch.setattr("holdfast.stores.nats.connection.DELETE_MARKER_SECONDS", 1)
     async with new_store() as store, behind:
         await store.put("a", b"1")
         await store.delete("a")
@@ -133,10 +133,10 @@ async def test_who_makes_the_bucket_at_the_same_time_is_not_in_the_way(new_store
 
     async with behind:
         await behind.js.create_key_value(bucket=behind.bucket, storage="file", direct=True)
-        link = NatsConnection(behind.bucket, 5)
-        await link.open(behind.url)
-        await link._create(1)
-        await link.close()
+        connection = NatsConnection(behind.bucket, 5)
+        await connection.open(behind.url)
+        await connection._create_bucket(1)
+        await connection.close()
     stores = [new_store() for _ in range(5)]
     await asyncio.gather(*(store.put("a", b"1") for store in stores))
     await asyncio.gather(*(store.close() for store in stores))
@@ -157,7 +157,7 @@ async def test_a_bucket_that_is_deleted_meanwhile_is_told_of(new_store, behind):
     async with new_store(patience=0) as store, behind:
         await store.put("a", b"1")
         await behind.js.delete_key_value(behind.bucket)
-        with pytest.raises(StateStoreError, match="was deleted .stream not found"):
+        with pytest.raises(StateStoreError, match="was deleted: stream not found"):
             await store.get("a")
         with pytest.raises(StateStoreError, match="the bucket was deleted") as caught:
             await store.put("b", b"1", if_absent=True)

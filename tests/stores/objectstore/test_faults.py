@@ -146,7 +146,7 @@ def test_a_write_whose_answer_gets_lost_is_not_repeated_over_what_came_since(
                 await store.put("a", b"0")
                 await store.delete("a")
             proxy.lose_next_answer(b"\nmine", meanwhile=elsewhere(*ELSEWHERE[since]))
-            with pytest.raises(StateStoreError, match="got lost") as caught:
+            with pytest.raises(StateStoreError, match="was lost") as caught:
                 await store.put("a", b"mine", **condition)
             assert proxy.lost == 1
             assert caught.value.unknown

@@ -13,18 +13,13 @@ from obstore.store import LocalStore, MemoryStore
 from holdfast.errors import StateStoreError
 from holdfast.stores import Put, open_state_store
 from holdfast.stores.objectstore import ObjectStateStore
+from holdfast.stores.objectstore.bodies import entry_body, new_token
 from holdfast.stores.objectstore.names import (
-    HEAD_SIZE,
-    LONGEST,
-    TOMBSTONE_SIZE,
-    entry_body,
+    MAX_NAME,
     is_shortened,
     listing_window,
-    new_token,
     object_key,
     object_name,
-    parse_header,
-    tombstone_body,
 )
 from holdfast.stores.urls import StoreURL
 from holdfast.stores.validation import KeyRange
@@ -66,7 +61,7 @@ def test_keys_of_any_length_are_listed_in_order(keys, other, limit, data):
 @settings(max_examples=200)
 def test_names_are_in_the_order_of_keys_by_bytes_and_by_folders(one, other):
     low, high = (object_name(key) for key in sorted((one, other)))
-    if is_shortened(low) and is_shortened(high) and low[:LONGEST] == high[:LONGEST]:
+    if is_shortened(low) and is_shortened(high) and low[:MAX_NAME] == high[:MAX_NAME]:
         return  # They stand together, and are sorted when their keys are known.
     assert one == other or low < high
     assert one == other or low.split("/") < high.split("/")
@@ -112,29 +107,6 @@ def test_a_listing_begins_where_its_keys_do():
     assert listing_window(KeyRange("", "k/" * 300)).after == ("k.~/" * 175) + "~"
 
 
-@given(st.text(min_size=1, max_size=300), st.binary(max_size=300))
-def test_a_body_tells_its_write_and_its_value(key, value):
-    token = new_token()
-    body = entry_body(key, value, token)
-    head = parse_header(body)
-    assert head == parse_header(body[:HEAD_SIZE])
-    assert (head.token, head.ended) == (token, "")
-    assert body[head.size :] == value
-    assert head.key == (key if is_shortened(object_name(key)) else "")
-    end = tombstone_body(token, new_token())
-    assert parse_header(end).ended == token
-    assert len(end) == TOMBSTONE_SIZE < len(body)
-    going = tombstone_body(token, new_token(), going=True)
-    assert (parse_header(going).ended, parse_header(going).going) == (token, True)
-    assert len(going) == TOMBSTONE_SIZE
-
-
-def test_other_bodies_are_nobodys():
-    token = new_token()
-    for body in (b"", b"text", tombstone_body(token, token)[:-1], entry_body("a", b"", token)[:-1]):
-        assert parse_header(body) is None
-
-
 def test_long_keys_that_begin_alike_are_listed_in_order(s3_server, prefix, proxy):
     keys = list(
         {
@@ -166,7 +138,7 @@ def test_long_keys_that_begin_alike_are_listed_in_order(s3_server, prefix, proxy
 
 
 def test_of_cut_names_so_many_are_remembered(monkeypatch):
-    monkeypatch.setattr("holdfast.stores.objectstore.store.CUT_NAMES_KEPT", 3)
+    monkeypatch.setattr("holdfast.stores.objectstore.store.MAX_CACHED_KEYS", 3)
     memory = MemoryStore()
     keys = ["k" * count for count in range(800, 810)]
 
@@ -174,7 +146,7 @@ def test_of_cut_names_so_many_are_remembered(monkeypatch):
         async with ObjectStateStore(StoreURL("s3://bucket"), lambda: memory) as store:
             await store.put_many([Put(key, b"1") for key in keys])
             assert await listed(store) == keys
-            assert len(store._cut_names) == 3
+            assert len(store._keys_of_shortened) == 3
 
     asyncio.run(check())
 
@@ -198,7 +170,7 @@ def test_a_service_that_does_not_list_in_order_is_refused(tmp_path):
     names = [f"{number:03}" for number in range(100)]
     random.shuffle(names)
     for name in names:
-        folder.put(name, entry_body(name, b"1", new_token()))
+        folder.put(name, entry_body(b"1", new_token()))
 
     async def check():
         async with ObjectStateStore(StoreURL("s3://bucket"), lambda: folder) as store:

@@ -12,7 +12,7 @@ from holdfast.errors import ConflictError
 from holdfast.stores import Put, open_state_store
 from holdfast.stores.base import Entry
 from holdfast.stores.objectstore import ObjectStateStore
-from holdfast.stores.objectstore.names import TOMBSTONE_SIZE
+from holdfast.stores.objectstore.bodies import TOMBSTONE_SIZE
 from holdfast.stores.urls import StoreURL
 from holdfast.testing import StateStoreSuite
 
@@ -145,10 +145,10 @@ class Overtaken(ObjectStateStore):
             await overtake()
         return await super()._write(bucket, path, body, mode)
 
-    async def _uncut(self, names):
+    async def _read_keys(self, names):
         if self.overtake is not None:
             await self.overtake()
-        return await super()._uncut(names)
+        return await super()._read_keys(names)
 
 
 @pytest.fixture

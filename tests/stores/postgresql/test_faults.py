@@ -207,7 +207,7 @@ class TestLostAnswers:
         asyncio.run(use())
 
     def test_marks_of_done_writes_are_removed_after_an_hour(self, postgres, table, monkeypatch):
-        monkeypatch.setattr(write_tokens, "OFTEN", 2)
+        monkeypatch.setattr(write_tokens, "SWEEP_INTERVAL", 2)
 
         def old(token):
             postgres.execute(f"INSERT INTO {table}_done VALUES ('{token}', now() - interval '2 h')")
@@ -270,7 +270,7 @@ class TestServerThatFails:
                 mortal.freeze()
                 try:
                     start = time.monotonic()
-                    with pytest.raises(StateStoreError, match="did not answer") as caught:
+                    with pytest.raises(StateStoreError, match="did not respond") as caught:
                         await store.put("a", b"2")
                     assert caught.value.unknown
                     with pytest.raises(StateStoreError) as caught:
@@ -334,7 +334,7 @@ class TestServerThatFails:
         ("code", "hint"),
         [
             ("53100", "disk is full"),
-            ("42501", "Grant"),
+            ("42501", "grant"),
             ("22P05", "UTF8"),
             ("XX000", "struck"),
             ("23505", "struck"),

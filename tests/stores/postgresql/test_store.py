@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from psycopg.sql import SQL, Identifier
 
 from holdfast.stores.entries import Put
-from holdfast.stores.postgresql import store as store_module
+from holdfast.stores.postgresql import statements
 from holdfast.stores.registry import open_state_store
 from holdfast.testing import StateStoreSuite
 from holdfast.testing.state_store_suite import listed
@@ -30,8 +30,8 @@ class TestKeys:
     @given(st.lists(st.text("\x00\x01\x02ab\U0010ffff", max_size=8), max_size=30))
     def test_the_form_in_the_table_keeps_the_order_and_comes_back(self, keys):
         long = [key.rjust(502, "b") for key in keys] + keys
-        assert sorted(long, key=store_module.split_key) == sorted(long)
-        assert [store_module.join_key(*store_module.split_key(key)) for key in long] == long
+        assert sorted(long, key=statements.split_key) == sorted(long)
+        assert [statements.join_key(*statements.split_key(key)) for key in long] == long
 
     def test_long_keys_that_differ_late_are_listed_in_order(self, postgres, table):
         keys = sorted(
@@ -55,7 +55,7 @@ class TestListing:
         with psycopg.connect(postgres.url(), autocommit=True) as connection:
             for size in (3_000, 100_000):
                 name = Identifier(f"{table}_{size}")
-                connection.execute(store_module.CREATE_TABLE.format(table=name))
+                connection.execute(statements.CREATE_TABLE.format(table=name))
                 connection.execute(
                     SQL(
                         "ALTER TABLE {0} SET (autovacuum_enabled = false); INSERT INTO {0} "
@@ -68,10 +68,10 @@ class TestListing:
                 work[size] = [
                     rows_read(connection, statement, name, above, [*bounds, 1000])
                     for statement, above, bounds in (
-                        (store_module.PAGE_ALL, ">=", ("", "")),
-                        (store_module.PAGE_ALL, ">", ("key/000500", "")),
-                        (store_module.PAGE_BELOW, ">=", ("key/", "", "key0", "")),
-                        (store_module.PAGE_BELOW, ">", ("key/000500", "", "key0", "")),
+                        (statements.PAGE_ALL, ">=", ("", "")),
+                        (statements.PAGE_ALL, ">", ("key/000500", "")),
+                        (statements.PAGE_BELOW, ">=", ("key/", "", "key0", "")),
+                        (statements.PAGE_BELOW, ">", ("key/000500", "", "key0", "")),
                     )
                 ]
         assert work[3_000] == work[100_000]

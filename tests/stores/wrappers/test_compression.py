@@ -91,7 +91,7 @@ def test_any_value_comes_back(piece, times):
 @pytest.mark.parametrize("kept", [b"", b"{}", b'{"a": 1}', b"\x00", b"\xfaHFE\x01", b"\xf8\xc1"])
 def test_what_was_not_written_here_is_refused(inner, store, kept):
     run_async(inner.put("a", kept))
-    with pytest.raises(IntegrityError, match="'a' was not written through compression.*without"):
+    with pytest.raises(IntegrityError, match="'a' was not written with compression.*without"):
         run_async(store.get("a"))
 
 
@@ -150,9 +150,7 @@ def test_a_frame_that_holds_more_than_allowed_is_not_decompressed(inner):
     run_async(inner.put("ok", b"\xfe" + bomb(8 << 20)))
     run_async(inner.put("bomb", b"\xfe" + bomb(9 << 20)))
     assert run_async(store.get("ok")).value == bytes(8 << 20)
-    with pytest.raises(
-        IntegrityError, match=r"'bomb' claims to have 9,437,184 .* 8,388,608 allowed"
-    ):
+    with pytest.raises(IntegrityError, match=r"'bomb' claims 9,437,184 bytes.*8,388,608"):
         run_async(store.get("bomb"))
 
 
@@ -167,7 +165,7 @@ def test_by_default_a_gigabyte_is_the_limit(inner, store):
 def test_a_frame_that_does_not_tell_its_size_is_refused(inner, store):
     frame = zstandard.ZstdCompressor(write_content_size=False).compress(TEXT)
     run_async(inner.put("a", b"\xfe" + frame))
-    with pytest.raises(IntegrityError, match="'a'.*does not tell its size"):
+    with pytest.raises(IntegrityError, match="'a'.*does not state its size"):
         run_async(store.get("a"))
 
 
@@ -176,7 +174,7 @@ def test_a_frame_that_claims_less_than_it_holds_is_refused(inner, store):
     at = frame.index((5000 - 256).to_bytes(2, "little"))
     frame[at : at + 2] = (300 - 256).to_bytes(2, "little")
     run_async(inner.put("a", b"\xfe" + bytes(frame)))
-    with pytest.raises(IntegrityError, match="'a'.*damaged"):
+    with pytest.raises(IntegrityError, match="'a' cannot be decompressed"):
         run_async(store.get("a"))
 
 
@@ -189,7 +187,7 @@ def test_a_frame_that_claims_to_be_empty_is_refused(inner, store):
 def test_a_value_that_could_not_be_read_again_is_not_written(inner):
     store = CompressedStateStore(inner, max_value_bytes=100)
     run_async(store.put("a", bytes(100)))
-    with pytest.raises(StateStoreError, match="'b' has 101 bytes.*100.*max_value_bytes"):
+    with pytest.raises(StateStoreError, match="'b' has 101 bytes.*max_value_bytes .100."):
         run_async(store.put_many([Put("a", b"new"), Put("b", bytes(101))]))
     assert run_async(store.get("a")).value == bytes(100)
 
@@ -232,13 +230,13 @@ class Watched(CompressedStateStore):
         super().__init__(inner)
         self.threads = []
 
-    def _stored(self, key, value):
+    def _encode(self, key, value):
         self.threads.append(threading.current_thread())
-        return super()._stored(key, value)
+        return super()._encode(key, value)
 
-    def _given(self, key, stored):
+    def _decode(self, key, stored):
         self.threads.append(threading.current_thread())
-        return super()._given(key, stored)
+        return super()._decode(key, stored)
 
 
 @pytest.mark.parametrize("make", [bytes, os.urandom], ids=["small when kept", "large when kept"])

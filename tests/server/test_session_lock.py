@@ -96,7 +96,7 @@ async def test_a_snapshot_is_deleted_when_the_session_is_not_written_to():
 @async_test
 async def test_a_part_that_is_gone_when_its_turn_comes_is_not_there(store, api, monkeypatch):
     await filled(store)
-    catalog = api._transport.app.state.desk.catalog
+    catalog = api._transport.app.state.context.catalog
     there = await catalog.locations("ses_shared")
     answers = [there, [place for place in there if place.scope_id != "ann"]] * 2
 

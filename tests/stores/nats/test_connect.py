@@ -33,7 +33,7 @@ async def test_a_server_that_is_not_there_is_told_of_at_once(caplog):
     error = await failure(f"nats://me:pass-w0rd@127.0.0.1:{port}/b")
     assert asyncio.get_running_loop().time() - start < 3
     assert "Connect call failed" in str(error)
-    assert "see whether the server runs" in str(error)
+    assert "check that the server is running" in str(error)
     assert (error.transient, error.unknown) == (True, False)
     assert "pass-w0rd" not in str(error) + repr(error.__cause__) + caplog.text
     assert not caplog.records
@@ -83,8 +83,8 @@ async def test_users_have_the_rights_that_they_have(own_server, bucket):
     server = own_server(USERS)
     owner, reader = "m@n:p:@/%#w0rd", "reader:r3ader-word"
     error = await failure(server.url(bucket, user=reader))
-    assert f"no right to publish to $JS.API.STREAM.CREATE.KV_{bucket}" in str(error)
-    assert f"Somebody who may can make the bucket {bucket} first" in str(error)
+    assert f"may not publish to $JS.API.STREAM.CREATE.KV_{bucket}" in str(error)
+    assert f"create the bucket {bucket} with another user first" in str(error)
     assert not error.transient
     async with (
         holdfast.open_state_store(server.url(bucket, user=owner)) as store,
@@ -93,7 +93,7 @@ async def test_users_have_the_rights_that_they_have(own_server, bucket):
         await store.put("a", b"1")
         assert await content(watching) == {"a": b"1"}
         for act in (lambda: watching.put("a", b"2"), lambda: watching.delete("a")):
-            with pytest.raises(StateStoreError, match=r"no right to publish to \$KV") as caught:
+            with pytest.raises(StateStoreError, match=r"may not publish to \$KV") as caught:
                 await act()
             assert not caught.value.unknown
         assert await content(store) == {"a": b"1"}
@@ -121,7 +121,7 @@ async def test_the_documented_rights_are_enough(own_server):
         await store.put("a/" + "long" * 300, b"2")
         assert len(await content(store)) == 2
         assert await store.delete("a/b")
-        assert await behind.pieces() == set()
+        assert await behind.chunks() == set()
         assert await store.sweep(older_than=0) == 0
 
 
@@ -152,10 +152,10 @@ async def test_more_replicas_than_servers_are_refused_by_the_server(nats_server,
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("nats:///bucket", "names no host"),
+        ("nats:///bucket", "has no host"),
         ("nats://host/a/b", "letters, digits"),
         ("nats://host/a.b", "letters, digits"),
-        ("nats://host/" + "x" * 201, "200 at most"),
+        ("nats://host/" + "x" * 201, "at most 200"),
         ("nats://host/b?replicas=2.5", "whole number from 1 to 5"),
         ("nats://host/b?replicas=6", "whole number from 1 to 5"),
         ("nats://host/b?replicas=0", "replicas"),

@@ -12,18 +12,18 @@ from holdfast.errors import IntegrityError, NotFoundError, short_repr
 from holdfast.log.event import format_time
 from holdfast.log.event_log import Position
 from holdfast.log.timeline import LoadedState, Timeline
-from holdfast.server.problems import Problem, refusing
+from holdfast.server.problems import Problem, reject_invalid
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 
 NOW = "now"
-LARGEST = 10**12
+MAX_SEQ = 10**12
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class SessionAt:
     """What a session was at one moment."""
 
     location: SnapshotLocation
@@ -46,27 +46,29 @@ class Moment:
         }
 
 
-def seq_of(text: str) -> int | None:
+def parse_seq(text: str) -> int | None:
     """The number of an event that a text stands for; None where it means something else."""
     if not (text.isascii() and text.isdecimal()):
         return None
-    seq = int(text) if len(text) < 20 else LARGEST
-    if seq >= LARGEST:
+    seq = int(text) if len(text) < 20 else MAX_SEQ
+    if seq >= MAX_SEQ:
         raise Problem(422, f"no event has the number {short_repr(text)}", hint="they count from 1")
     return seq
 
 
-async def now(archive: SnapshotArchive, location: SnapshotLocation) -> Moment:
+async def load_head(archive: SnapshotArchive, location: SnapshotLocation) -> SessionAt:
     """The state as it is committed."""
-    return loaded(location, await (await archive.timeline(location=location)).load())
+    return from_loaded_state(location, await (await archive.timeline(location=location)).load())
 
 
-def beginning(location: SnapshotLocation) -> Moment:
+def empty_session(location: SnapshotLocation) -> SessionAt:
     """The state before the first event: nothing."""
-    return Moment(location, Store(max_history=0).snapshot(), Position())
+    return SessionAt(location, Store(max_history=0).snapshot(), Position())
 
 
-async def at_event(archive: SnapshotArchive, location: SnapshotLocation, seq: int) -> Moment:
+async def load_at_event(
+    archive: SnapshotArchive, location: SnapshotLocation, seq: int
+) -> SessionAt:
     """The state after an event."""
     timeline = await archive.timeline(location=location)
     try:
@@ -74,33 +76,35 @@ async def at_event(archive: SnapshotArchive, location: SnapshotLocation, seq: in
     except IntegrityError:
         # It may be damaged, or it may not have happened yet.
         if seq > (await timeline.load()).end.seq:
-            raise await not_in_log(archive, location, seq) from None
+            raise await event_not_found(archive, location, seq) from None
         raise
-    return loaded(location, there)
+    return from_loaded_state(location, there)
 
 
-def loaded(location: SnapshotLocation, there: LoadedState) -> Moment:
+def from_loaded_state(location: SnapshotLocation, there: LoadedState) -> SessionAt:
     """The moment that a load led to."""
     state = there.store.snapshot()
     if not there.segments:
-        return Moment(location, state, there.end)
+        return SessionAt(location, state, there.end)
     segment = there.segments[-1]
     at = format_time(segment.events()[there.end.seq - segment.first].at)
-    return Moment(location, state, there.end, at=at, segment=(segment.key, segment.hash))
+    return SessionAt(location, state, there.end, at=at, segment=(segment.key, segment.hash))
 
 
-async def at_snapshot(
+async def load_at_snapshot(
     archive: SnapshotArchive, location: SnapshotLocation, snapshot_id: str
-) -> Moment:
+) -> SessionAt:
     """The state at a snapshot."""
-    with refusing():
+    with reject_invalid():
         found = await archive.load_snapshot(location=location, snapshot_id=snapshot_id)
     if found is None:
-        raise no_snapshot(location, snapshot_id)
-    return Moment(location, found.snapshot, found.position or Position(), found.snapshot_id)
+        raise snapshot_not_found(location, snapshot_id)
+    return SessionAt(location, found.snapshot, found.position or Position(), found.snapshot_id)
 
 
-async def not_in_log(archive: SnapshotArchive, location: SnapshotLocation, seq: int) -> Problem:
+async def event_not_found(
+    archive: SnapshotArchive, location: SnapshotLocation, seq: int
+) -> Problem:
     """Return the problem of an event outside of the log, with the range of events that exist."""
     start = (await archive.load_manifest(location=location)).log_start.seq + 1
     last = (await (await archive.timeline(location=location)).load()).end.seq
@@ -118,7 +122,7 @@ async def not_in_log(archive: SnapshotArchive, location: SnapshotLocation, seq: 
     return Problem(404, detail, hint=hint, more={"first_event": start, "last_event": last})
 
 
-async def time_of(timeline: Timeline, seq: int) -> str | None:
+async def read_event_time(timeline: Timeline, seq: int) -> str | None:
     """When an event happened; None where it was pruned."""
     try:
         async for event in timeline.events(seq, seq):
@@ -128,7 +132,7 @@ async def time_of(timeline: Timeline, seq: int) -> str | None:
     return None
 
 
-def no_snapshot(location: SnapshotLocation, snapshot_id: str) -> NotFoundError:
+def snapshot_not_found(location: SnapshotLocation, snapshot_id: str) -> NotFoundError:
     """The error for a snapshot that is not there."""
     return NotFoundError(
         f"the session {location.session_id} of {location.scope_id} has no snapshot "

@@ -132,7 +132,7 @@ def test_what_is_deleted_gives_its_space_back(path):
 def test_a_file_that_is_no_database_is_refused_and_left_alone(path):
     path.write_bytes(b"my notes, not a database" * 100)
     for work in (put_one, get_one):
-        with pytest.raises(StateStoreError, match="no SQLite database: choose another path"):
+        with pytest.raises(StateStoreError, match="not a SQLite database; choose another path"):
             run_async(work(path))
     assert path.read_bytes() == b"my notes, not a database" * 100
 
@@ -281,7 +281,7 @@ def test_a_reader_that_was_locked_out_sees_what_is_written_later(path):
 @pytest.fixture
 def not_to_be_written(monkeypatch):
     """As a folder is that cannot be written, for whoever runs the tests."""
-    really = Connections._connected
+    really = Connections._connect
 
     @contextmanager
     def refusing(self, mode):
@@ -292,7 +292,7 @@ def not_to_be_written(monkeypatch):
         with really(self, mode) as connected:
             yield connected
 
-    monkeypatch.setattr(Connections, "_connected", refusing)
+    monkeypatch.setattr(Connections, "_connect", refusing)
 
 
 def test_a_database_that_cannot_be_written_is_read_as_it_is_at_each_call(path, not_to_be_written):
@@ -427,7 +427,7 @@ def test_giving_space_back_is_no_part_of_what_was_asked(path):
                     other.execute("BEGIN IMMEDIATE")
                     return True
 
-                assert await store._write(delete_and_be_overtaken, removes=True)
+                assert await store._write(delete_and_be_overtaken, deletes=True)
             await store.put("a", b"1")
 
     run_async(use())
@@ -470,7 +470,7 @@ def test_a_timeout_longer_than_sqlite_can_count_is_a_long_one(path):
     ],
 )
 def test_a_url_without_a_file_is_refused(url):
-    with pytest.raises(StateStoreError, match="names no file"):
+    with pytest.raises(StateStoreError, match="does not name a file"):
         open_state_store(url)
 
 

@@ -11,7 +11,7 @@ from obstore.store import MemoryStore
 from holdfast.errors import StateStoreError
 from holdfast.stores import Put, open_state_store
 from holdfast.stores.objectstore import ObjectStateStore
-from holdfast.stores.objectstore.names import parse_header
+from holdfast.stores.objectstore.bodies import parse_header
 from holdfast.stores.urls import StoreURL
 from servers.seaweed import KEEPER
 
@@ -28,7 +28,7 @@ async def leave_mark(store, key="a"):
 
 
 def going(bucket, path):
-    return parse_header(bytes(bucket.get(path).bytes())).going
+    return parse_header(bytes(bucket.get(path).bytes())).expiring
 
 
 def test_sweeping_removes_old_marks_and_nothing_else(s3_server, prefix):
@@ -59,7 +59,7 @@ class Interrupted(ObjectStateStore):
     before_removing = None
 
     async def _write(self, bucket, path, body, mode):
-        if self.before_announcing is not None and parse_header(body).going:
+        if self.before_announcing is not None and parse_header(body).expiring:
             await self.before_announcing()
         return await super()._write(bucket, path, body, mode)
 
@@ -118,7 +118,7 @@ def test_a_write_of_a_key_whose_mark_is_going_waits_until_it_is_gone(two_stores,
 
 
 def test_a_sweep_goes_through_all_pages_of_a_listing(two_stores, memory, monkeypatch):
-    monkeypatch.setattr("holdfast.stores.objectstore.objects.PAGE", 4)
+    monkeypatch.setattr("holdfast.stores.objectstore.objects.PAGE_SIZE", 4)
 
     async def check():
         store, _ = two_stores
@@ -163,7 +163,7 @@ def test_a_mark_whose_removal_may_yet_arrive_is_not_written_over_until_it_cannot
             assert caught.value.transient
             assert not caught.value.unknown
             assert await store.sweep(older_than=NOW) == 0
-            monkeypatch.setattr("holdfast.stores.objectstore.sweep.STUCK", NOW)
+            monkeypatch.setattr("holdfast.stores.objectstore.sweep.EXPIRY_SECONDS", NOW)
             await store.put("a", b"2", if_absent=True)
             assert (await store.get("a")).value == b"2"
 
@@ -183,7 +183,7 @@ def test_a_removal_that_never_came_is_done_by_a_later_sweep(two_stores, memory, 
             await store.sweep(older_than=NOW)
         assert going(memory, "a")
         assert await other.sweep(older_than=NOW) == 0
-        monkeypatch.setattr("holdfast.stores.objectstore.sweep.STUCK", NOW)
+        monkeypatch.setattr("holdfast.stores.objectstore.sweep.EXPIRY_SECONDS", NOW)
         assert await other.sweep(older_than=NOW) == 1
         assert memory.list().collect() == []
 
@@ -208,7 +208,7 @@ def test_who_may_not_delete_is_told_and_leaves_keys_that_can_be_written(s3_serve
         async with open_state_store(s3_server.url(prefix, **KEEPER)) as store:
             await leave_mark(store)
             await leave_mark(store, "b")
-            with pytest.raises(StateStoreError, match=re.escape("refused access")) as caught:
+            with pytest.raises(StateStoreError, match=re.escape("denied access")) as caught:
                 await store.sweep(older_than=NOW)
             assert not caught.value.transient
             assert not going(s3_server.bucket(), f"{prefix}/a")
