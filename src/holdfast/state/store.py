@@ -37,7 +37,7 @@ from holdfast.state.snapshot import (
     validate_snapshot,
 )
 from holdfast.state.trie import COMPILED, Trie, hash_key, lookup, new_trie
-from holdfast.values.binary_encoding import decode
+from holdfast.values.binary_encoding import decode, is_same_value
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -378,6 +378,12 @@ class Store:
     def _recount_if_stale(self) -> None:
         if self._live.counts_stale and not self._writing:
             self._live.recount()
+
+
+def has_value(store: Store, namespace: str, key: str, data: bytes) -> bool:
+    """Return whether an entry holds the value with the given encoding."""
+    current = store._find(namespace, key)
+    return current is not None and is_same_value(current, data)
 
 
 # There are two implementations of transactions, because each is safe against interruptions in one
