@@ -15,6 +15,7 @@ from holdfast.log.changes import fold_changes
 from holdfast.log.event import draft_event, draft_from_json, event_to_json
 from holdfast.log.event_log import Position
 from holdfast.log.hash_chain import GENESIS, link_events
+from holdfast.log.segment import decode_segment
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import run_async
 from support.sample_values import identical, values
@@ -142,6 +143,21 @@ def test_an_event_round_trips_with_any_value(value):
     again = draft_from_json(json.loads(json.dumps(event_to_json(made))))
     assert link_events([again], 6, "prev")[0].hash == link_events([made], 6, "prev")[0].hash
     assert identical(again.changes, made.changes)
+
+
+@given(values)
+def test_a_prepared_segment_equals_the_decoded_one(value):
+    drafts = [draft_event("any", value, set_=[("n", "k", value)], delete=[("n", "d")])] * 2
+    log = EventLog(MemoryStateStore(), "sessions/s/", "1")
+    prepared = log.prepare(drafts, Position(6, "prev"))
+    assert [event.hash for event in prepared.events] == [
+        event.hash for event in link_events(drafts, 6, "prev")
+    ]
+    assert log.prepare_linked(prepared.events).put == prepared.put
+    decoded = decode_segment(prepared.put.key, prepared.put.value)
+    assert identical(list(decoded.changes()), list(prepared.segment.changes()))
+    assert decoded.size == prepared.segment.size
+    assert prepared.end == Position(decoded.last, decoded.hash)
 
 
 def test_the_hash_covers_every_field():
