@@ -201,7 +201,7 @@ def test_a_value_that_cannot_be_kept_is_named_with_its_path(session):
 @pytest.mark.parametrize("key", [None, 7, b"plan", ("a",)])
 def test_the_key_of_a_value_is_a_text(session, key):
     before = everything(session)
-    with pytest.raises(TypeError, match="the key must be a str"):
+    with pytest.raises(TypeError, match="key must be a str"):
         session.set(key, 1)
     for read in (session.get, session.delete):
         with pytest.raises(TypeError, match="must be a str"):

@@ -1,4 +1,4 @@
-"""A log whose beginning was pruned, and keyframes that others take away or cannot write."""
+"""Timeline: pruned logs, concurrent prunes, and keyframes that cannot be written."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from holdfast.log.timeline import BaseKeyframe, Timeline
 from support.async_tests import async_test
 from support.observed_store import NOW, Interrupted, Watched, gathered
 
-PLACE = "place/"
+PREFIX = "place/"
 
 
 @pytest.fixture
-def often(monkeypatch):
+def frequent_keyframes(monkeypatch):
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 4)
     monkeypatch.setattr(timeline, "MAX_CHAIN", 3)
 
 
-class Writer:
-    """Commits one event after another, with keyframes when they are due."""
+class Recorder:
+    """Commits events, and writes keyframes when due."""
 
     def __init__(self, store):
         self.state_store = store
-        self.timeline = Timeline(store, PLACE, "1")
+        self.timeline = Timeline(store, PREFIX, "1")
         self.store = Store()
         self.past = {}
 
@@ -55,41 +55,41 @@ class Writer:
             made = draft_event("set", set_=[("s", f"{seq:04}", seq), ("s", "last", seq)])
             self.store.apply(made.changes)
             log = self.timeline.log
-            sealed = log.prepare([made], log.head)
-            await log.write(sealed)
-            self.timeline.advance(sealed)
+            prepared = log.prepare([made], log.head)
+            await log.write(prepared)
+            self.timeline.advance(prepared)
             self.past[seq] = self.store.snapshot()
             await self.timeline.write_keyframe_if_due(self.past[seq])
         return self
 
     async def check(self, *seqs):
         for seq in seqs:
-            found = await Timeline(self.state_store, PLACE, "1").load(seq)
+            found = await Timeline(self.state_store, PREFIX, "1").load(seq)
             assert found.store.snapshot().digest == self.past[seq].digest
             assert found.end.seq == seq
 
 
-def frame(seq):
-    return f"{PLACE}keyframes/1/{seq:012}.json.gz"
+def keyframe_key(seq):
+    return f"{PREFIX}keyframes/1/{seq:012}.json.gz"
 
 
-def segment(seq):
-    return f"{PLACE}log/1/{seq:012}.json"
+def segment_key(seq):
+    return f"{PREFIX}log/1/{seq:012}.json"
 
 
-async def prune(store, log_start, *, stubs=True):
-    """What pruning does to a log: a keyframe at the log_start, and no more than needed before it."""
-    there = await Timeline(store, PLACE, "1").load(log_start)
-    await Timeline(store, PLACE, "1").write_keyframe_at(
+async def prune(store, log_start, *, tombstones=True):
+    """Prune a log: write a keyframe at its start, and delete what is not needed before it."""
+    there = await Timeline(store, PREFIX, "1").load(log_start)
+    await Timeline(store, PREFIX, "1").write_keyframe_at(
         there.end, there.store.snapshot(), BaseKeyframe()
     )
     for seq in range(1, log_start + 1):
-        whole = decode_segment(segment(seq), store.content[segment(seq)])
-        if stubs:
-            await store.put(segment(seq), encode_tombstone(whole, NOW))
+        whole = decode_segment(segment_key(seq), store.content[segment_key(seq)])
+        if tombstones:
+            await store.put(segment_key(seq), encode_tombstone(whole, NOW))
         else:
-            await store.delete(segment(seq))
-    asked = Timeline(store, PLACE, "1")
+            await store.delete(segment_key(seq))
+    asked = Timeline(store, PREFIX, "1")
     needed = {
         base
         for seq in await asked.list_keyframe_seqs(after=log_start)
@@ -97,19 +97,19 @@ async def prune(store, log_start, *, stubs=True):
     }
     for seq in await asked.list_keyframe_seqs(last=log_start - 1):
         if seq not in needed:
-            await store.delete(frame(seq))
+            await store.delete(keyframe_key(seq))
 
 
-# --------------------------------------------------------------------------------------- stubs
+# ----------------------------------------------------------------------------------- tombstones
 
 
 @async_test
-async def test_a_stub_holds_the_place_of_its_segment_and_nothing_of_its_events():
+async def test_a_tombstone_keeps_the_key_but_not_the_events():
     store = Watched()
-    log = EventLog(store, PLACE, "1")
+    log = EventLog(store, PREFIX, "1")
     await log.append([draft_event("first", {"secret": "x" * 5000})])
     await log.append([draft_event("second", {"secret": "x" * 5000})] * 3)
-    whole = decode_segment(segment(2), store.content[segment(2)])
+    whole = decode_segment(segment_key(2), store.content[segment_key(2)])
     data = encode_tombstone(whole, NOW)
     assert len(data) < 300
     assert json.loads(data) == {
@@ -120,7 +120,7 @@ async def test_a_stub_holds_the_place_of_its_segment_and_nothing_of_its_events()
         "hash": whole.hash,
         "pruned_at": "2026-11-15T12:00:00.000000Z",
     }
-    left = decode_segment(segment(2), data)
+    left = decode_segment(segment_key(2), data)
     assert left.is_pruned
     assert not whole.is_pruned
     assert left.pruned_at == NOW
@@ -133,27 +133,27 @@ async def test_a_stub_holds_the_place_of_its_segment_and_nothing_of_its_events()
 
 
 @async_test
-async def test_what_was_pruned_is_not_found_and_what_follows_is_read(often):
+async def test_pruned_events_are_not_found_and_later_ones_are_read(frequent_keyframes):
     store = Watched()
-    writer = await Writer(store).commit(10)
-    log_start = Position(6, (await gathered(writer.timeline.log.read(6, 6)))[0].hash)
+    recorder = await Recorder(store).commit(10)
+    log_start = Position(6, (await gathered(recorder.timeline.log.read(6, 6)))[0].hash)
     await prune(store, 6)
     with pytest.raises(NotFoundError, match="events 1 to 1 were pruned.*read later events"):
-        await gathered(EventLog(store, PLACE, "1").read())
-    found = await gathered(EventLog(store, PLACE, "1").read(7, after=log_start))
+        await gathered(EventLog(store, PREFIX, "1").read())
+    found = await gathered(EventLog(store, PREFIX, "1").read(7, after=log_start))
     assert [event.seq for event in found] == [7, 8, 9, 10]
-    await writer.check(6, 7, 8, 9, 10)
+    await recorder.check(6, 7, 8, 9, 10)
     with pytest.raises(NotFoundError, match="pruned"):
-        await Timeline(store, PLACE, "1").load(5)
+        await Timeline(store, PREFIX, "1").load(5)
 
 
 @async_test
-async def test_who_was_here_before_the_pruning_writes_nothing(often):
+async def test_a_stale_writer_cannot_commit_after_a_prune(frequent_keyframes):
     store = Watched()
-    await Writer(store).commit(3)
-    stale = EventLog(store, PLACE, "1")
-    stale.head = (await Timeline(store, PLACE, "1").load()).end
-    other = Timeline(store, PLACE, "1")
+    await Recorder(store).commit(3)
+    stale = EventLog(store, PREFIX, "1")
+    stale.head = (await Timeline(store, PREFIX, "1").load()).end
+    other = Timeline(store, PREFIX, "1")
     await other.open()
     for _ in range(5):
         await other.log.append([draft_event("more")])
@@ -161,28 +161,28 @@ async def test_who_was_here_before_the_pruning_writes_nothing(often):
     before = store.content
     with pytest.raises(ConflictError) as caught:
         await stale.append([draft_event("late")])
-    assert caught.value.key == segment(4)
+    assert caught.value.key == segment_key(4)
     assert store.content == before
 
 
 @async_test
-async def test_what_is_opened_after_pruning_goes_on(often):
-    for stubs in (True, False):
+async def test_a_pruned_log_can_be_continued(frequent_keyframes):
+    for tombstones in (True, False):
         store = Watched()
-        writer = await Writer(store).commit(10)
-        await prune(store, 6, stubs=stubs)
-        again = Writer(store)
+        recorder = await Recorder(store).commit(10)
+        await prune(store, 6, tombstones=tombstones)
+        again = Recorder(store)
         again.store = (await again.timeline.open()).store
-        assert again.store.snapshot().digest == writer.past[10].digest
+        assert again.store.snapshot().digest == recorder.past[10].digest
         await again.commit(12)
         await again.check(*range(11, 23))
-        await writer.check(*range(6, 11))
+        await recorder.check(*range(6, 11))
 
 
-# --------------------------------------------------------------- taken away while it is read
+# --------------------------------------------------------------------------- concurrent prunes
 
 
-def test_who_is_overtaken_by_pruning_while_loading_loads_it_all_the_same(often):
+def test_a_load_succeeds_during_a_concurrent_prune(frequent_keyframes):
     async def work():
         wanted = [(None, 0, 9), (10, 0, 9), (10, 8, 9), (9, 8, 9), (7, 4, 6), (6, 4, 6)]
         for last, near, log_start in wanted:
@@ -190,68 +190,73 @@ def test_who_is_overtaken_by_pruning_while_loading_loads_it_all_the_same(often):
             while True:
                 at += 1
                 inner = Watched()
-                writer = await Writer(inner).commit(10)
+                recorder = await Recorder(inner).commit(10)
                 slow = Interrupted(inner, at, functools.partial(prune, inner, log_start))
-                found = await Timeline(slow, PLACE, "1").load(last, near=near)
+                found = await Timeline(slow, PREFIX, "1").load(last, near=near)
                 if slow.calls < at:
                     break
-                assert found.store.snapshot().digest == writer.past[last or 10].digest
+                assert found.store.snapshot().digest == recorder.past[last or 10].digest
                 assert found.end.seq == (last or 10)
 
     asyncio.run(work())
 
 
 @async_test
-async def test_what_is_damaged_is_damaged_at_the_second_look_too(often):
+async def test_damage_is_reported_after_the_retry(frequent_keyframes):
     store = Watched()
-    writer = await Writer(store).commit(10)
-    await store.delete(segment(10))
-    with pytest.raises(IntegrityError, match=f"{segment(10)} is missing"):
-        await Timeline(store, PLACE, "1").load(10)
-    await writer.check(9)
+    recorder = await Recorder(store).commit(10)
+    await store.delete(segment_key(10))
+    with pytest.raises(IntegrityError, match=f"{segment_key(10)} is missing"):
+        await Timeline(store, PREFIX, "1").load(10)
+    await recorder.check(9)
 
 
 @async_test
-async def test_what_was_not_written_yet_is_missing(often):
+async def test_loading_an_event_beyond_the_head_fails(frequent_keyframes):
     store = Watched()
-    await Writer(store).commit(10)
-    with pytest.raises(IntegrityError, match=f"{segment(11)} is missing"):
-        await Timeline(store, PLACE, "1").load(11)
-    with pytest.raises(IntegrityError, match=f"{segment(1)} is missing"):
-        await Timeline(Watched(), PLACE, "1").load(1)
+    await Recorder(store).commit(10)
+    with pytest.raises(IntegrityError, match=f"{segment_key(11)} is missing"):
+        await Timeline(store, PREFIX, "1").load(11)
+    with pytest.raises(IntegrityError, match=f"{segment_key(1)} is missing"):
+        await Timeline(Watched(), PREFIX, "1").load(1)
 
 
 @async_test
-async def test_a_keyframe_that_the_caller_knew_and_that_is_gone_does_not_matter(often):
+async def test_a_hint_to_a_deleted_keyframe_is_ignored(frequent_keyframes):
     store = Watched()
-    writer = await Writer(store).commit(10)
+    recorder = await Recorder(store).commit(10)
     await prune(store, 6)
     for near in (4, 5, 8, 99):
-        found = await Timeline(store, PLACE, "1").load(7, near=near)
-        assert found.store.snapshot().digest == writer.past[7].digest
+        found = await Timeline(store, PREFIX, "1").load(7, near=near)
+        assert found.store.snapshot().digest == recorder.past[7].digest
 
 
 @async_test
-async def test_keyframes_in_each_others_places_are_noticed_and_passed_over(often, caplog):
+async def test_swapped_keyframes_are_detected_and_skipped(frequent_keyframes, caplog):
     store = Watched()
-    writer = await Writer(store).commit(10)
+    recorder = await Recorder(store).commit(10)
     content = store.content
-    await store.put_many([Put(frame(4), content[frame(8)]), Put(frame(8), content[frame(4)])])
+    await store.put_many(
+        [
+            Put(keyframe_key(4), content[keyframe_key(8)]),
+            Put(keyframe_key(8), content[keyframe_key(4)]),
+        ]
+    )
     for seq in (4, 5, 6, 7):
         caplog.clear()
-        await writer.check(seq)
-        assert frame(4) in caplog.text
+        await recorder.check(seq)
+        assert keyframe_key(4) in caplog.text
 
 
 @async_test
-async def test_a_damaged_keyframe_that_stands_for_what_was_pruned_is_named(often):
+async def test_a_damaged_keyframe_at_the_log_start_is_reported(frequent_keyframes):
     store = Watched()
-    writer = await Writer(store).commit(10)
+    recorder = await Recorder(store).commit(10)
     for seq in range(1, 5):
-        await store.delete(segment(seq))
-    await store.put(frame(4), b"{}")
-    for work in (writer.timeline.load, lambda: gathered(Timeline(store, PLACE, "1").events(6))):
-        with pytest.raises(IntegrityError, match=f"{frame(4)} is damaged"):
+        await store.delete(segment_key(seq))
+    await store.put(keyframe_key(4), b"{}")
+    for work in (recorder.timeline.load, lambda: gathered(Timeline(store, PREFIX, "1").events(6))):
+        with pytest.raises(IntegrityError, match=f"{keyframe_key(4)} is damaged"):
             await work()
 
 
@@ -259,19 +264,19 @@ async def test_a_damaged_keyframe_that_stands_for_what_was_pruned_is_named(often
 
 
 @async_test
-async def test_a_keyframe_is_kept_when_it_is_due_and_not_before(often):
+async def test_a_keyframe_is_written_only_when_due(frequent_keyframes):
     store = Watched()
-    writer = Writer(store)
+    recorder = Recorder(store)
     for commits, expected in ((3, []), (1, [4]), (3, [4]), (1, [4, 8]), (8, [4, 8, 12, 16])):
-        await writer.commit(commits)
-        assert await Timeline(store, PLACE, "1").list_keyframe_seqs() == expected
-    chains = [(await writer.timeline.read_keyframe(seq)).chain for seq in (4, 8, 12, 16)]
+        await recorder.commit(commits)
+        assert await Timeline(store, PREFIX, "1").list_keyframe_seqs() == expected
+    chains = [(await recorder.timeline.read_keyframe(seq)).chain for seq in (4, 8, 12, 16)]
     assert chains == [(), (4,), (4, 8), ()]
-    await writer.check(*writer.past)
+    await recorder.check(*recorder.past)
 
 
-class Refusing(Watched):
-    """Does not take keyframes, while it is told so."""
+class RejectsKeyframes(Watched):
+    """Rejects keyframes while ``refusing`` is set."""
 
     refusing = True
 
@@ -282,76 +287,78 @@ class Refusing(Watched):
 
 
 @async_test
-async def test_a_keyframe_that_cannot_be_written_is_put_off_with_a_warning(often, caplog):
-    store = Refusing()
-    writer = Writer(store)
+async def test_a_keyframe_that_cannot_be_written_is_postponed_with_a_warning(
+    frequent_keyframes, caplog
+):
+    store = RejectsKeyframes()
+    recorder = Recorder(store)
     with caplog.at_level(logging.WARNING, "holdfast.log.timeline"):
-        await writer.commit(3)
+        await recorder.commit(3)
         assert caplog.messages == []
-        await writer.commit(2)
+        await recorder.commit(2)
     assert (
         caplog.messages == ["keyframe in place/ postponed to the next commit: the disk is full"] * 2
     )
-    await writer.check(1, 2, 3, 4, 5)
+    await recorder.check(1, 2, 3, 4, 5)
     store.refusing = False
-    await writer.commit(1)
-    assert await Timeline(store, PLACE, "1").list_keyframe_seqs() == [6]
-    await writer.check(*writer.past)
+    await recorder.commit(1)
+    assert await Timeline(store, PREFIX, "1").list_keyframe_seqs() == [6]
+    await recorder.check(*recorder.past)
 
 
 @async_test
-async def test_another_failure_is_not_taken_for_that(often):
+async def test_other_failures_to_write_a_keyframe_are_raised(frequent_keyframes):
     store = Watched()
-    writer = await Writer(store).commit(3)
+    recorder = await Recorder(store).commit(3)
 
     async def cancelled(*arguments, **conditions):
         raise asyncio.CancelledError
 
     store.put = cancelled
     with pytest.raises(asyncio.CancelledError):
-        await writer.commit(1)
+        await recorder.commit(1)
 
 
 @async_test
-async def test_a_keyframe_whose_base_was_pruned_meanwhile_carries_the_whole_state(often):
+async def test_a_keyframe_whose_base_was_pruned_holds_the_whole_state(frequent_keyframes):
     store = Watched()
-    writer = await Writer(store).commit(7)
-    other = Timeline(store, PLACE, "1")
+    recorder = await Recorder(store).commit(7)
+    other = Timeline(store, PREFIX, "1")
     await other.open()
     await prune(store, 6)
-    assert await Timeline(store, PLACE, "1").list_keyframe_seqs() == [6]
-    await writer.commit(1)
-    assert await Timeline(store, PLACE, "1").list_keyframe_seqs() == [6, 8]
-    assert (await writer.timeline.read_keyframe(8)).chain == ()
-    await writer.commit(4)
-    assert (await writer.timeline.read_keyframe(12)).chain == (8,)
-    await writer.check(*range(6, 13))
+    assert await Timeline(store, PREFIX, "1").list_keyframe_seqs() == [6]
+    await recorder.commit(1)
+    assert await Timeline(store, PREFIX, "1").list_keyframe_seqs() == [6, 8]
+    assert (await recorder.timeline.read_keyframe(8)).chain == ()
+    await recorder.commit(4)
+    assert (await recorder.timeline.read_keyframe(12)).chain == (8,)
+    await recorder.check(*range(6, 13))
 
 
 @async_test
-async def test_a_keyframe_that_is_there_already_is_left_as_it_is(often):
+async def test_an_existing_keyframe_is_not_overwritten(frequent_keyframes):
     store = Watched()
-    writer = await Writer(store).commit(6)
-    there = await Timeline(store, PLACE, "1").load(4)
+    recorder = await Recorder(store).commit(6)
+    there = await Timeline(store, PREFIX, "1").load(4)
     before = store.content
-    again = await Timeline(store, PLACE, "1").write_keyframe_at(
+    again = await Timeline(store, PREFIX, "1").write_keyframe_at(
         there.end, there.store.snapshot(), BaseKeyframe()
     )
     assert again is None
     assert store.content == before
-    await writer.check(4, 5, 6)
+    await recorder.check(4, 5, 6)
 
 
 @async_test
-async def test_which_keyframes_there_are_can_be_asked_for_a_part(often):
+async def test_keyframes_are_listed_within_bounds(frequent_keyframes):
     store = Watched()
-    await Writer(store).commit(16)
-    asked = Timeline(store, PLACE, "1")
+    await Recorder(store).commit(16)
+    asked = Timeline(store, PREFIX, "1")
     assert await asked.list_keyframe_seqs() == [4, 8, 12, 16]
     assert await asked.list_keyframe_seqs(after=4) == [8, 12, 16]
     assert await asked.list_keyframe_seqs(last=11) == [4, 8]
     assert await asked.list_keyframe_seqs(after=7, last=12) == [8, 12]
-    with pytest.raises(IntegrityError, match=f"{frame(5)} is missing"):
+    with pytest.raises(IntegrityError, match=f"{keyframe_key(5)} is missing"):
         await asked.read_keyframe(5)
 
 
@@ -366,7 +373,7 @@ async def test_which_keyframes_there_are_can_be_asked_for_a_part(often):
         b'{"delete":[["n"]]}',
     ],
 )
-def test_a_whole_keyframe_of_changes_that_cannot_be_is_refused(changes):
+def test_a_keyframe_with_malformed_changes_is_damaged(changes):
     digest = hashlib.sha256(changes).hexdigest().encode()
     data = gzip.compress(
         b'{"format":1,"seq":4,"hash":"h","chain":[],"digest":"%s","changes":%s}' % (digest, changes)
@@ -375,16 +382,16 @@ def test_a_whole_keyframe_of_changes_that_cannot_be_is_refused(changes):
         decode_keyframe("some/key", data)
 
 
-def test_a_keyframe_that_goes_on_after_its_end_is_damage():
+def test_a_keyframe_with_trailing_data_is_damaged():
     data, _ = encode_keyframe(4, "h", (), {"set": [("n", "k", 1)], "delete": []})
     for wrong in (data + b"x", data + data, data[:-1], b""):
         with pytest.raises(IntegrityError, match="keyframe some/key is damaged"):
             decode_keyframe("some/key", wrong)
 
 
-def test_a_moment_is_written_as_what_it_is_in_utc():
+def test_times_are_formatted_in_utc():
     berlin = ZoneInfo("Europe/Berlin")
-    # The hour that is there twice: the second time it is one hour later.
+    # The hour that occurs twice when daylight saving time ends.
     first, second = (dt.datetime(2026, 10, 25, 2, 30, tzinfo=berlin, fold=fold) for fold in (0, 1))
     assert format_time(first) == "2026-10-25T00:30:00.000000Z"
     assert format_time(second) == "2026-10-25T01:30:00.000000Z"

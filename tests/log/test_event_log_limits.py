@@ -1,4 +1,4 @@
-"""The end of a log: the last number that an event can have, and the hash that the next follows."""
+"""The greatest sequence number, and the hash at the head of a log."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from support.observed_store import HERE, Watched, save, session_snapshot, state
 from support.sample_documents import document_with_events
 
 
-async def ending_at(store, seq):
-    """A session whose last event has a number, made of a crafted document."""
+async def make_session_ending_at(store, seq):
+    """Create a session whose last event has a given seq, from a crafted document."""
     made = document_with_events(
         draft_event("far", set_=[("state", "k", 1)]), after=seq - 2, prev="ab" * 32
     )
@@ -29,9 +29,9 @@ async def ending_at(store, seq):
 
 
 @async_test
-async def test_a_commit_past_the_last_number_is_refused_before_anything_is_written():
+async def test_a_commit_past_the_last_seq_is_refused():
     store = Watched()
-    session = await ending_at(store, MAX_SEQ)
+    session = await make_session_ending_at(store, MAX_SEQ)
     session.add_message("user", "lost?")
     before = store.content
     for work in (session.commit, lambda: session.commit(on_conflict="rebase"), session.save):
@@ -49,9 +49,9 @@ async def test_a_commit_past_the_last_number_is_refused_before_anything_is_writt
 
 
 @async_test
-async def test_a_commit_that_would_cross_the_last_number_is_refused_as_a_whole():
+async def test_a_commit_that_crosses_the_last_seq_is_refused():
     store = Watched()
-    session = await ending_at(store, MAX_SEQ - 2)
+    session = await make_session_ending_at(store, MAX_SEQ - 2)
     for text in "abc":
         session.add_message("user", text)
     with pytest.raises(HoldfastError, match="log is full"):
@@ -64,19 +64,19 @@ async def test_a_commit_that_would_cross_the_last_number_is_refused_as_a_whole()
     assert (await again.verify()).ok
 
 
-def forge(data):
-    """A segment that is whole but for the hash that it gives."""
+def replace_hash(data):
+    """Replace the hash of a segment."""
     tree = json.loads(data)
     tree["hash"] = tree["hash"][::-1]
     return json.dumps(tree, separators=(",", ":")).encode()
 
 
 @async_test
-async def test_a_last_segment_whose_events_do_not_lead_to_its_hash_is_not_opened():
+async def test_open_fails_when_the_hash_of_the_last_segment_is_wrong():
     store = Watched()
     session = await said(await opened(store), "a", "b", "c")
     key = store.keys_with("/log/")[-1]
-    await store.damage(key, forge)
+    await store.damage(key, replace_hash)
     for work in (lambda: reopened(session), session.reload):
         with pytest.raises(IntegrityError, match="hash of its events does not match") as error:
             await work()
@@ -88,7 +88,7 @@ async def test_a_last_segment_whose_events_do_not_lead_to_its_hash_is_not_opened
 
 
 @async_test
-async def test_one_segment_is_hashed_to_open_a_session(monkeypatch):
+async def test_open_hashes_only_the_last_segment(monkeypatch):
     store = Watched()
     session = await said(await opened(store), *"abcdefgh")
     hashed = []
@@ -104,7 +104,7 @@ async def test_one_segment_is_hashed_to_open_a_session(monkeypatch):
 
 
 @async_test
-async def test_data_of_a_type_that_is_not_registered_does_not_prevent_opening():
+async def test_a_session_with_unregistered_types_can_be_opened():
     store = Watched()
     session = await said(await opened(store), "a")
     session.record("tool.called", {"x": 1})

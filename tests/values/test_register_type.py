@@ -1,4 +1,4 @@
-"""Types of a caller's own, kept by a pair of functions."""
+"""Registered types."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def register_money() -> None:
     )
 
 
-def test_a_registered_type_comes_back_through_both_forms():
+def test_a_registered_type_round_trips_through_both_encodings():
     register_money()
     value = {"price": Money(Decimal("9.90"), "EUR"), "all": [Money(Decimal(1), "USD")]}
     assert decode(encode(value)) == value
@@ -53,7 +53,7 @@ def test_a_registered_type_comes_back_through_both_forms():
     assert store.get("shop", "price") == value
 
 
-def test_a_registered_type_that_gives_what_cannot_be_kept_is_refused():
+def test_an_encoder_that_returns_an_unsupported_value_is_rejected():
     register_type(Image, name="example.image", encode=lambda image: image.data, decode=Image)
     assert decode(encode(Image(b"x"))) == Image(b"x")
     with pytest.raises(UnsupportedValueError, match="object"):
@@ -62,7 +62,7 @@ def test_a_registered_type_that_gives_what_cannot_be_kept_is_refused():
         encode(deep(MAX_DEPTH, Image(b"x")))
 
 
-def test_a_name_that_is_not_registered_is_refused_with_what_to_do():
+def test_reading_an_unregistered_name_is_rejected():
     data = msgspec.msgpack.encode(Ext(20, msgspec.msgpack.encode(["example.unknown", 1])))
     with pytest.raises(UnsupportedValueError, match=r"example\.unknown.*register_type"):
         decode(data)
@@ -70,7 +70,7 @@ def test_a_name_that_is_not_registered_is_refused_with_what_to_do():
         from_json({"$type": ["example.unknown", 1]})
 
 
-def test_a_registration_that_would_break_stored_data_is_refused():
+def test_conflicting_registrations_are_rejected():
     register_money()
     register_money()
     keep = {"encode": str, "decode": str}

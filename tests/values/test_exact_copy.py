@@ -1,4 +1,4 @@
-"""Copies of plain data, and whether something is still exactly like its copy."""
+"""Copies of plain data, and exact equality."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Touchy:
 
 
 @given(PLAIN, PLAIN)
-def test_a_value_is_like_a_copy_if_it_is_kept_in_the_same_bytes(one, other):
+def test_exact_equality_matches_equal_encodings(one, other):
     assert is_equal(copy_plain(one), one)
     assert is_equal(copy_plain(one), other) == (encode(one) == encode(other))
 
@@ -65,12 +65,12 @@ def test_a_value_is_like_a_copy_if_it_is_kept_in_the_same_bytes(one, other):
         ([[1]], [[1, 2]]),
     ],
 )
-def test_what_is_equal_may_be_something_else(one, other):
+def test_equal_values_of_other_types_are_not_exactly_equal(one, other):
     for wrapped in (lambda value: value, lambda value: [value], lambda value: {"k": {"v": value}}):
         assert not is_equal(copy_plain(wrapped(one)), wrapped(other))
 
 
-def test_a_copy_does_not_change_with_what_it_was_made_of():
+def test_a_copy_is_independent_of_the_original():
     value = {"a": [{"b": [1]}], "c": ([2],)}
     copy = copy_plain(value)
     value["a"][0]["b"].append(3)
@@ -82,12 +82,12 @@ def test_a_copy_does_not_change_with_what_it_was_made_of():
 
 
 @pytest.mark.parametrize("value", [uuid.uuid4(), Word.A, [Touchy()], {"a": {1}}, OrderedDict()])
-def test_what_is_not_plain_cannot_be_copied(value):
+def test_other_types_cannot_be_copied(value):
     with pytest.raises(TypeError):
         copy_plain(value)
     assert not is_equal(UNCOPYABLE, value)
 
 
-def test_those_that_differ_are_told_by_their_places():
+def test_find_unequal_returns_indexes():
     assert find_unequal([1, "a", UNCOPYABLE, [2]], [1, "b", 3]) == [1, 2]
     assert find_unequal([], [1]) == []

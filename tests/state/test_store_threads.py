@@ -1,4 +1,4 @@
-"""Eight threads on one store: nothing torn, nothing lost, nothing frozen changes."""
+"""Concurrent threads on one store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def switch_often() -> Iterator[None]:
 
 
 def together(*jobs: Callable[[], None]) -> None:
-    """Run the jobs at the same time, and fail if one of them fails."""
+    """Run jobs concurrently, and fail if one of them fails."""
     failures: list[BaseException] = []
     start = threading.Barrier(len(jobs))
 
@@ -46,7 +46,7 @@ def together(*jobs: Callable[[], None]) -> None:
         raise failures[0]
 
 
-def test_a_batch_is_in_a_snapshot_whole_or_not_at_all():
+def test_snapshots_contain_batches_completely_or_not_at_all():
     store = Store(max_history=0)
     pairs = [(f"n{at % 64}", f"k{at}") for at in range(512)]
     store.set_many((namespace, key, -1) for namespace, key in pairs)
@@ -69,7 +69,7 @@ def test_a_batch_is_in_a_snapshot_whole_or_not_at_all():
         assert fresh.snapshot().digest == digest
 
 
-def test_a_transaction_is_seen_whole_or_not_at_all():
+def test_transactions_are_atomic_for_other_threads():
     store = Store(max_history=0)
     accounts = [f"account {at}" for at in range(20)]
     store.set_many(("bank", name, 100) for name in accounts)
@@ -96,7 +96,7 @@ def test_a_transaction_is_seen_whole_or_not_at_all():
     assert sum(store.get("bank", name) for name in accounts) == 2000
 
 
-def test_no_write_of_any_thread_is_lost():
+def test_concurrent_writes_are_not_lost():
     store = Store(max_history=3)
 
     def write(thread: int) -> None:
@@ -120,7 +120,7 @@ def test_no_write_of_any_thread_is_lost():
             assert store.contains(f"n{thread % 3}", f"{thread}/{at}") == (at % 3 != 0)
 
 
-def test_counting_in_transactions_loses_no_step():
+def test_concurrent_increments_in_transactions_are_not_lost():
     store = Store(max_history=0)
     store.set("n", "count", 0)
 
@@ -133,7 +133,7 @@ def test_counting_in_transactions_loses_no_step():
     assert store.get("n", "count") == THREADS * ROUNDS
 
 
-def test_forks_and_restores_in_all_threads_stay_consistent():
+def test_concurrent_forks_and_restores_are_consistent():
     store = Store(max_history=5)
     store.set_many(("n", f"k{at}", 0) for at in range(200))
     base = store.snapshot()
@@ -154,7 +154,7 @@ def test_forks_and_restores_in_all_threads_stay_consistent():
     assert {value for _, _, value in base.items()} == {0}
 
 
-def test_a_reader_waits_for_a_transaction_and_then_sees_all_of_it():
+def test_a_reader_waits_for_an_open_transaction():
     store = Store()
     store.set("n", "k", "before")
     inside, seen = threading.Event(), []
@@ -175,7 +175,7 @@ def test_a_reader_waits_for_a_transaction_and_then_sees_all_of_it():
     assert seen == [("after", 2, "<Store: 2 entries, 12 bytes>")]
 
 
-def test_a_finalizer_never_writes_in_the_middle_of_a_write():
+def test_a_finalizer_cannot_write_in_the_middle_of_a_write():
     store = Store(max_history=0)
     refused = []
     written = set()

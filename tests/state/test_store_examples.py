@@ -1,4 +1,4 @@
-"""The examples of the design's section on state in memory, as written there."""
+"""The public API of Store and Snapshot, method by method."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import holdfast
 
 
-def test_the_examples_run_as_written():
+def test_store_and_snapshot_api():
     store = holdfast.Store()
     store.set("workflow", "onboarding", {"step": 3})
     assert store.get("workflow", "onboarding") == {"step": 3}
