@@ -74,12 +74,12 @@ class TestFourMethods(StateStoreSuite):
         return FourMethods
 
 
-def test_a_store_without_the_four_methods_cannot_be_made():
+def test_a_store_must_implement_four_methods():
     with pytest.raises(TypeError, match="abstract"):
         StateStore()
 
 
-def test_a_store_that_has_nothing_to_close_is_a_context_manager_all_the_same():
+def test_a_store_without_a_close_method_is_a_context_manager():
     class NothingToClose(FourMethods):
         close = StateStore.close
 
@@ -91,7 +91,7 @@ def test_a_store_that_has_nothing_to_close_is_a_context_manager_all_the_same():
     asyncio.run(use())
 
 
-def test_what_comes_after_all_with_a_prefix():
+def test_the_successor_of_a_prefix_follows_all_keys_with_it():
     assert prefix_successor("a") == "b"
     assert prefix_successor("a\U0010ffff") == "b"
     assert prefix_successor("a\ud7ff") == "a\ue000"

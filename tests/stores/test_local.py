@@ -67,7 +67,7 @@ def files_of_at_most(size: int):
 
 
 @LOCAL
-def test_a_disk_that_is_full_is_an_error_and_what_was_there_stays(url):
+def test_a_full_disk_is_an_error_and_keeps_existing_values(url):
     async def fill() -> None:
         async with holdfast.open_state_store(url) as store:
             etag = await store.put("before", b"1")
@@ -91,7 +91,7 @@ def test_a_disk_that_is_full_is_an_error_and_what_was_there_stays(url):
 
 
 @LOCAL
-def test_without_the_right_to_write_what_is_there_can_be_read(url, tmp_path):
+def test_a_store_without_write_permission_can_be_read(url, tmp_path):
     async def prepare() -> None:
         async with holdfast.open_state_store(url) as store:
             await store.put("before", b"here")
@@ -117,7 +117,7 @@ def test_without_the_right_to_write_what_is_there_can_be_read(url, tmp_path):
 
 
 @LOCAL
-def test_reading_a_store_that_is_not_there_makes_no_files(url, tmp_path):
+def test_reading_a_missing_store_creates_no_files(url, tmp_path):
     async def look() -> None:
         async with holdfast.open_state_store(url) as store:
             assert await store.get("a") is None
@@ -129,7 +129,7 @@ def test_reading_a_store_that_is_not_there_makes_no_files(url, tmp_path):
 
 
 @LOCAL
-def test_a_store_opened_before_a_fork_serves_the_child_too(url):
+def test_a_store_opened_before_a_fork_works_in_the_child(url):
     program = f"""
 import asyncio, os, holdfast
 store = holdfast.open_state_store({url!r})
@@ -152,7 +152,7 @@ asyncio.run(store.close())
 
 
 @LOCAL
-def test_threads_with_loops_of_their_own_share_a_store(url):
+def test_threads_with_their_own_event_loops_share_a_store(url):
     from concurrent.futures import ThreadPoolExecutor
 
     store = holdfast.open_state_store(url)

@@ -69,21 +69,21 @@ class Scripted(RemoteStateStore[Client]):
 
 
 @async_test
-async def test_what_fails_in_passing_is_tried_again():
+async def test_transient_failures_are_retried():
     store = Scripted(Driver("cut"), Driver("cut"), "done")
     assert await store.act() == "done"
     assert store.told == [False, False, False]  # a read is never in doubt
 
 
 @async_test
-async def test_a_write_is_told_that_it_may_have_been_done():
+async def test_a_retried_write_knows_that_it_may_have_been_applied():
     store = Scripted(Driver("cut"), "done")
     assert await store.act(writes=True) == "done"
     assert store.told == [False, True]
 
 
 @async_test
-async def test_a_server_that_was_never_reached_is_not_waited_for():
+async def test_a_server_that_was_never_reached_is_not_retried():
     store = Scripted("unreachable")
     with pytest.raises(StateStoreError) as caught:
         await store.act(writes=True)
@@ -97,7 +97,7 @@ async def test_a_server_that_was_never_reached_is_not_waited_for():
 
 
 @async_test
-async def test_after_all_patience_the_outcome_of_a_write_is_said_to_be_unknown():
+async def test_the_outcome_of_a_write_is_unknown_when_patience_ends():
     store = Scripted(*[Driver("cut")] * 1000, patience=0.1)
     with pytest.raises(
         StateStoreError, match="may or may not have been applied: read before writing"
@@ -109,7 +109,7 @@ async def test_after_all_patience_the_outcome_of_a_write_is_said_to_be_unknown()
 
 
 @async_test
-async def test_what_does_not_pass_is_told_at_once():
+async def test_a_permanent_failure_is_raised_at_once():
     store = Scripted("done", Driver("final"), "never")
     await store.act()
     with pytest.raises(StateStoreError, match="final"):
@@ -118,7 +118,7 @@ async def test_what_does_not_pass_is_told_at_once():
 
 
 @async_test
-async def test_an_attempt_that_takes_too_long_is_given_up():
+async def test_an_attempt_that_takes_too_long_times_out():
     store = Scripted("hang", "done", timeout=0.05)
     assert await store.act(writes=True) == "done"
     assert store.told == [False, True]
@@ -129,7 +129,7 @@ async def test_an_attempt_that_takes_too_long_is_given_up():
 
 
 @async_test
-async def test_a_conflict_is_passed_on_unless_it_may_be_ones_own_doing():
+async def test_a_conflict_is_raised_unless_the_write_may_conflict_with_itself():
     store = Scripted(key_exists_error("k"))
     with pytest.raises(ConflictError):
         await store.act(writes=True, matches=True)
@@ -142,7 +142,7 @@ async def test_a_conflict_is_passed_on_unless_it_may_be_ones_own_doing():
     assert caught.value.unknown
 
 
-def test_each_event_loop_has_a_client_and_those_of_ended_ones_are_forgotten():
+def test_each_event_loop_has_a_client_and_closed_loops_are_forgotten():
     store = Scripted("one", "two", "three")
     for _ in range(3):
         asyncio.run(store.act())
@@ -150,7 +150,7 @@ def test_each_event_loop_has_a_client_and_those_of_ended_ones_are_forgotten():
     assert len(store._connections) <= 1
 
 
-def test_closing_ends_the_clients_of_all_loops():
+def test_closing_disconnects_the_clients_of_all_loops():
     store = Scripted("here", "there")
     ready, over = threading.Event(), threading.Event()
 
@@ -175,7 +175,7 @@ def test_closing_ends_the_clients_of_all_loops():
 
 
 @async_test
-async def test_a_close_that_is_cancelled_is_finished_by_the_next():
+async def test_a_cancelled_close_is_finished_by_the_next():
     store = Scripted("done")
     await store.act()
     store.slow_close = 5

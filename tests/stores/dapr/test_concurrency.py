@@ -20,7 +20,7 @@ from holdfast.testing.state_store_suite import content, listed  # noqa: E402
 from servers.dapr_stand_in import DaprStandIn  # noqa: E402
 
 
-def test_batches_of_several_programs_are_all_or_nothing(open_store, component):
+def test_batches_of_concurrent_programs_are_atomic(open_store, component):
     """Money is moved between accounts, and none is made or lost."""
 
     async def work() -> None:
@@ -56,7 +56,7 @@ def test_batches_of_several_programs_are_all_or_nothing(open_store, component):
     asyncio.run(work())
 
 
-def test_a_batch_whose_owner_died_is_in_nobodys_way(open_store, sidecar, monkeypatch):
+def test_a_batch_whose_owner_died_does_not_block_others(open_store, sidecar, monkeypatch):
     monkeypatch.setattr(records, "CLAIM_SECONDS", 0.1)
 
     async def work() -> None:
@@ -78,7 +78,7 @@ def test_a_batch_whose_owner_died_is_in_nobodys_way(open_store, sidecar, monkeyp
     asyncio.run(work())
 
 
-def test_a_batch_that_cannot_be_made_good_is_done_all_the_same(open_store, sidecar):
+def test_a_committed_batch_whose_claims_cannot_be_applied_is_visible(open_store, sidecar):
     async def work() -> None:
         async with open_store("redisstore") as one, open_store("redisstore") as two:
             await one.put_many([Put("a", b"1"), Put("b", b"1")])
@@ -98,7 +98,7 @@ def test_a_batch_that_cannot_be_made_good_is_done_all_the_same(open_store, sidec
     asyncio.run(work())
 
 
-def test_a_batch_that_was_done_is_seen_before_it_is_made_good(open_store, sidecar):
+def test_a_committed_batch_is_visible_before_its_claims_are_applied(open_store, sidecar):
     async def work() -> None:
         async with open_store("redisstore", patience=0) as one, open_store("redisstore") as two:
             await one.put_many([Put("a", b"1"), Put("b", b"1")])
@@ -114,9 +114,7 @@ def test_a_batch_that_was_done_is_seen_before_it_is_made_good(open_store, sideca
     asyncio.run(work())
 
 
-def test_a_removed_key_leaves_nothing_behind_in_the_end(
-    open_store, sidecar, namespace, monkeypatch
-):
+def test_a_deleted_key_leaves_nothing_in_the_end(open_store, sidecar, namespace, monkeypatch):
     async def work() -> None:
         async with open_store("redisstore") as store:
             await store.put_many([Put(key, b"1") for key in "abc"])
@@ -134,7 +132,7 @@ def test_a_removed_key_leaves_nothing_behind_in_the_end(
     assert names == {"index/first", "keys/d"}
 
 
-def test_a_sidecar_that_is_killed_and_comes_back_loses_nothing(
+def test_nothing_is_lost_when_the_sidecar_is_killed_and_restarted(
     tmp_path: Path, monkeypatch, component
 ):
     server = DaprStandIn(tmp_path)

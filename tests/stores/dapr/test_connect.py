@@ -38,7 +38,7 @@ async def use(store: DaprStateStore) -> None:
     assert len(await listed(store.list("many/"))) == 10
 
 
-def test_a_blocking_client_serves_and_stays_open(sidecar, namespace):
+def test_a_blocking_client_works_and_is_not_closed(sidecar, namespace):
     with DaprClient() as client:
 
         async def work() -> None:
@@ -50,7 +50,7 @@ def test_a_blocking_client_serves_and_stays_open(sidecar, namespace):
         assert client.get_state("statestore", name).data.endswith(b"4\xc0")
 
 
-def test_a_client_for_asyncio_serves_and_stays_open(sidecar, namespace):
+def test_an_asyncio_client_works_and_is_not_closed(sidecar, namespace):
     async def work() -> None:
         async with AsyncDaprClient() as client:
             async with DaprStateStore(client, namespace=namespace) as store:
@@ -61,7 +61,7 @@ def test_a_client_for_asyncio_serves_and_stays_open(sidecar, namespace):
     asyncio.run(work())
 
 
-def test_a_client_that_was_closed_is_told(sidecar, namespace):
+def test_a_closed_client_is_reported(sidecar, namespace):
     async def work() -> None:
         async with DaprStateStore(DaprClient(), namespace) as store:
             assert await store.get("a") is None
@@ -77,7 +77,7 @@ def test_a_client_that_was_closed_is_told(sidecar, namespace):
     asyncio.run(work())
 
 
-def test_its_constructor_is_as_the_design_says(sidecar):
+def test_the_constructor_has_documented_defaults(sidecar):
     with DaprClient() as dapr_client:
         store = DaprStateStore(dapr_client, namespace="research")
         assert store.namespace == "research"
@@ -88,7 +88,7 @@ def test_its_constructor_is_as_the_design_says(sidecar):
         assert (other.namespace, other.store_name) == ("a%7cb", "other")
 
 
-def test_the_sidecar_is_where_the_url_says(sidecar, namespace, monkeypatch):
+def test_the_url_names_the_address_of_the_sidecar(sidecar, namespace, monkeypatch):
     monkeypatch.setenv("DAPR_GRPC_PORT", "1")
 
     async def work() -> None:
@@ -99,7 +99,7 @@ def test_the_sidecar_is_where_the_url_says(sidecar, namespace, monkeypatch):
     asyncio.run(work())
 
 
-def test_namespaces_are_apart(sidecar, namespace):
+def test_namespaces_are_separate(sidecar, namespace):
     async def work() -> None:
         stores = [
             DaprStateStore(None, name)
@@ -129,13 +129,13 @@ def test_namespaces_are_apart(sidecar, namespace):
         ("dapr://statestore?namespace=", "1 to 64 bytes"),
     ],
 )
-def test_a_bad_url_is_refused(url, problem):
+def test_an_invalid_url_is_rejected(url, problem):
     with pytest.raises(StateStoreError, match=problem):
         open_state_store(url)
 
 
 @pytest.mark.parametrize("namespace", ["", "x" * 65, "|" * 22])
-def test_a_namespace_has_a_size(namespace):
+def test_a_namespace_has_a_size_limit(namespace):
     with pytest.raises(StateStoreError, match="1 to 64 bytes"):
         DaprStateStore(None, namespace)
     with pytest.raises(TypeError, match="must be a str"):
@@ -148,12 +148,12 @@ def test_a_component_keeps_its_case():
     assert store.store_name == "StateStore"
 
 
-def test_an_error_without_a_status_is_an_unknown_one():
+def test_an_error_without_a_status_has_the_status_unknown():
     assert sidecar_module.status_code(DaprInternalError("broken")).name == "UNKNOWN"
     assert sidecar_module.error_details(DaprInternalError("broken")) == "broken"
 
 
-def test_an_unknown_component_is_told_with_those_there_are(open_store):
+def test_an_unknown_component_is_rejected_with_the_known_ones(open_store):
     async def work() -> None:
         async with open_store("stores") as store:
             for call in (store.get("a"), store.put("a", b"1")):
@@ -164,7 +164,7 @@ def test_an_unknown_component_is_told_with_those_there_are(open_store):
     asyncio.run(work())
 
 
-def test_a_component_without_etags_is_refused_with_those_that_work(open_store, sidecar):
+def test_a_component_without_etags_is_rejected(open_store, sidecar):
     async def work() -> None:
         async with open_store("plainstore") as store:
             with pytest.raises(StateStoreError, match=r"no etags; .*state\.postgresql"):
@@ -178,7 +178,7 @@ def test_a_component_without_etags_is_refused_with_those_that_work(open_store, s
     asyncio.run(work())
 
 
-def test_a_component_without_transactions_serves(open_store, sidecar):
+def test_a_component_without_transactions_works(open_store, sidecar):
     async def work() -> None:
         before = sidecar.calls().get("ExecuteStateTransaction", 0)
         async with open_store("etagstore") as store:
@@ -188,7 +188,7 @@ def test_a_component_without_transactions_serves(open_store, sidecar):
     asyncio.run(work())
 
 
-def test_a_sidecar_that_does_not_tell_its_components_serves(open_store, sidecar):
+def test_a_sidecar_that_hides_its_components_works(open_store, sidecar):
     async def work() -> None:
         sidecar.fault("GetMetadata", "say", code="PERMISSION_DENIED", text="not allowed")
         # One does not know what the component can, and the other does: they get along.
@@ -201,7 +201,7 @@ def test_a_sidecar_that_does_not_tell_its_components_serves(open_store, sidecar)
     asyncio.run(work())
 
 
-def test_a_sidecar_that_fails_to_tell_its_components_is_an_error(open_store, sidecar):
+def test_a_sidecar_that_fails_to_list_its_components_is_an_error(open_store, sidecar):
     async def work() -> None:
         sidecar.fault("GetMetadata", "say", code="UNAUTHENTICATED", text="no token")
         async with open_store() as store:
@@ -212,7 +212,7 @@ def test_a_sidecar_that_fails_to_tell_its_components_is_an_error(open_store, sid
     asyncio.run(work())
 
 
-def test_no_sidecar_is_told_within_seconds(monkeypatch):
+def test_a_missing_sidecar_is_reported_within_seconds(monkeypatch):
     monkeypatch.setattr(sidecar_module, "START_TIMEOUT", 0.3)
     monkeypatch.setenv("DAPR_HTTP_PORT", str(free_port()))
 
@@ -229,7 +229,7 @@ def test_no_sidecar_is_told_within_seconds(monkeypatch):
     assert time.monotonic() - begun < 5
 
 
-def test_a_sidecar_that_is_not_ready_is_told(sidecar, monkeypatch):
+def test_a_sidecar_that_is_not_ready_is_reported(sidecar, monkeypatch):
     monkeypatch.setattr(sidecar_module, "START_TIMEOUT", 0.1)
     monkeypatch.setenv("DAPR_API_VERSION", "v0")
 
@@ -241,7 +241,7 @@ def test_a_sidecar_that_is_not_ready_is_told(sidecar, monkeypatch):
     asyncio.run(work())
 
 
-def test_an_address_that_is_none_is_told(open_store):
+def test_an_invalid_address_is_reported(open_store):
     async def work() -> None:
         async with open_store(address="ftp://127.0.0.1") as store:
             with pytest.raises(StateStoreError, match="cannot create the Dapr client.*ftp"):
@@ -250,7 +250,7 @@ def test_an_address_that_is_none_is_told(open_store):
     asyncio.run(work())
 
 
-def test_a_sidecar_without_grpc_is_told(open_store):
+def test_a_sidecar_without_grpc_is_reported(open_store):
     async def work() -> None:
         async with open_store(address=f"127.0.0.1:{free_port()}") as store:
             with pytest.raises(StateStoreError, match="cannot be reached") as caught:

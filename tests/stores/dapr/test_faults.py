@@ -21,7 +21,7 @@ from servers.cutting_proxy import CuttingProxy  # noqa: E402
 
 
 @pytest.mark.parametrize("kind", ["lose_answer", "lose_request"])
-def test_whatever_call_gets_lost_each_write_is_done_once(open_store, sidecar, component, kind):
+def test_each_write_is_applied_once_whichever_call_is_lost(open_store, sidecar, component, kind):
     # How many calls of a method to let pass: all that there are, or the first of many.
     cases = {
         "statestore": {
@@ -54,7 +54,7 @@ def test_whatever_call_gets_lost_each_write_is_done_once(open_store, sidecar, co
     asyncio.run(work())
 
 
-def test_an_answer_that_the_network_lost_is_no_conflict(open_store, sidecar, component):
+def test_a_response_lost_by_the_network_is_not_a_conflict(open_store, sidecar, component):
     async def work() -> None:
         with CuttingProxy(sidecar.port) as proxy:
             address = f"127.0.0.1:{proxy.port}"
@@ -85,7 +85,7 @@ async def after_a_lost_answer(sidecar, method: str, reads: int, mine, others) ->
     return await writing
 
 
-def test_a_conflict_after_a_lost_answer_is_in_doubt(
+def test_a_conflict_after_a_lost_response_is_of_unknown_outcome(
     open_store, sidecar, elsewhere, component, monkeypatch
 ):
     monkeypatch.setattr(records_module, "CLAIM_SECONDS", 0.1)
@@ -115,7 +115,9 @@ def test_a_conflict_after_a_lost_answer_is_in_doubt(
     asyncio.run(work())
 
 
-def test_a_delete_whose_answer_was_lost_is_known_by_what_it_left(open_store, sidecar, elsewhere):
+def test_a_delete_whose_response_was_lost_is_recognized_by_its_token(
+    open_store, sidecar, elsewhere
+):
     async def work() -> None:
         async with open_store() as store, open_store(address=elsewhere.address) as other:
             etags = {key: await store.put(key, b"1") for key in "abcd"}
@@ -144,7 +146,7 @@ def test_a_delete_whose_answer_was_lost_is_known_by_what_it_left(open_store, sid
     asyncio.run(work())
 
 
-def test_a_write_that_was_done_and_said_to_be_refused_is_done(open_store, sidecar, component):
+def test_a_write_that_was_applied_but_reported_as_refused_succeeds(open_store, sidecar, component):
     async def work() -> None:
         async with open_store(component) as store:
             etag = await store.put("a", b"1")
@@ -156,7 +158,7 @@ def test_a_write_that_was_done_and_said_to_be_refused_is_done(open_store, sideca
     asyncio.run(work())
 
 
-def test_a_write_that_is_always_refused_says_why(open_store, sidecar, component):
+def test_a_write_that_is_always_refused_is_explained(open_store, sidecar, component):
     async def work() -> None:
         async with open_store(component, patience=0) as store:
             await store.put("a", b"1")
@@ -176,7 +178,7 @@ def test_a_write_that_is_always_refused_says_why(open_store, sidecar, component)
     asyncio.run(work())
 
 
-def test_a_first_page_that_cannot_be_made_is_told(open_store, sidecar):
+def test_a_first_page_that_cannot_be_created_is_reported(open_store, sidecar):
     async def work() -> None:
         async with open_store(patience=0) as store:
             sidecar.fault("SaveState", "say", times=100, code="INTERNAL", text="disk full")
@@ -197,7 +199,7 @@ def test_a_first_page_that_cannot_be_made_is_told(open_store, sidecar):
         ("UNIMPLEMENTED", "what", "responded UNIMPLEMENTED", False),
     ],
 )
-def test_errors_say_what_to_do(open_store, sidecar, code, text, problem, transient):
+def test_errors_have_a_remedy(open_store, sidecar, code, text, problem, transient):
     async def work() -> None:
         async with open_store(patience=0) as store:
             await store.get("a")
@@ -212,7 +214,7 @@ def test_errors_say_what_to_do(open_store, sidecar, code, text, problem, transie
     asyncio.run(work())
 
 
-def test_a_slow_sidecar_is_not_waited_for(open_store, sidecar):
+def test_a_slow_sidecar_times_out(open_store, sidecar):
     async def work() -> None:
         async with open_store(timeout=0.2, patience=0) as store:
             etag = await store.put("a", b"1")
@@ -226,7 +228,7 @@ def test_a_slow_sidecar_is_not_waited_for(open_store, sidecar):
     asyncio.run(work())
 
 
-def test_a_record_that_cannot_be_read_among_others_is_an_error(open_store, monkeypatch):
+def test_an_unreadable_record_of_a_bulk_read_is_an_error(open_store, monkeypatch):
     async def work() -> None:
         async with open_store(patience=0) as store:
             await store.put_many([Put("a", b"1"), Put("b", b"1")])
@@ -266,7 +268,7 @@ class SlowClient:
         self.saved[call][1].set()
 
 
-def test_who_would_be_refused_by_our_own_write_is_not_sent():
+def test_a_write_that_our_own_write_made_stale_is_not_sent():
     async def work() -> None:
         client = SlowClient()
         sidecar = sidecar_module.Sidecar(client, "statestore", "dapr://statestore")
@@ -287,7 +289,7 @@ def test_who_would_be_refused_by_our_own_write_is_not_sent():
     asyncio.run(work())
 
 
-def test_a_call_that_waits_while_the_store_is_closed_is_told_so(open_store, sidecar):
+def test_a_pending_call_fails_when_the_store_is_closed(open_store, sidecar):
     async def close_meanwhile():
         store = open_store()
         await store.put("first", b"1")

@@ -117,7 +117,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, start=st.text("abc", max_size=2))
-def test_it_holds_what_a_sorted_list_holds(steps, start):
+def test_the_index_behaves_like_a_sorted_list(steps, start):
     original = key_index.LEAF_BYTES
     key_index.LEAF_BYTES = 4 * MIN_KEY_BYTES
     try:
@@ -229,7 +229,7 @@ class CarefulWriter(Writer):
     ),
     turns=st.lists(st.integers(0, 3), max_size=300),
 )
-def test_writers_who_get_in_each_others_way_leave_it_whole(works, turns):
+def test_concurrent_writers_keep_the_index_consistent(works, turns):
     original = key_index.LEAF_BYTES
     key_index.LEAF_BYTES = 3 * MIN_KEY_BYTES
     try:
@@ -286,7 +286,7 @@ def test_a_key_in_the_middle_halves_a_full_leaf():
     assert sorted([*leaf.keys, "050x"]) == [*left.keys, *right.keys]
 
 
-def test_many_keys_at_once_make_as_many_leaves_as_it_takes():
+def test_many_keys_at_once_are_split_into_several_leaves():
     keys = [f"{number:05}" for number in range(1000)]
     leaves = Leaf("", "x", ("5",)).insert(keys)
     assert [key for leaf in leaves for key in leaf.keys] == sorted([*keys, "5"])
@@ -302,7 +302,7 @@ def test_long_keys_fill_a_leaf_sooner():
     assert [key for leaf in leaves for key in leaf.keys] == keys
 
 
-def test_a_key_that_is_there_changes_nothing():
+def test_an_existing_key_changes_nothing():
     leaf = Leaf("", None, ("a", "b"))
     assert leaf.insert(["b"]) == [leaf]
     assert leaf.remove(["c"]) == leaf
@@ -310,7 +310,7 @@ def test_a_key_that_is_there_changes_nothing():
     assert not leaf.contains("c")
 
 
-def test_an_old_root_costs_a_second_look(small_leaves):
+def test_an_outdated_root_costs_a_second_read(small_leaves):
     shelf = Shelf()
     old, other = Writer(shelf), Writer(shelf)
     other.insert([f"{number}" for number in range(9)])
@@ -322,7 +322,7 @@ def test_an_old_root_costs_a_second_look(small_leaves):
     check(shelf)
 
 
-def test_the_range_of_an_empty_leaf_is_given_to_the_one_before(small_leaves):
+def test_the_range_of_an_empty_leaf_goes_to_the_leaf_before_it(small_leaves):
     shelf = Shelf()
     writer, old = Writer(shelf), Writer(shelf)
     writer.insert([f"{number}" for number in range(9)])
@@ -340,7 +340,7 @@ def test_the_range_of_an_empty_leaf_is_given_to_the_one_before(small_leaves):
     assert old.listed() == ["0", "1", "2", "3", "55", "66", "8"]
 
 
-def test_the_last_leaf_may_go_too(small_leaves):
+def test_the_last_leaf_can_be_removed(small_leaves):
     shelf = Shelf()
     writer = Writer(shelf)
     writer.insert([*"abcdefg"])
@@ -370,7 +370,7 @@ def test_a_short_listing_reads_few_leaves():
     assert writer.read == 1
 
 
-def test_pages_come_back_from_their_bytes():
+def test_pages_round_trip():
     leaf = Leaf("a", None, ("a", "\U0010ffff", "\ue000"))
     root = Root(("", "é"), (FIRST, "2"))
     assert decode_leaf(encode_page(leaf)) == leaf
@@ -380,7 +380,7 @@ def test_pages_come_back_from_their_bytes():
             unpack(b"\xc1 no page")
 
 
-def test_pages_that_do_not_fit_are_told_and_not_looked_for_for_ever():
+def test_inconsistent_pages_are_reported_after_a_bounded_number_of_reads():
     shelf = Shelf()
     writer = Writer(shelf)
     shelf.root = writer.known = Root(("", "m"), (FIRST, "lost"))

@@ -130,7 +130,7 @@ WORKS = st.lists(
 
 
 @given(works=WORKS, seed=st.integers(0, 10_000))
-def test_a_batch_is_all_or_nothing_whoever_dies(works, seed):
+def test_a_batch_is_atomic_whichever_program_dies(works, seed):
     redis = Redis(seed)
 
     async def program(number: int, names: list[str], calls: int | None) -> bool:
@@ -164,7 +164,7 @@ def test_a_batch_is_all_or_nothing_whoever_dies(works, seed):
 
 
 @given(seed=st.integers(0, 10_000), count=st.integers(2, 5))
-def test_when_all_live_nothing_is_left_behind(seed, count):
+def test_nothing_is_left_if_no_program_dies(seed, count):
     redis = Redis(seed)
 
     async def whole() -> None:
@@ -182,7 +182,7 @@ def test_when_all_live_nothing_is_left_behind(seed, count):
 
 
 @given(seed=st.integers(0, 10_000))
-def test_who_reads_never_sees_a_batch_undone_again(seed):
+def test_a_reader_never_sees_a_batch_undone(seed):
     redis = Redis(seed)
 
     async def whole() -> None:
@@ -206,7 +206,7 @@ def test_who_reads_never_sees_a_batch_undone_again(seed):
 
 
 @given(seed=st.integers(0, 10_000))
-def test_calls_that_get_lost_leave_nothing_behind_in_the_end(seed):
+def test_lost_calls_leave_nothing_in_the_end(seed):
     redis = Redis(seed)
     records_module.CLAIM_SECONDS = 10.0
 
@@ -243,7 +243,7 @@ def test_calls_that_get_lost_leave_nothing_behind_in_the_end(seed):
     assert sorted(redis.records) == NAMES
 
 
-def test_a_removed_record_is_kept_for_a_while_and_then_not(monkeypatch):
+def test_a_tombstone_is_removed_after_a_while(monkeypatch):
     redis = Redis(0)
 
     async def whole() -> None:
@@ -268,7 +268,7 @@ def test_a_removed_record_is_kept_for_a_while_and_then_not(monkeypatch):
     asyncio.run(whole())
 
 
-def test_a_grave_that_cannot_be_dug_up_is_left(monkeypatch):
+def test_a_tombstone_that_cannot_be_removed_is_left(monkeypatch):
     monkeypatch.setattr(records_module, "TOMBSTONE_SECONDS", 0.0)
 
     async def whole() -> None:
@@ -289,7 +289,7 @@ def test_a_grave_that_cannot_be_dug_up_is_left(monkeypatch):
     asyncio.run(whole())
 
 
-def test_of_batches_that_were_waited_for_only_some_are_remembered():
+def test_the_number_of_remembered_batches_is_bounded():
     async def whole() -> None:
         records = Records(Program(Redis(0)), "ns", None)
         for number in range(3 * records_module.MAX_KNOWN_BATCHES):

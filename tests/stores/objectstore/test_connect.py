@@ -38,7 +38,7 @@ def test_stores_of_all_services_open_without_connecting(bare):
         asyncio.run(store.close())
 
 
-def test_etags_are_what_the_service_takes_as_a_condition():
+def test_etags_are_what_the_service_accepts_as_a_condition():
     google = open_state_store("gs://bucket")
     azure = open_state_store("az://container?account=holdfast")
     answer = {"e_tag": '"0x8D4BCC2E4835CD0"', "version": "1794721107931132"}
@@ -49,7 +49,7 @@ def test_etags_are_what_the_service_takes_as_a_condition():
             azure._etag({"e_tag": none, "version": None})
 
 
-def test_secrets_are_not_shown():
+def test_secrets_are_masked():
     store = open_state_store(
         "s3://bucket/p?access_key_id=AKIDENT&secret_access_key=s3cr3t%2Fkey&session_token=t0k3n99"
     )
@@ -83,7 +83,7 @@ def test_secrets_are_not_shown():
         ("az://container?access_key_id=a", "unknown option 'access_key_id'"),
     ],
 )
-def test_a_url_that_cannot_be_right_is_refused(url, says):
+def test_an_invalid_url_is_rejected(url, says):
     with pytest.raises(StateStoreError, match=says) as caught:
         open_state_store(url)
     assert "word" not in str(caught.value).partition("password")[0]
@@ -103,7 +103,7 @@ def test_credentials_come_from_the_environment(s3_server, prefix, bare):
     asyncio.run(check())
 
 
-def test_credentials_of_the_url_are_not_mixed_with_the_environments(s3_server, prefix, bare):
+def test_credentials_in_the_url_are_not_mixed_with_the_environment(s3_server, prefix, bare):
     bare.setenv("AWS_ACCESS_KEY_ID", "another")
     bare.setenv("AWS_SECRET_ACCESS_KEY", "another")
     bare.setenv("AWS_SESSION_TOKEN", "another")
@@ -123,7 +123,7 @@ async def failure(url, do=lambda store: store.put("a", b"1")):
     return caught.value
 
 
-def test_a_bucket_that_is_not_there_is_named(s3_server, prefix):
+def test_a_missing_bucket_is_named_in_the_error(s3_server, prefix):
     url = s3_server.url(prefix).replace(BUCKET, "no-such-bucket")
     for do in (
         lambda store: store.get("a"),
@@ -137,7 +137,7 @@ def test_a_bucket_that_is_not_there_is_named(s3_server, prefix):
         assert not error.unknown
 
 
-def test_a_bucket_that_vanishes_is_not_taken_for_an_absent_key(s3_server, prefix):
+def test_a_deleted_bucket_is_not_mistaken_for_an_absent_key(s3_server, prefix):
     async def check():
         async with open_state_store(s3_server.url(prefix)) as store:
             gone = s3_server.bucket("no-such-bucket")
@@ -164,7 +164,7 @@ def test_a_bucket_that_vanishes_is_not_taken_for_an_absent_key(s3_server, prefix
         ({"access_key_id": "nobody"}, "InvalidAccessKeyId"),
     ],
 )
-def test_wrong_credentials_are_told_at_once(s3_server, prefix, options, says):
+def test_wrong_credentials_fail_at_once(s3_server, prefix, options, says):
     error = asyncio.run(failure(s3_server.url(prefix, **options)))
     assert "denied access" in str(error)
     assert says in str(error)
@@ -174,14 +174,14 @@ def test_wrong_credentials_are_told_at_once(s3_server, prefix, options, says):
     assert not error.transient
 
 
-def test_nobody_in_particular_is_refused(s3_server):
+def test_anonymous_access_is_denied(s3_server):
     url = f"s3://{BUCKET}/x?endpoint=http://127.0.0.1:{s3_server.port}&anonymous=true"
     error = asyncio.run(failure(url))
     assert "AccessDenied" in str(error)
     assert "that the bucket exists" in str(error)
 
 
-def test_a_server_that_is_not_there_is_not_waited_for(s3_server, prefix):
+def test_an_unreachable_server_fails_at_once(s3_server, prefix):
     begun = time.monotonic()
     error = asyncio.run(failure(s3_server.url(prefix, port=9)))
     assert time.monotonic() - begun < 5
@@ -191,7 +191,7 @@ def test_a_server_that_is_not_there_is_not_waited_for(s3_server, prefix):
     assert not error.unknown
 
 
-def test_a_server_that_does_not_answer_is_given_up(prefix, s3_server):
+def test_a_server_that_does_not_respond_times_out(prefix, s3_server):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = s3_server.url(prefix, port=silent.getsockname()[1], timeout=0.3)
         error = asyncio.run(failure(url))
@@ -199,14 +199,14 @@ def test_a_server_that_does_not_answer_is_given_up(prefix, s3_server):
     assert "0.3 seconds" in str(error) or "failed" in str(error)
 
 
-def test_a_service_that_cannot_be_set_up_says_why(bare):
+def test_an_incomplete_configuration_is_explained(bare):
     bare.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     error = asyncio.run(failure("az://container"))
     assert "Account must be specified" in str(error)
     assert "Debug" not in str(error)
 
 
-def test_errors_of_the_client_are_told_apart():
+def test_errors_of_the_client_are_classified():
     def told(text):
         return explain_error(Exception(text), "s3", "s3://bucket")
 
@@ -222,7 +222,7 @@ def test_errors_of_the_client_are_told_apart():
     assert "no credentials" in str(nobody)
 
 
-def test_objects_of_others_are_passed_over_or_named(s3_server, prefix):
+def test_objects_of_other_programs_are_skipped_or_named(s3_server, prefix):
     bucket = s3_server.bucket()
     bucket.put(f"{prefix}/folder/readme.txt", b"a folder that no key has")
     bucket.put(f"{prefix}/%41", b"text")
@@ -248,7 +248,7 @@ def test_objects_of_others_are_passed_over_or_named(s3_server, prefix):
     asyncio.run(check())
 
 
-def test_a_store_may_have_a_bucket_for_itself():
+def test_a_store_works_without_a_prefix():
     memory = MemoryStore()
 
     async def check():

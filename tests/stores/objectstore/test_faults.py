@@ -23,7 +23,7 @@ def put_request(prefix, key):
     return f"PUT /{BUCKET}/{prefix}/{key}".encode()
 
 
-def test_a_creation_whose_answer_gets_lost_is_done_once(s3_server, prefix, proxy):
+def test_a_create_whose_response_is_lost_is_applied_once(s3_server, prefix, proxy):
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             assert await store.get("a") is None
@@ -37,7 +37,7 @@ def test_a_creation_whose_answer_gets_lost_is_done_once(s3_server, prefix, proxy
     asyncio.run(check())
 
 
-def test_a_creation_over_a_mark_whose_answer_gets_lost_is_done_once(s3_server, prefix, proxy):
+def test_a_create_over_a_tombstone_whose_response_is_lost_is_applied_once(s3_server, prefix, proxy):
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             await store.put("a", b"0")
@@ -50,7 +50,7 @@ def test_a_creation_over_a_mark_whose_answer_gets_lost_is_done_once(s3_server, p
     asyncio.run(check())
 
 
-def test_a_change_whose_answer_gets_lost_is_done_once(s3_server, prefix, proxy):
+def test_a_replacement_whose_response_is_lost_is_applied_once(s3_server, prefix, proxy):
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             etag = await store.put("a", b"0")
@@ -66,7 +66,7 @@ def test_a_change_whose_answer_gets_lost_is_done_once(s3_server, prefix, proxy):
     asyncio.run(check())
 
 
-def test_a_write_without_a_condition_whose_answer_gets_lost_is_done(s3_server, prefix, proxy):
+def test_an_unconditional_write_whose_response_is_lost_is_applied(s3_server, prefix, proxy):
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             await store.put("a", b"0")
@@ -78,7 +78,7 @@ def test_a_write_without_a_condition_whose_answer_gets_lost_is_done(s3_server, p
     asyncio.run(check())
 
 
-def test_a_deletion_whose_answer_gets_lost_is_done_once(s3_server, prefix, proxy):
+def test_a_delete_whose_response_is_lost_is_applied_once(s3_server, prefix, proxy):
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             for condition in (False, True):
@@ -92,7 +92,7 @@ def test_a_deletion_whose_answer_gets_lost_is_done_once(s3_server, prefix, proxy
     asyncio.run(check())
 
 
-def test_reads_are_tried_again(s3_server, prefix, proxy):
+def test_reads_are_retried(s3_server, prefix, proxy):
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             await store.put("a", b"1")
@@ -132,7 +132,7 @@ ELSEWHERE = {
 
 @pytest.mark.parametrize("since", ELSEWHERE)
 @pytest.mark.parametrize("kind", ["if_absent", "if_absent over a mark", "if_match", "none"])
-def test_a_write_whose_answer_gets_lost_is_not_repeated_over_what_came_since(
+def test_a_write_whose_response_is_lost_is_not_repeated_over_newer_values(
     s3_server, prefix, proxy, since, kind
 ):
     elsewhere = Elsewhere(s3_server.url(prefix))
@@ -158,9 +158,7 @@ def test_a_write_whose_answer_gets_lost_is_not_repeated_over_what_came_since(
 
 
 @pytest.mark.parametrize("conditional", [False, True])
-def test_a_deletion_whose_answer_gets_lost_leaves_what_was_written_since(
-    s3_server, prefix, proxy, conditional
-):
+def test_a_delete_whose_response_is_lost_keeps_newer_values(s3_server, prefix, proxy, conditional):
     elsewhere = Elsewhere(s3_server.url(prefix))
 
     async def check():
@@ -205,7 +203,7 @@ def delayed(s3_server, prefix):
     return Delayed(StoreURL(s3_server.url(prefix)), plain._new_bucket, root=plain._root)
 
 
-def test_an_attempt_that_arrives_late_does_not_undo_what_was_acknowledged(delayed):
+def test_a_late_request_does_not_undo_an_acknowledged_write(delayed):
     async def check():
         async with delayed as store:
             for before in (nothing, lambda: store.put("a", b"0"), lambda: store.delete("a")):
@@ -223,7 +221,7 @@ def test_an_attempt_that_arrives_late_does_not_undo_what_was_acknowledged(delaye
     asyncio.run(check())
 
 
-def test_an_attempt_that_was_given_up_is_not_repeated_over_what_came_since(delayed):
+def test_an_abandoned_write_is_not_repeated_over_newer_values(delayed):
     async def check():
         async with delayed as store:
             await store.put("a", b"0")
@@ -237,7 +235,7 @@ def test_an_attempt_that_was_given_up_is_not_repeated_over_what_came_since(delay
     asyncio.run(check())
 
 
-def test_a_deletion_that_was_given_up_ends_only_what_it_was_meant_for(delayed):
+def test_an_abandoned_delete_removes_only_the_value_it_was_meant_for(delayed):
     async def check():
         async with delayed as store:
             await store.put("a", b"0")
@@ -257,7 +255,7 @@ def store_of(store):
     return ObjectStateStore(store._url, store._new_bucket, root=store._root)
 
 
-def test_a_write_that_was_cancelled_does_not_undo_a_later_one(s3_server, prefix):
+def test_a_cancelled_write_does_not_undo_a_later_one(s3_server, prefix):
     large = b"x" * 8_000_000
 
     async def check():
@@ -276,7 +274,7 @@ def test_a_write_that_was_cancelled_does_not_undo_a_later_one(s3_server, prefix)
     asyncio.run(check())
 
 
-def test_killed_in_the_middle_of_writes_it_loses_and_doubles_nothing(tmp_path):
+def test_nothing_is_lost_or_doubled_when_the_server_is_killed(tmp_path):
     async def use(server):
         async with open_state_store(server.url("killed", timeout=3, patience=60)) as store:
             await write_through_deaths(server, store, counters=2)

@@ -59,7 +59,7 @@ def test_keys_of_any_length_are_listed_in_order(keys, other, limit, data):
 
 @given(LONG_KEYS, LONG_KEYS)
 @settings(max_examples=200)
-def test_names_are_in_the_order_of_keys_by_bytes_and_by_folders(one, other):
+def test_names_sort_like_keys_by_bytes_and_by_folders(one, other):
     low, high = (object_name(key) for key in sorted((one, other)))
     if is_shortened(low) and is_shortened(high) and low[:MAX_NAME] == high[:MAX_NAME]:
         return  # They stand together, and are sorted when their keys are known.
@@ -78,7 +78,7 @@ def test_names_fit_into_every_service(key):
     assert all(0 < len(part) <= 255 for part in name.split("/"))
 
 
-def test_only_names_that_do_not_fit_are_cut():
+def test_only_names_that_are_too_long_are_shortened():
     assert object_name("k" * 180) == "k" * 180
     assert object_name("k" * 181) == "k" * 180 + "~-/k"
     assert object_name("k" * 400 + "/a") == f"{'k' * 180}~-/{'k' * 180}~-/{'k' * 40}.~/a"
@@ -87,7 +87,7 @@ def test_only_names_that_do_not_fit_are_cut():
     assert is_shortened(object_name(deep + "k" * 101))
 
 
-def test_a_listing_begins_where_its_keys_do():
+def test_a_listing_starts_where_its_keys_start():
     assert (
         listing_window(KeyRange(""))
         == listing_window(KeyRange("", ""))
@@ -107,7 +107,7 @@ def test_a_listing_begins_where_its_keys_do():
     assert listing_window(KeyRange("", "k/" * 300)).after == ("k.~/" * 175) + "~"
 
 
-def test_long_keys_that_begin_alike_are_listed_in_order(s3_server, prefix, proxy):
+def test_long_keys_with_a_common_prefix_are_listed_in_order(s3_server, prefix, proxy):
     keys = list(
         {
             *("s/" + "k" * count for count in range(176, 184)),
@@ -137,7 +137,7 @@ def test_long_keys_that_begin_alike_are_listed_in_order(s3_server, prefix, proxy
     asyncio.run(check())
 
 
-def test_of_cut_names_so_many_are_remembered(monkeypatch):
+def test_the_cache_of_shortened_names_is_bounded(monkeypatch):
     monkeypatch.setattr("holdfast.stores.objectstore.store.MAX_CACHED_KEYS", 3)
     memory = MemoryStore()
     keys = ["k" * count for count in range(800, 810)]
@@ -151,7 +151,7 @@ def test_of_cut_names_so_many_are_remembered(monkeypatch):
     asyncio.run(check())
 
 
-def test_a_cut_name_whose_body_is_of_another_key_is_passed_over():
+def test_a_shortened_name_with_the_body_of_another_key_is_skipped():
     memory = MemoryStore()
 
     async def check():

@@ -30,7 +30,7 @@ class TestObjectStateStore(StateStoreSuite):
         return lambda: open_state_store(s3_server.url(prefix))
 
 
-def test_no_two_writes_have_the_same_etag_though_they_write_the_same(s3_server, prefix):
+def test_two_writes_of_the_same_value_have_different_etags(s3_server, prefix):
     async def check():
         async with (
             open_state_store(s3_server.url(prefix)) as one,
@@ -50,7 +50,7 @@ def test_no_two_writes_have_the_same_etag_though_they_write_the_same(s3_server, 
 
 
 @pytest.mark.parametrize("star", ["*", "", '"a", "b"', ' "a"'])
-def test_what_no_service_gave_matches_nothing(s3_server, prefix, star):
+def test_an_etag_that_no_service_returned_matches_nothing(s3_server, prefix, star):
     async def check():
         async with open_state_store(s3_server.url(prefix)) as store:
             etag = await store.put("a", b"1")
@@ -75,7 +75,7 @@ async def several(server, prefix, count=3):
             await store.close()
 
 
-def test_of_several_who_delete_a_key_one_has_deleted_it(s3_server, prefix):
+def test_one_of_several_concurrent_deletes_succeeds(s3_server, prefix):
     async def check():
         async with several(s3_server, prefix) as stores:
             await stores[0].put("a", b"1")
@@ -86,7 +86,7 @@ def test_of_several_who_delete_a_key_one_has_deleted_it(s3_server, prefix):
     asyncio.run(check())
 
 
-def test_of_several_who_write_a_deleted_key_anew_one_wins(s3_server, prefix):
+def test_one_of_several_writers_creates_a_deleted_key_again(s3_server, prefix):
     async def check():
         async with several(s3_server, prefix) as stores:
             await stores[0].put("a", b"0")
@@ -105,7 +105,7 @@ def test_of_several_who_write_a_deleted_key_anew_one_wins(s3_server, prefix):
     asyncio.run(check())
 
 
-def test_a_key_deleted_and_written_over_and_over_is_never_lost(s3_server, prefix):
+def test_a_key_that_is_deleted_and_written_repeatedly_is_never_lost(s3_server, prefix):
     """Whoever is told that it is written finds it, unless another is told that it was deleted."""
 
     async def check():
@@ -158,7 +158,7 @@ def two_stores():
     return [kind(StoreURL("s3://bucket"), lambda: memory) for kind in (Overtaken, ObjectStateStore)]
 
 
-def test_a_deletion_that_is_overtaken_deletes_what_is_there_then(two_stores):
+def test_a_delete_that_is_overtaken_deletes_the_newer_value(two_stores):
     async def check():
         store, other = two_stores
         await store.put("a", b"1")
@@ -177,7 +177,7 @@ def test_a_deletion_that_is_overtaken_deletes_what_is_there_then(two_stores):
     asyncio.run(check())
 
 
-def test_a_write_without_a_condition_that_is_overtaken_is_the_later_one(two_stores):
+def test_an_unconditional_write_that_is_overtaken_is_applied_last(two_stores):
     async def check():
         store, other = two_stores
         await store.put("a", b"1")
@@ -188,7 +188,7 @@ def test_a_write_without_a_condition_that_is_overtaken_is_the_later_one(two_stor
     asyncio.run(check())
 
 
-def test_many_who_write_a_key_without_a_condition_all_succeed(s3_server, prefix):
+def test_concurrent_unconditional_writes_all_succeed(s3_server, prefix):
     async def check():
         async with several(s3_server, prefix) as stores:
             etags = await asyncio.gather(
@@ -200,7 +200,7 @@ def test_many_who_write_a_key_without_a_condition_all_succeed(s3_server, prefix)
     asyncio.run(check())
 
 
-def test_a_creation_over_a_mark_that_is_overtaken_is_a_conflict(two_stores):
+def test_creating_over_a_tombstone_conflicts_if_another_writer_was_first(two_stores):
     async def check():
         store, other = two_stores
         await store.put("a", b"1")
@@ -213,7 +213,7 @@ def test_a_creation_over_a_mark_that_is_overtaken_is_a_conflict(two_stores):
     asyncio.run(check())
 
 
-def test_a_creation_over_a_mark_that_is_swept_away_is_done(two_stores):
+def test_creating_over_a_tombstone_succeeds_if_it_is_swept(two_stores):
     async def check():
         store, other = two_stores
         await store.put("a", b"1")
@@ -236,7 +236,7 @@ def test_a_long_key_that_is_deleted_while_it_is_listed_is_not_listed(two_stores)
     asyncio.run(check())
 
 
-def test_a_deleted_key_leaves_a_mark_that_nobody_sees(s3_server, prefix):
+def test_a_deleted_key_leaves_an_invisible_tombstone(s3_server, prefix):
     async def check():
         async with open_state_store(s3_server.url(prefix)) as store:
             await store.put("a", b"1" * 1000)

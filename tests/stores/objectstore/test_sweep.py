@@ -31,7 +31,7 @@ def going(bucket, path):
     return parse_header(bytes(bucket.get(path).bytes())).expiring
 
 
-def test_sweeping_removes_old_marks_and_nothing_else(s3_server, prefix):
+def test_a_sweep_removes_old_tombstones_and_nothing_else(s3_server, prefix):
     keys = [f"swept/{number:02}" for number in range(20)]
 
     async def check():
@@ -80,7 +80,7 @@ def two_stores(memory):
     return [kind(StoreURL("s3://bucket"), lambda: memory, patience=5) for kind in kinds]
 
 
-def test_a_key_that_is_written_before_its_mark_goes_stays(two_stores):
+def test_a_key_written_before_its_tombstone_expires_is_kept(two_stores):
     async def check():
         store, other = two_stores
         await leave_mark(store)
@@ -94,7 +94,7 @@ def test_a_key_that_is_written_before_its_mark_goes_stays(two_stores):
 
 
 @pytest.mark.parametrize("if_absent", [True, False])
-def test_a_write_of_a_key_whose_mark_is_going_waits_until_it_is_gone(two_stores, if_absent):
+def test_a_write_waits_until_an_expiring_tombstone_is_removed(two_stores, if_absent):
     async def check():
         store, other = two_stores
         await leave_mark(store)
@@ -117,7 +117,7 @@ def test_a_write_of_a_key_whose_mark_is_going_waits_until_it_is_gone(two_stores,
     asyncio.run(check())
 
 
-def test_a_sweep_goes_through_all_pages_of_a_listing(two_stores, memory, monkeypatch):
+def test_a_sweep_reads_all_pages_of_a_listing(two_stores, memory, monkeypatch):
     monkeypatch.setattr("holdfast.stores.objectstore.objects.PAGE_SIZE", 4)
 
     async def check():
@@ -132,7 +132,7 @@ def test_a_sweep_goes_through_all_pages_of_a_listing(two_stores, memory, monkeyp
     asyncio.run(check())
 
 
-def test_of_several_who_sweep_each_mark_is_removed_by_one(s3_server, prefix):
+def test_concurrent_sweeps_remove_each_tombstone_once(s3_server, prefix):
     async def check():
         async with (
             open_state_store(s3_server.url(prefix)) as one,
@@ -147,7 +147,7 @@ def test_of_several_who_sweep_each_mark_is_removed_by_one(s3_server, prefix):
     asyncio.run(check())
 
 
-def test_a_mark_whose_removal_may_yet_arrive_is_not_written_over_until_it_cannot(
+def test_an_expiring_tombstone_is_not_overwritten_while_its_delete_may_arrive(
     s3_server, prefix, proxy, monkeypatch
 ):
     async def check():
@@ -170,7 +170,7 @@ def test_a_mark_whose_removal_may_yet_arrive_is_not_written_over_until_it_cannot
     asyncio.run(check())
 
 
-def test_a_removal_that_never_came_is_done_by_a_later_sweep(two_stores, memory, monkeypatch):
+def test_an_interrupted_sweep_is_finished_by_a_later_one(two_stores, memory, monkeypatch):
     async def check():
         store, other = two_stores
         await leave_mark(store)
@@ -190,7 +190,7 @@ def test_a_removal_that_never_came_is_done_by_a_later_sweep(two_stores, memory, 
     asyncio.run(check())
 
 
-def test_a_step_of_a_sweep_whose_answer_gets_lost_is_done_once(s3_server, prefix, proxy):
+def test_a_step_of_a_sweep_whose_response_is_lost_is_applied_once(s3_server, prefix, proxy):
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             for mark in (b"holdfast 1 going", b"<Delete"):
@@ -203,7 +203,7 @@ def test_a_step_of_a_sweep_whose_answer_gets_lost_is_done_once(s3_server, prefix
     asyncio.run(check())
 
 
-def test_who_may_not_delete_is_told_and_leaves_keys_that_can_be_written(s3_server, prefix):
+def test_a_sweep_without_permission_fails_and_leaves_keys_writable(s3_server, prefix):
     async def check():
         async with open_state_store(s3_server.url(prefix, **KEEPER)) as store:
             await leave_mark(store)

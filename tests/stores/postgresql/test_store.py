@@ -28,7 +28,7 @@ class TestPostgres(StateStoreSuite):
 
 class TestKeys:
     @given(st.lists(st.text("\x00\x01\x02ab\U0010ffff", max_size=8), max_size=30))
-    def test_the_form_in_the_table_keeps_the_order_and_comes_back(self, keys):
+    def test_stored_keys_keep_their_order_and_round_trip(self, keys):
         long = [key.rjust(502, "b") for key in keys] + keys
         assert sorted(long, key=statements.split_key) == sorted(long)
         assert [statements.join_key(*statements.split_key(key)) for key in long] == long
@@ -50,7 +50,7 @@ class TestKeys:
 
 class TestListing:
     @pytest.mark.parametrize("known", ["without statistics", "with statistics"])
-    def test_a_page_costs_the_same_at_any_number_of_keys(self, postgres, known, table):
+    def test_the_cost_of_a_page_does_not_depend_on_the_number_of_keys(self, postgres, known, table):
         work = {}
         with psycopg.connect(postgres.url(), autocommit=True) as connection:
             for size in (3_000, 100_000):

@@ -18,7 +18,7 @@ class TestRedis(StateStoreSuite):
 
 
 class TestListing:
-    def test_a_page_costs_the_same_at_any_number_of_keys(self, redis_server):
+    def test_the_cost_of_a_page_does_not_depend_on_the_number_of_keys(self, redis_server):
         work = {}
 
         async def use(size, url):
@@ -45,7 +45,7 @@ class TestListing:
                 asyncio.run(use(size, redis_server.url(namespace=f"size{size}")))
         assert work == {100: {"zrangebylex": 2}, 100_000: {"zrangebylex": 2}}
 
-    def test_namespaces_and_databases_do_not_see_each_other(self, redis_server, namespace):
+    def test_namespaces_and_databases_are_separate(self, redis_server, namespace):
         async def use():
             urls = [redis_server.url(namespace=namespace + end) for end in ("", "/b", ":e:")]
             urls.append(redis_server.url(database=3, namespace=namespace))

@@ -45,7 +45,7 @@ def inner():
     return MemoryStateStore()
 
 
-def test_keys_are_kept_under_the_prefix(inner):
+def test_keys_are_stored_with_the_prefix(inner):
     store = PrefixedStateStore(inner, "red/")
     etag = run_async(store.put("a", b"1"))
     assert run_async(inner.get("red/a")).etag == etag
@@ -55,7 +55,7 @@ def test_keys_are_kept_under_the_prefix(inner):
     assert run_async(listed(inner.list())) == ["red/b"]
 
 
-def test_stores_with_other_prefixes_do_not_meet(inner):
+def test_stores_with_different_prefixes_are_separate(inner):
     stores = [PrefixedStateStore(inner, prefix) for prefix in ("a", "ab", "a/", "b", "\U0010ffff")]
     for number, store in enumerate(stores):
         run_async(store.put("key", b"%d" % number))
@@ -65,7 +65,7 @@ def test_stores_with_other_prefixes_do_not_meet(inner):
     assert run_async(listed(stores[4].list())) == ["key"]
 
 
-def test_the_prefix_itself_is_no_key_of_the_store_and_takes_no_place_in_a_listing(inner):
+def test_the_prefix_itself_is_not_a_key_of_the_store(inner):
     run_async(inner.put("red/", b"not of the team"))
     store = PrefixedStateStore(inner, "red/")
     run_async(store.put_many([Put(key, b"1") for key in "abc"]))
@@ -75,7 +75,7 @@ def test_the_prefix_itself_is_no_key_of_the_store_and_takes_no_place_in_a_listin
     assert run_async(listed(store.list(start_after="a", limit=1))) == ["b"]
 
 
-def test_a_conflict_speaks_of_the_key_as_it_was_given(inner):
+def test_a_conflict_names_the_key_without_the_prefix(inner):
     store = PrefixedStateStore(PrefixedStateStore(inner, "teams/"), "red/")
     etag = run_async(store.put("a", b"1"))
     for call in (
@@ -98,13 +98,13 @@ class Unnamed(MemoryStateStore):
         raise ConflictError("somebody was first")
 
 
-def test_a_conflict_without_a_key_passes_as_it_is():
+def test_a_conflict_without_a_key_is_unchanged():
     with pytest.raises(ConflictError, match="somebody was first") as caught:
         run_async(PrefixedStateStore(Unnamed(), "red/").put("a", b"1", if_absent=True))
     assert caught.value.key is None
 
 
-def test_a_key_too_long_with_its_prefix_says_how_much_room_there_is(inner):
+def test_a_key_too_long_with_its_prefix_is_rejected_with_the_limit(inner):
     store = PrefixedStateStore(inner, "é" * 100)
     run_async(store.put("k" * 7992, b"1"))
     with pytest.raises(ValueError, match="with prefix .* at most 7,992 bytes.* got 7,993"):
@@ -114,7 +114,7 @@ def test_a_key_too_long_with_its_prefix_says_how_much_room_there_is(inner):
 
 
 @pytest.mark.parametrize("prefix", ["", None, b"a", "\ud800", "k" * 8193])
-def test_a_prefix_is_as_good_as_a_key(inner, prefix):
+def test_a_prefix_must_be_a_valid_key(inner, prefix):
     with pytest.raises((TypeError, ValueError)):
         PrefixedStateStore(inner, prefix)
 

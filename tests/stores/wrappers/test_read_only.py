@@ -22,7 +22,7 @@ def inner(request, tmp_path):
     run_async(store.close())
 
 
-def test_reads_are_those_of_the_store_inside(inner):
+def test_reads_are_those_of_the_inner_store(inner):
     store = ReadOnlyStateStore(inner)
 
     async def look():
@@ -37,7 +37,7 @@ def test_reads_are_those_of_the_store_inside(inner):
     assert (store.durable, store.shared) == (inner.durable, inner.shared)
 
 
-def test_every_write_is_refused_and_nothing_changes(inner):
+def test_every_write_is_rejected_and_nothing_changes(inner):
     store = ReadOnlyStateStore(inner)
     before = run_async(inner.get_many(list("abcd")))
     for call in (
@@ -54,7 +54,7 @@ def test_every_write_is_refused_and_nothing_changes(inner):
     assert run_async(inner.get_many(list("abcd"))) == before
 
 
-def test_bad_input_is_refused_as_by_any_store(inner):
+def test_invalid_input_is_rejected_as_by_any_store(inner):
     store = ReadOnlyStateStore(inner)
     for call in (
         lambda: store.put("", b"1"),
@@ -68,7 +68,7 @@ def test_bad_input_is_refused_as_by_any_store(inner):
             run_async(call())
 
 
-def test_closing_it_closes_the_store_inside(inner):
+def test_closing_it_closes_the_inner_store(inner):
     store = ReadOnlyStateStore(inner)
     run_async(store.close())
     with pytest.raises(StateStoreError, match="closed"):

@@ -162,7 +162,7 @@ class TestOverAStoreThatOftenRefusesInTheMiddleOfABatch(StateStoreSuite):
 
 
 @pytest.mark.parametrize("fault", [Before(refused()), Before(lost()), After(lost())])
-def test_a_read_is_repeated_whatever_got_lost(inner, store, fault):
+def test_a_read_is_retried_after_any_transient_failure(inner, store, fault):
     etag = run_async(store.put("a", b"1"))
     inner.plan = [fault] * 4
     assert run_async(store.get("a")) == Entry(b"1", etag)
@@ -170,7 +170,7 @@ def test_a_read_is_repeated_whatever_got_lost(inner, store, fault):
     assert run_async(store.get_many(key for key in "ab")) == {"a": Entry(b"1", etag)}
 
 
-def test_after_the_last_attempt_the_stores_own_error_passes(inner, store):
+def test_the_last_attempts_error_is_raised_unchanged(inner, store):
     last = refused("the fifth")
     inner.plan = [Before(refused())] * 4 + [Before(last)]
     with pytest.raises(StateStoreError) as caught:
@@ -179,7 +179,7 @@ def test_after_the_last_attempt_the_stores_own_error_passes(inner, store):
     assert inner.calls == 5
 
 
-def test_a_failed_read_leaves_nothing_unknown(inner, store):
+def test_a_failed_read_is_never_of_unknown_outcome(inner, store):
     last = refused()
     inner.plan = [Before(lost())] * 4 + [Before(last)]
     with pytest.raises(StateStoreError) as caught:
@@ -201,7 +201,7 @@ def test_a_failed_read_leaves_nothing_unknown(inner, store):
     ],
     ids=repr,
 )
-def test_what_does_not_pass_is_raised_at_once(inner, store, error):
+def test_a_permanent_error_is_raised_at_once(inner, store, error):
     async def each():
         for call in (
             lambda: store.get("a"),
@@ -224,7 +224,7 @@ def test_what_does_not_pass_is_raised_at_once(inner, store, error):
 
 
 @pytest.mark.parametrize("fault", [Before(refused()), Before(lost()), After(lost())])
-def test_a_write_without_a_condition_is_repeated(inner, store, fault):
+def test_an_unconditional_write_is_retried(inner, store, fault):
     inner.plan = [fault] * 4
     etag = run_async(store.put("a", b"1"))
     assert run_async(store.get("a")) == Entry(b"1", etag)
@@ -237,7 +237,7 @@ def test_a_write_without_a_condition_is_repeated(inner, store, fault):
 
 
 @pytest.mark.parametrize("fault", [Before(refused()), Before(lost()), After(lost())])
-def test_a_batch_without_conditions_is_repeated_where_it_stopped_in_the_middle(fault):
+def test_an_unconditional_batch_is_resumed_where_it_stopped(fault):
     inner = OneByOne()
     store = retrying(inner)
     inner.plan = [None, fault, None, fault]
@@ -246,7 +246,7 @@ def test_a_batch_without_conditions_is_repeated_where_it_stopped_in_the_middle(f
     assert list(found.values()) == [Entry(b"1", etag) for etag in etags]
 
 
-def test_a_write_that_fails_for_good_after_a_lost_answer_is_of_unknown_outcome(inner, store):
+def test_a_write_that_fails_after_a_lost_response_is_of_unknown_outcome(inner, store):
     for last in (refused("down"), StateStoreError("wrong password")):
         for call in (
             lambda: store.put("a", b"1"),
@@ -267,7 +267,7 @@ def test_a_write_that_fails_for_good_after_a_lost_answer_is_of_unknown_outcome(i
 
 
 @pytest.mark.parametrize("condition", ["absent", "match"])
-def test_a_conditional_write_that_was_not_done_is_repeated(inner, store, condition):
+def test_a_conditional_write_that_was_not_applied_is_retried(inner, store, condition):
     options = {"if_absent": True}
     if condition == "match":
         options = {"if_match": run_async(store.put("a", b"0"))}
@@ -284,7 +284,7 @@ def test_a_conditional_write_that_was_not_done_is_repeated(inner, store, conditi
 @pytest.mark.parametrize("fault", [Before(lost()), After(lost())], ids=["not done", "done"])
 @pytest.mark.parametrize("condition", ["absent", "match"])
 @pytest.mark.parametrize("batch", [False, True], ids=["one", "batch"])
-def test_a_conditional_write_of_unknown_outcome_is_not_repeated(
+def test_a_conditional_write_of_unknown_outcome_is_not_retried(
     inner, store, condition, fault, batch
 ):
     before, options = None, {"if_absent": True}
@@ -302,7 +302,7 @@ def test_a_conditional_write_of_unknown_outcome_is_not_repeated(
     assert value_of(inner, "a") == (b"1" if isinstance(fault, After) else before)
 
 
-def test_a_conflict_after_a_refusal_is_anothers(inner, store):
+def test_a_conflict_after_a_refused_attempt_means_another_writer(inner, store):
     async def other():
         await MemoryStateStore._put_many(inner, [Put("a", b"other")])
 
@@ -313,7 +313,7 @@ def test_a_conflict_after_a_refusal_is_anothers(inner, store):
     assert value_of(inner, "a") == b"other"
 
 
-def test_a_conditional_batch_does_not_meet_what_it_wrote_before_it_stopped():
+def test_a_resumed_conditional_batch_does_not_conflict_with_itself():
     inner = OneByOne()
     store = retrying(inner)
     inner.plan = [None, Before(refused()), Before(refused()), None, Before(refused())]
@@ -323,7 +323,7 @@ def test_a_conditional_batch_does_not_meet_what_it_wrote_before_it_stopped():
     assert list(found.values()) == [Entry(b"1", etag) for etag in etags]
 
 
-def test_a_conditional_batch_stops_where_an_answer_got_lost():
+def test_a_conditional_batch_stops_at_a_lost_response():
     inner = OneByOne()
     store = retrying(inner)
     inner.plan = [None, After(lost())]
@@ -338,26 +338,26 @@ def test_a_conditional_batch_stops_where_an_answer_got_lost():
 
 @pytest.mark.parametrize("match", [False, True], ids=["any", "if_match"])
 @pytest.mark.parametrize("fault", [Before(refused()), Before(lost())])
-def test_a_delete_that_was_not_done_is_repeated(inner, store, fault, match):
+def test_a_delete_that_was_not_applied_is_retried(inner, store, fault, match):
     etag = run_async(store.put("a", b"1"))
     inner.plan = [fault] * 4
     assert run_async(store.delete("a", if_match=etag if match else None)) is True
     assert value_of(inner, "a") is None
 
 
-def test_a_delete_whose_answer_got_lost_counts_as_done(inner, store):
+def test_a_delete_whose_response_was_lost_counts_as_applied(inner, store):
     run_async(store.put("a", b"1"))
     inner.plan = [After(lost()), Before(refused())]
     assert run_async(store.delete("a")) is True
     assert value_of(inner, "a") is None
 
 
-def test_a_delete_that_found_nothing_before_anything_got_lost_says_so(inner, store):
+def test_a_delete_of_an_absent_key_returns_false_after_refused_attempts(inner, store):
     inner.plan = [Before(refused())] * 2
     assert run_async(store.delete("a")) is False
 
 
-def test_a_conditional_delete_whose_answer_got_lost_claims_nothing(inner, store):
+def test_a_conditional_delete_whose_response_was_lost_is_of_unknown_outcome(inner, store):
     # It was done here; had another one done it, this would look the same.
     etag = run_async(store.put("a", b"1"))
     inner.plan = [After(lost("cut off"))]
@@ -370,7 +370,7 @@ def test_a_conditional_delete_whose_answer_got_lost_claims_nothing(inner, store)
     assert isinstance(caught.value.__cause__, ConflictError)
 
 
-def test_a_conditional_delete_never_removes_what_came_later(inner, store):
+def test_a_conditional_delete_never_removes_a_newer_value(inner, store):
     etag = run_async(store.put("a", b"1"))
 
     async def other():
@@ -393,7 +393,7 @@ def test_a_conditional_delete_that_lost_a_race_is_a_conflict(inner, store):
 # ---- pauses --------------------------------------------------------------------------------------
 
 
-def test_pauses_double_up_to_the_longest_and_are_not_alike(inner):
+def test_pauses_double_up_to_the_longest_with_jitter(inner):
     store = RetryingStateStore(inner, first_pause=0.1, longest_pause=1.0)
     for failures, longest in ((1, 0.1), (2, 0.2), (3, 0.4), (4, 0.8), (5, 1.0), (10_000, 1.0)):
         pauses = {store._pause(failures) for _ in range(50)}
@@ -409,7 +409,7 @@ def test_it_waits_between_attempts(inner):
     assert time.monotonic() - start >= (0.02 + 0.04 + 0.04) / 2
 
 
-def test_a_task_that_is_cancelled_in_a_pause_ends_at_once(inner):
+def test_a_task_cancelled_during_a_pause_ends_at_once(inner):
     store = RetryingStateStore(inner, first_pause=60.0, longest_pause=60.0)
 
     async def cancelled(work):
@@ -426,7 +426,7 @@ def test_a_task_that_is_cancelled_in_a_pause_ends_at_once(inner):
     run_async(cancelled(first_of(store.list())))
 
 
-def test_one_attempt_is_no_retry(inner):
+def test_one_attempt_means_no_retry(inner):
     inner.plan = [Before(refused())]
     with pytest.raises(StateStoreError):
         run_async(retrying(inner, attempts=1).get("a"))
@@ -445,6 +445,6 @@ def test_one_attempt_is_no_retry(inner):
         ({"longest_pause": float("nan")}, ValueError),
     ],
 )
-def test_bad_settings_are_refused(inner, options, error):
+def test_invalid_settings_are_rejected(inner, options, error):
     with pytest.raises(error, match=next(iter(options))):
         RetryingStateStore(inner, **options)

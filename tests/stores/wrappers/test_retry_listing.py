@@ -62,7 +62,7 @@ KEYS = [f"k/{number:02}" for number in range(20)]
 
 
 @pytest.mark.parametrize("limit", [None, 0, 1, 4, 19, 20, 21])
-def test_a_listing_goes_on_after_the_last_key_it_gave(limit):
+def test_a_listing_resumes_after_the_last_key(limit):
     inner = Stumbling([*KEYS, "other"])
     store = retrying(inner, attempts=4)
 
@@ -76,7 +76,7 @@ def test_a_listing_goes_on_after_the_last_key_it_gave(limit):
         assert inner.asked == []
 
 
-def test_a_listing_starts_after_the_key_it_is_given():
+def test_a_listing_starts_after_the_given_key():
     async def listed():
         store = retrying(Stumbling(KEYS), attempts=4)
         return [key async for key in store.list("k/", start_after="k/15")]
@@ -84,7 +84,7 @@ def test_a_listing_starts_after_the_key_it_is_given():
     assert run_async(listed()) == KEYS[16:]
 
 
-def test_a_listing_that_gets_nowhere_ends_with_the_error():
+def test_a_listing_without_progress_raises_the_error():
     inner = Stumbling(KEYS, attempts_lost=10**6)
     store = retrying(inner, attempts=4)
     with pytest.raises(StateStoreError, match="busy"):
@@ -92,7 +92,7 @@ def test_a_listing_that_gets_nowhere_ends_with_the_error():
     assert len(inner.asked) == 4
 
 
-def test_a_listing_may_be_left_before_its_end():
+def test_a_listing_can_be_abandoned():
     async def first(count):
         found = []
         async for key in retrying(Stumbling(KEYS)).list():

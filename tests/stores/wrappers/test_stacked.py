@@ -89,7 +89,7 @@ class TestEncryptedTwice(StateStoreSuite):
 
 
 @pytest.mark.parametrize("names", list(permutations(WRAPS)), ids="-".join)
-def test_what_goes_in_comes_out_in_any_order(names):
+def test_values_round_trip_through_wrappers_in_any_order(names):
     inner = MemoryStateStore()
     store = stacked(inner, *names)
 
@@ -108,7 +108,7 @@ def test_what_goes_in_comes_out_in_any_order(names):
     assert not any(b"nobody" in value for value in kept)
 
 
-def test_compression_outside_encryption_makes_values_smaller_and_inside_it_does_not():
+def test_compression_works_outside_encryption_only():
     sizes = {}
     for order in (("encrypted", "compressed"), ("compressed", "encrypted")):
         inner = MemoryStateStore()
@@ -117,7 +117,7 @@ def test_compression_outside_encryption_makes_values_smaller_and_inside_it_does_
     assert sizes["encrypted"] < 120 < len(VALUE) < sizes["compressed"]
 
 
-def test_no_plain_text_is_in_the_file(tmp_path):
+def test_the_file_contains_no_plain_text(tmp_path):
     async def write():
         store = SqliteStateStore(tmp_path / "state.db")
         async with stacked(store, "encrypted", "prefixed") as outer:
@@ -129,7 +129,7 @@ def test_no_plain_text_is_in_the_file(tmp_path):
     assert b"p/a" in everything
 
 
-def test_a_value_changed_in_the_file_is_refused(tmp_path):
+def test_a_value_changed_in_the_file_is_detected(tmp_path):
     path = tmp_path / "state.db"
 
     def opened():
@@ -151,7 +151,7 @@ def test_a_value_changed_in_the_file_is_refused(tmp_path):
         run_async(read())
 
 
-def test_a_stack_says_what_the_store_inside_can_do():
+def test_a_stack_has_the_capabilities_of_the_inner_store():
     inner = MemoryStateStore()
     store = stacked(inner, *WRAPS)
     for ability in ("atomic_put_many", "durable", "shared", "writable"):
