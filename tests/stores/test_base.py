@@ -1,4 +1,4 @@
-"""The contract as another package would implement it: four methods, and the rest comes with it."""
+"""The interface as another package would implement it, with four methods."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from holdfast.stores.validation import prefix_successor
 from holdfast.testing import StateStoreSuite
 
 
-class FourMethods(StateStore):
-    """As little as a store can be."""
+class MinimalStore(StateStore):
+    """A store with only the abstract methods."""
 
     durable = False
     shared = False
@@ -68,10 +68,10 @@ class FourMethods(StateStore):
         self.closed = True
 
 
-class TestFourMethods(StateStoreSuite):
+class TestMinimalStore(StateStoreSuite):
     @pytest.fixture
     def new_store(self):
-        return FourMethods
+        return MinimalStore
 
 
 def test_a_store_must_implement_four_methods():
@@ -80,7 +80,7 @@ def test_a_store_must_implement_four_methods():
 
 
 def test_a_store_without_a_close_method_is_a_context_manager():
-    class NothingToClose(FourMethods):
+    class NothingToClose(MinimalStore):
         close = StateStore.close
 
     async def use():

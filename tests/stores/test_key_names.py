@@ -16,7 +16,7 @@ CASES = pytest.mark.parametrize("fold_case", [False, True], ids=["as it is", "ca
 
 
 def by_folders(name: str) -> list[str]:
-    """How a server sorts that lists a folder as a file of its name."""
+    """Return the sort key of servers that list part by part."""
     return name.split("/")
 
 

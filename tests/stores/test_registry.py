@@ -1,4 +1,4 @@
-"""``open_state_store``: every form of URL, every wrapper, every way to get it wrong."""
+"""``open_state_store``: URLs, wrappers and errors."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ NAME = "HOLDFAST_TEST_KEYS"
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    """A working folder that is empty, and an environment that names no store."""
+def folder(tmp_path, monkeypatch):
+    """An empty working folder, and an environment without a store."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOLDFAST_STORE", raising=False)
     monkeypatch.setenv(NAME, new_key())
@@ -37,7 +37,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 @pytest.fixture
 def no_network(monkeypatch):
-    """Whoever connects fails."""
+    """Make every connection fail."""
 
     def refuse(*_):
         raise AssertionError("it connects before its first use")
@@ -46,8 +46,8 @@ def no_network(monkeypatch):
     monkeypatch.setattr(socket.socket, "connect_ex", refuse)
 
 
-def chain(store):
-    """The names of a store and those inside it, the outermost first."""
+def class_names(store):
+    """Return the class names of a store and those inside it, outermost first."""
     names = [type(store).__name__]
     while hasattr(store, "inner"):
         store = store.inner
@@ -78,12 +78,12 @@ BACKENDS = {
 
 
 @pytest.mark.parametrize(("url", "name"), BACKENDS.items(), ids=lambda text: text.partition("?")[0])
-def test_every_documented_url_opens_without_connecting(url, name, elsewhere, no_network):
+def test_every_documented_url_opens_without_connecting(url, name, folder, no_network):
     store = open_state_store(url)
     assert isinstance(store, StateStore)
     assert type(store).__name__ == name
     assert "hunter2" not in repr(store)
-    assert list(elsewhere.iterdir()) == []
+    assert list(folder.iterdir()) == []
     run_async(store.close())
 
 
@@ -91,10 +91,10 @@ def test_every_scheme_is_in_the_list_of_backends():
     assert {url.partition(":")[0] for url in BACKENDS} == set(registry.SCHEMES)
 
 
-def test_an_absolute_path_has_four_slashes_with_sqlite_and_three_with_files(elsewhere):
-    for url in (f"sqlite:///{elsewhere}/a.db", f"file://{elsewhere}/b", "sqlite:///c.db", "file:d"):
+def test_an_absolute_path_has_four_slashes_with_sqlite_and_three_with_files(folder):
+    for url in (f"sqlite:///{folder}/a.db", f"file://{folder}/b", "sqlite:///c.db", "file:d"):
         run_async(use(url))
-    names = {path.name for path in elsewhere.iterdir()}
+    names = {path.name for path in folder.iterdir()}
     assert names == {"a.db", "b", "c.db", "d"}
 
 
@@ -110,22 +110,22 @@ async def look(url, key="a"):
         return entry and entry.value
 
 
-def test_the_default_is_sqlite_in_its_own_folder(elsewhere):
+def test_the_default_is_sqlite_in_its_own_folder(folder):
     store = open_state_store()
     assert type(store).__name__ == "SqliteStateStore"
     run_async(store.close())
     run_async(use(None))
-    assert (elsewhere / ".holdfast" / "state.db").is_file()
+    assert (folder / ".holdfast" / "state.db").is_file()
     assert run_async(look("sqlite:///.holdfast/state.db")) == b"1"
 
 
 def test_an_argument_takes_precedence_over_the_environment(monkeypatch):
     monkeypatch.setenv("HOLDFAST_STORE", "memory:?prefix=a/")
-    assert chain(open_state_store()) == ["PrefixedStateStore", "MemoryStateStore"]
-    assert chain(open_state_store("memory:")) == ["MemoryStateStore"]
+    assert class_names(open_state_store()) == ["PrefixedStateStore", "MemoryStateStore"]
+    assert class_names(open_state_store("memory:")) == ["MemoryStateStore"]
     monkeypatch.setenv("HOLDFAST_STORE", "")
     store = open_state_store()
-    assert chain(store) == ["SqliteStateStore"]
+    assert class_names(store) == ["SqliteStateStore"]
     run_async(store.close())
 
 
@@ -151,7 +151,7 @@ def test_wrappers_are_stacked_in_the_same_order_whatever_the_order_of_options(ch
         query = "&".join(f"{name}={OPTIONS[name][0]}" for name in order)
         store = open_state_store(f"memory:?{query}" if query else "memory:")
         expected = [OPTIONS[name][1] for name in OPTIONS if name in choice]
-        assert chain(store) == [*expected[::-1], "MemoryStateStore"]
+        assert class_names(store) == [*expected[::-1], "MemoryStateStore"]
         if "read_only" not in choice:
             run_async(store.put("a", b"1" * 100))
             assert run_async(store.get("a")).value == b"1" * 100
@@ -168,7 +168,7 @@ def test_wrappers_get_the_values_of_their_options(monkeypatch):
 
 
 def test_a_disabled_option_adds_no_wrapper():
-    assert chain(open_state_store("memory:?retry=0&read_only=false")) == ["MemoryStateStore"]
+    assert class_names(open_state_store("memory:?retry=0&read_only=false")) == ["MemoryStateStore"]
     assert isinstance(open_state_store("memory:?read_only=1"), ReadOnlyStateStore)
 
 
@@ -243,7 +243,7 @@ def test_a_key_given_instead_of_a_variable_name_is_not_repeated():
         assert secret[:20] not in str(caught.value)
 
 
-# ---- what cannot be opened -----------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 
 def test_an_unknown_scheme_is_rejected_with_the_known_ones():
@@ -298,8 +298,8 @@ OURS = ("sqlite", "postgresql", "redis", "object", "nats", "dapr")
 OURS_TOO = ("wrappers.encryption", "wrappers.compression")
 
 
-def forget(monkeypatch, package):
-    """As if a package were not installed, and none of our modules that may need it imported."""
+def uninstall(monkeypatch, package):
+    """Make a package appear uninstalled, and forget our modules that may need it."""
     for name in list(sys.modules):
         if name.startswith(f"{package}."):
             monkeypatch.setitem(sys.modules, name, None)
@@ -312,7 +312,7 @@ def forget(monkeypatch, package):
 def test_a_missing_package_is_reported_with_the_command_that_installs_it(
     url, package, extra, monkeypatch
 ):
-    forget(monkeypatch, package)
+    uninstall(monkeypatch, package)
     with pytest.raises(StateStoreError) as caught:
         open_state_store(url)
     assert f"the package {package}, which is not installed" in str(caught.value)
@@ -330,7 +330,7 @@ def test_every_extra_exists_in_the_project():
 
 
 def test_a_missing_standard_module_is_reported_without_a_command(monkeypatch):
-    forget(monkeypatch, "sqlite3")
+    uninstall(monkeypatch, "sqlite3")
     with pytest.raises(StateStoreError, match="package sqlite3.*use a Python that has it"):
         open_state_store("sqlite:///x.db")
 
@@ -396,7 +396,7 @@ def other_package(tmp_path, monkeypatch):
 
 def test_another_package_adds_a_scheme(other_package):
     store = open_state_store("etcd://user:hunter2@host/x?lease=3&prefix=a/&compress=zstd")
-    assert chain(store) == ["PrefixedStateStore", "CompressedStateStore", "EtcdStateStore"]
+    assert class_names(store) == ["PrefixedStateStore", "CompressedStateStore", "EtcdStateStore"]
     assert "etcd://user:***@host/x?lease=3" in repr(store)
     run_async(store.put("a", b"1"))
     with pytest.raises(StateStoreError, match="this store has lease"):

@@ -1,4 +1,4 @@
-"""URLs: read as they were written, shown without their secrets."""
+"""Store URLs: parsing, options and masking of secrets."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ FORMS = [
 ]
 
 
-def shown(error):
-    """All that a traceback would show of an error: its words and those of its causes."""
+def format_chain(error):
+    """Return the messages of an error and its causes, as a traceback shows them."""
     return "".join(traceback.format_exception_only(error)) + (
-        shown(error.__cause__) if error.__cause__ is not None else ""
+        format_chain(error.__cause__) if error.__cause__ is not None else ""
     )
 
 
@@ -185,7 +185,7 @@ def test_an_unknown_option_is_rejected_with_the_known_ones():
 
 
 @pytest.mark.parametrize(
-    ("misspelt", "meant"),
+    ("misspelt", "suggestion"),
     [
         ("compres", "compress"),
         ("Encrypt", "encrypt"),
@@ -193,9 +193,9 @@ def test_an_unknown_option_is_rejected_with_the_known_ones():
         ("timout", "timeout"),
     ],
 )
-def test_a_misspelt_option_is_rejected_with_a_suggestion(misspelt, meant):
+def test_a_misspelt_option_is_rejected_with_a_suggestion(misspelt, suggestion):
     with pytest.raises(
-        StateStoreError, match=rf"'{misspelt}' in the redis URL, did you mean {meant}\?"
+        StateStoreError, match=rf"'{misspelt}' in the redis URL, did you mean {suggestion}\?"
     ):
         StoreURL(f"redis://host?{misspelt}=1").reject_unknown_options(("timeout",))
 
@@ -205,7 +205,7 @@ def test_a_repeated_option_is_rejected():
         StoreURL("memory:?a=1&b=2&a=1")
 
 
-# ---- what cannot be read -------------------------------------------------------------------------
+# ---- malformed URLs -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_a_url_must_be_a_str(url):
 def test_a_malformed_url_is_explained_and_not_repeated(url):
     with pytest.raises(StateStoreError, match="redis URL") as caught:
         StoreURL(url)
-    assert "hunter2" not in shown(caught.value)
+    assert "hunter2" not in format_chain(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
@@ -283,7 +283,7 @@ def test_a_malformed_url_is_explained_and_not_repeated(url):
 def test_an_address_without_slashes_is_rejected_and_not_repeated(url):
     with pytest.raises(StateStoreError) as caught:
         open_state_store(url)
-    assert "hunter2" not in shown(caught.value)
+    assert "hunter2" not in format_chain(caught.value)
 
 
 @given(st.text(max_size=40))
@@ -327,7 +327,7 @@ def test_any_text_is_parsed_or_rejected_with_a_message(text):
         ("memory:?prefix=a/b:c", "memory:?prefix=a/b:c"),
     ],
 )
-def test_secrets_are_masked_wherever_a_url_is_shown(url, masked):
+def test_secrets_are_masked_wherever_a_url_is_format_chain(url, masked):
     parsed = StoreURL(url)
     assert str(parsed) == masked
     assert f"{parsed}" == masked
@@ -419,12 +419,12 @@ def test_no_password_is_shown_whatever_its_characters(password, where):
             "option": f"redis://host:1/0?password={secret}",
         }[where]
     )
-    given_back = {
+    decoded = {
         "password": url.password,
         "token": url.user,
         "option": url.options.get("password"),
     }
-    assert given_back[where] == password
+    assert decoded[where] == password
     frame = str(StoreURL("redis://user:***@host:1/0?password=***"))
     for text in (
         str(url),
@@ -449,7 +449,7 @@ def test_a_nul_is_rejected(url):
         StoreURL(url)
 
 
-def test_a_password_with_an_unescaped_at_sign_is_rejected_and_not_shown():
+def test_a_password_with_an_unescaped_at_sign_is_rejected_and_not_format_chain():
     with pytest.raises(StateStoreError, match="two '@'") as caught:
         StoreURL("postgresql://u:hunter2@topsecret@127.0.0.1:1/db")
     assert "topsecret" not in str(caught.value)

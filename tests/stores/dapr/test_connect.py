@@ -1,4 +1,4 @@
-"""Clients, URLs, components, and sidecars that are there or not."""
+"""Dapr clients, URLs, components and missing sidecars."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from holdfast.stores.registry import open_state_store  # noqa: E402
 from holdfast.testing.state_store_suite import content, listed  # noqa: E402
 
 
-async def use(store: DaprStateStore) -> None:
-    """A bit of everything."""
+async def exercise(store: DaprStateStore) -> None:
+    """Use all operations of a store."""
     first = await store.put("a", b"1", if_absent=True)
     await store.put_many([Put("b", b"2"), Put("c/d", b"3")])
     second = await store.put("a", b"4", if_match=first)
@@ -43,7 +43,7 @@ def test_a_blocking_client_works_and_is_not_closed(sidecar, namespace):
 
         async def work() -> None:
             async with DaprStateStore(client, namespace) as store:
-                await use(store)
+                await exercise(store)
 
         asyncio.run(work())
         name = record_name(namespace, "a")
@@ -54,7 +54,7 @@ def test_an_asyncio_client_works_and_is_not_closed(sidecar, namespace):
     async def work() -> None:
         async with AsyncDaprClient() as client:
             async with DaprStateStore(client, namespace=namespace) as store:
-                await use(store)
+                await exercise(store)
             found = await client.get_state("statestore", record_name(namespace, "a"))
             assert found.etag
 
@@ -94,7 +94,7 @@ def test_the_url_names_the_address_of_the_sidecar(sidecar, namespace, monkeypatc
     async def work() -> None:
         query = urlencode({"namespace": namespace, "address": sidecar.address})
         async with open_state_store(f"dapr://statestore?{query}") as store:
-            await use(store)
+            await exercise(store)
 
     asyncio.run(work())
 
@@ -157,9 +157,11 @@ def test_an_unknown_component_is_rejected_with_the_known_ones(open_store):
     async def work() -> None:
         async with open_store("stores") as store:
             for call in (store.get("a"), store.put("a", b"1")):
-                with pytest.raises(StateStoreError, match="no state store named 'stores'") as no:
+                with pytest.raises(
+                    StateStoreError, match="no state store named 'stores'"
+                ) as caught:
                     await call
-                assert "redisstore, statestore" in str(no.value)
+                assert "redisstore, statestore" in str(caught.value)
 
     asyncio.run(work())
 
@@ -169,7 +171,7 @@ def test_a_component_without_etags_is_rejected(open_store, sidecar):
         async with open_store("plainstore") as store:
             with pytest.raises(StateStoreError, match=r"no etags; .*state\.postgresql"):
                 await store.put("a", b"1")
-        # Where the sidecar does not say what its components can do, it is found out.
+        # The sidecar hides its components, so the missing etags are noticed on use.
         sidecar.fault("GetMetadata", "say", code="PERMISSION_DENIED", text="not allowed")
         async with open_store("plainstore", patience=0) as store:
             with pytest.raises(StateStoreError, match="no etags"):
@@ -182,7 +184,7 @@ def test_a_component_without_transactions_works(open_store, sidecar):
     async def work() -> None:
         before = sidecar.calls().get("ExecuteStateTransaction", 0)
         async with open_store("etagstore") as store:
-            await use(store)
+            await exercise(store)
         assert sidecar.calls().get("ExecuteStateTransaction", 0) == before
 
     asyncio.run(work())
@@ -191,9 +193,9 @@ def test_a_component_without_transactions_works(open_store, sidecar):
 def test_a_sidecar_that_hides_its_components_works(open_store, sidecar):
     async def work() -> None:
         sidecar.fault("GetMetadata", "say", code="PERMISSION_DENIED", text="not allowed")
-        # One does not know what the component can, and the other does: they get along.
+        # One store knows the capabilities of the component and the other does not.
         async with open_store() as cautious, open_store() as other:
-            await use(cautious)
+            await exercise(cautious)
             await other.put("b", b"again")
             await cautious.put("many/3", b"new")
             assert await content(other) == await content(cautious)
@@ -224,9 +226,9 @@ def test_a_missing_sidecar_is_reported_within_seconds(monkeypatch):
             assert caught.value.transient
             assert not caught.value.unknown
 
-    begun = time.monotonic()
+    start = time.monotonic()
     asyncio.run(work())
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - start < 5
 
 
 def test_a_sidecar_that_is_not_ready_is_reported(sidecar, monkeypatch):

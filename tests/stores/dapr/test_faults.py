@@ -1,4 +1,4 @@
-"""Calls that get lost, answers that are wrong, sidecars that are killed."""
+"""Lost calls, wrong responses and slow sidecars."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from servers.cutting_proxy import CuttingProxy  # noqa: E402
 
 @pytest.mark.parametrize("kind", ["lose_answer", "lose_request"])
 def test_each_write_is_applied_once_whichever_call_is_lost(open_store, sidecar, component, kind):
-    # How many calls of a method to let pass: all that there are, or the first of many.
+    # For each method, the number of calls to lose, one per round.
     cases = {
         "statestore": {
             "SaveState": 1,
@@ -70,13 +70,13 @@ def test_a_response_lost_by_the_network_is_not_a_conflict(open_store, sidecar, c
     asyncio.run(work())
 
 
-async def after_a_lost_answer(sidecar, method: str, reads: int, mine, others) -> object:
-    """What our write gives whose answer is lost, where somebody else writes before it is retried.
+async def write_with_lost_response(sidecar, method: str, reads: int, mine, others) -> object:
+    """Return the result of a write whose response is lost, with another write before its retry.
 
     ``reads`` is how often it reads before it writes.
     """
     sidecar.fault(method, "lose_answer")
-    # Until the other one is done, ours cannot read what has become of it.
+    # Ours cannot read again until the other write is done.
     sidecar.fault("GetState", "lose_request", skip=reads, times=1000)
     writing = asyncio.create_task(mine())
     await asyncio.sleep(0.1)
@@ -102,15 +102,15 @@ def test_a_conflict_after_a_lost_response_is_of_unknown_outcome(
                 ("SaveState", 1, "b", {"if_match": etag}),
             ):
                 with pytest.raises(StateStoreError, match="response to a write was lost") as caught:
-                    await after_a_lost_answer(
+                    await write_with_lost_response(
                         sidecar,
                         method,
                         reads,
                         lambda key=key, condition=condition: store.put(key, b"2", **condition),
-                        lambda key=key: other.put(key, b"another's"),
+                        lambda key=key: other.put(key, b"theirs"),
                     )
                 assert caught.value.unknown
-                assert (await content(store))[key] == b"another's"
+                assert (await content(store))[key] == b"theirs"
 
     asyncio.run(work())
 
@@ -130,13 +130,13 @@ def test_a_delete_whose_response_was_lost_is_recognized_by_its_token(
                 return lambda: store.delete(key, **condition)
 
             method = "ExecuteStateTransaction"
-            lost = after_a_lost_answer
+            lost = write_with_lost_response
             assert await lost(sidecar, method, 2, deleting("a", if_match=etags["a"]), nothing)
 
             async def write_beside() -> None:
                 await other.put("bb", b"1")
 
-            # The page has been written by another since, so that nothing tells whose delete it was.
+            # Another program wrote the page since, so the token of our delete is gone.
             assert await lost(sidecar, method, 2, deleting("b"), write_beside)
             await other.delete("bb")
             with pytest.raises(StateStoreError, match="response to a write was lost"):
@@ -248,7 +248,7 @@ def test_an_unreadable_record_of_a_bulk_read_is_an_error(open_store, monkeypatch
 
 
 class SlowClient:
-    """A client of which a test sees every call, and lets it end."""
+    """A client whose calls end when the test says so."""
 
     def __init__(self) -> None:
         self.saved: list[tuple[str | None, asyncio.Event]] = []
@@ -263,7 +263,7 @@ class SlowClient:
         await self.saved[-1][1].wait()
 
     async def end(self, call: int) -> None:
-        while len(self.saved) <= call:  # noqa: ASYNC110 - nobody tells
+        while len(self.saved) <= call:  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0)
         self.saved[call][1].set()
 
@@ -277,7 +277,7 @@ def test_a_write_that_our_own_write_made_stale_is_not_sent():
         assert await saves[0] is None
         assert await saves[1] == "it was changed concurrently by this program"
         assert len(client.saved) == 1 or client.saved[1][0] == "9"
-        # It is there again, or so it seems: then it may be tried.
+        # The etag seems to be in use again, so a write may be tried.
         assert await sidecar.read(["a"]) == {"a": (b"", "1")}
         again = asyncio.create_task(sidecar.save("a", b"", "1"))
         await client.end(1)

@@ -1,7 +1,7 @@
-"""The store in a state component of Dapr: the suite, its records, its index of keys.
+"""The Dapr store: the suite, its records, its index of keys.
 
-Most of it runs against a stand-in for the sidecar. The suite runs against the real one too, where
-``daprd`` is on the PATH.
+Most tests use a stand-in for the sidecar. The suite also runs on the real one if ``daprd`` is
+installed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from holdfast.testing.state_store_suite import content, listed  # noqa: E402
 
 
 class TestWithTransactions(StateStoreSuite):
-    examples = 5
-    increments = 8
+    examples = 4
+    increments = 5
 
     @pytest.fixture
     def new_store(self, open_store):
@@ -39,10 +39,10 @@ class TestWithTransactions(StateStoreSuite):
 
 
 class TestWithClaims(StateStoreSuite):
-    """A component whose transactions cannot be taken back."""
+    """A component that cannot roll back transactions."""
 
-    examples = 5
-    increments = 8
+    examples = 4
+    increments = 5
     many = 300
 
     @pytest.fixture
@@ -176,7 +176,7 @@ def test_several_programs_may_change_the_index_at_once(open_store, monkeypatch, 
     monkeypatch.setattr(key_index, "LEAF_BYTES", 4 * key_index.MIN_KEY_BYTES)
 
     async def work() -> None:
-        # Each store has its own lock and its own idea of the index, as another program would.
+        # Each store has its own lock and its own copy of the root, as another program would.
         stores = [open_store(component) for _ in range(3)]
 
         async def fill(number: int) -> None:

@@ -1,4 +1,4 @@
-"""One file a key, on a real file system."""
+"""The file store, on a real file system."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def put_some(root, **values):
             await store.put(key, value)
 
 
-def files_of(root):
+def list_files(root):
     return sorted(
         str(path.relative_to(root))
         for path in root.rglob("*")
@@ -79,8 +79,8 @@ def test_long_names_are_shortened_and_their_full_names_stored(tmp_path):
             assert [key async for key in store.list("a/" * 59)] == keys[3:]
 
     run_async(write())
-    assert any(path.endswith("~name") for path in files_of(tmp_path))
-    longest = max(len(part) for path in files_of(tmp_path) for part in path.split("/"))
+    assert any(path.endswith("~name") for path in list_files(tmp_path))
+    longest = max(len(part) for path in list_files(tmp_path) for part in path.split("/"))
     assert longest < 200
 
 
@@ -95,7 +95,7 @@ def test_deleting_a_long_name_leaves_nothing(tmp_path):
                 assert [key async for key in store.list()] == []
 
     run_async(churn())
-    assert files_of(tmp_path) == []
+    assert list_files(tmp_path) == []
 
 
 def test_a_lost_full_name_hides_the_key_until_it_is_written_again(tmp_path):
@@ -162,7 +162,7 @@ def test_links_are_neither_followed_nor_listed(tmp_path):
             ):
                 with pytest.raises(StateStoreError, match="link|folder"):
                     await call()
-            await store.put("file", b"mine")  # in the place of the link
+            await store.put("file", b"mine")  # replaces the link
 
     run_async(attack())
     assert (outside / "secret").read_bytes() == b"secret"
@@ -200,18 +200,18 @@ def test_a_lock_held_by_another_process_blocks_only_its_keys(tmp_path):
             lock = lock_name(hashlib.sha256(b"held").digest()[0])
             with (tmp_path / "~holdfast" / "locks" / lock).open("w") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                given_up = [asyncio.create_task(store.put("held", b"late")) for _ in range(12)]
+                cancelled = [asyncio.create_task(store.put("held", b"late")) for _ in range(12)]
                 await asyncio.sleep(0.05)
-                for task in given_up:
+                for task in cancelled:
                     task.cancel()
-                await asyncio.gather(*given_up, return_exceptions=True)
+                await asyncio.gather(*cancelled, return_exceptions=True)
                 assert (await store.get("other")).value == b"1"
                 with pytest.raises(StateStoreError, match="another process holds") as caught:
                     await store.put("held", b"1")
                 assert caught.value.transient
             await store.put("held", b"2")
             await asyncio.sleep(0.1)
-            assert (await store.get("held")).value == b"2"  # what was given up is not written
+            assert (await store.get("held")).value == b"2"  # the cancelled writes are not applied
 
     run_async(use())
 

@@ -1,4 +1,4 @@
-"""Answers that get lost, and a server that dies."""
+"""Lost responses, and a server that is killed."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ async def test_a_write_whose_response_is_lost_is_applied_once(new_store, cut_sto
         assert proxy.lost == 5
 
 
-@pytest.mark.parametrize("mark", [CONDITION, b"=chunk", b"STREAM.PURGE"])
+@pytest.mark.parametrize("request_text", [CONDITION, b"=chunk", b"STREAM.PURGE"])
 @async_test
 async def test_a_large_write_whose_response_is_lost_is_applied_once(
-    new_store, cut_store, behind, proxy, mark
+    new_store, cut_store, behind, proxy, request_text
 ):
     old, new = b"o" * MEGABYTE, b"n" * MEGABYTE
     async with cut_store() as store, new_store() as witness, behind:
         etag = await store.put("a", old)
-        proxy.lose_next_answer(after=mark)
+        proxy.lose_next_answer(after=request_text)
         etag = await store.put("a", new, if_match=etag)
         assert proxy.lost == 1
         assert await witness.get("a") == Entry(new, etag)
@@ -107,8 +107,8 @@ async def test_reads_and_listings_are_retried_after_a_lost_connection(cut_store,
         await store.put("a", b"1")
         proxy.cut()
         assert await content(store) == {"a": b"1"}
-        for mark in (b"MSG.GET", b"CONSUMER.CREATE", b"MSG.NEXT", b"CONSUMER.DELETE"):
-            proxy.lose_next_answer(after=mark)
+        for request in (b"MSG.GET", b"CONSUMER.CREATE", b"MSG.NEXT", b"CONSUMER.DELETE"):
+            proxy.lose_next_answer(after=request)
             assert await content(store) == {"a": b"1"}
         assert proxy.lost == 4
         proxy.refuse_for(0.5)

@@ -1,4 +1,4 @@
-"""Values that are too long for a message, and listings that are too long for one request."""
+"""Values too large for one message, and listings too long for one request."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_a_sweep_removes_chunks_of_dead_writers(new_store, behind, monkeyp
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
         assert await behind.chunks() > kept
-        assert await store.sweep() == 0, "it may still be at it"
+        assert await store.sweep() == 0, "its writer may still be running"
         assert await store.sweep(older_than=0) == 1
         assert await behind.chunks() == kept
         assert await content(store) == {"kept": b"k" * MEGABYTE, "small": b"s"}

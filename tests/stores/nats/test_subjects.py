@@ -1,4 +1,4 @@
-"""The subjects of keys in a bucket of NATS."""
+"""The subjects of keys in a NATS bucket."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEYS = st.text(st.sampled_from("ab/.-_=~A0 é\x00\U0010ffff"), min_size=1, max_s
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """As the server does it, for patterns that end in ``>``."""
+    """Match as the server does, for patterns that end in ``>``."""
     assert pattern.endswith(">")
     return subject.startswith(pattern[:-1]) and subject != pattern[:-2]
 

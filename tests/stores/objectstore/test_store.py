@@ -1,4 +1,4 @@
-"""The store in a bucket, against a real server that speaks the protocol of S3."""
+"""The object store, against a real S3-compatible server."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from holdfast.stores.objectstore import ObjectStateStore
 from holdfast.stores.objectstore.bodies import TOMBSTONE_SIZE
 from holdfast.stores.urls import StoreURL
 from holdfast.testing import StateStoreSuite
-
-
-async def listed(store, *args, **options):
-    return [key async for key in store.list(*args, **options)]
+from stores.listing import list_keys
 
 
 class TestObjectStateStore(StateStoreSuite):
-    increments = 8
-    examples = 8
+    increments = 4
+    examples = 6
+    many = 250
 
     @pytest.fixture
-    def new_store(self, s3_server, prefix):
+    def new_store(self, s3_server, prefix, monkeypatch):
+        # So that a listing has several pages without thousands of objects.
+        monkeypatch.setattr("holdfast.stores.backend.PAGE_SIZE", 100)
+        monkeypatch.setattr("holdfast.stores.objectstore.objects.PAGE_SIZE", 100)
         return lambda: open_state_store(s3_server.url(prefix))
 
 
@@ -65,8 +66,8 @@ def test_an_etag_that_no_service_returned_matches_nothing(s3_server, prefix, sta
 
 
 @asynccontextmanager
-async def several(server, prefix, count=3):
-    """As many stores on one place, each with connections of its own."""
+async def open_stores(server, prefix, count=3):
+    """Open several stores on the same data, each with its own connections."""
     stores = [open_state_store(server.url(prefix)) for _ in range(count)]
     try:
         yield stores
@@ -77,7 +78,7 @@ async def several(server, prefix, count=3):
 
 def test_one_of_several_concurrent_deletes_succeeds(s3_server, prefix):
     async def check():
-        async with several(s3_server, prefix) as stores:
+        async with open_stores(s3_server, prefix) as stores:
             await stores[0].put("a", b"1")
             answers = await asyncio.gather(*(store.delete("a") for store in stores))
             assert sorted(answers) == [False, False, True]
@@ -88,7 +89,7 @@ def test_one_of_several_concurrent_deletes_succeeds(s3_server, prefix):
 
 def test_one_of_several_writers_creates_a_deleted_key_again(s3_server, prefix):
     async def check():
-        async with several(s3_server, prefix) as stores:
+        async with open_stores(s3_server, prefix) as stores:
             await stores[0].put("a", b"0")
             await stores[0].delete("a")
             answers = await asyncio.gather(
@@ -106,10 +107,8 @@ def test_one_of_several_writers_creates_a_deleted_key_again(s3_server, prefix):
 
 
 def test_a_key_that_is_deleted_and_written_repeatedly_is_never_lost(s3_server, prefix):
-    """Whoever is told that it is written finds it, unless another is told that it was deleted."""
-
     async def check():
-        async with several(s3_server, prefix, 2) as (one, two):
+        async with open_stores(s3_server, prefix, 2) as (one, two):
             created = deleted = 0
 
             async def create():
@@ -135,7 +134,7 @@ def test_a_key_that_is_deleted_and_written_repeatedly_is_never_lost(s3_server, p
 
 
 class Overtaken(ObjectStateStore):
-    """A store that is overtaken by another in the middle of a write."""
+    """A store that another one overtakes during a write."""
 
     overtake = None
 
@@ -153,7 +152,7 @@ class Overtaken(ObjectStateStore):
 
 @pytest.fixture
 def two_stores():
-    """One that is overtaken and one that overtakes, on one place."""
+    """One store that is overtaken and one that overtakes it, on the same data."""
     memory = MemoryStore()
     return [kind(StoreURL("s3://bucket"), lambda: memory) for kind in (Overtaken, ObjectStateStore)]
 
@@ -190,7 +189,7 @@ def test_an_unconditional_write_that_is_overtaken_is_applied_last(two_stores):
 
 def test_concurrent_unconditional_writes_all_succeed(s3_server, prefix):
     async def check():
-        async with several(s3_server, prefix) as stores:
+        async with open_stores(s3_server, prefix) as stores:
             etags = await asyncio.gather(
                 *(store.put("a", b"%d" % number) for store in stores for number in range(20))
             )
@@ -231,7 +230,7 @@ def test_a_long_key_that_is_deleted_while_it_is_listed_is_not_listed(two_stores)
         keys = ["k" * count for count in range(800, 803)]
         await store.put_many([Put(key, b"1") for key in keys])
         store.overtake = lambda: other.delete(keys[1])
-        assert await listed(store) == [keys[0], keys[2]]
+        assert await list_keys(store) == [keys[0], keys[2]]
 
     asyncio.run(check())
 
@@ -245,10 +244,10 @@ def test_a_deleted_key_leaves_an_invisible_tombstone(s3_server, prefix):
             assert await store.delete("k" * 800)
             objects = s3_server.bucket().list(prefix).collect()
             assert [one["size"] for one in objects] == [TOMBSTONE_SIZE, TOMBSTONE_SIZE]
-            assert await listed(store) == []
+            assert await list_keys(store) == []
             assert await store.get_many(["a", "k" * 800]) == {}
             await store.put("a", b"2", if_absent=True)
             assert (await store.get("a")).value == b"2"
-            assert await listed(store) == ["a"]
+            assert await list_keys(store) == ["a"]
 
     asyncio.run(check())

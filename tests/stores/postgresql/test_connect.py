@@ -1,4 +1,4 @@
-"""PostgreSQL's URLs, rights, and connections."""
+"""PostgreSQL URLs, permissions and connections."""
 
 from __future__ import annotations
 
@@ -158,8 +158,8 @@ class TestOpening:
         for store in stores:
             error = asyncio.run(use(store))
             assert isinstance(error.__cause__, psycopg.OperationalError)
-            told = traceback.TracebackException.from_exception(error, capture_locals=True)
-            assert " word" not in "".join(told.format())
+            formatted = traceback.TracebackException.from_exception(error, capture_locals=True)
+            assert " word" not in "".join(formatted.format())
 
     def test_a_raised_error_is_not_logged_as_a_warning(self, postgres, table, caplog):
         async def use():
@@ -175,8 +175,8 @@ class TestOpening:
         caplog.clear()
         with caplog.at_level(logging.DEBUG, "psycopg.pool"):
             asyncio.run(use())
-        told = [record for record in caplog.records if "error connecting" in record.message]
-        assert {record.levelname for record in told} == {"DEBUG"}
+        records = [record for record in caplog.records if "error connecting" in record.message]
+        assert {record.levelname for record in records} == {"DEBUG"}
 
     def test_an_unrelated_or_removed_table_is_reported(self, postgres, table):
         async def use():

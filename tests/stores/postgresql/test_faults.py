@@ -1,4 +1,4 @@
-"""PostgreSQL that loses answers, dies, hangs and refuses."""
+"""PostgreSQL that loses responses, dies, hangs and fails."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from servers.crashes import write_through_deaths
 from servers.process import wait_until
 from stores.remote_faults import LostResponseSuite, through
 
-CANCEL = b"\x04\xd2\x16\x2e"
-"""How a request begins that asks the server to leave off another."""
+CANCEL_REQUEST = b"\x04\xd2\x16\x2e"
+"""The start of a request that cancels another."""
 
 
 class TestLostResponses(LostResponseSuite):
@@ -41,12 +41,12 @@ class TestWriteTokens:
         async def write(kind, name, ready):
             url = postgres.url(table=name, timeout=0.7, application_name=name)
             async with open_state_store(through(proxy, url, postgres)) as store:
-                # A machine that is busy may need longer for the first connection and the table.
+                # A busy machine may need longer for the first connection and the table.
                 while True:
                     with suppress(StateStoreError):
                         etag = await store.put("a", b"1")
                         break
-                # What one gives up before that is not to lose what another is to lose.
+                # Timeouts before this must not use up the losses below.
                 await ready.wait()
                 attempt = {
                     "put": lambda: store.put("a", b"2"),
@@ -57,11 +57,11 @@ class TestWriteTokens:
                 log_writes(postgres, name)
                 with psycopg.connect(postgres.url()) as other:
                     other.execute(f"SELECT 1 FROM {name} FOR UPDATE")
-                    # So that the first attempt goes on when the store has given it up.
-                    proxy.lose_next_request(at=CANCEL)
+                    # So that the first attempt continues when the store has given up on it.
+                    proxy.lose_next_request(at=CANCEL_REQUEST)
                     writing = asyncio.create_task(attempt())
                     await asyncio.to_thread(
-                        wait_until, lambda: waiting(postgres, name) == 2, "no second attempt"
+                        wait_until, lambda: count_waiting(postgres, name) == 2, "no second attempt"
                     )
                 assert await writing
                 return [what for (what,) in postgres.execute(f"SELECT what FROM {name}_log")]
@@ -109,19 +109,19 @@ class TestWriteTokens:
 
 
 class TestServerThatFails:
-    def test_nothing_is_lost_or_doubled_when_the_server_is_killed(self, mortal, table):
+    def test_nothing_is_lost_or_doubled_when_the_server_is_killed(self, own_server, table):
         async def use():
-            async with open_state_store(mortal.url(table=table)) as store:
-                await write_through_deaths(mortal, store)
+            async with open_state_store(own_server.url(table=table)) as store:
+                await write_through_deaths(own_server, store)
 
         asyncio.run(use())
 
-    def test_a_server_that_hangs_times_out(self, mortal, table):
+    def test_a_server_that_hangs_times_out(self, own_server, table):
         async def use():
-            url = mortal.url(table=table, timeout=0.5, patience=0)
+            url = own_server.url(table=table, timeout=0.5, patience=0)
             async with open_state_store(url) as store:
                 await store.put("a", b"1")
-                mortal.freeze()
+                own_server.freeze()
                 try:
                     start = time.monotonic()
                     with pytest.raises(StateStoreError, match="did not respond") as caught:
@@ -137,8 +137,8 @@ class TestServerThatFails:
                         await cancelled
                     assert time.monotonic() - start < 8
                 finally:
-                    mortal.thaw()
-            async with open_state_store(mortal.url(table=table)) as store:
+                    own_server.thaw()
+            async with open_state_store(own_server.url(table=table)) as store:
                 assert await store.get("a") is not None
 
         asyncio.run(use())
@@ -172,8 +172,8 @@ class TestServerThatFails:
             ("53100", "disk is full"),
             ("42501", "grant"),
             ("22P05", "UTF8"),
-            ("XX000", "struck"),
-            ("23505", "struck"),
+            ("XX000", "failed"),
+            ("23505", "failed"),
         ],
     )
     def test_permanent_errors_are_raised_at_once(self, postgres, table, code, hint):
@@ -193,20 +193,20 @@ class TestServerThatFails:
 
 
 def fail_writes(server, table, code, times):
-    """Let the server fail the next writes to a table in a way of its own."""
+    """Make the next writes to a table fail with an SQLSTATE."""
     server.execute(
-        f"CREATE SEQUENCE {table}_struck",
-        f"""CREATE FUNCTION {table}_strike() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-        IF nextval('{table}_struck') <= {times} THEN
-            RAISE EXCEPTION 'struck {{as a test}}' USING ERRCODE = '{code}';
+        f"CREATE SEQUENCE {table}_failed",
+        f"""CREATE FUNCTION {table}_fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF nextval('{table}_failed') <= {times} THEN
+            RAISE EXCEPTION 'failed {{as a test}}' USING ERRCODE = '{code}';
         END IF; RETURN NEW; END $$""",
-        f"CREATE TRIGGER strike BEFORE INSERT OR UPDATE ON {table} "
-        f"FOR EACH ROW EXECUTE FUNCTION {table}_strike()",
+        f"CREATE TRIGGER fail BEFORE INSERT OR UPDATE ON {table} "
+        f"FOR EACH ROW EXECUTE FUNCTION {table}_fail()",
     )
 
 
 def log_writes(server, table):
-    """Note each write to a table that is not undone."""
+    """Log each write to a table that is not rolled back."""
     server.execute(
         f"CREATE TABLE {table}_log (what text)",
         f"""CREATE FUNCTION {table}_note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -216,8 +216,8 @@ def log_writes(server, table):
     )
 
 
-def waiting(server, name):
-    """How many sessions of an application wait for a lock."""
+def count_waiting(server, name):
+    """Return how many sessions of an application wait for a lock."""
     return len(
         server.execute(
             "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
@@ -227,7 +227,7 @@ def waiting(server, name):
 
 
 def end_sessions(server, name):
-    """End all sessions of an application; whether there were any."""
+    """End all sessions of an application and return whether there were any."""
     ended = server.execute(
         f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{name}'"
     )

@@ -1,4 +1,4 @@
-"""The URLs of Redis, rights, and connections."""
+"""Redis URLs, permissions and connections."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TestOpening:
         [
             (lambda url, port: url.replace("s3cret", "wrong"), "password"),
             (lambda url, port: url.replace(":s3cret-w0rd@", ""), "password"),
-            (lambda url, port: url.replace("//:", "//somebody:"), "password"),
+            (lambda url, port: url.replace("//:", "//other-user:"), "password"),
             (lambda url, port: url.replace("/0?", "/99?"), "out of range"),
             (lambda url, port: url.replace(f":{port}/", f":{free_port()}/"), "cannot be reached"),
         ],
@@ -77,8 +77,8 @@ class TestOpening:
             return caught.value
 
         error = asyncio.run(use())
-        told = traceback.TracebackException.from_exception(error, capture_locals=True)
-        assert "w0rd" not in "".join(told.format())
+        formatted = traceback.TracebackException.from_exception(error, capture_locals=True)
+        assert "w0rd" not in "".join(formatted.format())
 
     def test_missing_permissions_are_listed(self, redis_server, namespace):
         with redis_server.client() as client:
@@ -127,7 +127,7 @@ class TestOpening:
         asyncio.run(use())
 
     def test_tls_is_supported_and_the_certificate_checked(self, redis_server, namespace, tmp_path):
-        certificate, key = self_signed(tmp_path)
+        certificate, key = create_certificate(tmp_path)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
 
@@ -145,8 +145,8 @@ class TestOpening:
         asyncio.run(use())
 
 
-def self_signed(folder):
-    """A certificate for this machine, and its key."""
+def create_certificate(folder):
+    """Create a self-signed certificate for this machine, and its key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

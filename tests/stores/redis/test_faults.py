@@ -1,4 +1,4 @@
-"""Redis that loses answers, dies, hangs and refuses."""
+"""Redis that loses responses, dies, hangs and fails."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class TestLostResponses(LostResponseSuite):
                 with pytest.raises(ConflictError):
                     await store.put("b", b"1", if_absent=True)
             with redis_server.client() as client:
-                marks = client.keys(f"{{holdfast:{namespace}}}:d:*")
-                assert [60 < client.ttl(mark) <= 70 for mark in marks] == [True, True]
+                tokens = client.keys(f"{{holdfast:{namespace}}}:d:*")
+                assert [60 < client.ttl(token) <= 70 for token in tokens] == [True, True]
 
         asyncio.run(use())
 
@@ -71,7 +71,7 @@ class TestServerThatFails:
                 assert time.monotonic() - start < 2
                 assert "did not respond" in str(held)
                 assert held.unknown
-                # On a busy machine the time may be over before a connection is asked for.
+                # On a busy machine the timeout may pass before a connection is requested.
                 assert "no connection free" in str(waiting) or "did not respond" in str(waiting)
                 assert waiting.transient
                 assert not waiting.unknown

@@ -1,4 +1,4 @@
-"""The embedded default, on real files."""
+"""The SQLite store, on real files."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_file_is_in_wal_mode_and_every_connection_syncs_fully(path):
 
 def test_the_cost_of_a_page_does_not_depend_on_the_number_of_keys(path):
     steps = {}
-    for size in (100, 100_000):
+    for size in (100, 20_000):
         run_async(put_one(path, "k/000000"))
         with closing(sqlite3.connect(path)) as database, database:
             database.executemany(
@@ -78,13 +78,13 @@ def test_the_cost_of_a_page_does_not_depend_on_the_number_of_keys(path):
             "middle": {"prefix": "", "start_after": f"k/{size // 2:06}"},
             "prefix": {"prefix": f"k/{size // 2:06}"[:-2]},
         }.items():
-            steps[name, size] = run_async(steps_of_a_page(path, **arguments))
+            steps[name, size] = run_async(count_steps(path, **arguments))
     for name in ("first", "middle", "prefix"):
-        assert steps[name, 100] == steps[name, 100_000] > 10, name
+        assert steps[name, 100] == steps[name, 20_000] > 10, name
 
 
-async def steps_of_a_page(path, **arguments):
-    """How many steps SQLite's machine makes for a page."""
+async def count_steps(path, **arguments):
+    """Return how many steps SQLite's virtual machine takes for a page."""
     count = 0
 
     def step():
@@ -165,8 +165,8 @@ def test_a_damaged_file_raises_an_integrity_error(path):
         run_async(get_one(path))
 
 
-def rot_index(path):
-    """Make the leaves of the index forget half of their entries, as a page of old content would."""
+def damage_index(path):
+    """Remove half of the entries from each leaf of the index, and return the number of leaves."""
     data = bytearray(Path(path).read_bytes())
     size = int.from_bytes(data[16:18], "big")
     leaves = [at for at in range(size, len(data), size) if data[at] == 0x0A]
@@ -183,7 +183,7 @@ def test_check_finds_an_index_that_hides_entries(path):
             assert await store.check() == []
             await store.put_many([Put(f"key/{number:05}", b"1") for number in range(1000)])
             assert await store.check() == []
-        assert rot_index(path) > 2
+        assert damage_index(path) > 2
         async with SqliteStateStore(path) as store:
             assert 0 < len(await listed(store.list())) < 1000
             for checked in (store, PrefixedStateStore(store, "key/"), ReadOnlyStateStore(store)):
@@ -279,9 +279,9 @@ def test_a_reader_that_was_locked_out_sees_later_writes(path):
 
 
 @pytest.fixture
-def not_to_be_written(monkeypatch):
-    """As a folder is that cannot be written, for whoever runs the tests."""
-    really = Connections._connect
+def read_only_folder(monkeypatch):
+    """Make the folder appear read-only, even to root."""
+    connect = Connections._connect
 
     @contextmanager
     def refusing(self, mode):
@@ -289,13 +289,13 @@ def not_to_be_written(monkeypatch):
             error = sqlite3.OperationalError("attempt to write a readonly database")
             error.sqlite_errorcode = sqlite3.SQLITE_READONLY
             raise error
-        with really(self, mode) as connected:
+        with connect(self, mode) as connected:
             yield connected
 
     monkeypatch.setattr(Connections, "_connect", refusing)
 
 
-def test_a_read_only_database_is_read_afresh_at_each_call(path, not_to_be_written):
+def test_a_read_only_database_is_read_afresh_at_each_call(path, read_only_folder):
     async def look():
         async with SqliteStateStore(path) as store:
             assert (await store.get("a")).value == b"1"
@@ -308,7 +308,7 @@ def test_a_read_only_database_is_read_afresh_at_each_call(path, not_to_be_writte
     run_async(look())
 
 
-def test_a_read_only_database_that_was_not_closed_cannot_be_read(path, not_to_be_written):
+def test_a_read_only_database_that_was_not_closed_cannot_be_read(path, read_only_folder):
     run_async(put_one(path))
     Path(f"{path}-wal").write_bytes(b"some frames")
     with pytest.raises(StateStoreError, match="was not closed"):
@@ -422,12 +422,12 @@ def test_a_delete_succeeds_even_if_the_file_cannot_be_shrunk(path):
             other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             with closing(other):
 
-                def delete_and_be_overtaken(database):
+                def delete_and_lock(database):
                     database.execute("DELETE FROM entries WHERE key = 'large'")
                     other.execute("BEGIN IMMEDIATE")
                     return True
 
-                assert await store._write(delete_and_be_overtaken, deletes=True)
+                assert await store._write(delete_and_lock, deletes=True)
             await store.put("a", b"1")
 
     run_async(use())

@@ -1,4 +1,4 @@
-"""Compression: fewer bytes, the same values, and no value that fills the memory."""
+"""Compression: the stored form, damage and limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from holdfast import ConflictError, IntegrityError, Put, StateStoreError
 from holdfast.stores.memory import MemoryStateStore
-from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.wrappers.compression import CompressedStateStore
 from holdfast.testing import StateStoreSuite
 from support.async_tests import run_async
@@ -32,7 +31,7 @@ def store(inner):
     return CompressedStateStore(inner)
 
 
-def stored(inner, key):
+def read_stored(inner, key):
     return run_async(inner.get(key)).value
 
 
@@ -42,30 +41,22 @@ class TestOverMemory(StateStoreSuite):
         return lambda: CompressedStateStore(MemoryStateStore())
 
 
-class TestOverSqlite(StateStoreSuite):
-    increments = 10
-
-    @pytest.fixture
-    def new_store(self, tmp_path):
-        return lambda: CompressedStateStore(SqliteStateStore(tmp_path / "state.db"), level=1)
-
-
-# ---- what is kept --------------------------------------------------------------------------------
+# ---- stored form ---------------------------------------------------------------------------------
 
 
 def test_a_repetitive_value_is_stored_as_one_zstd_frame(inner, store):
     etag = run_async(store.put("a", TEXT))
-    kept = stored(inner, "a")
-    assert kept[:1] == b"\xfe"
-    assert zstandard.ZstdDecompressor().decompress(kept[1:]) == TEXT
-    assert len(kept) < len(TEXT) / 10
+    stored = read_stored(inner, "a")
+    assert stored[:1] == b"\xfe"
+    assert zstandard.ZstdDecompressor().decompress(stored[1:]) == TEXT
+    assert len(stored) < len(TEXT) / 10
     assert run_async(store.get("a")).etag == etag == run_async(inner.get("a")).etag
 
 
 @pytest.mark.parametrize("value", [b"", b"x", os.urandom(1000)], ids=["empty", "one", "random"])
 def test_a_value_that_does_not_get_smaller_is_stored_uncompressed(inner, store, value):
     run_async(store.put("a", value))
-    assert stored(inner, "a") == b"\xc1" + value
+    assert read_stored(inner, "a") == b"\xc1" + value
     assert run_async(store.get("a")).value == value
 
 
@@ -74,7 +65,7 @@ def test_a_higher_level_takes_fewer_bytes(inner):
     sizes = []
     for level in (1, 19):
         run_async(CompressedStateStore(inner, level=level).put("a", b"".join(words)))
-        sizes.append(len(stored(inner, "a")))
+        sizes.append(len(read_stored(inner, "a")))
     assert sizes[1] < sizes[0]
 
 
@@ -85,44 +76,44 @@ def test_any_value_round_trips(piece, times):
     assert run_async(store.get("a")).value == piece * times
 
 
-# ---- what is refused -----------------------------------------------------------------------------
+# ---- damage and limits ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kept", [b"", b"{}", b'{"a": 1}', b"\x00", b"\xfaHFE\x01", b"\xf8\xc1"])
-def test_a_value_written_without_compression_is_rejected(inner, store, kept):
-    run_async(inner.put("a", kept))
+@pytest.mark.parametrize("stored", [b"", b"{}", b'{"a": 1}', b"\x00", b"\xfaHFE\x01", b"\xf8\xc1"])
+def test_a_value_written_without_compression_is_rejected(inner, store, stored):
+    run_async(inner.put("a", stored))
     with pytest.raises(IntegrityError, match="'a' was not written with compression.*without"):
         run_async(store.get("a"))
 
 
 def test_a_change_of_any_byte_never_yields_another_value(inner, store):
-    async def value_or_refusal(kept):
-        await inner.put("a", kept)
+    async def read_value_or_error(stored):
+        await inner.put("a", stored)
         try:
             return (await store.get("a")).value
         except IntegrityError as error:
             return str(error)
 
-    async def strike_each():
+    async def change_each_byte():
         await store.put("a", TEXT)
         whole = (await inner.get("a")).value
         assert whole[:1] == b"\xfe"
         answers = []
         for at in range(len(whole)):
             for flip in (0x01, 0x80, 0xFF):
-                struck = bytearray(whole)
-                struck[at] ^= flip
-                answers.append(await value_or_refusal(bytes(struck)))
+                changed = bytearray(whole)
+                changed[at] ^= flip
+                answers.append(await read_value_or_error(bytes(changed)))
         return answers
 
-    answers = run_async(strike_each())
+    answers = run_async(change_each_byte())
     refusals = [answer for answer in answers if answer != TEXT]
     assert all("'a'" in refusal for refusal in refusals)
-    assert len(answers) - len(refusals) < 5  # bits of which zstd makes no use
+    assert len(answers) - len(refusals) < 5  # zstd ignores a few bits
 
 
 def test_a_truncated_or_extended_frame_is_detected(inner, store):
-    async def cut_everywhere():
+    async def truncate_everywhere():
         await store.put("a", TEXT)
         whole = (await inner.get("a")).value
         for wrong in (
@@ -134,11 +125,11 @@ def test_a_truncated_or_extended_frame_is_detected(inner, store):
             with pytest.raises(IntegrityError, match="'a'"):
                 await store.get("a")
 
-    run_async(cut_everywhere())
+    run_async(truncate_everywhere())
 
 
 def bomb(size):
-    """A frame that holds so many zeros in a few bytes each megabyte."""
+    """Return a small frame with this many zeros."""
     compressor = zstandard.ZstdCompressor(level=19).compressobj(size=size)
     piece = bytes(1 << 20)
     frame = b"".join(compressor.compress(piece) for _ in range(size >> 20))
@@ -155,7 +146,7 @@ def test_a_frame_larger_than_the_limit_is_not_decompressed(inner):
 
 
 def test_the_default_limit_is_one_gigabyte(inner, store):
-    # The size is looked at before anything is decompressed, so the rest may be missing.
+    # The size is checked before decompression, so the rest may be missing.
     frame = b"\x28\xb5\x2f\xfd\xe0" + ((1 << 30) + 1).to_bytes(8, "little") + bytes(100)
     run_async(inner.put("a", b"\xfe" + frame))
     with pytest.raises(IntegrityError, match="1,073,741,825 bytes"):
@@ -223,8 +214,8 @@ def test_its_repr_names_the_inner_store(store):
 # ---- threads -------------------------------------------------------------------------------------
 
 
-class Watched(CompressedStateStore):
-    """Remembers which threads worked."""
+class ThreadRecorder(CompressedStateStore):
+    """A store that records its threads."""
 
     def __init__(self, inner):
         super().__init__(inner)
@@ -239,10 +230,12 @@ class Watched(CompressedStateStore):
         return super()._decode(key, stored)
 
 
-@pytest.mark.parametrize("make", [bytes, os.urandom], ids=["small when kept", "large when kept"])
+@pytest.mark.parametrize(
+    "make", [bytes, os.urandom], ids=["small when stored", "large when stored"]
+)
 @pytest.mark.parametrize(("size", "in_loop"), [(1000, True), (300_000, False)])
 def test_large_values_are_compressed_outside_the_event_loop(inner, size, in_loop, make):
-    watched = Watched(inner)
+    watched = ThreadRecorder(inner)
 
     async def use():
         await watched.put("a", make(size))

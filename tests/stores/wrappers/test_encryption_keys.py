@@ -1,4 +1,4 @@
-"""The keys of encryption: read strictly, and shown to nobody."""
+"""Encryption keys: validation, the environment variable, and secrecy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read-only: everything is seen, and nothing is changed."""
+"""Read-only stores."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def inner(request, tmp_path):
 def test_reads_are_those_of_the_inner_store(inner):
     store = ReadOnlyStateStore(inner)
 
-    async def look():
+    async def read():
         assert await store.get("a") == await inner.get("a")
         assert await store.get("z") is None
         assert await store.get_many(list("abz")) == await inner.get_many(list("ab"))
         assert [key async for key in store.list(start_after="a", limit=1)] == ["b"]
 
-    run_async(look())
+    run_async(read())
     assert not store.writable
     assert inner.writable
     assert (store.durable, store.shared) == (inner.durable, inner.shared)
