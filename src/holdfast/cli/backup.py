@@ -26,7 +26,7 @@ from holdfast.cli.copy import MendOption, check_different, report, with_progress
 from holdfast.cli.names import named_or_usual
 from holdfast.cli.references import existing_store
 from holdfast.stores.registry import SCHEMES, find_entry_points, open_state_store
-from holdfast.transfer.copy import SessionComparison, compare_sessions
+from holdfast.transfer.compare import SessionComparison, compare_sessions
 
 MOST_PROBLEMS = 5
 

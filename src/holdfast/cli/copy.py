@@ -97,7 +97,7 @@ async def with_progress(
         )
     total = len(await find_sessions(source, session, agent))
     if not err.is_terminal:
-        return await copy_sessions(source, target, agent_id=agent, session_id=session, mend=mend)
+        return await copy_sessions(source, target, agent_id=agent, session_id=session, repair=mend)
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -111,7 +111,7 @@ async def with_progress(
             bar.update(task, advance=1, description=visible(location.session_id[:40]))
 
         return await copy_sessions(
-            source, target, agent_id=agent, session_id=session, mend=mend, progress=step
+            source, target, agent_id=agent, session_id=session, repair=mend, progress=step
         )
 
 
@@ -123,7 +123,7 @@ def report(done: CopyResult, format_: Format) -> None:
         ]
         print_json({**asdict(replace(done, failed={})), "failed": failed})
     else:
-        mended = f", {plural(done.mended, 'damaged entry')} repaired" if done.mended else ""
+        mended = f", {plural(done.repaired, 'damaged entry')} repaired" if done.repaired else ""
         say(
             f"{plural(done.sessions, 'session')}, {plural(done.entries, 'new entry')}, "
             f"{plural(done.size, 'byte')}{mended}"
