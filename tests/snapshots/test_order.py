@@ -22,7 +22,8 @@ from holdfast.snapshots.order import (
     parse_history_key,
 )
 from holdfast.stores.memory import MemoryStateStore
-from holdfast.transfer.copy import compare_stores, copy_sessions
+from holdfast.transfer.compare import compare_stores
+from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
 from support.faults import Crash, Fault, FaultyStateStore
 from support.observed_store import (
@@ -349,7 +350,7 @@ async def test_a_copy_finds_them_by_their_ids_in_the_same_order():
     assert await compare_stores(source, target) == []
     lost = target.keys_with("/snapshots/ids/")[0]
     await target.damage(lost, lambda data: data[:-3])
-    await copy_sessions(source, target, mend=True)
+    await copy_sessions(source, target, repair=True)
     await check_whole(target, snapshots)
     await target.delete(lost)
     assert any(lost in each for each in await compare_stores(source, target))
