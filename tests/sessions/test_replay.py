@@ -234,7 +234,7 @@ def test_what_is_no_session_and_no_document_is_refused(source):
 
 def test_events_are_counted_from_one(session):
     for first in (0, -3):
-        with pytest.raises(ValueError, match=f"events are counted from 1, not from {first}"):
+        with pytest.raises(ValueError, match=f"first must be at least 1, got {first}"):
             replay(session, first=first)
 
 

@@ -1,4 +1,4 @@
-"""The examples of the design's section on sessions, as written there, on every backend."""
+"""What users do with sessions, on every backend."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def types(session):
 
 
 @async_test
-async def test_a_session_as_the_design_has_it(new_state_store):
+async def test_a_session_records_commits_saves_restores_and_forks(new_state_store):
     async with new_state_store() as state_store:
         session = await holdfast.Session.open(
             state_store, agent_id="research-bot", session_id="ses_abc123"
@@ -132,7 +132,7 @@ async def test_a_block_commits_at_its_end_and_not_after_an_exception(new_state_s
 
 
 @async_test
-async def test_a_fork_goes_its_own_way(new_state_store):
+async def test_a_fork_is_independent_of_its_origin(new_state_store):
     async with new_state_store() as state_store:
         session = await opened(state_store)
         session.set("plan", "first")
@@ -159,17 +159,17 @@ async def test_a_fork_goes_its_own_way(new_state_store):
 
 
 @async_test
-async def test_going_back_does_not_shorten_the_log(new_state_store):
+async def test_restores_and_rollbacks_do_not_truncate_the_log(new_state_store):
     async with new_state_store() as state_store:
         session = await opened(state_store)
-        moments = []
+        saved = []
         for step in range(4):
             session.set("step", step)
             session.add_message("user", f"message {step}")
-            moments.append(await session.save())
+            saved.append(await session.save())
         count = len(session.events)
         for step in (0, 2, 1):
-            await session.restore(moments[step].snapshot_id)
+            await session.restore(saved[step].snapshot_id)
             assert session.get("step") == step
             assert len(session.messages) == step + 1
             count += 1
@@ -184,8 +184,8 @@ async def test_going_back_does_not_shorten_the_log(new_state_store):
     async with new_state_store() as state_store:
         session = await opened(state_store)
         assert (session.get("step"), len(session.messages)) == (1, 2)
-        # What was gone back from can still be gone to.
-        await session.restore(moments[3].snapshot_id)
+        # A state from before a restore can be restored as well.
+        await session.restore(saved[3].snapshot_id)
         assert session.get("step") == 3
         assert (await session.verify()).ok
 
@@ -228,7 +228,7 @@ async def test_of_two_writers_one_gets_a_conflict_and_rebases(new_state_store):
 
 
 @async_test
-async def test_a_snapshot_a_turn_and_all_of_them_load(new_state_store):
+async def test_every_snapshot_of_many_turns_loads(new_state_store):
     async with new_state_store() as state_store:
         session = await opened(state_store)
         said, saved = [], []
@@ -254,7 +254,7 @@ async def test_a_snapshot_a_turn_and_all_of_them_load(new_state_store):
 
 
 @async_test
-async def test_several_agents_are_in_one_snapshot(new_state_store):
+async def test_one_snapshot_holds_all_agents(new_state_store):
     async with new_state_store() as state_store:
         session = await holdfast.Session.open(
             state_store, agent_id="team", session_id=SESSION, scope="multi_agent"
@@ -279,7 +279,7 @@ async def test_several_agents_are_in_one_snapshot(new_state_store):
         assert session.state == {"topic": "reports"}
 
 
-def test_the_blocking_twin_does_the_same(new_state_store):
+def test_a_blocking_session_commits_saves_restores_and_forks(new_state_store):
     store = new_state_store()
     session = holdfast.BlockingSession.open(store, agent_id=AGENT, session_id=SESSION)
     with session:
