@@ -31,7 +31,5 @@ def test_import_takes_less_than_100_ms():
 
 def test_import_defers_modules_that_a_store_does_not_need():
     loaded = run_python("import sys, holdfast; print(*sys.modules)").split()
-    before = run_python(
-        "import sys; print(*sys.modules)"
-    ).split()  # the environment
+    before = run_python("import sys; print(*sys.modules)").split()  # the environment
     assert [name for name in LATER if name in loaded and name not in before] == []

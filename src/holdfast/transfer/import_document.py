@@ -26,7 +26,6 @@ from holdfast.log.timeline import LoadedState, Timeline
 from holdfast.sessions.session import Session
 from holdfast.snapshots.incarnation import PASSIVE_EVENT_TYPES, Incarnation
 from holdfast.snapshots.keys import AGENT, SnapshotLocation, deletion_mark_key
-from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.snapshots.session_snapshot import utc_now
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.diff import Diff
@@ -119,7 +118,7 @@ async def read_session(
     """
     incarnation, _, loaded = await Incarnation.open(state_store, location)
     if await state_store.get(deletion_mark_key(location.session_id)) is not None:
-        incarnation = Incarnation(state_store, location, SnapshotManifest(), None)
+        incarnation = Incarnation(state_store, location)
         loaded = LoadedState.empty()
     return incarnation, loaded
 

@@ -1,4 +1,4 @@
-"""The examples of the design's section on snapshot storage, as written there, on every backend."""
+"""Archive, prune, verify, delete and catalog on every backend."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def opened(state_store, session_id=SESSION, **options):
 
 
 @async_test
-async def test_snapshot_storage_as_the_design_has_it(new_state_store):
+async def test_snapshots_can_be_saved_loaded_listed_and_deleted(new_state_store):
     async with new_state_store() as state_store:
         archive = SnapshotArchive(state_store)
         assert isinstance(archive, holdfast.SnapshotStorage)
@@ -67,7 +67,7 @@ async def test_snapshot_storage_as_the_design_has_it(new_state_store):
 
 
 @async_test
-async def test_what_is_pruned_is_gone_and_what_is_kept_loads(new_state_store):
+async def test_prune_deletes_expired_snapshots_and_kept_ones_load(new_state_store):
     async with new_state_store() as state_store:
         session = await opened(state_store)
         archive = SnapshotArchive(state_store)
@@ -106,7 +106,7 @@ async def test_what_is_pruned_is_gone_and_what_is_kept_loads(new_state_store):
 
 
 @async_test
-async def test_damage_is_noticed(new_state_store):
+async def test_a_load_detects_damage(new_state_store):
     async with new_state_store() as state_store:
         session = await opened(state_store)
         for step in range(3):
@@ -125,7 +125,7 @@ async def test_damage_is_noticed(new_state_store):
 
 
 @async_test
-async def test_a_deleted_session_leaves_nothing_and_takes_nothing_else(new_state_store):
+async def test_delete_session_leaves_other_sessions(new_state_store):
     async with new_state_store() as state_store:
         other = await opened(state_store, "ses_other")
         other.set("step", 1)
@@ -148,7 +148,7 @@ async def test_a_deleted_session_leaves_nothing_and_takes_nothing_else(new_state
 
 
 @async_test
-async def test_the_latest_session_of_an_agent_is_the_one_with_the_newest_commit(new_state_store):
+async def test_latest_session_has_the_newest_commit(new_state_store):
     async with new_state_store() as state_store:
         catalog = holdfast.Catalog(state_store)
         assert await catalog.latest_session(AGENT) is None
@@ -162,13 +162,13 @@ async def test_the_latest_session_of_an_agent_is_the_one_with_the_newest_commit(
         async with opened(state_store, "ses_b") as session:
             session.set("step", 1)
         assert (await catalog.latest_session(AGENT)).session_id == "ses_b"
-        # A fork does not, until it is written to.
+        # A fork does not count, until the first commit.
         fork = await session.fork("ses_e")
         assert (await catalog.latest_session(AGENT)).session_id == "ses_b"
         fork.set("step", 2)
         await fork.commit()
         assert (await catalog.latest_session(AGENT)).session_id == "ses_e"
-        # Nor does an import.
+        # An import does not count either.
         manager = holdfast.SnapshotManager(state_store)
         document = await manager.export_session(AGENT)
         assert document.session_id == "ses_e"
