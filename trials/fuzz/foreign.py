@@ -28,7 +28,7 @@ from trials.fuzz import junk
 from trials.fuzz.mutation import changed_bytes, changed_json, changed_text, scalar, written
 from trials.fuzz.trying import Target, Wrong
 
-SAMPLES = Path(__file__).parents[2] / "tests" / "foreign" / "samples" / "strands"
+SAMPLES = Path(__file__).parents[2] / "tests" / "importers" / "samples" / "strands"
 CHATS: tuple[Any, ...] = (
     [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": [{"type": "text"}]}],
     {"messages": [{"role": "user", "content": "Hello"}], "model": "m", "n": 1.5},

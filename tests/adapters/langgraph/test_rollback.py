@@ -10,7 +10,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.types import Command
 
 from adapters.langgraph.graphs import at, said, stepping, talking
-from adapters.langgraph.test_contention import put
+from adapters.langgraph.test_write_conflicts import put
 from holdfast import Session
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.stores.memory import MemoryStateStore

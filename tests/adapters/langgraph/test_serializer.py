@@ -35,7 +35,7 @@ from pydantic import BaseModel
 
 from adapters.langgraph.graphs import Steps, at, chain
 from adapters.langgraph.samples import Mood, Order, Point
-from adapters.langgraph.test_safety import put, values
+from adapters.langgraph.test_untrusted_data import put, values
 from holdfast import open_state_store
 from holdfast.adapters.langgraph import BlockedTypeWarning, HoldfastSaver
 from holdfast.adapters.langgraph.serializer import FRAMEWORK_TYPES, AllowlistSerializer

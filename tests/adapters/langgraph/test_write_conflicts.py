@@ -69,7 +69,7 @@ async def check_eight(new_state_store):
 PROCESS = """
 import json, sys
 sys.path += {path}
-from adapters.langgraph.test_contention import put
+from adapters.langgraph.test_write_conflicts import put
 from holdfast.adapters.langgraph import HoldfastSaver
 from support.async_tests import done
 
