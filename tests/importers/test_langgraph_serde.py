@@ -1,4 +1,4 @@
-"""Values of checkpoints: plain data of whatever LangGraph writes, and nothing is imported."""
+"""Values in LangGraph's databases are decoded, and nothing that they name is imported."""
 
 from __future__ import annotations
 
@@ -36,9 +36,12 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Interrupt, Send
 from pydantic import BaseModel
 
+import holdfast
 import holdfast.importers
-from holdfast.errors import InvalidDocumentError, StateStoreError
-from holdfast.importers.langgraph_serde import Serde
+from holdfast.adapters.langgraph import BlockedTypeWarning, HoldfastSaver
+from holdfast.errors import InvalidDocumentError
+from holdfast.importers.langgraph_serde import Extension, ExtensionSerializer, Serde
+from importers.graphs import import_documents
 
 DATABASE = "checkpoints.sqlite"
 MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
@@ -60,81 +63,81 @@ class Color(enum.Enum):
 
 
 Point = namedtuple("Point", "x y")
+CALL = {"name": "add", "args": {"a": 1}, "id": "c", "type": "tool_call"}
 
-KEPT = {
-    "none": (None, None),
-    "bytes": (b"\x00\xff", b"\x00\xff"),
-    "text": ("ü", "ü"),
-    "number": (2**63, 2**63),
-    "keys": ({1: {"a": 1.5}}, {1: {"a": 1.5}}),
-    "tuple": ((1, 2), [1, 2]),
-    "datetime": (MOMENT, MOMENT),
-    "naive": (dt.datetime(2026, 1, 2), dt.datetime(2026, 1, 2)),
-    "date": (dt.date(2026, 1, 2), dt.date(2026, 1, 2)),
-    "time": (dt.time(3, 4, 5, 6), dt.time(3, 4, 5, 6)),
-    "zoned": (dt.time(3, tzinfo=dt.UTC), dt.time(3, tzinfo=dt.UTC)),
-    "timedelta": (dt.timedelta(1, 2, 3), dt.timedelta(1, 2, 3)),
-    "uuid": (ID, ID),
-    "decimal": (decimal.Decimal("1.50"), decimal.Decimal("1.50")),
-    "set": ({1, 2}, {1, 2}),
-    "frozenset": (frozenset("ab"), frozenset("ab")),
-    "set of tuples": ({(1, 2)}, [[1, 2]]),
-    "deque": (deque([1, 2]), [1, 2]),
-    "regex": (re.compile("a.b"), ["a.b", 32]),
-    "pydantic": (Plan(goal="x", steps=[1]), {"goal": "x", "steps": [1]}),
-    "dataclass": (Card(7), {"number": 7}),
-    "namedtuple": (Point(1, 2), {"x": 1, "y": 2}),
-    "enum": (Color.RED, "red"),
-    "send": (Send("node", {"a": 1}), ["node", {"a": 1}]),
+NATIVE = {
+    "none": None,
+    "bytes": b"\x00\xff",
+    "text": "ü",
+    "number": 2**63,
+    "keys": {1: {"a": 1.5}},
+    "datetime": MOMENT,
+    "naive": dt.datetime(2026, 1, 2),
+    "date": dt.date(2026, 1, 2),
+    "time": dt.time(3, 4, 5, 6),
+    "zoned": dt.time(3, tzinfo=dt.UTC),
+    "timedelta": dt.timedelta(1, 2, 3),
+    "uuid": ID,
+    "decimal": decimal.Decimal("1.50"),
+    "set": {1, 2},
+    "frozenset": frozenset("ab"),
+    "human": HumanMessage("hi", id="1", name="Ada"),
+    "ai": AIMessage([{"type": "text", "text": "yo"}], tool_calls=[CALL]),
+    "system": SystemMessage("obey", additional_kwargs={"__openai_role__": "developer"}),
+    "tool": ToolMessage("4", tool_call_id="c", status="error", artifact={"raw": MOMENT}),
 }
 
 
-@pytest.mark.parametrize("name", KEPT)
-def test_a_value_is_what_it_was_made_of(name):
-    value, kept = KEPT[name]
-    found = Serde("x").value(*JsonPlusSerializer().dumps_typed(value), "a row")
-    assert found == kept
-    assert type(found) is type(kept)
-    holdfast.Store().set("state", "x", found)
+def encode(value):
+    return JsonPlusSerializer().dumps_typed(value)
 
 
-def test_paths_arrays_and_interrupts_are_plain_data():
-    def read(value):
-        return Serde("x").value(*JsonPlusSerializer().dumps_typed(value), "a row")
-
-    assert read(pathlib.Path("/a/b")) == "/a/b"
-    array = read(np.array([[1, 2]], dtype="<i4"))
-    assert array == {
-        "dtype": "<i4",
-        "shape": [1, 2],
-        "order": "C",
-        "data": bytes([1, 0, 0, 0, 2, 0, 0, 0]),
-    }
-    assert read(Interrupt({"ask": 1}, id="i1"))["value"] == {"ask": 1}
+@pytest.mark.parametrize("name", NATIVE)
+def test_messages_and_native_types_are_decoded(name):
+    value = NATIVE[name]
+    found = Serde().decode(*encode(value), "a row")
+    assert found == value
+    assert type(found) is type(value)
 
 
-@pytest.mark.parametrize(
-    ("message", "role"),
-    [
-        (HumanMessage("hi", id="1", name="Ada"), "user"),
-        (AIMessage([{"type": "text", "text": "yo"}], usage_metadata=None), "assistant"),
-        (AIMessageChunk("y"), "assistant"),
-        (SystemMessage("be kind"), "system"),
-        (SystemMessage("obey", additional_kwargs={"__openai_role__": "developer"}), "developer"),
-        (ToolMessage("4", tool_call_id="c", status="error", artifact={"raw": 0}), "tool"),
-        (FunctionMessage("4", name="add"), "function"),
-        (ChatMessage("hm", role="critic"), "critic"),
-    ],
-)
-def test_a_message_has_a_role_and_all_that_is_not_empty(message, role):
-    found = Serde("x").value(*JsonPlusSerializer().dumps_typed(message), "a row")
-    assert found["role"] == role
-    assert found["langchain"] == type(message).__name__
-    said = {key: value for key, value in message.model_dump().items() if value and key != "type"}
-    assert said.items() <= found.items()
+OPAQUE = {
+    "set of tuples": {(1, 2)},
+    "deque": deque([1, 2]),
+    "regex": re.compile("a.b"),
+    "path": pathlib.Path("/a/b"),
+    "array": np.array([[1, 2]], dtype="<i4"),
+    "pydantic": Plan(goal="x", steps=[1]),
+    "dataclass": Card(7),
+    "namedtuple": Point(1, 2),
+    "enum": Color.RED,
+    "send": Send("node", {"a": 1}),
+    "interrupt": Interrupt({"ask": 1}, id="i1"),
+    "chunk": AIMessageChunk("y"),
+    "function": FunctionMessage("4", name="add"),
+    "chat": ChatMessage("hm", role="critic"),
+    "message with an object": HumanMessage("x", additional_kwargs={"path": pathlib.Path("/a")}),
+}
 
 
-def test_messages_in_the_json_of_older_versions_are_messages():
+@pytest.mark.parametrize("name", OPAQUE)
+@pytest.mark.parametrize("wrap", [lambda v: v, lambda v: {"a": [1, v, MOMENT, HumanMessage("x")]}])
+def test_other_objects_stay_bytes_that_langgraph_decodes(name, wrap):
+    encoded = encode(wrap(OPAQUE[name]))
+    found = Serde().decode(*encoded, "a row")
+    inner = found if isinstance(found, Extension) else found["a"][1]
+    assert type(inner) is Extension
+    again = ExtensionSerializer().dumps_typed(found)
+    loaded = [repr(JsonPlusSerializer().loads_typed(each)) for each in (again, encoded)]
+    assert loaded[0] == loaded[1]
+
+
+def test_an_object_that_stays_bytes_shows_its_type_and_content():
+    found = Serde().decode(*encode(Plan(goal="x", steps=[1])), "a row")
+    assert repr(found) == "Plan({'goal': 'x', 'steps': [1]})"
+    assert repr(Serde().decode("msgpack", packed(99, b"abc"), "a row")) == "Extension(99, 3 bytes)"
+
+
+def test_messages_in_the_json_of_old_versions_are_decoded():
     text = json.dumps(
         {
             "messages": [
@@ -154,19 +157,17 @@ def test_messages_in_the_json_of_older_versions_are_messages():
             },
         }
     )
-    found = Serde("x").value("json", text.encode(), "a row")
-    assert found["messages"] == [
-        {"role": "user", "content": "hi", "id": "1", "langchain": "HumanMessage"}
-    ]
+    found = Serde().decode("json", text.encode(), "a row")
+    assert found["messages"] == [HumanMessage("hi", id="1")]
     assert found["when"] == MOMENT
 
 
 @pytest.mark.parametrize("names", [None, [], 5, [5], "text"])
-def test_an_object_that_only_begins_like_one_of_langchain_is_kept_as_it_is(names):
+def test_json_that_only_starts_like_a_langchain_object_is_unchanged(names):
     tree = {"lc": 1, "type": "constructor", "id": names, "args": []}
-    assert Serde("x").value("json", json.dumps(tree), "a row") == tree
+    assert Serde().decode("json", json.dumps(tree), "a row") == tree
     tree = {"lc": 1, "type": "constructor", "id": ["a", "b"], "args": 5}
-    assert Serde("x").value("json", json.dumps(tree), "a row") == tree
+    assert Serde().decode("json", json.dumps(tree), "a row") == tree
 
 
 # ---------------------------------------------------------------------------------------- hostile
@@ -179,7 +180,7 @@ def packed(code, value):
 
 
 def hostile(target):
-    """Values that make the file of this name if anything in them is called."""
+    """Values that create a file of this name if anything in them is called."""
     command = f"touch {target}"
     yield packed(0, ["os", "system", command])
     yield packed(1, ["os", "system", [command]])
@@ -196,17 +197,17 @@ def test_nothing_that_a_value_names_is_called_or_imported(tmp_path):
     modules = {"antigravity"}
     assert not modules & sys.modules.keys()
     for data in hostile(target):
-        Serde("x").value("msgpack", data, "a row")
+        Serde().decode("msgpack", data, "a row")
     text = {"lc": 2, "type": "constructor", "id": ["os", "system"], "args": [f"touch {target}"]}
-    assert Serde("x").value("json", json.dumps(text), "a row") == f"touch {target}"
+    assert Serde().decode("json", json.dumps(text), "a row") == f"touch {target}"
     assert not target.exists()
     assert not modules & sys.modules.keys()
 
 
-def test_secrets_of_the_environment_are_not_put_into_data(monkeypatch):
+def test_environment_variables_are_not_read(monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_TEST", "s3cret")
     tree = {"lc": 1, "type": "secret", "id": ["SECRET_OF_THE_TEST"]}
-    assert Serde("x").value("json", json.dumps(tree), "a row") == tree
+    assert Serde().decode("json", json.dumps(tree), "a row") == tree
 
 
 class Touch:
@@ -220,15 +221,15 @@ class Touch:
 def test_a_pickle_is_refused_and_not_loaded(tmp_path):
     target = tmp_path / "touched"
     with pytest.raises(InvalidDocumentError, match="a row is a pickle"):
-        Serde("x").value("pickle", pickle.dumps(Touch(target)), "a row")
+        Serde().decode("pickle", pickle.dumps(Touch(target)), "a row")
     assert not target.exists()
 
 
 def nested_extensions(depth):
-    data = b"\x01"
+    value = 1
     for _ in range(depth):
-        data = packed(7, data)
-    return data
+        value = ormsgpack.Ext(0, ormsgpack.packb(["builtins", "set", value]))
+    return ormsgpack.packb(value)
 
 
 @pytest.mark.parametrize(
@@ -237,9 +238,7 @@ def nested_extensions(depth):
         b"\x91" * 10_000 + b"\x00",
         nested_extensions(500),
         packed(5, b"\xc1"),
-        packed(5, [1, 2, 3]),
         packed(5, ["os"]),
-        packed(6, [1]),
         packed(0, {"a": 1}),
         b"\xdd\xff\xff\xff\xff",
         b"\xc6\xff\xff\xff\xff",
@@ -247,64 +246,38 @@ def nested_extensions(depth):
         b"",
     ],
 )
-def test_malformed_bytes_are_one_error_that_names_the_row(data):
+def test_malformed_bytes_are_refused_with_the_row(data):
     with pytest.raises(InvalidDocumentError, match="^a row is damaged"):
-        Serde("x").value("msgpack", data, "a row")
+        Serde().decode("msgpack", data, "a row")
 
 
-def test_an_extension_that_nobody_knows_is_kept_as_its_bytes():
-    assert Serde("x").value("msgpack", packed(99, b"abc"), "a row") == {"ext": 99, "data": b"abc"}
-
-
-def write_value(data):
-    """A database whose only checkpoint has these bytes as the value of its only channel."""
-    config = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
-    with SqliteSaver.from_conn_string(DATABASE) as saver:
-        saver.put(config, empty_checkpoint(), {"source": "input", "step": -1}, {})
-    tree = ormsgpack.packb({"v": 4, "ts": MOMENT.isoformat(), "id": "1"})
-    values = ormsgpack.packb("channel_values") + b"\x81\xa1x" + data
-    with closing(sqlite3.connect(DATABASE)) as connection, connection:
-        whole = bytes([tree[0] + 1]) + tree[1:] + values
-        connection.execute("UPDATE checkpoints SET checkpoint = ?, checkpoint_id = 'c1'", (whole,))
-
-
-def test_hostile_values_in_a_database_become_plain_values(tmp_path, monkeypatch):
+def test_a_hostile_value_in_a_database_is_stored_as_bytes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     target = tmp_path / "touched"
-    write_value(packed(0, ["os", "system", f"touch {target}"]))
+    value = packed(0, ["os", "system", f"touch {target}"])
+    config = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    checkpoint = {**empty_checkpoint(), "channel_values": {"x": "VALUE"}}
+    with SqliteSaver.from_conn_string(DATABASE) as saver:
+        saver.put(config, checkpoint, {"source": "input", "step": -1}, {})
+    with closing(sqlite3.connect(DATABASE)) as connection, connection:
+        ((data,),) = connection.execute("SELECT checkpoint FROM checkpoints")
+        data = data.replace(ormsgpack.packb("VALUE"), value)
+        connection.execute("UPDATE checkpoints SET checkpoint = ?", (data,))
     (document,) = holdfast.importers.read(DATABASE)
-    assert document.state.values == {"x": f"touch {target}"}
+    assert document.state.values["x"]["data"] == value
+    with HoldfastSaver(holdfast.open_state_store("memory:")) as saver:
+        import_documents(saver.state_store, document)
+        with pytest.warns(BlockedTypeWarning, match="os.system"):
+            found = saver.get_tuple(config).checkpoint["channel_values"]
+    assert found == {"x": f"touch {target}"}
     assert not target.exists()
 
 
-def test_a_value_that_no_session_can_keep_names_its_checkpoint(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_value(b"\x91" + packed(7, b"\x01"))
-    with pytest.raises(InvalidDocumentError, match="checkpoint c1 of the thread t cannot be kept"):
-        holdfast.importers.read(DATABASE)
-
-
-def test_without_the_package_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "langgraph.checkpoint.serde.jsonplus", None)
-    with pytest.raises(StateStoreError, match=r"langgraph-checkpoint.*holdfast\[langgraph\]"):
-        Serde("checkpoints.sqlite")
-
-
-def test_a_package_that_cannot_be_strict_is_refused(monkeypatch):
-    class Lenient:
-        def __init__(self, *, pickle_fallback=False):
-            pass
-
-    monkeypatch.setattr("langgraph.checkpoint.serde.jsonplus.JsonPlusSerializer", Lenient)
-    with pytest.raises(StateStoreError, match="too old.*--upgrade"):
-        Serde("checkpoints.sqlite")
-
-
 @given(st.data())
-def test_bytes_that_were_changed_are_read_or_refused(data):
+def test_modified_bytes_are_decoded_or_refused(data):
     value = {"a": [AIMessage("x", id="1"), Plan(goal="g", steps=[1]), {1, 2}, MOMENT], "b": ID}
     changed = bytearray(JsonPlusSerializer().dumps_typed(value)[1])
     for _ in range(data.draw(st.integers(1, 5))):
         changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
     with suppress(InvalidDocumentError):
-        Serde("x").value("msgpack", bytes(changed), "a row")
+        Serde().decode("msgpack", bytes(changed), "a row")

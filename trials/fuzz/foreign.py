@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 import holdfast.importers
 from holdfast import NotFoundError, SnapshotManager, StateStoreError
-from holdfast.importers.langgraph_serde import Serde
+from holdfast.adapters.langgraph.codec import Codec
+from holdfast.importers.langgraph_serde import ExtensionSerializer, Serde
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.values import encode
 from trials.fuzz import junk
@@ -137,6 +138,7 @@ class ForeignDatabases(Target):
         tree = st.fixed_dictionaries(
             {
                 "channel_values": channels | junk.trees(),
+                "channel_versions": channels | junk.trees(),
                 "ts": st.just("2026-01-01T00:00:00Z") | junk.WORDS,
             }
         )
@@ -164,7 +166,8 @@ class ForeignValues(Target):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._serde = Serde("the trial")
+        self._serde = Serde()
+        self._codec = Codec(ExtensionSerializer())
 
     @property
     def corpus(self) -> Sequence[bytes]:
@@ -188,7 +191,8 @@ class ForeignValues(Target):
 
     def attempt(self, data: bytes) -> None:
         """Read it; what a session can keep is kept."""
-        encode(self._serde.value("msgpack", data, "the value"))
+        value = self._serde.decode("msgpack", data, "the value")
+        encode(self._codec.encoded(value, "the value"))
 
 
 async def imported(documents: Sequence[Any]) -> None:

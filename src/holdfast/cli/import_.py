@@ -136,7 +136,7 @@ def report(result: ImportResult, store: str | None, kept: int = 0) -> None:
         f"{len(diff['changed'])} changed"
     )
     if kept:
-        say(f"snapshots: {kept} kept, one wherever it came to rest")
+        say(f"snapshots: {kept} saved")
     if result.undo_id is not None:
         names = (result.session_id, result.undo_id)
         undo = typed("holdfast state restore", *names, agent=result.agent_id, store=store)

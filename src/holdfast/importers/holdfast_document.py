@@ -1,4 +1,4 @@
-"""A document of Holdfast itself, as ``holdfast state export`` writes it."""
+"""Read Holdfast's own documents, as ``holdfast state export`` writes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DOCUMENT_FIELDS = frozenset(("agent_id", "session_id", "state", "digest", "event
 
 
 def recognises(source: Source) -> bool:
-    """Whether it is an object with the version of our schema, or with most of our fields."""
+    """Return whether this is an object with a schema version, or with most of the fields."""
     if not source.is_json or not isinstance(source.json, dict):
         return False
     version = source.json.get("schema_version")
@@ -18,5 +18,10 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source) -> SessionSnapshot:
-    """The document, with its digest and the chain of its events checked."""
+    """Return the document, with its digest and hash chain verified.
+
+    Raises:
+        InvalidDocumentError: It is not a valid document, or was modified.
+
+    """
     return SessionSnapshot.from_dict(source.json, allow_modified=source.allow_modified)

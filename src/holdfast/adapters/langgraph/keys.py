@@ -14,6 +14,8 @@ langgraph/deleted            checkpoints that were deleted and are still in the 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
@@ -62,6 +64,12 @@ def deltas_space(ns: str) -> str:
 def quote_name(text: str) -> str:
     """A name as a part of a namespace."""
     return quote(text, safe=":|")
+
+
+def checkpoint_tags(metadata: Mapping[str, Any], ns: str) -> dict[str, str]:
+    """Return the tags of the snapshot of a checkpoint."""
+    tags = {name: str(metadata[name]) for name in ("source", "step") if name in metadata}
+    return {**tags, "subgraph": ns} if ns else tags
 
 
 def snapshot_id_for(checkpoint_id: str) -> str:

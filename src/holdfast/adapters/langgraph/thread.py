@@ -27,6 +27,7 @@ from holdfast.adapters.langgraph.keys import (
     DELETED,
     LATE,
     STATUSES,
+    checkpoint_tags,
     snapshot_id_for,
     writes_space,
 )
@@ -182,9 +183,6 @@ class Thread:
     ) -> PendingSnapshot:
         """The snapshot of the checkpoint that was recorded last."""
         state = writer.working.store.snapshot()
-        tags = {name: str(metadata[name]) for name in ("source", "step") if name in metadata}
-        if ns:
-            tags["subgraph"] = ns
         info = SnapshotInfo(
             snapshot_id=snapshot_id_for(id_),
             parent_id=None if parent is None else snapshot_id_for(parent),
@@ -192,7 +190,7 @@ class Thread:
             session_id=self.location.session_id,
             scope=self.location.scope,
             created_at=utc_now(),
-            tags=tags,
+            tags=checkpoint_tags(metadata, ns),
             status=str(state.get(SESSION, STATUS, PENDING)),
             message_count=writer.working.message_count,
             size_bytes=state.size_bytes,
