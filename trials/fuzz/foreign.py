@@ -192,7 +192,7 @@ class ForeignValues(Target):
     def attempt(self, data: bytes) -> None:
         """Read it; what a session can keep is kept."""
         value = self._serde.decode("msgpack", data, "the value")
-        encode(self._codec.encoded(value, "the value"))
+        encode(self._codec.encode(value, "the value"))
 
 
 async def imported(documents: Sequence[Any]) -> None:

@@ -175,8 +175,8 @@ def build(module: object, name: object, arguments: Any) -> Any:
 def build_from_json(tree: dict[str, Any]) -> Any:
     """Return the object that LangChain's JSON describes, or its content if it is not built.
 
-    Old versions of LangGraph stored JSON. `HoldfastSaver` decodes none, so there is no form in
-    which other objects could be kept for later.
+    Old versions of LangGraph stored JSON. `HoldfastSaver` does not decode it, so other objects
+    cannot be kept for later.
     """
     names, arguments = tree.get("id"), tree.get("args", [])
     is_constructor = tree.get("lc") in (1, 2) and tree.get("type") == "constructor"

@@ -179,7 +179,7 @@ def find_reader(name: str) -> Reader:
     """Return the reader of a format, by name.
 
     Raises:
-        InvalidDocumentError: There is no such reader, or it cannot be loaded.
+        InvalidDocumentError: The reader does not exist, or cannot be loaded.
 
     """
     if name in REGISTERED:

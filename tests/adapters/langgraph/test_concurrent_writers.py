@@ -236,17 +236,17 @@ def test_a_thread_that_another_process_deleted_is_gone_at_once_wherever_its_keyf
         graph = stepping(saver)
         for _ in range(200):
             graph.update_state(at("thread"), {"log": ["x" * 2000]}, as_node="one")
-            writer = saver._waited.call(found(saver))
+            writer = saver._portal.call(found(saver))
             if not writer.tail.segments:
                 break
         other = HoldfastSaver(saver.state_store)
         other.delete_thread("thread")
-        other._waited.end()
+        other._portal.end()
         assert saver.get_tuple(at("thread")) is None
 
 
 async def found(saver):
     """The writer that the saver would go on with, opened anew."""
     thread = saver.thread("thread")
-    thread.forget()
+    thread.reset()
     return await thread.head()
