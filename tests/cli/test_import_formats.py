@@ -43,7 +43,7 @@ def database(threads, tmp_path):
     return tmp_path / threads.name
 
 
-def shown(run, session):
+def show(run, session):
     return json.loads(run("state", "show", session, "--format", "json", *NEW).out)
 
 
@@ -54,7 +54,7 @@ def test_a_list_of_messages_becomes_a_session(run, chat):
         "2 messages and 3 events became a new session: imported/chat",
         "entries: 3 added, 0 removed, 0 changed",
     ]
-    assert shown(run, "chat")["state"]["messages"] == CHAT
+    assert show(run, "chat")["state"]["messages"] == CHAT
     assert run("state", "verify", "chat", *NEW).code == 0
     assert run("replay", "chat", *NEW).code == 0
 
@@ -82,7 +82,7 @@ def test_an_import_over_a_session_can_be_undone(run, chat):
     assert (result["created"], result["messages_restored"]) == (False, 1)
     assert result["diff"]["removed"] == [["messages", "000000000001"]]
     assert run("state", "restore", "ses_1", result["undo_id"], "-y", *NEW).code == 0
-    assert shown(run, "ses_1")["state"]["messages"] == CHAT
+    assert show(run, "ses_1")["state"]["messages"] == CHAT
 
 
 def test_a_strands_snapshot_becomes_a_session_with_its_history(run):
@@ -98,7 +98,7 @@ def test_all_threads_of_a_database_become_sessions(run, database, tmp_path):
         "langgraph/t1",
         "langgraph/waiting",
     ]
-    assert shown(run, "waiting")["state"]["status"] == "waiting"
+    assert show(run, "waiting")["state"]["status"] == "waiting"
     assert run("state", "verify", *NEW).code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints.sqlite", "new.db"]
 
@@ -119,7 +119,7 @@ def test_every_checkpoint_of_a_thread_becomes_a_snapshot(run, database):
     third = snapshots[2]
     assert third["tags"]["step"] == "1"
     assert run("state", "fork", "t1", "what-if", "--at", third["snapshot_id"], *NEW).code == 0
-    assert len(shown(run, "what-if")["state"]["messages"]) == 2
+    assert len(show(run, "what-if")["state"]["messages"]) == 2
     assert run("state", "verify", *NEW).code == 0
 
 
@@ -136,7 +136,7 @@ def test_a_graph_resumes_an_imported_thread(run, database):
         assert graph.get_state(config("here")).interrupts[0].value == {"question": "may I look?"}
         result = graph.invoke(Command(resume="yes"), config("here"))
     assert "sun (yes)" in str(result["messages"])
-    assert shown(run, "here")["state"]["status"] == "completed"
+    assert show(run, "here")["state"]["status"] == "completed"
 
 
 def test_an_import_over_a_session_saves_only_the_snapshot_of_the_undo(run, database):
