@@ -1,4 +1,4 @@
-"""Threads are sessions: all that can be done to a session can be done to a thread."""
+"""Threads are sessions: everything that works on a session works on a thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ URL = "sqlite:///state.db"
 
 @pytest.fixture
 def store(in_a_folder_of_its_own, monkeypatch):  # noqa: F811
-    """A store with a conversation and a graph that waits for an answer."""
+    """A store with a conversation and a thread that waits at an interrupt."""
     monkeypatch.setenv("HOLDFAST_STORE", URL)
     with HoldfastSaver.from_url(URL) as saver:
         graph = talking(saver)
@@ -38,7 +38,7 @@ def tree(ran):
 
 
 def snapshots(run, thread):  # noqa: F811
-    """The ids of a thread's snapshots, the oldest first."""
+    """The ids of a thread's snapshots, oldest first."""
     listed = tree(run("state", "list", "--session", thread, "--format", "json"))
     return sorted(each["snapshot_id"] for each in listed["items"])
 
@@ -60,10 +60,10 @@ def test_threads_are_listed_shown_and_compared(run, store):  # noqa: F811
     assert waiting["status"] == "waiting"
 
 
-def test_a_thread_is_restored_and_the_graph_goes_on_from_there(run, store):  # noqa: F811
+def test_a_graph_continues_from_a_restored_snapshot(run, store):  # noqa: F811
     with HoldfastSaver.from_url(store) as saver:
         graph = talking(saver)
-        assert len(graph.get_state(at("talk")).values["messages"]) == 8  # it has looked before
+        assert len(graph.get_state(at("talk")).values["messages"]) == 8  # now cached
         assert run("state", "restore", "talk", snapshots(run, "talk")[4], "--yes").code == 0
         kept = graph.get_state(at("talk"))
         assert len(kept.values["messages"]) == 4
@@ -76,7 +76,7 @@ def test_a_thread_is_restored_and_the_graph_goes_on_from_there(run, store):  # n
     assert run("state", "verify").code == 0
 
 
-def test_a_thread_is_forked_and_the_fork_runs_on(run, store):  # noqa: F811
+def test_a_fork_of_a_thread_continues(run, store):  # noqa: F811
     assert run("state", "fork", "ask", "what-if").code == 0
     assert run("state", "fork", "talk", "early", "--at", snapshots(run, "talk")[4]).code == 0
     with HoldfastSaver.from_url(store) as saver:
@@ -93,7 +93,7 @@ def test_a_thread_is_forked_and_the_fork_runs_on(run, store):  # noqa: F811
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_thread_moves_to_another_store_and_goes_on_there(run, store, request, backend):  # noqa: F811
+def test_a_thread_exported_to_another_store_continues_there(run, store, request, backend):  # noqa: F811
     for thread in ("talk", "ask"):
         out = f"{thread}.json.gz"
         ran = run("state", "export", "langgraph", "--session", thread, "-o", out)
@@ -134,7 +134,7 @@ def verify(store):
     run_async(check())
 
 
-def test_secrets_are_taken_out_of_an_exported_thread(run, store):  # noqa: F811
+def test_an_exported_thread_can_be_redacted(run, store):  # noqa: F811
     with HoldfastSaver.from_url(store) as saver:
         talking(saver).invoke(said("write to ada@example.com", "m"), at("talk"))
     ran = run("state", "export", "langgraph", "--session", "talk", "--redact", "-o", "out.json")
@@ -162,7 +162,7 @@ def test_the_server_shows_a_thread(store):
     assert len(listed.json()["snapshots"]) == 10
 
 
-def test_a_message_in_a_session_is_plain_data_that_people_can_read(store):
+def test_messages_are_stored_as_readable_dicts(store):
     async def opened():
         async with open_state_store(store) as state_store:
             session = await Session.open(state_store, agent_id="langgraph", session_id="talk")
@@ -180,7 +180,7 @@ def test_a_message_in_a_session_is_plain_data_that_people_can_read(store):
     assert unfinished == []
 
 
-def test_what_is_changed_in_the_session_is_what_the_graph_finds(store):
+def test_changes_made_in_the_session_reach_the_graph(store):
     async def change():
         async with (
             open_state_store(store) as state_store,
@@ -222,12 +222,12 @@ def test_a_thread_with_delta_channels_is_forked_moved_and_pruned(run, store, fre
             assert graph.get_state(at(thread)).values == ended
 
 
-def test_a_fork_has_what_was_written_after_the_checkpoint_that_it_begins_with(run, store):  # noqa: F811
+def test_a_fork_at_a_checkpoint_can_be_resumed(run, store):  # noqa: F811
     with HoldfastSaver.from_url(store) as saver:
         graph = stepping(saver)
         graph.invoke(Command(resume="yes"), at("ask"))
         asked = next(state for state in graph.get_state_history(at("ask")) if state.interrupts)
-        # Late: the thread stands elsewhere.
+        # Late, because another checkpoint is current.
         saver.put_writes(asked.config, [("__error__", "late")], "some task")
         assert len(saver.get_tuple(asked.config).pending_writes) == 6
     ids = snapshots(run, "ask")
@@ -247,7 +247,7 @@ def test_a_fork_has_what_was_written_after_the_checkpoint_that_it_begins_with(ru
 @pytest.mark.parametrize(
     "messages", [["plain", "text"], [1, None], [{"no": "role"}], [{"role": "user", "langchain": 1}]]
 )
-def test_messages_that_are_no_messages_move_too(run, store, messages):  # noqa: F811
+def test_a_messages_channel_with_other_items_can_be_exported(run, store, messages):  # noqa: F811
     def put(saver):
         versions = {"messages": "00000001.0"}
         checkpoint = {

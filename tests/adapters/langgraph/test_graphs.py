@@ -1,4 +1,4 @@
-"""Graphs that run on the saver as they run on LangGraph's own."""
+"""Graphs run on the saver as on LangGraph's own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from support.async_tests import async_test
 
 @pytest.fixture(params=["ours", "theirs"])
 def any_saver(request, saver):
-    """Runs a test on LangGraph's own saver too, so that it says what LangGraph does."""
+    """Runs a test on LangGraph's own saver too, as the reference."""
     return saver if request.param == "ours" else InMemorySaver()
 
 
@@ -46,7 +46,7 @@ def texts(state):
 # ------------------------------------------------------------------------------- conversations
 
 
-def test_a_conversation_with_tools_goes_on_turn_by_turn(any_saver):
+def test_a_conversation_with_tools_continues_over_several_runs(any_saver):
     graph = talking(any_saver)
     for number, day in enumerate(("monday", "sunday")):
         ended = graph.invoke({**said(day, str(number)), "plan": {"turn": number}}, at())
@@ -87,7 +87,7 @@ def test_messages_are_removed_and_edited_by_their_ids(any_saver):
         checkpointer=any_saver
     )
     todo = [
-        [RemoveMessage(REMOVE_ALL_MESSAGES), SystemMessage("anew", id="s")],
+        [RemoveMessage(REMOVE_ALL_MESSAGES), SystemMessage("new", id="s")],
         [HumanMessage("edited", id="3")],
         [RemoveMessage("0"), RemoveMessage("18")],
         [],
@@ -100,7 +100,7 @@ def test_messages_are_removed_and_edited_by_their_ids(any_saver):
     assert texts(graph.invoke({"messages": []}, at()))[2] == "edited"
     assert texts(graph.get_state(at()).values)[1:4] == ["number 2", "edited", "number 4"]
     graph.invoke({"messages": []}, at())
-    assert texts(graph.get_state(at()).values) == ["anew"]
+    assert texts(graph.get_state(at()).values) == ["new"]
     lengths = [len(state.values["messages"]) for state in graph.get_state_history(at())]
     assert lengths == [1, *[18] * 6, *[20] * 4, 0]
 
@@ -111,7 +111,7 @@ def lambda_(name, function):
 
 
 @pytest.mark.parametrize("count", [3, 40])
-def test_messages_that_a_node_changes_in_place_and_returns_are_kept(any_saver, count):
+def test_messages_changed_in_place_and_returned_are_stored(any_saver, count):
     def edit(state):
         first = state["messages"][0]
         first.content += "!"
@@ -126,10 +126,10 @@ def test_messages_that_a_node_changes_in_place_and_returns_are_kept(any_saver, c
     assert len(kept) == count
 
 
-# ------------------------------------------------------------------------------------- waiting
+# ---------------------------------------------------------------------------------- interrupts
 
 
-def test_several_questions_are_asked_one_after_the_other(any_saver):
+def test_several_interrupts_of_one_node_are_resumed_in_order(any_saver):
     def asks(state):
         return {"log": [interrupt("name?"), interrupt("age?")]}
 
@@ -141,7 +141,7 @@ def test_several_questions_are_asked_one_after_the_other(any_saver):
     assert graph.invoke(Command(resume=36), at())["log"] == ["one", "Ada", 36]
 
 
-def test_parallel_tasks_ask_at_once_and_are_answered_by_id(any_saver):
+def test_parallel_interrupts_are_resumed_by_id(any_saver):
     graph = spreading(any_saver, lambda piece: {"done": [[piece, interrupt(piece)]]})
     graph.invoke({"work": ["a", "b", "c"]}, at())
     asked = graph.get_state(at()).interrupts
@@ -153,7 +153,7 @@ def test_parallel_tasks_ask_at_once_and_are_answered_by_id(any_saver):
 
 
 @pytest.mark.parametrize("where", ["interrupt_before", "interrupt_after"])
-def test_a_graph_stops_where_it_is_told(any_saver, where):
+def test_a_graph_stops_at_static_interrupts(any_saver, where):
     graph = chain(Steps, one, two).compile(checkpointer=any_saver, **{where: ["one"]})
     graph.invoke({"log": []}, at())
     assert graph.get_state(at()).next == (("one",) if where.endswith("before") else ("two",))
@@ -170,7 +170,7 @@ def nested(saver, inner_saver):
 
 
 @pytest.mark.parametrize("inner", [None, True], ids=["its parent's", "its own"])
-def test_a_subgraph_waits_and_goes_on(any_saver, inner):
+def test_a_subgraph_is_resumed_from_an_interrupt(any_saver, inner):
     graph = nested(any_saver, inner)
     graph.invoke({"log": ["in"]}, at())
     waiting = graph.get_state(at(), subgraphs=True)
@@ -185,7 +185,7 @@ def test_a_subgraph_waits_and_goes_on(any_saver, inner):
     assert [state.next for state in states] == [(), ("inner",), ("one",), ("__start__",)]
 
 
-def test_a_subgraph_with_a_memory_of_its_own_remembers_between_runs(any_saver):
+def test_a_subgraph_with_its_own_checkpoints_remembers_between_runs(any_saver):
     def remembering(state):
         return {"seen": ["here"]}
 
@@ -202,10 +202,10 @@ def test_a_subgraph_with_a_memory_of_its_own_remembers_between_runs(any_saver):
     assert kept.values["seen"] == ["here"] * 3
 
 
-# ------------------------------------------------------------------------------- tasks that fail
+# -------------------------------------------------------------------------- failures, durability
 
 
-def test_tasks_that_were_done_are_not_done_again_after_another_failed(any_saver):
+def test_finished_tasks_are_not_repeated_after_another_task_failed(any_saver):
     ran: list[str] = []
     broken = {"b"}
     lock = threading.Barrier(3, timeout=20)
@@ -232,7 +232,7 @@ def test_tasks_that_were_done_are_not_done_again_after_another_failed(any_saver)
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_every_durability_keeps_what_is_there_at_the_end(any_saver, durability):
+def test_every_durability_stores_the_final_state(any_saver, durability):
     graph = talking(any_saver)
     for number in range(3):
         graph.invoke(said("monday", str(number)), at(), durability=durability)
@@ -260,7 +260,7 @@ def test_delta_channels_grow_with_every_durability(any_saver, durability, freque
         assert ended["log"] == expected == graph.get_state(at()).values["log"]
 
 
-def test_a_command_goes_to_where_it_says_and_updates(any_saver):
+def test_a_command_jumps_to_a_node_and_updates_the_state(any_saver):
     builder = StateGraph(Talk)
     builder.add_node("model", Waiter().model, destinations=("next",))
     builder.add_node("jump", lambda state: Command(goto="next", update={"plan": {"jumped": True}}))
