@@ -21,6 +21,7 @@ from holdfast.documents.json_file import (
     BOM,
     BoundedStream,
     parse_json,
+    read_text,
 )
 from holdfast.documents.limits import DEFAULT_LIMITS, DocumentLimits
 from holdfast.errors import HoldfastError, InvalidDocumentError
