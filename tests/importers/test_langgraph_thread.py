@@ -200,5 +200,5 @@ def test_a_missing_langgraph_is_one_clear_error(original):
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     last = ran.stderr.splitlines()[-1]
-    assert "langgraph-checkpoint" in last
+    assert "the extra 'langgraph'" in last
     assert "pip install 'holdfast[langgraph]'" in last

@@ -100,9 +100,9 @@ def test_the_error_of_a_failing_reader_names_it(folder, register):
 
 
 @pytest.mark.parametrize("given", [None, 5, "text", [5], {"a": 1}])
-def test_a_reader_must_return_session_snapshots(folder, register, given):
+def test_a_reader_must_return_documents(folder, register, given):
     register("odd", is_diary, lambda source: given)
-    with pytest.raises(InvalidDocumentError, match="reader 'odd' must return a SessionSnapshot"):
+    with pytest.raises(InvalidDocumentError, match="reader 'odd' must return a Document"):
         holdfast.importers.read("june.txt")
 
 
