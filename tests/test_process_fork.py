@@ -113,7 +113,7 @@ session.add_message("user", "before")
 session.commit()
 held, let_go = threading.Event(), threading.Event()
 def hold():
-    with session._turn:
+    with session._guard:
         held.set()
         let_go.wait()
 holding = threading.Thread(target=hold)

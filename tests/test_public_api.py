@@ -19,6 +19,7 @@ PUBLIC = [
     "Conflict",
     "ConflictError",
     "Diff",
+    "Document",
     "DocumentLimits",
     "Entry",
     "Event",

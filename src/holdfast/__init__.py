@@ -31,9 +31,13 @@ from holdfast.values import register_type
 from holdfast.version import VERSION
 
 if TYPE_CHECKING:
-    from holdfast.documents.files import read_document, write_document
-    from holdfast.documents.limits import DocumentLimits
-    from holdfast.documents.migrations import ValueMigrations
+    from holdfast.documents import (
+        Document,
+        DocumentLimits,
+        ValueMigrations,
+        read_document,
+        write_document,
+    )
     from holdfast.log import Event, EventLog
     from holdfast.redaction import Redactor
     from holdfast.sessions import BlockingSession, Session, Step, UnfinishedCall, replay
@@ -71,6 +75,7 @@ __all__ = [
     "Conflict",
     "ConflictError",
     "Diff",
+    "Document",
     "DocumentLimits",
     "Entry",
     "Event",
@@ -117,12 +122,13 @@ __all__ = [
 ]
 
 _ON_FIRST_USE = {
-    "holdfast.documents.files": (
+    "holdfast.documents": (
+        "Document",
+        "DocumentLimits",
+        "ValueMigrations",
         "read_document",
         "write_document",
     ),
-    "holdfast.documents.limits": ("DocumentLimits",),
-    "holdfast.documents.migrations": ("ValueMigrations",),
     "holdfast.log": (
         "Event",
         "EventLog",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from io import TextIOWrapper
 
+from holdfast.extras import MissingExtraError, require_extra
+
 INTERRUPTED = 130
-NEEDED = ("typer", "rich", "click")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -23,11 +24,10 @@ def main(arguments: list[str] | None = None) -> None:
 def run(arguments: list[str] | None) -> None:
     """Import the commands, and run the one that is asked for."""
     try:
-        from holdfast.cli.main import app  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        if error.name not in NEEDED:
-            raise
-        sys.exit(f"the command line needs {error.name}: pip install 'holdfast[cli]'")
+        with require_extra("cli"):
+            from holdfast.cli.main import app  # noqa: PLC0415 - an extra
+    except MissingExtraError as error:
+        sys.exit(str(error))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # A character that the terminal does not have is spelled out, rather than an error.

@@ -56,6 +56,10 @@ class UnsupportedValueError(HoldfastError, TypeError):
         self.path = path
 
 
+class UnregisteredTypeError(UnsupportedValueError):
+    """The data has a value of a type that is not registered: call ``register_type`` first."""
+
+
 class InvalidDocumentError(HoldfastError, ValueError):
     """Data from outside is not what it should be: malformed, of an unknown kind, or too new."""
 

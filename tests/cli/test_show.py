@@ -12,7 +12,7 @@ from rich.cells import cell_len
 import holdfast
 from cli.conftest import STORE
 from holdfast.ids import new_id
-from support.observed_store import with_digest
+from support.sample_documents import with_digest
 
 
 def rows(text: str) -> dict[str, str]:

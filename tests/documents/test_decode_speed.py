@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from holdfast import (
     ConflictError,
+    Document,
     InvalidDocumentError,
-    SessionSnapshot,
     SnapshotManager,
     Store,
     UnsupportedValueError,
@@ -76,7 +76,7 @@ def test_a_value_without_canonical_bytes_is_refused_with_the_way_to_it():
     with pytest.raises(UnsupportedValueError, match="lone surrogate") as refused:
         encode_canonical({"a": ["fine", "\ud800"]})
     assert refused.value.path == "$.a[1]"
-    with pytest.raises(UnsupportedValueError, match="nested deeper"):
+    with pytest.raises(UnsupportedValueError, match="nested more than"):
         encode_canonical(deep(100_000))
 
 
@@ -128,9 +128,9 @@ def test_every_namespace_of_somebodys_own_has_the_same_text_and_comes_back(space
     store = Store()
     store.set(space, "key", {"a": dt.date(2026, 1, 2)})
     for snapshot in (Store().snapshot(), store.snapshot()):
-        found = SessionSnapshot.from_snapshot(snapshot, agent_id="bot", session_id="ses")
+        found = Document(snapshot=snapshot, agent_id="bot", session_id="ses")
         assert whole(found.chunks()) == whole(encode_chunks(found.to_dict()))
-        assert SessionSnapshot.from_dict(found.to_dict()).digest == found.digest
+        assert Document.from_dict(found.to_dict()).digest == found.digest
 
 
 def test_the_text_of_a_document_has_a_line_for_each_item():

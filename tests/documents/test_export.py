@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from holdfast import NotFoundError, RetentionPolicy, SessionSnapshot, Store, open_state_store
+from holdfast import Document, NotFoundError, RetentionPolicy, Store, open_state_store
 from holdfast.ids import new_id
 from holdfast.log import timeline
 from holdfast.log.changes import fold_changes
@@ -28,7 +28,7 @@ def folded(document):
 
 def through_json(document):
     """A document as whoever gets the file reads it."""
-    return SessionSnapshot.from_dict(json.loads(json.dumps(document.to_dict())))
+    return Document.from_dict(json.loads(json.dumps(document.to_dict())))
 
 
 @async_test
@@ -88,7 +88,7 @@ async def test_what_waits_is_not_exported():
 @async_test
 async def test_a_session_that_was_never_committed_cannot_be_exported():
     session = await opened(MemoryStateStore())
-    with pytest.raises(NotFoundError, match="the agent bot has no session ses in this store"):
+    with pytest.raises(NotFoundError, match="agent bot has no session ses in this store"):
         await session.export()
 
 
@@ -142,7 +142,7 @@ async def test_when_and_where_it_was_exported_is_said(monkeypatch):
 async def test_what_is_not_there_cannot_be_exported():
     session = await said(await opened(MemoryStateStore()), "a")
     missing = new_id()
-    with pytest.raises(NotFoundError, match=f"there is no snapshot {missing} in sessions/ses/"):
+    with pytest.raises(NotFoundError, match=f"no snapshot {missing} in sessions/ses/"):
         await session.export(at=missing)
     with pytest.raises(ValueError, match="snapshot_id is made of"):
         await session.export(at="../x")

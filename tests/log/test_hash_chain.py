@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Store
-from holdfast.log.changes import changes_from_json, fold_changes
+from holdfast.log.changes import array_header, changes_from_json, fold_changes
 from holdfast.log.event import (
     draft_event,
     draft_from_json,
@@ -17,7 +17,7 @@ from holdfast.log.event import (
     event_to_json,
     format_time,
 )
-from holdfast.log.hash_chain import array_header, encode_canonical_event, link_event, link_events
+from holdfast.log.hash_chain import encode_canonical_event, link_event, link_events
 from holdfast.values.binary_encoding import canonicalize, encode
 from support.sample_values import deep, text, values
 

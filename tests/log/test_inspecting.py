@@ -123,7 +123,7 @@ async def test_a_segment_of_another_log_is_listed():
     await store.put(key(3), other.content[key(3)])
     found = await log.verify()
     assert found[0].key == key(3)
-    assert "does not follow the one before" in found[0].problem
+    assert "does not follow the previous segment" in found[0].problem
 
 
 @async_test
@@ -149,7 +149,7 @@ async def test_a_newer_format_is_listed():
     store, log = await filled(2)
     await store.damage(key(3), lambda data: data.replace(b'"format":1', b'"format":2', 1))
     (found,) = await log.verify()
-    assert "newer Holdfast" in found.problem
+    assert "upgrade Holdfast" in found.problem
 
 
 class Haunted(Watched):
@@ -166,7 +166,7 @@ async def test_what_is_listed_and_not_there_is_damage():
     await haunted.put(key(1), store.content[key(1)])
     log = EventLog(haunted, PLACE, "1")
     assert await damaged_keys(log) == [key(3)]
-    with pytest.raises(IntegrityError, match=f"{key(3)} is damaged: it is listed but not there"):
+    with pytest.raises(IntegrityError, match=f"{key(3)} is damaged: it is listed but cannot"):
         await gathered(log.read())
 
 
@@ -252,7 +252,7 @@ async def test_a_stub_in_the_log_is_given_as_one_and_keeps_the_chain(monkeypatch
 
 
 def test_a_newer_segment_is_refused_before_anything_else():
-    with pytest.raises(InvalidDocumentError, match="format 9, known is 1"):
+    with pytest.raises(InvalidDocumentError, match="format 9, but this version supports 1"):
         decode_segment("k", b'{"format":9,"first":1,"last":1,"prev":"","hash":""}')
 
 

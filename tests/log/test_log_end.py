@@ -13,12 +13,15 @@ from holdfast.log.event_log import MAX_SEQ
 from holdfast.log.hash_chain import link_events
 from support.async_tests import async_test
 from support.conversations import contents, opened, reopened, said
-from support.observed_store import HERE, Watched, save, session_snapshot, state, with_events
+from support.observed_store import HERE, Watched, save, session_snapshot, state
+from support.sample_documents import document_with_events
 
 
 async def ending_at(store, seq):
     """A session whose last event has a number, made of a crafted document."""
-    made = with_events(draft_event("far", set_=[("state", "k", 1)]), after=seq - 2, prev="ab" * 32)
+    made = document_with_events(
+        draft_event("far", set_=[("state", "k", 1)]), after=seq - 2, prev="ab" * 32
+    )
     await SnapshotManager(store).import_session(made)
     session = await opened(store, HERE.session_id, agent_id=HERE.scope_id)
     assert session.log.head.seq == seq
@@ -75,10 +78,10 @@ async def test_a_last_segment_whose_events_do_not_lead_to_its_hash_is_not_opened
     key = store.keys_with("/log/")[-1]
     await store.damage(key, forge)
     for work in (lambda: reopened(session), session.reload):
-        with pytest.raises(IntegrityError, match="do not lead to the hash") as error:
+        with pytest.raises(IntegrityError, match="hash of its events does not match") as error:
             await work()
         assert key in str(error.value)
-    with pytest.raises(IntegrityError, match="do not lead to the hash"):
+    with pytest.raises(IntegrityError, match="hash of its events does not match"):
         await save(
             SnapshotArchive(store), session_snapshot(state(1), session.location), session.location
         )
@@ -95,7 +98,7 @@ async def test_one_segment_is_hashed_to_open_a_session(monkeypatch):
         hashed.append(seq)
         return original(drafts, seq, prev)
 
-    monkeypatch.setattr("holdfast.log.segment.linked", counted)
+    monkeypatch.setattr("holdfast.log.segment.link_events", counted)
     await reopened(session)
     assert len(hashed) == 1
 

@@ -25,7 +25,6 @@ from holdfast import (
 from holdfast.log import EventLog, timeline
 from holdfast.log.event import draft_event, format_time
 from holdfast.log.event_log import Position
-from holdfast.log.hash_chain import link_events
 from holdfast.log.keyframe import decode_keyframe, encode_keyframe
 from holdfast.log.segment import decode_segment, encode_tombstone
 from holdfast.log.timeline import BaseKeyframe, Timeline
@@ -56,7 +55,7 @@ class Writer:
             made = draft_event("set", set_=[("s", f"{seq:04}", seq), ("s", "last", seq)])
             self.store.apply(made.changes)
             log = self.timeline.log
-            sealed = log.prepare_segment(link_events([made], log.head.seq, log.head.hash))
+            sealed = log.prepare([made], log.head)
             await log.write(sealed)
             self.timeline.advance(sealed)
             self.past[seq] = self.store.snapshot()
@@ -94,7 +93,7 @@ async def prune(store, log_start, *, stubs=True):
     needed = {
         base
         for seq in await asked.list_keyframe_seqs(after=log_start)
-        for base in (await asked.keyframe(seq)).chain
+        for base in (await asked.read_keyframe(seq)).chain
     }
     for seq in await asked.list_keyframe_seqs(last=log_start - 1):
         if seq not in needed:
@@ -128,7 +127,7 @@ async def test_a_stub_holds_the_place_of_its_segment_and_nothing_of_its_events()
     assert (left.first, left.last, left.prev, left.hash) == (2, 4, whole.prev, whole.hash)
     assert left.size == 0
     for asked in (left.events, lambda: list(left.changes()), lambda: list(left.changes(2))):
-        with pytest.raises(NotFoundError, match="the events 2 to 4 were pruned"):
+        with pytest.raises(NotFoundError, match="events 2 to 4 were pruned"):
             asked()
     assert encode_tombstone(left, NOW) == data
 
@@ -139,7 +138,7 @@ async def test_what_was_pruned_is_not_found_and_what_follows_is_read(often):
     writer = await Writer(store).commit(10)
     log_start = Position(6, (await gathered(writer.timeline.log.read(6, 6)))[0].hash)
     await prune(store, 6)
-    with pytest.raises(NotFoundError, match="the events 1 to 1 were pruned.*ask for later ones"):
+    with pytest.raises(NotFoundError, match="events 1 to 1 were pruned.*read later events"):
         await gathered(EventLog(store, PLACE, "1").read())
     found = await gathered(EventLog(store, PLACE, "1").read(7, after=log_start))
     assert [event.seq for event in found] == [7, 8, 9, 10]
@@ -266,7 +265,7 @@ async def test_a_keyframe_is_kept_when_it_is_due_and_not_before(often):
     for commits, expected in ((3, []), (1, [4]), (3, [4]), (1, [4, 8]), (8, [4, 8, 12, 16])):
         await writer.commit(commits)
         assert await Timeline(store, PLACE, "1").list_keyframe_seqs() == expected
-    chains = [(await writer.timeline.keyframe(seq)).chain for seq in (4, 8, 12, 16)]
+    chains = [(await writer.timeline.read_keyframe(seq)).chain for seq in (4, 8, 12, 16)]
     assert chains == [(), (4,), (4, 8), ()]
     await writer.check(*writer.past)
 
@@ -291,8 +290,7 @@ async def test_a_keyframe_that_cannot_be_written_is_put_off_with_a_warning(often
         assert caplog.messages == []
         await writer.commit(2)
     assert (
-        caplog.messages
-        == ["a keyframe in place/ was put off to the next commit: the disk is full"] * 2
+        caplog.messages == ["keyframe in place/ postponed to the next commit: the disk is full"] * 2
     )
     await writer.check(1, 2, 3, 4, 5)
     store.refusing = False
@@ -324,9 +322,9 @@ async def test_a_keyframe_whose_base_was_pruned_meanwhile_carries_the_whole_stat
     assert await Timeline(store, PLACE, "1").list_keyframe_seqs() == [6]
     await writer.commit(1)
     assert await Timeline(store, PLACE, "1").list_keyframe_seqs() == [6, 8]
-    assert (await writer.timeline.keyframe(8)).chain == ()
+    assert (await writer.timeline.read_keyframe(8)).chain == ()
     await writer.commit(4)
-    assert (await writer.timeline.keyframe(12)).chain == (8,)
+    assert (await writer.timeline.read_keyframe(12)).chain == (8,)
     await writer.check(*range(6, 13))
 
 
@@ -354,7 +352,7 @@ async def test_which_keyframes_there_are_can_be_asked_for_a_part(often):
     assert await asked.list_keyframe_seqs(last=11) == [4, 8]
     assert await asked.list_keyframe_seqs(after=7, last=12) == [8, 12]
     with pytest.raises(IntegrityError, match=f"{frame(5)} is missing"):
-        await asked.keyframe(5)
+        await asked.read_keyframe(5)
 
 
 @pytest.mark.parametrize(
@@ -380,7 +378,7 @@ def test_a_whole_keyframe_of_changes_that_cannot_be_is_refused(changes):
 def test_a_keyframe_that_goes_on_after_its_end_is_damage():
     data, _ = encode_keyframe(4, "h", (), {"set": [("n", "k", 1)], "delete": []})
     for wrong in (data + b"x", data + data, data[:-1], b""):
-        with pytest.raises(IntegrityError, match="the keyframe some/key is damaged"):
+        with pytest.raises(IntegrityError, match="keyframe some/key is damaged"):
             decode_keyframe("some/key", wrong)
 
 

@@ -14,7 +14,6 @@ from holdfast import ConflictError, InvalidDocumentError, Store
 from holdfast.log import timeline
 from holdfast.log.event import draft_event
 from holdfast.log.event_log import Position
-from holdfast.log.hash_chain import link_events
 from holdfast.log.keyframe import decode_keyframe, encode_keyframe
 from holdfast.log.timeline import Timeline
 from holdfast.stores.memory import MemoryStateStore
@@ -53,7 +52,7 @@ class Recorder:
         drafts += [draft_event("tool.called", {"n": number}) for number in range(events - 1)]
         self.store.apply(drafts[0].changes)
         log = self.timeline.log
-        sealed = log.prepare_segment(link_events(drafts, log.head.seq, log.head.hash))
+        sealed = log.prepare(drafts, log.head)
         await log.write(sealed)
         self.timeline.advance(sealed)
         state = self.store.snapshot()
@@ -228,7 +227,7 @@ async def test_a_keyframe_of_a_newer_format_is_refused(often):
     tree = json.loads(gzip.decompress((await recorder.state_store.get(key)).value))
     tree["format"] = 2
     await recorder.state_store.put(key, gzip.compress(json.dumps(tree).encode()))
-    with pytest.raises(InvalidDocumentError, match="newer Holdfast"):
+    with pytest.raises(InvalidDocumentError, match="upgrade Holdfast"):
         await Timeline(recorder.state_store, PLACE, "1").load()
 
 
@@ -288,10 +287,10 @@ async def test_events_are_read_from_the_keyframe_before_them(often):
 @async_test
 async def test_the_head_changes_with_every_commit_and_costs_no_reading(often):
     recorder = Recorder(Counting())
-    seen = {await recorder.timeline.head()}
+    seen = {await recorder.timeline.change_token()}
     for number in range(20):
         await recorder.commit([("messages", f"{number:06}", "x" * 50)])
         recorder.state_store.reads.clear()
-        seen.add(await recorder.timeline.head())
+        seen.add(await recorder.timeline.change_token())
         assert recorder.state_store.reads == []
     assert len(seen) == 21

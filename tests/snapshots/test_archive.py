@@ -253,8 +253,8 @@ async def test_a_snapshot_is_kept_under_the_id_and_in_the_place_that_is_asked_fo
     [
         ({"snapshot_id": "../x"}, ValueError, "snapshot_id"),
         ({"snapshot_id": None}, TypeError, "snapshot_id"),
-        ({"snapshot": state(1)}, TypeError, "snapshot is a SessionSnapshot"),
-        ({"snapshot": None}, TypeError, "snapshot is a SessionSnapshot"),
+        ({"snapshot": state(1)}, TypeError, "snapshot must be a SessionSnapshot"),
+        ({"snapshot": None}, TypeError, "snapshot must be a SessionSnapshot"),
     ],
 )
 def test_what_cannot_be_saved_is_refused(fields, error, what):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 
@@ -11,7 +10,6 @@ import pytest
 from holdfast import ConflictError, IntegrityError
 from holdfast.log.event_log import Position
 from holdfast.snapshots import (
-    SessionSnapshot,
     SnapshotArchive,
     SnapshotManifest,
 )
@@ -230,13 +228,3 @@ async def test_a_record_is_small_however_large_the_state():
         data = store.content[HERE.snapshot_key(made.snapshot_id)]
         assert len(data) < 450
         assert json.loads(data)["content"]["messages"] == count
-
-
-def test_a_snapshot_of_a_document_is_kept_as_its_state():
-    async def work():
-        store = Watched()
-        made = SessionSnapshot.from_dict(session_snapshot(state(3)).to_dict())
-        await save(SnapshotArchive(store), made)
-        assert (await load(store, made.snapshot_id)).digest == made.digest
-
-    asyncio.run(work())

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast import (
     ConflictError,
+    Document,
     InvalidDocumentError,
-    SessionSnapshot,
     SnapshotArchive,
     SnapshotLocation,
     SnapshotManager,
@@ -29,7 +29,8 @@ from support.importable_documents import (
     check_sound,
     imported,
 )
-from support.observed_store import Interrupted, Watched, changed, session_snapshot, state
+from support.observed_store import Interrupted, Watched, state
+from support.sample_documents import edit_json, make_document
 
 # ------------------------------------------------------------------------------- a new session
 
@@ -88,7 +89,7 @@ async def test_a_session_of_several_agents_is_imported_as_one():
 @async_test
 async def test_a_document_without_events_becomes_one_event(atomic):
     store = FaultyStateStore(MemoryStateStore(), atomic=atomic)
-    document = session_snapshot(state(3, plan=1), HERE, base=state(1))
+    document = make_document(state(3, plan=1), HERE, base=state(1))
     result = await imported(store, document)
     assert (result.messages_restored, result.events_restored) == (3, 0)
     session = await check_sound(store)
@@ -100,7 +101,7 @@ async def test_a_document_without_events_becomes_one_event(atomic):
 
 @async_test
 async def test_a_large_document_is_many_segments_and_loads_from_a_keyframe(monkeypatch):
-    monkeypatch.setattr(import_document, "EVENTS_A_SEGMENT", 4)
+    monkeypatch.setattr(import_document, "EVENTS_PER_SEGMENT", 4)
     source = await opened(MemoryStateStore())
     for number in range(30):
         source.add_message("user", "long " * 500 + str(number))
@@ -125,7 +126,7 @@ async def test_what_was_put_into_the_manifest_before_stays():
 
 @async_test
 async def test_what_was_edited_on_purpose_is_in_the_last_event():
-    tree = changed(WHOLE.to_dict(), "state", "values", "plan", to="another")
+    tree = edit_json(WHOLE.to_dict(), "state", "values", "plan", to="another")
     manager = SnapshotManager(MemoryStateStore())
     with pytest.raises(InvalidDocumentError, match="allow_modified"):
         manager.from_dict(tree)
@@ -142,8 +143,8 @@ async def test_what_was_edited_on_purpose_is_in_the_last_event():
 
 @async_test
 async def test_events_that_were_edited_on_purpose_are_a_chain_of_their_own():
-    tree = changed(WHOLE.to_dict(), "events", 1, "data", to={"redacted": True})
-    document = SessionSnapshot.from_dict(tree, allow_modified=True)
+    tree = edit_json(WHOLE.to_dict(), "events", 1, "data", to={"redacted": True})
+    document = Document.from_dict(tree, allow_modified=True)
     store = MemoryStateStore()
     await imported(store, document)
     session = await check_sound(store, document=document)

@@ -28,7 +28,8 @@ from support.importable_documents import (
     imported,
     session_there,
 )
-from support.observed_store import Watched, state, with_events
+from support.observed_store import Watched, state
+from support.sample_documents import document_with_events
 
 # --------------------------------------------------------------------------------------- dry run
 
@@ -122,5 +123,7 @@ async def test_ids_that_are_none_are_refused_before_the_first_write(options):
 def test_an_empty_state_from_before_the_first_event_is_no_harm():
     events = import_document.prepare_events(replace(WHOLE, base=Store().snapshot()))
     assert events[:-1] == list(WHOLE.events)
-    later = with_events(draft_event("one", set_=[("state", "k", 1)]), after=3, prev="ab" * 32)
+    later = document_with_events(
+        draft_event("one", set_=[("state", "k", 1)]), after=3, prev="ab" * 32
+    )
     assert import_document.prepare_events(later)[:-1] == list(later.events)

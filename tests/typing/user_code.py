@@ -149,7 +149,7 @@ async def a_users_signatures(store: holdfast.StateStore) -> None:
     assert_type(result.signed_by, tuple[str, ...])
     manager.from_file("snapshot.json", trusted=(key.public,))
     manager.from_dict({}, trusted=trusted)
-    assert_type(sign_document(document, SigningKey.generate()), holdfast.SessionSnapshot)
+    assert_type(sign_document(document, SigningKey.generate()), holdfast.Document)
     assert_type(verify_signature(document, trusted), tuple[PublicKey, ...])
     assert_type(verify_signature(document.to_dict(), trusted), tuple[PublicKey, ...])
     assert_type(read_signatures(document), list[Signature])

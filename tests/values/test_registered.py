@@ -58,7 +58,7 @@ def test_a_registered_type_that_gives_what_cannot_be_kept_is_refused():
     assert decode(encode(Image(b"x"))) == Image(b"x")
     with pytest.raises(UnsupportedValueError, match="object"):
         encode([Image(object())])
-    with pytest.raises(UnsupportedValueError, match="nested deeper"):
+    with pytest.raises(UnsupportedValueError, match="nested more than"):
         encode(deep(MAX_DEPTH, Image(b"x")))
 
 
@@ -74,9 +74,9 @@ def test_a_registration_that_would_break_stored_data_is_refused():
     register_money()
     register_money()
     keep = {"encode": str, "decode": str}
-    with pytest.raises(ValueError, match="stored as it is"):
+    with pytest.raises(ValueError, match="supported natively"):
         register_type(dict, name="d", encode=dict, decode=dict)
-    with pytest.raises(ValueError, match="already stands for Money"):
+    with pytest.raises(ValueError, match="already registered for .*Money"):
         register_type(Plain, name="example.money", **keep)
     with pytest.raises(ValueError, match="already registered as"):
         register_type(Money, name="example.cash", **keep)

@@ -18,8 +18,7 @@ from weakref import WeakValueDictionary
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError, short_repr
 from holdfast.log.event import draft_event
 from holdfast.log.event_log import Position
-from holdfast.log.hash_chain import link_events
-from holdfast.log.segment import Segment, decode_segment
+from holdfast.log.segment import Segment
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots.filters import fill_page, make_filter
 from holdfast.snapshots.history import (
@@ -104,8 +103,10 @@ class SnapshotArchive:
         The history is never rewritten: ``ConflictError`` where it has another one of this id.
         """
         validate_snapshot_id(snapshot_id)
-        if not isinstance(snapshot, SessionSnapshot):
-            raise TypeError(f"snapshot is a SessionSnapshot, not {short_repr(snapshot)}")
+        given: object = snapshot
+        if not isinstance(given, SessionSnapshot):
+            hint = "; pass document.to_snapshot()" if hasattr(given, "to_snapshot") else ""
+            raise TypeError(f"snapshot must be a SessionSnapshot, got {short_repr(given)}{hint}")
         async with self._turns.setdefault(location.prefix, asyncio.Lock()):
             await self._save(location, snapshot_id, snapshot, is_latest=is_latest)
 
@@ -247,7 +248,7 @@ class SnapshotArchive:
             begin = {"agent_id": location.scope_id, "session_id": location.session_id}
             drafts.insert(0, draft_event("session.started", begin))
         end = timeline.log.head
-        sealed = timeline.log.prepare_segment(link_events(drafts, end.seq, end.hash))
+        sealed = timeline.log.prepare(drafts, end)
         info = replace(info, seq=sealed.end.seq, hash=sealed.end.hash)
         written = [*first, Put(key, info.encode(location), if_absent=key != location.latest_key)]
         at = drafts[0].at
@@ -258,7 +259,7 @@ class SnapshotArchive:
         else:
             await incarnation.create([sealed.put], written, started_at=at, active_at=at)
         timeline.advance(sealed)
-        head.seen = [decode_segment(sealed.put.key, sealed.put.value)]
+        head.seen = [sealed.segment]
         head.state = state
         await timeline.write_keyframe_if_due(state)
 

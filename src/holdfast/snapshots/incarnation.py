@@ -101,13 +101,13 @@ class Incarnation:
         for _ in range(ATTEMPTS):
             timeline = this.timeline()
             if not this.is_created:
-                return this, timeline, LoadedState.nothing()
+                return this, timeline, LoadedState.empty()
             problem: Exception
             try:
                 loaded = await timeline.open()
                 if loaded.end.seq:
                     return this, timeline, loaded
-                problem = timeline.log.missing(1)
+                problem = timeline.log.missing_segment_error(1)
             except (IntegrityError, NotFoundError) as error:
                 problem = error
             following = await cls.read(state_store, location)

@@ -331,7 +331,7 @@ async def delete_keyframes(
 async def chain_of(timeline: Timeline, seq: int) -> tuple[int, ...]:
     """What a keyframe builds on; nothing where somebody else who prunes has just removed it."""
     try:
-        return tuple((await timeline.keyframe(seq)).chain)
+        return tuple((await timeline.read_keyframe(seq)).chain)
     except IntegrityError:
         if await timeline.state_store.get(timeline.key(seq)) is not None:
             raise

@@ -96,7 +96,7 @@ async def rebuild_manifest(
         elif first is None:
             first, log_start = last, Position(last.first - 1, last.prev)
     if last is None and (seqs := await timeline.list_keyframe_seqs()):
-        frame = await timeline.keyframe(seqs[-1])
+        frame = await timeline.read_keyframe(seqs[-1])
         log_start = Position(frame.seq, frame.hash)
     now = dt.datetime.now(dt.UTC)
     return SnapshotManifest(

@@ -231,7 +231,7 @@ class Verifier:
         for seq in await self.timeline.list_keyframe_seqs():
             key = self.timeline.key(seq)
             try:
-                frame = await self.timeline.keyframe(seq)
+                frame = await self.timeline.read_keyframe(seq)
                 if frame.seq != seq:
                     self._wrong(key, f"it is that of the event {frame.seq}")
                     continue

@@ -1,4 +1,4 @@
-"""What differs between two frozen states, by walking only what they do not share."""
+"""The differences between two tries, found by walking only the nodes they do not share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Pair = tuple[str, str]
 """A namespace and a key."""
 
 Difference = tuple[str, str, bytes | None, bytes | None]
-"""Namespace, key, encoded value in the later state and in the base; None where there is none."""
+"""Namespace, key, and the encoded values in the later state and in the base, or None."""
 
 
 class Diff(TypedDict):
-    """Which entries differ, each list sorted."""
+    """The entries that differ, each list sorted."""
 
     added: list[Pair]
     removed: list[Pair]
@@ -24,7 +24,7 @@ class Diff(TypedDict):
 
 
 class Changes(TypedDict):
-    """What to set and what to delete to come from one state to another, each list sorted."""
+    """What to set and what to delete to get from one state to another, each list sorted."""
 
     set: list[tuple[str, str, Any]]
     delete: list[Pair]
@@ -34,7 +34,7 @@ _first: Final = itemgetter(0)
 
 
 def find_differences(later: Trie, base: Trie) -> list[Difference]:
-    """Every entry that is not the same in both, sorted by namespace and key."""
+    """Return the entries that differ, sorted by namespace and key."""
     spaces: list[tuple[str, object | None, object | None]] = []
     compare_nodes(later.root, base.root, spaces)
     spaces.sort(key=_first)
@@ -60,7 +60,7 @@ def _root(trie: object | None) -> object:
 
 
 def to_diff(found: list[Difference]) -> Diff:
-    """The names alone."""
+    """Return the names of the entries that differ."""
     added: list[Pair] = []
     removed: list[Pair] = []
     changed: list[Pair] = []
@@ -75,7 +75,7 @@ def to_diff(found: list[Difference]) -> Diff:
 
 
 def to_changes(found: list[Difference]) -> Changes:
-    """The names with the later state's values."""
+    """Return what to set and to delete to get to the later state."""
     sets: list[tuple[str, str, Any]] = []
     deletes: list[Pair] = []
     for namespace, key, value, _ in found:

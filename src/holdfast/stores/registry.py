@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from holdfast.errors import StateStoreError, short_repr
-from holdfast.extras import MissingExtraError
+from holdfast.extras import require_extra
 from holdfast.stores.base import StateStore
 from holdfast.stores.urls import StoreURL
 
@@ -44,14 +44,6 @@ SCHEMES: dict[str, tuple[str, str]] = {
     "tls": ("holdfast.stores.nats", "nats"),
     "dapr": ("holdfast.stores.dapr", "dapr"),
 }
-
-
-class MissingStoreExtraError(StateStoreError, MissingExtraError):
-    """A store needs a package that is not installed."""
-
-    def __init__(self, message: str, extra: str) -> None:
-        super().__init__(message)
-        self.extra = extra
 
 
 def open_state_store(url: str | None = None) -> StateStore:
@@ -90,7 +82,7 @@ def find_opener(url: StoreURL) -> Opener:
     """
     if url.scheme in SCHEMES:
         module, extra = SCHEMES[url.scheme]
-        opener: Opener = import_with_extra(module, extra, f"a store on {url.scheme}").open_url
+        opener: Opener = import_backend(module, extra).open_url
         return opener
     entry_points = find_entry_points()
     if url.scheme in entry_points:
@@ -110,27 +102,26 @@ def find_entry_points() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def import_with_extra(module: str, extra: str, what: str) -> ModuleType:
-    """Return one of Holdfast's modules that needs an extra.
+def import_backend(module: str, extra: str) -> ModuleType:
+    """Import a module of Holdfast that may need an extra.
 
     Raises:
-        MissingStoreExtraError: The extra is not installed; the message has the command.
+        MissingExtraError: The extra is not installed, or cannot be imported.
+        StateStoreError: This Python was built without a standard module that it needs.
 
     """
+    if extra:
+        with require_extra(extra):
+            return import_module(module)
     try:
         return import_module(module)
-    except ImportError as error:
-        package = (error.name or "").partition(".")[0]
-        if package == "holdfast":
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "holdfast":
             raise
-        if isinstance(error, ModuleNotFoundError):
-            problem = f"needs the package {package}, which is not installed"
-        else:
-            problem = f"cannot be loaded: {error}"
-        if extra:
-            remedy = f"pip install 'holdfast[{extra}]'"
-            raise MissingStoreExtraError(f"{what} {problem}; {remedy}", extra) from error
-        raise StateStoreError(f"{what} {problem}; use a Python that has it") from error
+        raise StateStoreError(
+            f"{module} needs the module {error.name}, which this Python lacks; use another Python "
+            "or another store"
+        ) from error
 
 
 def load_opener(point: EntryPoint) -> Opener:
@@ -178,18 +169,14 @@ def take_wrappers(url: StoreURL) -> list[Wrapper]:
         wrappers.append(lambda store: RetryingStateStore(store, attempts=attempts))
     variable = url.take("encrypt")
     if variable is not None:
-        module = import_with_extra(
-            "holdfast.stores.wrappers.encryption", "encryption", "encryption"
-        )
+        module = import_backend("holdfast.stores.wrappers.encryption", "encryption")
         keys = module.keys_from_environment(variable)
         wrappers.append(lambda store: module.EncryptedStateStore(store, keys))
     method = url.take("compress")
     if method is not None:
         if method != "zstd":
             raise StateStoreError(f"option compress must be zstd, got {short_repr(method)}")
-        compression = import_with_extra(
-            "holdfast.stores.wrappers.compression", "compression", "compression"
-        )
+        compression = import_backend("holdfast.stores.wrappers.compression", "compression")
         wrappers.append(compression.CompressedStateStore)
     prefix = url.take("prefix")
     if prefix is not None:

@@ -252,9 +252,8 @@ class FaultyStateStore(WrappedStateStore):
     async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
         """Write several, each key once, where the conditions hold; gives the new etags in order."""
         writes, needed = validate_batch(puts, conditions)
-        self._require_conditions(needed)
-        if not self.atomic_put_many and writes:
-            return await StateStore.put_many(self, writes)
+        if not self.atomic_put_many and (writes or needed):
+            return await StateStore.put_many(self, writes, conditions=needed)
         keys = [put.key for put in writes]
         return await self._write(keys, lambda: self.inner.put_many(writes, conditions=needed))
 

@@ -43,7 +43,7 @@ class CopyResult:
     """How many entries were written; those that were there already are not counted."""
     size: int = 0
     """Their bytes."""
-    mended: int = 0
+    repaired: int = 0
     """How many were damaged in the target and are not any more, where it was to be mended."""
     failed: dict[SnapshotLocation, str] = field(default_factory=dict)
     """Sessions that could not be copied, and why."""
@@ -55,7 +55,7 @@ async def copy_sessions(
     *,
     agent_id: str | None = None,
     session_id: str | None = None,
-    mend: bool = False,
+    repair: bool = False,
     progress: Progress | None = None,
 ) -> CopyResult:
     """Copy all sessions, those of an agent, or one.
@@ -67,14 +67,14 @@ async def copy_sessions(
     result = CopyResult()
     async for location in list_locations(source, agent_id, session_id):
         try:
-            done = await copy_session(source, target, location, mend=mend)
+            done = await copy_session(source, target, location, repair=repair)
         except (ConflictError, IntegrityError, InvalidDocumentError) as error:
             result.failed[location] = str(error)
             continue
         result.sessions += 1
         result.entries += done.entries
         result.size += done.size
-        result.mended += done.mended
+        result.repaired += done.repaired
         if progress is not None:
             progress(location, done.entries)
     return result
@@ -102,7 +102,7 @@ async def list_locations(
 
 
 async def copy_session(
-    source: StateStore, target: StateStore, location: SnapshotLocation, *, mend: bool = False
+    source: StateStore, target: StateStore, location: SnapshotLocation, *, repair: bool = False
 ) -> CopyResult:
     """Copy what the target does not have of a session, and say how much it was.
 
@@ -115,9 +115,9 @@ async def copy_session(
         return CopyResult()  # leftovers of a session that was never created, or of a deleted one
     here = decode_manifest(location.manifest_key, known.value)
     mended = RepairResult()
-    if mend:
+    if repair:
         mended = await repair_copy(source, target, location, here)
-    with name_target_in_errors(mended=mend):
+    with name_target_in_errors(mended=repair):
         there = await Incarnation.read(target, location)
         begun = await validate_shared_history(source, target, location, here, there.manifest)
     # Listed before the log, which they point into: a concurrent writer makes the log longer.
@@ -149,7 +149,7 @@ async def copy_session(
         sessions=1,
         entries=work.written + mended.entries,
         size=work.size + mended.size,
-        mended=mended.entries + mended.dropped,
+        repaired=mended.entries + mended.dropped,
     )
 
 

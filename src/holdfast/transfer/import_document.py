@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from holdfast.documents.document import Document
 from holdfast.errors import ConflictError, InvalidDocumentError, StateStoreError
 from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event, draft_event
@@ -25,7 +26,7 @@ from holdfast.sessions.session import Session
 from holdfast.snapshots.incarnation import PASSIVE_EVENT_TYPES, Incarnation
 from holdfast.snapshots.keys import AGENT, SnapshotLocation, deletion_mark_key
 from holdfast.snapshots.manifest import SnapshotManifest
-from holdfast.snapshots.session_snapshot import SessionSnapshot, utc_now
+from holdfast.snapshots.session_snapshot import utc_now
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.diff import Diff
 from holdfast.state.snapshot import Snapshot
@@ -65,7 +66,7 @@ class ImportResult:
 
 async def import_document(
     state_store: StateStore,
-    document: SessionSnapshot,
+    document: Document,
     location: SnapshotLocation,
     *,
     dry_run: bool,
@@ -119,14 +120,14 @@ async def read_target(state_store: StateStore, location: SnapshotLocation) -> Im
     incarnation, _, loaded = await Incarnation.open(state_store, location)
     if await state_store.get(deletion_mark_key(location.session_id)) is not None:
         incarnation = Incarnation(state_store, location, SnapshotManifest(), None)
-        loaded = LoadedState.nothing()
+        loaded = LoadedState.empty()
     return ImportTarget(incarnation, loaded.store.snapshot(), loaded.end)
 
 
 # ------------------------------------------------------------------------------ what is checked
 
 
-def prepare_events(document: SessionSnapshot) -> list[Event]:
+def prepare_events(document: Document) -> list[Event]:
     """The events that the log of a new session will have: the document's, and that it was imported.
 
     Where they lead elsewhere than to the document's state, as after an edit that was meant, what
@@ -182,7 +183,7 @@ def is_chain(events: Sequence[Event]) -> bool:
     return True
 
 
-def describe_origin(document: SessionSnapshot) -> dict[str, Any]:
+def describe_origin(document: Document) -> dict[str, Any]:
     """Where a state came from, for the log."""
     return {
         "agent_id": document.agent_id,
@@ -199,7 +200,7 @@ class NewSessionWriter:
     """A session that is not there yet, and how it is written."""
 
     def __init__(
-        self, incarnation: Incarnation, document: SessionSnapshot, events: Sequence[Event]
+        self, incarnation: Incarnation, document: Document, events: Sequence[Event]
     ) -> None:
         self.incarnation = incarnation
         self.state_store = incarnation.state_store
@@ -257,7 +258,7 @@ class NewSessionWriter:
         """Return the writes of the log, with up to ``size`` events per segment."""
         log = self.timeline.log
         return [
-            log.prepare_segment(self.events[at : at + size]).put
+            log.prepare_linked(self.events[at : at + size]).put
             for at in range(0, len(self.events), size)
         ]
 
@@ -292,7 +293,7 @@ class NewSessionWriter:
 
 async def overwrite_session(
     state_store: StateStore,
-    document: SessionSnapshot,
+    document: Document,
     location: SnapshotLocation,
     check: Check | None,
 ) -> tuple[str, Snapshot]:
@@ -310,7 +311,7 @@ async def overwrite_session(
         undo = await session.save(tags=tags)
         changes = document.snapshot.changes(undo.snapshot)
         data = {**describe_origin(document), "undo": undo.snapshot_id}
-        session._working.record_owned(IMPORTED, data, changes)
+        session.committer.working.record_owned(IMPORTED, data, changes)
         try:
             await session.commit()
         except ConflictError:

@@ -180,7 +180,7 @@ class Catalog:
             if known is None:
                 return ""
             timeline = Timeline(self.state_store, entry.location.prefix, known.incarnation)
-            return (await timeline.head())[0]
+            return (await timeline.change_token())[0]
 
         keys = await asyncio.gather(*map(last_segment, entries))
         found = await read_entries(self.state_store, [key for key in keys if key])
