@@ -156,7 +156,7 @@ def test_a_region_and_entropy_find_more():
     assert redacted(work, more).state.messages[0]["content"] == (
         "call [redacted: phone] about [redacted: secret]"
     )
-    with pytest.raises(ValueError, match="is no region"):
+    with pytest.raises(ValueError, match="invalid region"):
         Redactor(region="XX")
 
 
@@ -430,5 +430,7 @@ def test_a_missing_library_is_one_clear_error(module, off):
     told = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert told.stdout.startswith(f"MissingStoreExtraError redaction needs {module}")
+    assert told.stdout.startswith(
+        f"MissingExtraError this part of Holdfast needs the package {module}"
+    )
     assert "pip install 'holdfast[redaction]'" in told.stdout
