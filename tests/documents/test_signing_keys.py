@@ -101,7 +101,7 @@ def test_files_that_are_no_public_keys_are_refused(tmp_path):
             load_trusted_keys(tmp_path / "a.pub")
     with pytest.raises(KeyFileError, match="cannot read key file .*: No such file"):
         load_trusted_keys(tmp_path / "none.pub")
-    with pytest.raises(KeyFileError, match="cannot be read: File name too long"):
+    with pytest.raises(KeyFileError, match="cannot read key file .*: File name too long"):
         load_trusted_keys("x" * 300)
     with pytest.raises(KeyFileError, match="must have 32 bytes"):
         PublicKey(b"short")
