@@ -114,7 +114,7 @@ async def test_an_item_that_cannot_be_kept_is_refused_with_all_that_came_with_it
     await session.add_items(ITEMS[:1])
     with pytest.raises(UnsupportedValueError, match=r"\$\.messages\[2\]\.content"):
         await session.add_items([ITEMS[1], {"role": "user", "content": object()}])
-    with pytest.raises(TypeError, match="a message is a dict"):
+    with pytest.raises(TypeError, match="message must be a dict"):
         await session.add_items([ITEMS[1], "text"])
     assert await session.get_items() == ITEMS[:1]
     await session.add_items(ITEMS[1:2])
@@ -133,7 +133,7 @@ async def test_an_id_may_have_any_characters(name):
 def test_what_is_no_store_and_what_is_no_id_is_refused_at_once():
     with pytest.raises(TypeError, match="open_state_store"):
         HoldfastSession("ses", "memory:")
-    with pytest.raises(ValueError, match="session_id has 1 to 256 characters"):
+    with pytest.raises(ValueError, match="session_id must have 1 to 256 characters"):
         HoldfastSession("", MemoryStateStore())
 
 
@@ -285,7 +285,7 @@ async def test_it_is_saved_restored_and_forked_on_every_backend(new_state_store)
         whole = await session.fork(agent_id="cook")
         assert await whole.get_items() == ITEMS
         assert whole.agent_id == "cook"
-        with pytest.raises(ConflictError, match="fork under another id"):
+        with pytest.raises(ConflictError, match="fork to another session id"):
             await session.fork("ses_2")
 
         await session.restore(saved.snapshot_id)

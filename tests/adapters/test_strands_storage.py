@@ -344,7 +344,7 @@ async def test_a_store_that_fails_is_a_storage_error_of_a_search_too():
 @async_test
 async def test_what_is_not_bytes_is_refused(data):
     storage = HoldfastStorage(MemoryStateStore())
-    with pytest.raises(StorageError, match="holds bytes, got"):
+    with pytest.raises(StorageError, match="must be bytes, got"):
         await storage.write("a", data)
     assert await storage.list() == []
 

@@ -165,7 +165,7 @@ def test_an_unwritable_output_is_said_before_the_export_begins(run, world, monke
     def never(*_):
         raise AssertionError("the store was opened")
 
-    monkeypatch.setattr(export, "existing_store", never)
+    monkeypatch.setattr(export, "open_existing_store", never)
     run("state", "export", "research-bot", "-o", output).failed("--output")
 
 

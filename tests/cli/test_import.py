@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 import holdfast
-from holdfast.cli.console import typed
+from holdfast.cli.console import format_command
 from holdfast.documents.json_file import read_json_file
 from support.sample_documents import with_digest
 
@@ -103,7 +103,7 @@ def test_events_that_were_taken_out_are_told_and_no_option_that_does_not_help(ru
 
 def test_a_read_only_store_is_an_error(run, document):
     ran = run("state", "import", "incident.json", "--store", "sqlite:///state.db?read_only=true")
-    ran.failed("takes no writes")
+    ran.failed("is read-only")
 
 
 def test_the_command_that_undoes_it_can_be_typed_as_it_is_printed(run, document):
@@ -118,7 +118,7 @@ def test_the_command_that_undoes_it_can_be_typed_as_it_is_printed(run, document)
 
 
 def test_a_password_is_not_printed_with_a_command():
-    said = typed("holdfast state list", "bot", store="postgresql://ada:secret@host/db")
+    said = format_command("holdfast state list", "bot", store="postgresql://ada:secret@host/db")
     assert said == "holdfast state list --store 'postgresql://ada:***@host/db' bot"
 
 

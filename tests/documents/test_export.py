@@ -153,7 +153,7 @@ async def test_what_is_not_there_cannot_be_exported():
         await session.export(at=missing)
     with pytest.raises(ValueError, match="snapshot_id is made of"):
         await session.export(at="../x")
-    with pytest.raises(TypeError, match="tags are a mapping"):
+    with pytest.raises(TypeError, match="tags must be a mapping"):
         await session.export(tags="env")
 
 

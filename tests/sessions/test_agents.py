@@ -215,6 +215,6 @@ def test_the_blocking_twin_has_parts_too():
         assert repr(writer).startswith("<SessionAgent writer of <BlockingSession s of crew")
     with (
         BlockingSession.open("memory:", agent_id="alone") as alone,
-        pytest.raises(ValueError, match="is one agent's"),
+        pytest.raises(ValueError, match="belongs to a single agent"),
     ):
         alone.agent("writer")

@@ -90,12 +90,12 @@ def test_it_does_what_the_other_does():
 
 
 def test_it_has_everything_that_the_other_has_to_offer():
-    own_to_async = {"archive", "require_multi_agent"}
+    own_to_async = {"archive"}
     session = twin(MemoryStateStore())
     other = session._session
     names = {name for name in dir(other) if not name.startswith("_")} - own_to_async
     assert names <= {name for name in dir(session) if not name.startswith("_")}
-    for name in names - {"open", "agent", "fork", "once", "events"}:
+    for name in names - {"open", "fork", "update"}:
         ours, theirs = (inspect.getattr_static(each, name, None) for each in (session, other))
         if inspect.isfunction(ours):
             assert inspect.signature(ours).parameters == inspect.signature(theirs).parameters
@@ -190,7 +190,7 @@ def test_the_store_is_closed_where_the_session_cannot_be_opened(tmp_path, monkey
     url = f"sqlite:///{tmp_path}/state.db"
     with pytest.raises(NotFoundError):
         twin(url, must_exist=True)
-    with pytest.raises(ValueError, match="a scope is one of"):
+    with pytest.raises(ValueError, match="invalid scope"):
         twin(url, scope="team")
     assert [each._closed for each in opened_stores] == [True, True]
 
@@ -331,5 +331,5 @@ def test_a_child_process_goes_on_with_it(tmp_path):
 
 def test_it_shows_what_it_is(store):
     session = twin(store)
-    assert repr(session) == "<BlockingSession ses of bot: pending, 0 messages, 0 events, 1 waiting>"
+    assert repr(session) == "<BlockingSession ses of bot: pending, 0 messages, 0 events, 1 pending>"
     assert isinstance(session._session, Session)

@@ -138,7 +138,7 @@ async def test_a_keyframe_that_cannot_be_written_does_not_fail_the_commit(monkey
     store.plan(Fault(2, "error"))
     with caplog.at_level(logging.WARNING):
         await said(session, "a")
-    assert "was put off to the next commit" in caplog.text
+    assert "postponed to the next commit" in caplog.text
     assert not session.is_dirty
     await said(session, "b")
     assert [key async for key in store.list(f"{session.location.prefix}keyframes/")] != []
@@ -156,13 +156,13 @@ async def test_of_two_writers_one_gets_a_conflict_with_nothing_of_its_own_writte
     other.add_message("user", "other")
     there = dict(store._entries)
     with pytest.raises(
-        ConflictError, match="could not be committed after event 1: another"
+        ConflictError, match="cannot commit session ses of bot after event 1: another"
     ) as lost:
         await other.commit()
     assert store._entries == there
     assert lost.value.key == "sessions/ses/scopes/agent/bot/log/00000000/000000000002.json"
     assert lost.value.conflicts == []
-    assert "session.reload() drops it" in str(lost.value)
+    assert "or reload()" in str(lost.value)
     assert other.is_dirty
     assert contents(other) == ["other"]
     with pytest.raises(ConflictError):
@@ -204,7 +204,7 @@ async def test_who_is_never_first_is_told_so_in_the_end(monkeypatch):
 
     store.meanwhile = speak
     one.add_message("user", "mine")
-    with pytest.raises(ConflictError, match=r"other writers were first for 0.2 seconds"):
+    with pytest.raises(ConflictError, match="other writers committed first in"):
         await one.commit(on_conflict="rebase")
     store.meanwhile = None
     await one.commit(on_conflict="rebase")

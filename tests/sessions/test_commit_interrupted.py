@@ -31,7 +31,7 @@ async def pruned(session, *, days=0):
     now = dt.datetime.now(dt.UTC)
     for moment in (now, now + dt.timedelta(days=days)):
         await other.archive.prune(
-            location=other.location, policy=RetentionPolicy(last=1), moment=moment
+            location=other.location, policy=RetentionPolicy(last=1), now=moment
         )
     return other
 

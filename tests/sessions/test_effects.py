@@ -249,7 +249,7 @@ async def test_a_result_that_cannot_be_stored_is_kept_as_done_as_well():
     with pytest.raises(StateStoreError):
         await session.once("pay", odd)
     for _ in range(2):
-        with pytest.raises(UnsupportedValueError, match="could not be kept"):
+        with pytest.raises(UnsupportedValueError, match="could not be stored"):
             await session.once("pay", odd)
     assert odd.times == 1
 

@@ -21,7 +21,7 @@ from support.conversations import Counted, opened, reopened, said, two, types
 def short(monkeypatch):
     """Few segments between keyframes, and few in memory."""
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 4)
-    monkeypatch.setattr(event_view, "MOST_IN_MEMORY", 4)
+    monkeypatch.setattr(event_view, "MAX_SEGMENTS_IN_MEMORY", 4)
 
 
 async def grown(state_store, commits=10, waiting=2):
@@ -57,7 +57,7 @@ async def test_it_is_a_sequence_of_all_events_in_order():
     assert types(events[-3:]) == ["tick", "waiting", "waiting"]
     assert events[0].prev == ""
     assert [event.prev for event in events[1:]] == [event.hash for event in events[:-1]]
-    assert repr(events) == "<Events: 23>"
+    assert repr(events) == "<EventView: 23 events>"
     assert events[4] in events
     assert events.index(events[7]) == 7
     assert events.count(events[7]) == 1
@@ -282,8 +282,8 @@ async def test_looking_at_events_again_and_again_reads_no_more_than_is_asked(sho
     ),
 )
 def test_it_is_like_a_list_of_all_that_happened(commits, waiting, places):
-    before = (timeline.MAX_SEGMENTS, event_view.MOST_IN_MEMORY)
-    timeline.MAX_SEGMENTS, event_view.MOST_IN_MEMORY = 3, 2
+    before = (timeline.MAX_SEGMENTS, event_view.MAX_SEGMENTS_IN_MEMORY)
+    timeline.MAX_SEGMENTS, event_view.MAX_SEGMENTS_IN_MEMORY = 3, 2
 
     async def work():
         session = await opened(MemoryStateStore())
@@ -304,7 +304,7 @@ def test_it_is_like_a_list_of_all_that_happened(commits, waiting, places):
     try:
         run_async(work())
     finally:
-        timeline.MAX_SEGMENTS, event_view.MOST_IN_MEMORY = before
+        timeline.MAX_SEGMENTS, event_view.MAX_SEGMENTS_IN_MEMORY = before
 
 
 @async_test

@@ -95,10 +95,10 @@ def test_data_that_cannot_be_kept_is_named_with_its_path(session):
 @pytest.mark.parametrize(
     ("type_", "error", "words"),
     [
-        (None, TypeError, "the type of an event is a str as in tool.called"),
-        (7, TypeError, "not 7"),
-        ("", ValueError, "1 to 256 characters; this one has 0"),
-        ("x" * 257, ValueError, "this one has 257"),
+        (None, TypeError, "event type must be a str"),
+        (7, TypeError, "got 7"),
+        ("", ValueError, "1 to 256 characters, got 0"),
+        ("x" * 257, ValueError, "got 257"),
         ("\ud800", UnsupportedValueError, r"at \$\.type"),
     ],
 )
@@ -144,7 +144,7 @@ def test_an_event_type_of_an_enum_is_kept_as_its_text(session):
 
 
 def test_clearing_a_very_long_conversation_begins_it_anew(session, monkeypatch):
-    monkeypatch.setattr(working_state, "STEPS", 10)
+    monkeypatch.setattr(working_state, "MAX_STEPS_BACK", 10)
     for number in range(40):
         session.add_message("user", number)
     session.clear_messages()

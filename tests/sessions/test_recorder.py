@@ -69,13 +69,13 @@ def test_what_the_caller_does_to_a_message_afterwards_does_not_reach_it(session)
 @pytest.mark.parametrize("role", [None, 7, ["user"]])
 def test_a_role_is_a_text(session, role):
     before = everything(session)
-    with pytest.raises(TypeError, match="the role of a message is a str as in user"):
+    with pytest.raises(TypeError, match="message role must be a str"):
         session.add_message(role, "hello")
     assert everything(session) == before
 
 
 def test_a_message_is_a_dict(session):
-    with pytest.raises(TypeError, match="a message is a dict, not 'hello'"):
+    with pytest.raises(TypeError, match="message must be a dict, got 'hello'"):
         session.append_message("hello")
     assert session.message_count == 0
 
@@ -201,7 +201,7 @@ def test_a_value_that_cannot_be_kept_is_named_with_its_path(session):
 @pytest.mark.parametrize("key", [None, 7, b"plan", ("a",)])
 def test_the_key_of_a_value_is_a_text(session, key):
     before = everything(session)
-    with pytest.raises(TypeError, match="the key must be a str"):
+    with pytest.raises(TypeError, match="key must be a str"):
         session.set(key, 1)
     for read in (session.get, session.delete):
         with pytest.raises(TypeError, match="must be a str"):
@@ -239,7 +239,7 @@ async def test_what_is_taken_in_can_be_committed_however_deep_it_is_nested(depth
         session.add_message("user", deep(depth - 1))
         session.record("deep", deep(depth))
     except UnsupportedValueError as refused:
-        assert "nested deeper" in str(refused)  # noqa: PT017 - refusing it is as good as taking it
+        assert "nested more than" in str(refused)  # noqa: PT017 - refusing it is as good as taking it
     session.set("shallow", 1)
     await session.commit()
     assert (await reopened(session)).get("shallow") == 1

@@ -165,7 +165,7 @@ async def test_after_pruning_replaying_begins_with_what_is_left(often):
     now = dt.datetime.now(dt.UTC)
     for moment in (now, now + dt.timedelta(days=2)):
         await session.archive.prune(
-            location=session.location, policy=RetentionPolicy(last=3), moment=moment
+            location=session.location, policy=RetentionPolicy(last=3), now=moment
         )
     left = await steps_of(session)
     check(left, expected, events[9:], 10)
@@ -220,7 +220,7 @@ async def test_a_snapshot_without_its_events_cannot_be_replayed():
     saved = await session.save()
     with pytest.raises(TypeError, match="replay takes a Session or a Document.*export the session"):
         replay(saved)
-    with pytest.raises(NotFoundError, match="has no events with it: replay the session, or what"):
+    with pytest.raises(NotFoundError, match="has no events; replay the session"):
         list(replay(Document.from_snapshot(saved)))
     with pytest.raises(NotFoundError):
         await steps_of(Document.from_snapshot(saved))
@@ -234,7 +234,7 @@ def test_what_is_no_session_and_no_document_is_refused(source):
 
 def test_events_are_counted_from_one(session):
     for first in (0, -3):
-        with pytest.raises(ValueError, match=f"events are counted from 1, not from {first}"):
+        with pytest.raises(ValueError, match=f"first must be at least 1, got {first}"):
             replay(session, first=first)
 
 

@@ -108,7 +108,7 @@ async def test_only_one_agent_or_one_session_is_copied():
     assert await copied(session_id="a") == [("bot", "a"), ("other", "a")]
     assert await copied(agent_id="other", session_id="a") == [("other", "a")]
     assert await copied(agent_id="nobody") == await copied(session_id="none") == []
-    with pytest.raises(ValueError, match="session_id has 1 to 256"):
+    with pytest.raises(ValueError, match="session_id must have 1 to 256"):
         await copied(session_id="")
 
 
@@ -214,7 +214,9 @@ async def test_a_target_that_was_pruned_beyond_the_source_is_refused_until_that_
     done = await copy_sessions(source, target)
     assert "was pruned up to event 8 in the target" in done.failed[HERE]
     assert await everything(target) == before
-    assert [each for each in await compare_stores(source, target) if "is missing in the copy" in each]
+    assert [
+        each for each in await compare_stores(source, target) if "is missing in the copy" in each
+    ]
     await prune(source)
     assert (await copy_sessions(source, target)).failed == {}
     assert await compare_stores(source, target) == []

@@ -56,7 +56,7 @@ async def test_a_dry_run_writes_nothing_and_says_what_the_import_then_does(docum
 
 @async_test
 async def test_a_store_that_takes_no_writes_is_not_imported_into():
-    with pytest.raises(StateStoreError, match="takes no writes"):
+    with pytest.raises(StateStoreError, match="is read-only"):
         await imported(ReadOnlyStateStore(MemoryStateStore()), WHOLE)
 
 

@@ -160,7 +160,7 @@ async def test_without_being_told_damage_is_not_looked_for_and_what_is_met_is_na
     assert first not in target.read
     await target.put(last, NOTHING)
     done = await copy_sessions(source, target)
-    assert done.failed[HERE].startswith("in the target: the log's segment")
+    assert done.failed[HERE].startswith("in the target: log segment")
     assert done.failed[HERE].endswith("or copy again with repair")
 
 

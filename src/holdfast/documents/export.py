@@ -189,5 +189,5 @@ async def read_log_range(
     if position is not None:
         del events[position.seq - log_start.seq :]
         if not events or events[-1].hash != position.hash:
-            raise log.missing(events[-1].seq + 1 if events else log_start.seq + 1)
+            raise log.missing_segment_error(events[-1].seq + 1 if events else log_start.seq + 1)
     return tuple(events)

@@ -125,7 +125,7 @@ class Reading:
     """What is to be known of a thread while its checkpoints are read."""
 
     def __init__(self, database: Database, thread: str) -> None:
-        self._serde = Serde(database.name)
+        self._serde = Serde()
         self._parents = database.parents(thread)
         self._deltas: dict[tuple[str, str], Delta] = {}
         self._newest: dict[str, tuple[str, dict[str, Any]]] = {}

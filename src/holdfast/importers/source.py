@@ -24,9 +24,8 @@ from holdfast.documents.json_file import (
     read_text,
 )
 from holdfast.documents.limits import DEFAULT_LIMITS, DocumentLimits
-from holdfast.errors import HoldfastError, InvalidDocumentError, StateStoreError
+from holdfast.errors import HoldfastError, InvalidDocumentError
 from holdfast.snapshots.keys import MAX_ID_LENGTH
-from holdfast.stores.registry import MissingStoreExtraError
 from holdfast.stores.urls import StoreURL
 
 DEFAULT_AGENT_ID = "imported"
@@ -187,10 +186,3 @@ def has_lone_surrogate(text: bytes) -> bool:
 def unreadable_error(name: str, error: OSError) -> InvalidDocumentError:
     """The error for a file that the system does not give."""
     return InvalidDocumentError(f"{name} cannot be read: {error.strerror or error}")
-
-
-def missing_extra(name: str, package: str, extra: str) -> StateStoreError:
-    """The error for a package that is not there, with how to get it."""
-    return MissingStoreExtraError(
-        f"to read {name} needs {package}: pip install 'holdfast[{extra}]'", extra
-    )

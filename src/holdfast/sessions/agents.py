@@ -1,9 +1,9 @@
-"""One agent's part in a session of several: one conversation, in which each message has its agent.
+"""The agents of a multi-agent session. They share one conversation.
 
-messages          all agents' messages, in the order in which they came, each with ``agent``
-state/<agent_id>  what one agent keeps for itself
-state             what all of them share
-session           ``agent:<agent_id>`` for each that takes part
+messages          the messages of all agents in order, each with its ``agent``
+state/<agent_id>  the values of one agent
+state             the values that all agents share
+session           ``agent:<agent_id>`` for each agent that takes part
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ AGENT_FIELD = "agent"
 
 
 class SessionAgent(Recorder):
-    """What one of several agents does in a session. Made by `Session.agent`."""
+    """One agent of a multi-agent session. Get one with `Session.agent`."""
 
     def __init__(self, session: Recorder, agent_id: str) -> None:
         self._session = session
         self.agent_id = validate_id(agent_id, "agent_id")
-        self._space = agent_namespace(agent_id)
-        self._turn = session._turn
-        with self._turn:
-            self._enter()
+        self._namespace = agent_namespace(agent_id)
+        self._guard = session._guard
+        with self._guard:
+            self._join()
 
-    def _enter(self) -> None:
-        # Going back to a moment before it joined, or reloading, takes it out again.
+    def _join(self) -> None:
+        # Needed again after a rollback to a state before it joined, and after a reload.
         member = f"{MEMBER}{self.agent_id}"
         if not self._store.contains(SESSION, member):
-            joined = {AGENT_FIELD: self.agent_id}
-            self._record("agent.joined", joined, set_=[(SESSION, member, True)])
+            data = {AGENT_FIELD: self.agent_id}
+            self._record("agent.joined", data, set_=[(SESSION, member, True)])
 
     @property
     def _working(self) -> WorkingState:
         return self._session._working
 
-    def _signed(self, fields: dict[str, Any]) -> dict[str, Any]:
+    def _sign(self, fields: dict[str, Any]) -> dict[str, Any]:
         return {**fields, AGENT_FIELD: self.agent_id}
 
     def _is_own(self, message: Any) -> bool:
@@ -52,6 +52,6 @@ class SessionAgent(Recorder):
 
 
 def list_agents(session: Recorder) -> list[str]:
-    """The agents that take part in a session of several."""
+    """Return the ids of the agents that take part in a session."""
     keys = session._store.keys(SESSION)
     return [key.removeprefix(MEMBER) for key in keys if key.startswith(MEMBER)]

@@ -1,51 +1,50 @@
-"""The blocking twin of a session, for code that is not async."""
+"""`Session` for code that is not async."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutine
 from types import TracebackType
 from typing import Self, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from holdfast.documents.document import Document
-from holdfast.log.event_log import EventLog
 from holdfast.process_fork import ForkSafeLock
-from holdfast.sessions.agents import SessionAgent
-from holdfast.sessions.commit import OnConflict
-from holdfast.sessions.event_view import EventView
-from holdfast.sessions.once import reject_nested_once, validate_once_function, validate_once_key
-from holdfast.sessions.portal import get_portal
-from holdfast.sessions.recorder import Recorder
-from holdfast.sessions.session import Session, SnapshotRef
-from holdfast.sessions.working_state import WorkingState
-from holdfast.snapshots.keys import AGENT, SnapshotLocation
+from holdfast.sessions.base import BaseSession
+from holdfast.sessions.commit import Committer
+from holdfast.sessions.once import reject_nested_once, validate_once_call
+from holdfast.sessions.portal import sync
+from holdfast.sessions.rebase import OnConflict
+from holdfast.sessions.restore import SnapshotRef
+from holdfast.sessions.session import Session
+from holdfast.sessions.update import UpdateAttempts, validate_update_function
+from holdfast.snapshots.keys import AGENT
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_snapshot import SessionSnapshot
-from holdfast.snapshots.session_state import STATE
-from holdfast.snapshots.tool_calls import UnfinishedCall
 from holdfast.snapshots.verify import Verification
-from holdfast.state.snapshot import Snapshot
 from holdfast.stores.base import StateStore
 from holdfast.stores.registry import open_state_store
 
 T = TypeVar("T")
 
 
-class BlockingSession(Recorder):
-    """A `Session` whose calls wait for what they do. Threads may share it.
+class BlockingSession(BaseSession):
+    """A `Session` with blocking methods. Threads may share it.
 
-    Made by `BlockingSession.open`. As a context manager it commits at the end, and not after an
-    exception, and closes the store if it opened it itself.
+    Open one with `BlockingSession.open`. As a context manager it commits at the end of the block,
+    except after an exception, and closes the store if it opened it.
     """
-
-    _space = STATE
 
     def __init__(self, session: Session, *, owns_store: bool = False) -> None:
         self._session = session
         self._owns_store = owns_store
-        self._turn = ForkSafeLock(f"session {session.session_id!r}")
-        self._doing: WeakValueDictionary[str, ForkSafeLock] = WeakValueDictionary()
+        self.state_store = session.state_store
+        self.location = session.location
+        self._effects = session._effects
+        self._tool_calls = session._tool_calls
+        self._guard = ForkSafeLock(f"session {session.session_id!r}")
+        self._running: WeakValueDictionary[str, ForkSafeLock] = WeakValueDictionary()
+        self._is_updating = False
 
     @classmethod
     def open(
@@ -57,17 +56,23 @@ class BlockingSession(Recorder):
         scope: str = AGENT,
         must_exist: bool = False,
     ) -> Self:
-        """Begin a session, or resume one exactly as it was committed last.
+        """Open a session at its last commit, or start a new one. See `Session.open`.
 
-        ``state_store`` may be a URL, or None for ``HOLDFAST_STORE`` or the embedded default: then
-        it is closed with the session.
+        ``state_store`` may be a URL, or None for ``HOLDFAST_STORE`` or the embedded default. A
+        store that is opened here is closed with the session.
+
+        Raises:
+            NotFoundError: With ``must_exist``, the session does not exist.
+            IntegrityError: The stored log or a keyframe is damaged.
+            StateStoreError: The store cannot be opened, or failed.
+
         """
         owns_store = not isinstance(state_store, StateStore)
         store = (
             state_store if isinstance(state_store, StateStore) else open_state_store(state_store)
         )
 
-        async def opened() -> Session:
+        async def open_session() -> Session:
             try:
                 return await Session.open(
                     store,
@@ -81,108 +86,105 @@ class BlockingSession(Recorder):
                     await store.close()
                 raise
 
-        return cls(get_portal().call(opened()), owns_store=owns_store)
+        return cls(sync(open_session()), owns_store=owns_store)
 
-    # ----------------------------------------------------------------------------- in memory
-
-    @property
-    def state_store(self) -> StateStore:
-        """Where it lives."""
-        return self._session.state_store
-
-    @property
-    def agent_id(self) -> str:
-        """The agent, or the name of several agents together."""
-        return self._session.agent_id
-
-    @property
-    def session_id(self) -> str:
-        """The id of the session."""
-        return self._session.session_id
-
-    @property
-    def scope(self) -> str:
-        """``agent``, or ``multi_agent`` for a session of several agents."""
-        return self._session.scope
-
-    @property
-    def location(self) -> SnapshotLocation:
-        """Where it is kept."""
-        return self._session.location
-
-    @property
-    def status(self) -> str:
-        """What it is doing: pending, running, waiting, completed, failed or cancelled."""
-        return self._session.status
-
-    @status.setter
-    def status(self, status: str) -> None:
-        with self._turn:
-            self._session.status = status
-
-    @property
-    def events(self) -> EventView:
-        """All that happened, in order, with what waits to be committed at the end."""
-        return EventView(lambda: self._session._committer, self._turn)
-
-    @property
-    def log(self) -> EventLog:
-        """The log of what is committed."""
-        return self._session.log
-
-    @property
-    def is_dirty(self) -> bool:
-        """Whether anything waits to be committed."""
-        return self._session.is_dirty
-
-    @property
-    def message_count(self) -> int:
-        """How many messages the conversation has, without reading them."""
-        return self._session.message_count
-
-    @property
-    def agents(self) -> list[str]:
-        """The agents that take part."""
-        return self._session.agents
-
-    @property
-    def unfinished(self) -> list[UnfinishedCall]:
-        """Tool calls in the conversation that have no result: no model accepts it like that."""
-        with self._turn:
-            return self._session.unfinished
-
-    def agent(self, agent_id: str) -> SessionAgent:
-        """The part of one agent in a session of several: its messages, its values."""
-        self._session.require_multi_agent()
-        return SessionAgent(self, agent_id)
-
-    def snapshot(self) -> Snapshot:
-        """Freeze the state as it is now, in memory, in constant time."""
-        return self._session.snapshot()
-
-    def rollback(self, mark: Snapshot) -> None:
-        """Go back to a snapshot in memory. The log is not shortened: it says that it was done."""
-        with self._turn:
-            self._session.rollback(mark)
-
-    # ------------------------------------------------------------------------------- durable
+    # ------------------------------------------------------------------- commit and refresh
 
     def commit(self, *, on_conflict: OnConflict = "raise") -> None:
-        """Make all that was recorded durable, in one conditional write."""
-        with self._turn:
-            get_portal().call(self._session.commit(on_conflict=on_conflict))
+        """Make the pending events durable, in one conditional write. See `Session.commit`.
+
+        Raises:
+            ConflictError: Another writer committed first; with ``"rebase"``, it changed the same
+                keys. Nothing was written.
+            StateStoreError: The store failed.
+
+        """
+        with self._guard:
+            sync(self._session.commit(on_conflict=on_conflict))
+
+    def refresh(self) -> None:
+        """Apply what other writers committed, and rebase the pending events on top.
+
+        See `Session.refresh`.
+
+        Raises:
+            ConflictError: The pending events conflict with those of another writer, or the session
+                was deleted, replaced or pruned. The session in memory did not change.
+            StateStoreError: The store failed.
+
+        """
+        with self._guard:
+            sync(self._session.refresh())
+
+    def update(self, function: Callable[[Self], T]) -> T:
+        """Run a function on the session and commit what it recorded; return its result.
+
+        After a conflict the function runs again, on the refreshed session. It is a plain function
+        and runs in the caller's thread; other threads wait. See `Session.update`.
+
+        Raises:
+            ConflictError: Other writers committed first in all attempts, or events that were
+                pending before the call conflict with theirs. The function's events are discarded.
+            StateStoreError: The commit failed, and its outcome is unknown. The events stay pending.
+            Exception: What the function raised; its events are discarded.
+
+        """
+        validate_update_function(function)
+        with self._guard:
+            if self._is_updating:
+                raise RuntimeError("update() was called by the function of another update()")
+            self._is_updating = True
+            try:
+                attempts = UpdateAttempts(self._session, self._session._contention)
+                while sync(attempts.next()):
+                    with attempts.recording():
+                        result = function(self)
+                        reject_awaitable(result)
+                    if sync(attempts.commit()):
+                        return result
+                raise attempts.gave_up()
+            finally:
+                self._is_updating = False
+
+    def reload(self) -> None:
+        """Read the last commit and drop the pending events. See `Session.reload`.
+
+        Raises:
+            IntegrityError: The stored log or a keyframe is damaged.
+            StateStoreError: The store failed.
+
+        """
+        with self._guard:
+            sync(self._session.reload())
+
+    # ------------------------------------------------------------------- durable snapshots
 
     def save(
         self, *, tags: Mapping[str, str] | None = None, on_conflict: OnConflict = "raise"
     ) -> SessionSnapshot:
-        """Commit, and keep a durable snapshot of what was committed."""
-        with self._turn:
-            return get_portal().call(self._session.save(tags=tags, on_conflict=on_conflict))
+        """Commit, and save a durable snapshot of the committed state.
 
-    def restore(self, moment: SnapshotRef) -> None:
-        """Make the state what it was at a durable snapshot or after an event, and commit that."""
-        with self._turn:
-            get_portal().call(self._session.restore(moment))
+        Raises:
+            ConflictError: As for `commit`; nothing was written.
+            StateStoreError: The store failed.
+
+        """
+        with self._guard:
+            return sync(self._session.save(tags=tags, on_conflict=on_conflict))
+
+    def restore(self, target: SnapshotRef) -> None:
+        """Restore the state to a snapshot or to the state after an event, and commit the change.
+
+        See `Session.restore`.
+
+        Raises:
+            NotFoundError: The session has no such snapshot or event, or it was pruned.
+            ConflictError: Another writer committed first; nothing was written.
+            StateStoreError: The store failed.
+
+        """
+        with self._guard:
+            sync(self._session.restore(target))
 
     def fork(
         self,
@@ -191,63 +193,94 @@ class BlockingSession(Recorder):
         at: SnapshotRef | None = None,
         agent_id: str | None = None,
     ) -> BlockingSession:
-        """A new session with the state that this one has now, or had at a snapshot or an event."""
-        with self._turn:
-            other = get_portal().call(self._session.fork(session_id, at=at, agent_id=agent_id))
-        return BlockingSession(other)
+        """Create a session with the current state, or with the state at a snapshot or event.
 
-    def reload(self) -> None:
-        """Read what is committed now, and drop the pending events. See `Session.reload`."""
-        with self._turn:
-            get_portal().call(self._session.reload())
+        The fork uses the store of this session. See `Session.fork`.
+
+        Raises:
+            NotFoundError: The session has no such snapshot or event, or it was pruned.
+            ConflictError: A session with the id of the fork exists.
+            StateStoreError: The store failed.
+
+        """
+        with self._guard:
+            fork = sync(self._session.fork(session_id, at=at, agent_id=agent_id))
+        return BlockingSession(fork)
 
     def last_finished(self) -> SnapshotInfo | None:
-        """The newest durable snapshot in which every tool call has its result, to restore to."""
-        return get_portal().call(self._session.last_finished())
+        """Return the newest durable snapshot in which every tool call has a result, or None.
+
+        Raises:
+            StateStoreError: The store failed.
+
+        """
+        return sync(self._session.last_finished())
 
     def export(
         self, *, at: str | int | None = None, tags: Mapping[str, str] | None = None
     ) -> Document:
-        """What is committed, or a kept snapshot, with its events: the whole document."""
-        return get_portal().call(self._session.export(at=at, tags=tags))
+        """Return the committed state and its events as a document. See `Session.export`.
+
+        Raises:
+            NotFoundError: The session has no such snapshot or event, or it was pruned.
+            IntegrityError: The stored log or a keyframe is damaged.
+            StateStoreError: The store failed.
+
+        """
+        return sync(self._session.export(at=at, tags=tags))
 
     def verify(self) -> Verification:
-        """Fold the whole log anew and check chain, digests, keyframes and every snapshot."""
-        return get_portal().call(self._session.verify())
+        """Check everything that is stored: hash chain, digests, keyframes and snapshots.
+
+        Raises:
+            StateStoreError: The store failed.
+
+        """
+        return sync(self._session.verify())
+
+    # -------------------------------------------------------------------------- side effects
 
     def once(self, key: str, function: Callable[[], T | Awaitable[T]]) -> T:
-        """Do a side effect once: afterwards, and after any crash, return its recorded result.
+        """Do a side effect once per key; later calls, in any process, return its recorded result.
 
-        The function runs in the caller's own thread, while other threads may use the session. One
-        that is async is waited for. See `Session.once`.
+        The function runs in the caller's thread, and other threads may use the session in the
+        meantime. An async function runs in Holdfast's event loop. See `Session.once`.
+
+        Raises:
+            ConflictError: Before the effect, pending events conflict with those of another writer;
+                or after it, another process did the same effect, and its result counts.
+            UnsupportedValueError: The result of the effect cannot be stored; the effect was done.
+            StateStoreError: The store failed.
+            Exception: What the function raised; nothing was recorded.
+
         """
-        key = validate_once_key(key)
-        validate_once_function(function)
-        with self._turn:
-            lock = self._doing.setdefault(key, ForkSafeLock(f"{key!r}", wait_on_fork=False))
+        key = validate_once_call(key, function)
+        with self._guard:
+            lock = self._running.setdefault(key, ForkSafeLock(f"{key!r}", wait_on_fork=False))
         with reject_nested_once(self, key), lock:
-            effects = self._session._effects
-            with self._turn:
-                get_portal().call(effects.prepare(key))
-                is_done = effects.has(key)
+            with self._guard:
+                sync(self._effects.prepare(key))
+                is_done = self._effects.has(key)
             if not is_done:
-                given = function()
-                result = get_portal().call(waited(given)) if isawaitable(given) else given
-                with self._turn:
-                    effects.keep(key, result)
-            with self._turn:
-                return cast("T", get_portal().call(effects.result(key)))
+                result = function()
+                if isawaitable(result):
+                    result = sync(wait_for(result))
+                with self._guard:
+                    self._effects.keep(key, result)
+            with self._guard:
+                return cast("T", sync(self._effects.result(key)))
 
-    # ---------------------------------------------------------------------------------- rest
+    # ------------------------------------------------------------------------------ internals
 
     @property
-    def _working(self) -> WorkingState:
-        return self._session._working
+    def committer(self) -> Committer:
+        """The low-level writer of the session, for adapters. A reload replaces it."""
+        return self._session.committer
 
     def close(self) -> None:
-        """Give back the store, if this object opened it. What waits is not committed."""
+        """Close the store, if this session opened it. Pending events are not committed."""
         if self._owns_store:
-            get_portal().call(self._session.state_store.close())
+            sync(self.state_store.close())
 
     def __enter__(self) -> Self:
         return self
@@ -268,6 +301,14 @@ class BlockingSession(Recorder):
         return f"<Blocking{repr(self._session)[1:]}"
 
 
-async def waited(result: Awaitable[T]) -> T:
-    """What something that is awaited gives."""
+async def wait_for(result: Awaitable[T]) -> T:
+    """Return the result of an awaitable, as a coroutine."""
     return await result
+
+
+def reject_awaitable(result: object) -> None:
+    """Raise ``TypeError`` if the function of an update was async."""
+    if isawaitable(result):
+        if iscoroutine(result):
+            result.close()
+        raise TypeError("BlockingSession.update takes a plain function; use Session.update")

@@ -1,4 +1,4 @@
-"""A loop in a thread of its own, for callers that are not async."""
+"""An event loop in its own thread, for callers that are not async."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ _portals: dict[int, Portal] = {}
 
 
 class Portal:
-    """Runs coroutines in a loop that lives in a thread, until it is closed.
+    """Runs coroutines in an event loop in a thread, until it is closed.
 
-    With ``in_place`` a store on this machine does its work in that thread too: it takes turns then,
-    and needs no handing over. A child of a fork has the object and not the thread: the first call
-    there starts another.
+    With ``in_place``, local stores do their work in that thread as well, one call at a time, which
+    saves the switch to another thread. In a forked child the first call starts a new thread.
     """
 
     def __init__(self, *, in_place: bool = False) -> None:
@@ -43,14 +42,13 @@ class Portal:
         self._loop.run_forever()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine gives. An interruption while waiting cancels it."""
+        """Run a coroutine and return its result. An interrupt while waiting cancels it."""
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError(
-                "a blocking call was made from inside the loop that would have to do it: use the "
-                "async Session there"
+                "blocking call from inside Holdfast's event loop; use the async Session there"
             )
-        future = self._begin(work)
+        future = self._submit(work)
         try:
             return future.result()
         except BaseException:
@@ -58,29 +56,29 @@ class Portal:
             raise
 
     async def call_from_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of a coroutine, to a caller in another loop.
+        """Run a coroutine for a caller in another event loop, and return its result.
 
-        Coroutines begin in the order of the calls, and each runs to its end, even where its caller
-        is cancelled: what a caller does after a cancellation comes after what was cancelled.
+        Coroutines start in the order of the calls, and each runs to its end even if its caller is
+        cancelled, so later calls see its outcome.
         """
-        # Not the future of the work itself, as a cancellation of that would reach the work.
+        # Cancelling this future does not cancel the work.
         answer: Future[T] = Future()
-        self._begin(work).add_done_callback(partial(copy_outcome, answer))
+        self._submit(work).add_done_callback(partial(copy_outcome, answer))
         return await asyncio.wrap_future(answer)
 
-    def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         with self._lock:
             if self.process != os.getpid():
                 self._start()
-        return asyncio.run_coroutine_threadsafe(self._running(work), self._loop)
+        return asyncio.run_coroutine_threadsafe(self._run_work(work), self._loop)
 
-    async def _running(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _run_work(self, work: Coroutine[Any, Any, T]) -> T:
         if self._in_place:
             RUN_INLINE.set(True)
         return await work
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         if self.process == os.getpid():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -88,22 +86,27 @@ class Portal:
 
 
 def copy_outcome(answer: Future[T], done: Future[T]) -> None:
-    """Give the outcome of a future to another one, unless that was cancelled."""
+    """Copy the outcome of one future to another, unless that was cancelled."""
     if not answer.set_running_or_notify_cancel():
         return
     try:
         result = done.result()
-    except BaseException as error:  # noqa: BLE001 - it is for the caller that waits
+    except BaseException as error:  # noqa: BLE001 - passed on to the caller
         answer.set_exception(error)
     else:
         answer.set_result(result)
 
 
 def get_portal() -> Portal:
-    """The portal of this process."""
+    """Return the portal of this process."""
     with _lock:
-        # Threads do not survive a fork: a child makes its own.
+        # Threads do not survive a fork: a child needs its own.
         if os.getpid() not in _portals:
             _portals.clear()
             _portals[os.getpid()] = Portal()
         return _portals[os.getpid()]
+
+
+def sync(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in the portal of this process, and return its result."""
+    return get_portal().call(work)

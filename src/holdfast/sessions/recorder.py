@@ -1,4 +1,4 @@
-"""What an agent does with a session: messages, values, events. All of it in memory, at once."""
+"""Record messages, values and events. Everything here happens in memory."""
 
 from __future__ import annotations
 
@@ -7,72 +7,87 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from holdfast.errors import short_repr
-from holdfast.sessions.working_state import WorkingState, copy_pair, copy_value
+from holdfast.sessions.working_state import (
+    APPENDED,
+    WorkingState,
+    copy_pair,
+    copy_value,
+    encode_value,
+)
 from holdfast.snapshots.session_state import MESSAGES, message_key
 from holdfast.state.diff import Changes
-from holdfast.state.store import Store
-from holdfast.values.binary_encoding import encode, is_same_value
+from holdfast.state.store import Store, has_value
+from holdfast.values.binary_encoding import decode
 
 LAST_MESSAGE = 10**12 - 1
 
 
 class Recorder(ABC):
-    """Records what one agent does. What goes in and comes out are copies."""
+    """Records what one agent does. Arguments and results are copied."""
 
-    _space: str
+    _namespace: str
     """The namespace of the agent's values."""
 
-    _turn: AbstractContextManager[object] = nullcontext()
-    """Held while something is recorded, where threads share it."""
+    _guard: AbstractContextManager[object] = nullcontext()
+    """Held while the state is read or changed, if threads share it."""
 
     @property
     @abstractmethod
     def _working(self) -> WorkingState:
-        """What it records into."""
+        """The state that events are recorded in."""
 
-    def _enter(self) -> None:
-        """Called before anything is recorded, with the turn held."""
+    def _join(self) -> None:
+        """Called before anything is recorded, with the guard held."""
         return
 
-    def _signed(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """A message or an event's data with the name of its agent, where there are several."""
+    def _sign(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return a message or the data of an event with the id of its agent, if it has one."""
         return fields
 
-    def _is_own(self, message: Any) -> bool:  # noqa: ARG002 - several agents tell them apart
-        """Whether a message is this agent's."""
+    def _is_own(self, message: Any) -> bool:  # noqa: ARG002 - for one of several agents
+        """Return whether a message belongs to this agent."""
         return True
 
     # ------------------------------------------------------------------------------ messages
 
     def add_message(self, role: str, content: Any, **fields: Any) -> None:
-        """Append a message to the conversation, with any further fields.
+        """Append a message to the conversation.
 
-        ``content`` is a text or a list of parts, as the model's API has it.
+        ``content`` is a text or a list of parts, as in the API of the model. ``fields`` are stored
+        with it.
+
+        Raises:
+            UnsupportedValueError: A field holds a value that cannot be stored.
+
         """
         if not isinstance(role, str):
-            raise TypeError(f"the role of a message is a str as in user, not {short_repr(role)}")
+            raise TypeError(f'message role must be a str such as "user", got {short_repr(role)}')
         self.append_message({"role": role, "content": content, **fields})
 
     def append_message(self, message: dict[str, Any]) -> None:
-        """Append a message to the conversation as it is."""
+        """Append a message to the conversation as it is.
+
+        Raises:
+            UnsupportedValueError: The message holds a value that cannot be stored.
+
+        """
         if not isinstance(message, dict):
-            raise TypeError(f"a message is a dict, not {short_repr(message)}")
-        with self._turn:
-            self._enter()
+            raise TypeError(f"message must be a dict, got {short_repr(message)}")
+        with self._guard:
+            self._join()
             number = self._working.next_message
             if number > LAST_MESSAGE:
                 raise ValueError(
-                    f"the conversation has a message of the number {number - 1}, and none can "
-                    "follow it: remove that one"
+                    f"message number {number} is past {LAST_MESSAGE}; remove message {number - 1}"
                 )
-            kept = copy_value(self._signed(message), f"$.messages[{number}]")
-            changes: Changes = {"set": [(MESSAGES, message_key(number), kept)], "delete": []}
-            self._working.record_owned("message.appended", None, changes)
+            stored = copy_value(self._sign(message), f"$.messages[{number}]")
+            changes: Changes = {"set": [(MESSAGES, message_key(number), stored)], "delete": []}
+            self._working.record_owned(APPENDED, None, changes)
 
     def pop_message(self) -> dict[str, Any] | None:
-        """Remove the last message of the conversation and return it; None where there is none."""
-        with self._turn:
-            self._enter()
+        """Remove the last message of the conversation and return it, or None if it is empty."""
+        with self._guard:
+            self._join()
             for key in reversed(self._store.keys(MESSAGES)):
                 message: dict[str, Any] = self._store.get(MESSAGES, key)
                 if self._is_own(message):
@@ -82,19 +97,19 @@ class Recorder(ABC):
 
     def clear_messages(self) -> None:
         """Remove all messages of the conversation."""
-        with self._turn:
-            self._enter()
+        with self._guard:
+            self._join()
             found = [key for key, message in self._messages() if self._is_own(message)]
             if found:
                 self._record("message.removed", delete=[(MESSAGES, key) for key in found])
 
     @property
     def messages(self) -> list[Any]:
-        """The conversation, in order."""
+        """The messages of the conversation, in order."""
         return [message for _, message in self._messages() if self._is_own(message)]
 
     def _messages(self) -> list[tuple[str, Any]]:
-        with self._turn:
+        with self._guard:
             keys = self._store.keys(MESSAGES)
             found = self._store.get_many([(MESSAGES, key) for key in keys])
         return list(zip(keys, found, strict=True))
@@ -102,51 +117,58 @@ class Recorder(ABC):
     # -------------------------------------------------------------------------------- values
 
     def set(self, key: str, value: Any) -> None:
-        """Keep a value. One that is equal to what is there is not a change."""
-        _, key = copy_pair((self._space, key))
-        kept = copy_value(value, f"$.state.{key}")
-        with self._turn:
-            self._enter()
-            if self._store.contains(self._space, key):
-                there = self._store.get(self._space, key)
-                if is_same_value(encode(there), encode(kept)):
-                    return
-            changes: Changes = {"set": [(self._space, key, kept)], "delete": []}
+        """Set a value. Setting an equal value records nothing.
+
+        Raises:
+            UnsupportedValueError: The value cannot be stored.
+
+        """
+        _, key = copy_pair((self._namespace, key))
+        data = encode_value(value, f"$.state.{key}")
+        with self._guard:
+            self._join()
+            if has_value(self._store, self._namespace, key, data):
+                return
+            changes: Changes = {"set": [(self._namespace, key, decode(data))], "delete": []}
             self._working.record_owned("state.set", None, changes)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A copy of a value, or ``default``."""
-        return self._store.get(self._space, key, default)
+        """Return a copy of a value, or ``default``."""
+        return self._store.get(self._namespace, key, default)
 
     def delete(self, key: str) -> bool:
-        """Remove a value; whether there was one."""
-        with self._turn:
-            self._enter()
-            if not self._store.contains(self._space, key):
+        """Delete a value; return whether it existed."""
+        with self._guard:
+            self._join()
+            if not self._store.contains(self._namespace, key):
                 return False
-            self._record("state.deleted", delete=[(self._space, key)])
+            self._record("state.deleted", delete=[(self._namespace, key)])
             return True
 
     @property
     def state(self) -> dict[str, Any]:
-        """All values, by key."""
-        with self._turn:
-            keys = self._store.keys(self._space)
-            values = self._store.get_many([(self._space, key) for key in keys])
+        """All values by key."""
+        with self._guard:
+            keys = self._store.keys(self._namespace)
+            values = self._store.get_many([(self._namespace, key) for key in keys])
         return dict(zip(keys, values, strict=True))
 
     # -------------------------------------------------------------------------------- events
 
     def record(self, type: str, data: Any = None, *, changes: Changes | None = None) -> None:  # noqa: A002
-        """Record that something happened, and what it changed, if anything.
+        """Record an event, and the changes that it makes to the state.
 
-        ``changes`` are like those of `Snapshot.changes`: what to set and what to delete, in any
+        ``changes`` has the form of `Snapshot.changes`: entries to set and to delete, in any
         namespace.
+
+        Raises:
+            UnsupportedValueError: The data or a value cannot be stored.
+
         """
         if data is None or isinstance(data, dict):
-            data = self._signed(data or {}) or data
-        with self._turn:
-            self._enter()
+            data = self._sign(data or {}) or data
+        with self._guard:
+            self._join()
             self._working.record(type, data, changes)
 
     @property

@@ -1,4 +1,4 @@
-"""Walking through what happened, step by step, with the state before and after each event."""
+"""Replay a session or a document event by event, with the state before and after each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event
 from holdfast.log.timeline import Timeline
 from holdfast.sessions.blocking import BlockingSession
-from holdfast.sessions.portal import get_portal
+from holdfast.sessions.portal import sync
 from holdfast.sessions.session import Session
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.state.diff import Changes
@@ -22,7 +22,7 @@ from holdfast.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One event, and what it did."""
+    """One event, with the state before and after it."""
 
     event: Event
     before: Snapshot
@@ -30,15 +30,12 @@ class Step:
 
     @property
     def changes(self) -> Changes:
-        """What it set and deleted."""
+        """The entries that the event set and deleted."""
         return self.event.changes
 
 
 class Replay:
-    """The steps of a session or of a document, for ``async for`` and for a plain loop.
-
-    Made by `replay`.
-    """
+    """The steps of a session or a document, for ``async for`` and plain loops. See `replay`."""
 
     def __init__(self, source: Session | Document, first: int | None, last: int | None) -> None:
         self._source = source
@@ -48,49 +45,49 @@ class Replay:
     async def __aiter__(self) -> AsyncIterator[Step]:
         source = self._source
         if isinstance(source, Document):
-            for step in self._of_document(source):
+            for step in self._replay_document(source):
                 yield step
             return
-        if (self._first or 1) > source._working.end.seq:
+        if (self._first or 1) > source.log.head.seq:
             return
         manifest = await source.archive.load_manifest(location=source.location)
         log_start = manifest.log_start
-        self._check_kept(source.location, log_start.seq)
+        self._check_not_pruned(source.location, log_start.seq)
         first = self._first or log_start.seq + 1
         timeline = Timeline(source.state_store, source.location.prefix, manifest.incarnation)
-        there = await timeline.load(first - 1) if first > 1 else None
-        store = Store(max_history=0) if there is None else there.store
-        # Reading begins at the keyframe before, as a segment may begin before the first event.
-        after = log_start if there is None else there.base_keyframe.position
+        loaded = await timeline.load(first - 1) if first > 1 else None
+        store = Store(max_history=0) if loaded is None else loaded.store
+        # Reads from the keyframe before, because a segment may start before the first event.
+        after = log_start if loaded is None else loaded.base_keyframe.position
         async for event in timeline.log.read(first, self._last, after=after):
             yield apply_step(store, event)
 
     def __iter__(self) -> Iterator[Step]:
         if isinstance(self._source, Document):
-            yield from self._of_document(self._source)
+            yield from self._replay_document(self._source)
             return
         steps = self.__aiter__()
-        while (step := get_portal().call(next_step(steps))) is not None:
+        while (step := sync(next_step(steps))) is not None:
             yield step
 
-    def _of_document(self, document: Document) -> Iterator[Step]:
+    def _replay_document(self, document: Document) -> Iterator[Step]:
         if document.event_log_count and not document.events:
             raise NotFoundError(
-                f"the snapshot {document.snapshot_id} has no events with it: replay the session, "
-                "or what session.export() gave"
+                f"snapshot {document.snapshot_id} has no events; replay the session or a document "
+                "from session.export()"
             )
         if document.events:
             log_start = document.events[0].seq - 1
         else:
             log_start = 0 if document.position is None else document.position.seq
-        self._check_kept(document.location, log_start)
+        self._check_not_pruned(document.location, log_start)
         store = Store(max_history=0)
         if document.base is not None:
             store.restore(document.base)
         yield from self._steps(store, document.events)
 
-    def _check_kept(self, location: SnapshotLocation, log_start: int) -> None:
-        """Refuse events that were pruned, the last of which is ``log_start``."""
+    def _check_not_pruned(self, location: SnapshotLocation, log_start: int) -> None:
+        """Raise if an event of the range is among the pruned ones, which end at ``log_start``."""
         first, last = self._first, self._last
         if (first is not None and first <= log_start) or (
             last is not None and 0 < last <= log_start
@@ -111,18 +108,19 @@ class Replay:
 def replay(
     source: Session | Document, *, first: int | None = None, last: int | None = None
 ) -> Replay:
-    """The steps from one event to another, both included, of a session or of a document.
+    """Return the steps of a session or a document from one event to another, both included.
 
-    Each has its event, the state before and after it, and what it changed. Of a session, what is
-    committed is replayed. Without ``first`` it begins with the first event that was not pruned;
-    after the last event there are no steps.
+    A session is replayed up to its last commit. The default range is all events that were not
+    pruned. The steps are read, and errors raised, during the iteration.
 
     Raises:
-        NotFoundError: ``first`` or ``last`` was pruned. Raised when the steps are asked for.
+        NotFoundError: ``first`` or ``last`` was pruned, or a document has no events.
+        IntegrityError: Stored data is damaged.
+        StateStoreError: The store failed.
 
     """
     if first is not None and first < 1:
-        raise ValueError(f"events are counted from 1, not from {first}")
+        raise ValueError(f"first must be at least 1, got {first}")
     given: object = source
     if isinstance(given, BlockingSession):
         given = given._session
@@ -132,12 +130,12 @@ def replay(
 
 
 def apply_step(store: Store, event: Event) -> Step:
-    """Take one step in a store."""
+    """Apply an event to a store and return the step."""
     before = store.snapshot()
     fold_changes(store, [event.changes])
     return Step(event, before, store.snapshot())
 
 
 async def next_step(steps: AsyncIterator[Step]) -> Step | None:
-    """The next step, or None at the end."""
+    """Return the next step, or None at the end."""
     return await anext(steps, None)

@@ -1,7 +1,7 @@
-"""The status of a run, as what it stored shows it.
+"""Infer the status of a run from what it stored.
 
-Frameworks hand over messages and snapshots, and rarely say that a run ended. But a conversation
-does: it ends with an answer, with a question, or with a tool call that has no result yet.
+Frameworks hand over messages and snapshots, and rarely report the end of a run. The conversation
+shows it: it ends with an answer, with a question, or with a tool call that has no result yet.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ RUNNING, WAITING, COMPLETED, FAILED, CANCELLED = STATUSES[1:]
 ANSWERING_ROLES = ("assistant", "model", "ai")
 STRANDS_NAMES = {"executing": RUNNING, "dispatched": RUNNING, "interrupted": WAITING}
 
-# Channels that LangGraph makes for graphs and entrypoints to have nodes run: they hold a value
-# exactly while a node has still to run. The input and the edges to nodes;
+# Channels by which LangGraph schedules nodes: they hold a value as long as a node has to run.
+# The input and the edges to nodes;
 LANGGRAPH_STARTS = ("__start__", "start:", "branch:")
-# an edge from several nodes, with those that ran by now: join:<a>+<b>:<node>;
+# an edge from several nodes, with those that have run: join:<a>+<b>:<node>;
 LANGGRAPH_JOIN = "join:"
-# and what was sent with Send.
+# and the targets of Send.
 LANGGRAPH_SENT = "__pregel_tasks"
 
 
 def infer_status(message: Any) -> str:
-    """Return the status of a run whose conversation ends with a message, or has none."""
+    """Return the status of a run from the last message of its conversation, or None."""
     if message is None:
         return PENDING
     is_answer = isinstance(message, dict) and message.get("role") in ANSWERING_ROLES
@@ -34,7 +34,7 @@ def infer_status(message: Any) -> str:
 
 
 def infer_strands_status(data: dict[str, Any]) -> str:
-    """Return the status of the agent or orchestrator that a snapshot of Strands holds."""
+    """Return the status of the agent or orchestrator in a Strands snapshot."""
     if "orchestrator_id" in data:
         state = data.get("state")
         found = state.get("status") if isinstance(state, dict) else None
@@ -48,7 +48,7 @@ def infer_strands_status(data: dict[str, Any]) -> str:
 
 
 def langgraph_has_next_node(values: Mapping[str, Any]) -> bool:
-    """Return whether the channels of a checkpoint of LangGraph have a node run next."""
+    """Return whether a LangGraph checkpoint with these channels has a next node to run."""
     return any(
         name.startswith(LANGGRAPH_STARTS)
         or (name == LANGGRAPH_SENT and bool(value))
@@ -58,10 +58,10 @@ def langgraph_has_next_node(values: Mapping[str, Any]) -> bool:
 
 
 def is_complete_join(name: str, value: Any) -> bool:
-    """Return whether all nodes ran that a channel of LangGraph waits for."""
+    """Return whether all nodes have run that a LangGraph join channel waits for."""
     if isinstance(value, tuple | list) and len(value) == 2 and isinstance(value[1], bool):
-        value = value[0]  # that of a deferred node has a flag too
+        value = value[0]  # a deferred node also has a flag
     if not isinstance(value, set | frozenset | tuple | list):
         return False
-    # Names of nodes have no colon. Those that ran are a set, so only the length is compared.
+    # Node names have no colon. The set has no order, so only the length is compared.
     return bool(value) and len("+".join(map(str, value))) == len(name.split(":")[1])

@@ -1,8 +1,11 @@
-"""What an agent does, applied at once and waiting to be committed: a store and its new events."""
+"""The state of a session in memory: the last commit, and the pending events on top of it.
+
+As in git's working tree, an event takes effect here at once and is shared with a commit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,13 +29,17 @@ from holdfast.state.snapshot import Snapshot, to_row, validate_pair
 from holdfast.state.store import Store
 from holdfast.values.binary_encoding import decode, encode
 
-LONGEST_TYPE = 256
-STEPS = 1000
+STARTED = "session.started"
+APPENDED = "message.appended"
+ONCE_DONE = "once.done"
+
+MAX_TYPE_LENGTH = 256
+MAX_STEPS_BACK = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class CommitPoint:
-    """Some of what waits, and where it leads."""
+    """The first ``count`` pending events, and the state that they lead to."""
 
     count: int
     state: Snapshot
@@ -40,14 +47,15 @@ class CommitPoint:
 
 
 class WorkingState:
-    """The state of a session in memory, and the events that lead to it from what is committed."""
+    """The state of a session with its pending events applied.
 
-    def __init__(self, store: Store, end: Position) -> None:
+    ``head`` is the last committed position and ``base`` the state there.
+    """
+
+    def __init__(self, store: Store, head: Position) -> None:
         self.store = store
-        self.end = end
-        """Where the log ends, as far as it is committed."""
+        self.head = head
         self.base = store.snapshot()
-        """The state there."""
         self.pending: list[EventDraft] = []
         keys = store.keys(MESSAGES)
         self.message_count = len(keys)
@@ -55,75 +63,89 @@ class WorkingState:
         self.base_next_message = self.next_message
         """The number of the first message that is not committed."""
 
-    def record(self, type_: str, data: Any = None, changes: Changes | None = None) -> EventDraft:
-        """One more event; what it changes is done at once. Bad input leaves everything as it was.
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether nothing is pending but the start of a new session."""
+        return all(each.type == STARTED for each in self.pending)
 
-        Data and values are the caller's own: copies are kept.
+    def record(self, type_: str, data: Any = None, changes: Changes | None = None) -> EventDraft:
+        """Record an event and apply its changes; invalid arguments change nothing.
+
+        Data and values are copied.
         """
         return self.record_owned(
             validate_event_type(type_), copy_value(data, "$.data"), copy_changes(changes)
         )
 
     def record_owned(self, type_: str, data: Any, changes: Changes) -> EventDraft:
-        """The same of data and values that belong to nobody else."""
+        """Record an event whose data and values are not shared with the caller."""
         event = draft_event(type_, data, changes=changes)
         self.add(event)
         return event
 
     def add(self, event: EventDraft) -> None:
-        """One more event, whose parts belong to it."""
+        """Append an event and apply its changes."""
         self.apply(event.changes)
         self.pending.append(event)
 
     def apply(self, changes: Changes) -> None:
-        """Do what an event did to the state."""
-        here = self.store
+        """Apply the changes of an event to the state."""
+        store = self.store
         added = {key for space, key, _ in changes["set"] if space == MESSAGES}
         removed = {key for space, key in changes["delete"] if space == MESSAGES}
-        before = sum(1 for key in added | removed if here.contains(MESSAGES, key))
-        here.apply(changes)
-        after = sum(1 for key in added | removed if here.contains(MESSAGES, key))
+        before = sum(1 for key in added | removed if store.contains(MESSAGES, key))
+        store.apply(changes)
+        after = sum(1 for key in added | removed if store.contains(MESSAGES, key))
         self.message_count += after - before
         for number in map(message_number, added):
             if number is not None:
                 self.next_message = max(self.next_message, number + 1)
         if removed:
-            self._step_back()
+            self._find_next_message()
 
-    def _step_back(self) -> None:
-        """Find the last message anew, after some were removed."""
-        for _ in range(STEPS):
+    def _find_next_message(self) -> None:
+        """Find the number of the next message after messages were removed."""
+        for _ in range(MAX_STEPS_BACK):
             number = self.next_message - 1
             if number < 0 or self.store.contains(MESSAGES, message_key(number)):
                 return
             self.next_message = number
         self.next_message = next_message_number(self.store.keys(MESSAGES))
 
+    def discard(self, ids: Collection[str]) -> None:
+        """Remove pending events by their ids, and undo their changes."""
+        kept = [each for each in self.pending if each.id not in ids]
+        if len(kept) == len(self.pending):
+            return
+        other = self.at_base()
+        for each in kept:
+            other.add(each)
+        self.store, self.pending = other.store, other.pending
+        self.message_count, self.next_message = other.message_count, other.next_message
+
     def events(self) -> list[Event]:
-        """The events that wait, at the places that they will have if nobody else is first."""
-        return link_events(self.pending, self.end.seq, self.end.hash)
+        """Return the pending events with the positions they get if no other writer commits."""
+        return link_events(self.pending, self.head.seq, self.head.hash)
 
     def copied_events(self) -> list[Event]:
-        """The same, of which nothing leads back here."""
+        """Return the same events as copies that share nothing with this object."""
         copies = [
             replace(each, data=copy_value(each.data, "$.data"), changes=copy_changes(each.changes))
             for each in self.pending
         ]
-        return link_events(copies, self.end.seq, self.end.hash)
+        return link_events(copies, self.head.seq, self.head.hash)
 
-    def mark(self) -> CommitPoint:
-        """All that waits now, and where it leads."""
-        return CommitPoint(len(self.pending), self.store.snapshot(), self.next_message)
-
-    def mark_of(self, count: int) -> CommitPoint:
-        """The first of what waits, and where that leads."""
+    def commit_point(self, count: int | None = None) -> CommitPoint:
+        """Return the first ``count`` pending events, or all of them, and where they lead."""
+        if count is None:
+            return CommitPoint(len(self.pending), self.store.snapshot(), self.next_message)
         store = Store(max_history=0)
         store.restore(self.base)
         fold_changes(store, (each.changes for each in self.pending[:count]))
         return CommitPoint(count, store.snapshot(), next_message_number(store.keys(MESSAGES)))
 
     def at_base(self) -> WorkingState:
-        """Return a working of what is committed, with nothing pending."""
+        """Return the committed state, with nothing pending."""
         other = copy(self)
         other.store = Store(max_history=0)
         other.store.restore(self.base)
@@ -133,25 +155,25 @@ class WorkingState:
             other.message_count = self.base.count(MESSAGES)
         return other
 
-    def insert(self, event: EventDraft, end: Position) -> None:
-        """Note that an event was committed before the pending ones, which touch other entries."""
+    def insert(self, event: EventDraft, head: Position) -> None:
+        """Apply an event that was committed before the pending ones, which touch other entries."""
         store = Store(max_history=0)
         store.restore(self.base)
         store.apply(event.changes)
         self.apply(event.changes)
         self.base = store.snapshot()
-        self.end = end
+        self.head = head
 
-    def committed(self, mark: CommitPoint, end: Position) -> None:
-        """What waited then is durable now."""
-        del self.pending[: mark.count]
-        self.end = end
-        self.base = mark.state
-        self.base_next_message = mark.next_message
+    def committed(self, point: CommitPoint, head: Position) -> None:
+        """Mark the events of a commit point as committed."""
+        del self.pending[: point.count]
+        self.head = head
+        self.base = point.state
+        self.base_next_message = point.next_message
 
 
 def next_message_number(keys: Sequence[str]) -> int:
-    """The number of the next message, after those with these keys, in order."""
+    """Return the number after the last of these message keys, which are in order."""
     for key in reversed(keys):
         number = message_number(key)
         if number is not None:
@@ -159,23 +181,38 @@ def next_message_number(keys: Sequence[str]) -> int:
     return 0
 
 
-def copy_value(value: Any, where: str) -> Any:
-    """A copy that belongs to nobody else; an error that says where something cannot be kept."""
+def copy_value(value: Any, path: str) -> Any:
+    """Return a deep copy of a value.
+
+    Raises:
+        UnsupportedValueError: The value cannot be stored; the error has the path, below ``path``.
+
+    """
+    return decode(encode_value(value, path))
+
+
+def encode_value(value: Any, path: str) -> bytes:
+    """Return the encoding of a value.
+
+    Raises:
+        UnsupportedValueError: The value cannot be stored; the error has the path, below ``path``.
+
+    """
     try:
-        return decode(encode(value))
+        return encode(value)
     except UnsupportedValueError as error:
-        path = where + error.path[1:]
-        raise UnsupportedValueError(str(error).replace(error.path, path), path) from None
+        full = path + error.path[1:]
+        raise UnsupportedValueError(str(error).replace(error.path, full), full) from None
 
 
 def copy_changes(changes: Changes | None) -> Changes:
-    """Changes that belong to nobody else, of the right shape."""
+    """Return a deep copy of changes, after validating them."""
     if changes is None:
         return {"set": [], "delete": []}
     if not isinstance(changes, dict) or changes.keys() != {"set", "delete"}:
         raise TypeError(
-            'changes are a dict of "set" and "delete", as Snapshot.changes() returns it, not '
-            f"{short_repr(changes)}"
+            'changes must be a dict with "set" and "delete", as Snapshot.changes() returns it, '
+            f"got {short_repr(changes)}"
         )
     sets = [copy_entry(item) for item in changes["set"]]
     deletes = [copy_pair(pair) for pair in changes["delete"]]
@@ -183,10 +220,10 @@ def copy_changes(changes: Changes | None) -> Changes:
 
 
 def copy_entry(item: object) -> tuple[str, str, Any]:
-    """An entry to set that belongs to nobody else."""
+    """Return a deep copy of an entry to set, after validating it."""
     row = to_row(item)
     if len(row) != 3:
-        raise TypeError(f"expected a (namespace, key, value) triple to set, not {short_repr(item)}")
+        raise TypeError(f"expected a (namespace, key, value) triple, got {short_repr(item)}")
     space, key = copy_pair(row[:2])
     if (space, key) == (SESSION, STATUS):
         return space, key, validate_status(row[2])
@@ -194,7 +231,7 @@ def copy_entry(item: object) -> tuple[str, str, Any]:
 
 
 def copy_pair(pair: object) -> Pair:
-    """A namespace and a key, as plain text that can be stored."""
+    """Return a namespace and a key as plain strings, after validating them."""
     space, key = validate_pair(pair)
     validate_name_text(space, "namespace")
     validate_name_text(key, "key")
@@ -202,11 +239,11 @@ def copy_pair(pair: object) -> Pair:
 
 
 def validate_event_type(type_: object) -> str:
-    """The type of an event, or a refusal."""
+    """Return the type of an event as a plain string, after validating it."""
     if not isinstance(type_, str):
-        raise TypeError(f"the type of an event is a str as in tool.called, not {short_repr(type_)}")
-    if not 1 <= len(type_) <= LONGEST_TYPE:
+        raise TypeError(f'event type must be a str such as "tool.called", got {short_repr(type_)}')
+    if not 1 <= len(type_) <= MAX_TYPE_LENGTH:
         raise ValueError(
-            f"the type of an event has 1 to {LONGEST_TYPE} characters; this one has {len(type_)}"
+            f"event type must have 1 to {MAX_TYPE_LENGTH} characters, got {len(type_)}"
         )
     return str(copy_value(type_, "$.type"))

@@ -230,7 +230,9 @@ class FaultyStateStore(WrappedStateStore):
         most = None if limit is None else limit + len(before)
         now = self.inner.list(span.prefix, start_after=span.after, limit=most)
         keys = {key async for key in now if before.get(key, key) is not None}
-        keys.update(key for key, entry in before.items() if entry is not None and span.holds(key))
+        keys.update(
+            key for key, entry in before.items() if entry is not None and span.contains(key)
+        )
         return sorted(keys)[:limit]
 
     # ---------------------------------------------------------------------------------- writes
@@ -250,9 +252,8 @@ class FaultyStateStore(WrappedStateStore):
     async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
         """Write several, each key once, where the conditions hold; gives the new etags in order."""
         writes, needed = validate_batch(puts, conditions)
-        self._require_conditions(needed)
-        if not self.atomic_put_many and writes:
-            return await StateStore.put_many(self, writes)
+        if not self.atomic_put_many and (writes or needed):
+            return await StateStore.put_many(self, writes, conditions=needed)
         keys = [put.key for put in writes]
         return await self._write(keys, lambda: self.inner.put_many(writes, conditions=needed))
 

@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from holdfast.errors import IntegrityError, InvalidDocumentError
-from holdfast.log.event_log import read_entries, require_entry
 from holdfast.log.segment import decode_segment
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key, index_key
-from holdfast.snapshots.lifecycle import to_microseconds
-from holdfast.snapshots.manifest import SnapshotManifest, decode_manifest
+from holdfast.snapshots.manifest import SnapshotManifest, read_manifest
 from holdfast.snapshots.order import id_entries_prefix
 from holdfast.stores.base import StateStore
+from holdfast.stores.batch_read import read_entries, require_entry
 from holdfast.transfer.copy import BATCH_SIZE, list_locations
 from holdfast.transfer.repair import list_keys
 
@@ -71,9 +70,7 @@ async def diff_entries(
     """Yield the keys of a session that are missing or different in the copy, and the problem."""
     manifest = SnapshotManifest()
     try:
-        entry = await source.get(location.manifest_key)
-        if entry is not None:
-            manifest = decode_manifest(location.manifest_key, entry.value)
+        manifest = (await read_manifest(source, location)).manifest
     except (IntegrityError, InvalidDocumentError) as error:
         yield location.manifest_key, f"cannot be compared: {error}"
     log = f"{location.prefix}log/"
@@ -81,7 +78,7 @@ async def diff_entries(
     keys += await list_keys(source, id_entries_prefix(location))
     keys += [location.latest_key, location.manifest_key]
     if manifest.active_at is not None:
-        keys.append(index_key(location, to_microseconds(manifest.active_at)))
+        keys.append(index_key(location, manifest.active_at))
     for start in range(0, len(keys), BATCH_SIZE):
         batch = keys[start : start + BATCH_SIZE]
         ours, theirs = await read_entries(source, batch), await read_entries(target, batch)

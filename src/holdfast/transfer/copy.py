@@ -13,17 +13,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from holdfast.errors import ConflictError, IntegrityError, InvalidDocumentError
-from holdfast.log.event_log import EventLog, read_entries
+from holdfast.log.event_log import EventLog
 from holdfast.log.segment import decode_segment
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots.catalog.catalog import Catalog
 from holdfast.snapshots.incarnation import Incarnation
 from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key, index_key
-from holdfast.snapshots.lifecycle import read_manifests, to_microseconds
-from holdfast.snapshots.manifest import SnapshotManifest, decode_manifest
+from holdfast.snapshots.manifest import SnapshotManifest, read_manifest, read_manifests
 from holdfast.snapshots.order import id_entries_prefix
 from holdfast.snapshots.records import decode_record
 from holdfast.stores.base import StateStore
+from holdfast.stores.batch_read import read_entries
 from holdfast.stores.entries import Entry, Put
 from holdfast.transfer.repair import RepairResult, diverged_error, list_keys, repair_copy
 
@@ -115,10 +115,10 @@ async def copy_session(
     """
     if await source.get(deletion_mark_key(location.session_id)) is not None:
         return CopyResult()  # it is being deleted
-    entry = await source.get(location.manifest_key)
-    if entry is None:
+    stored = await read_manifest(source, location)
+    if stored.etag is None:
         return CopyResult()  # leftovers of a session that was never created, or was deleted
-    manifest = decode_manifest(location.manifest_key, entry.value)
+    manifest = stored.manifest
     repaired = RepairResult()
     if repair:
         repaired = await repair_copy(source, target, location, manifest)
@@ -286,7 +286,7 @@ class EntryCopier:
                 key=location.manifest_key,
             )
         if manifest.active_at is not None:
-            key = index_key(location, to_microseconds(manifest.active_at))
+            key = index_key(location, manifest.active_at)
             await self.put_if_different(Put(key, b"{}"))
         if current is None or current.value != data:
             put = Put(
@@ -299,7 +299,7 @@ class EntryCopier:
                 if current is None or current.value != data:
                     raise
         if before.active_at is not None and manifest.active_at != before.active_at:
-            await self.target.delete(index_key(location, to_microseconds(before.active_at)))
+            await self.target.delete(index_key(location, before.active_at))
 
     async def undo(self, location: SnapshotLocation, incarnation: str) -> None:
         """Delete the entries written, unless a session of the target refers to them by now."""

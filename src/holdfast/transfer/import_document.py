@@ -26,7 +26,6 @@ from holdfast.log.timeline import LoadedState, Timeline
 from holdfast.sessions.session import Session
 from holdfast.snapshots.incarnation import PASSIVE_EVENT_TYPES, Incarnation
 from holdfast.snapshots.keys import AGENT, SnapshotLocation, deletion_mark_key
-from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.snapshots.session_snapshot import utc_now
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.diff import Diff
@@ -119,8 +118,8 @@ async def read_session(
     """
     incarnation, _, loaded = await Incarnation.open(state_store, location)
     if await state_store.get(deletion_mark_key(location.session_id)) is not None:
-        incarnation = Incarnation(state_store, location, SnapshotManifest(), None)
-        loaded = LoadedState.nothing()
+        incarnation = Incarnation(state_store, location)
+        loaded = LoadedState.empty()
     return incarnation, loaded
 
 
@@ -231,7 +230,7 @@ async def write_log(
     location = incarnation.location
     log_start = Position(events[0].seq - 1, events[0].prev)
     puts = [
-        timeline.log.prepare_segment(events[start : start + EVENTS_PER_SEGMENT]).put
+        timeline.log.prepare_linked(events[start : start + EVENTS_PER_SEGMENT]).put
         for start in range(0, len(events), EVENTS_PER_SEGMENT)
     ]
     if log_start.seq:
@@ -305,7 +304,7 @@ async def overwrite_session(
         undo = await session.save(tags=tags)
         changes = document.snapshot.changes(undo.snapshot)
         data = {**describe_origin(document), "undo": undo.snapshot_id}
-        session._working.record_owned(IMPORTED, data, changes)
+        session.committer.working.record_owned(IMPORTED, data, changes)
         try:
             await session.commit()
         except ConflictError:

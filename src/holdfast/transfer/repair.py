@@ -20,16 +20,16 @@ from holdfast.errors import (
     InvalidDocumentError,
     UnsupportedValueError,
 )
-from holdfast.log.event_log import read_entries
 from holdfast.log.keyframe import damaged_keyframe_error, decode_keyframe
 from holdfast.log.segment import StoredSegment, damaged_segment_error, decode_segment
 from holdfast.log.timeline import Timeline
+from holdfast.snapshots.discovery import find_first_key
 from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key
-from holdfast.snapshots.lifecycle import find_first_key
 from holdfast.snapshots.manifest import SnapshotManifest, decode_manifest
 from holdfast.snapshots.order import decode_id_entry, id_entries_prefix
 from holdfast.snapshots.records import decode_record
 from holdfast.stores.base import StateStore
+from holdfast.stores.batch_read import read_entries
 from holdfast.stores.entries import Entry, Put
 
 BATCH_SIZE = 64

@@ -169,7 +169,7 @@ class CheckpointChanges:
     def _put_new(self, space: str, key: str, data: Any) -> None:
         """Set an entry, if it is not so already."""
         # By their bytes, as 1 and True are equal.
-        if self._store._find(space, key) != encode(data):
+        if self._store.get_encoded(space, key) != encode(data):
             self.put(space, key, data)
 
     def _items(self, name: str, items: list[Any]) -> None:

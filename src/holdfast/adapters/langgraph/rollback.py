@@ -31,7 +31,7 @@ from holdfast.errors import HoldfastError, short_repr
 from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event
 from holdfast.sessions.commit import Committer
-from holdfast.sessions.once import compute_restore_changes
+from holdfast.sessions.restore import compute_restore_changes
 from holdfast.snapshots.session_state import SESSION, STATUS
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot

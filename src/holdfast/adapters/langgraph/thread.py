@@ -36,8 +36,8 @@ from holdfast.errors import ConflictError, IntegrityError, NotFoundError
 from holdfast.log.event import Event
 from holdfast.sessions.commit import Committer
 from holdfast.sessions.contention import CommitAttempts, Contention
+from holdfast.snapshots.delete import delete_session
 from holdfast.snapshots.keys import SnapshotLocation
-from holdfast.snapshots.lifecycle import delete_session
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_snapshot import utc_now
 from holdfast.snapshots.session_state import PENDING, SESSION, STATUS
@@ -165,7 +165,7 @@ class Thread:
         return await self._late_writes(await self.head(), key, seq)
 
     async def _late_writes(self, writer: Committer, key: str, seq: int) -> list[Write]:
-        if seq not in self._late and writer.tail.log_start.seq < seq <= writer.working.end.seq:
+        if seq not in self._late and writer.tail.log_start.seq < seq <= writer.working.head.seq:
             async for event in writer.timeline.events(seq, seq):
                 data = event.data
                 if event.type == WRITES_EVENT and f"{data['ns']}|{data['checkpoint_id']}" == key:
@@ -239,7 +239,7 @@ class Thread:
         """
         working = writer.working
         key = f"{data['ns']}|{data['checkpoint_id']}"
-        seq = working.end.seq + len(working.pending) + 1
+        seq = working.head.seq + len(working.pending) + 1
         known = working.store.get(LATE, key, [])
         event = {**data, "writes": [each.data() for each in kept]}
         changes: Changes = {"set": [(LATE, key, [*known, seq])], "delete": []}
@@ -345,11 +345,11 @@ class Thread:
         writer = self._committer if is_known and self._committer else await self.head()
         for act in acts:
             await act.check_again(self.state_store)
-        copies, end = dict(self._copies), writer.working.end.seq
+        copies, end = dict(self._copies), writer.working.head.seq
         self._begin(writer)
         kept = [await act.recorded(writer) for act in acts]
         try:
-            await writer.write("raise", also=partial(self._records, kept))
+            await writer.commit("raise", build_puts=partial(self._records, kept))
         except ConflictError:
             # Nothing was written: what others committed replaces what was recorded.
             writer.working.pending.clear()
@@ -361,7 +361,7 @@ class Thread:
 
     def _begin(self, writer: Committer) -> None:
         """Record the beginning of a session that has none."""
-        if writer.working.end.seq == 0 and not writer.working.pending:
+        if writer.working.head.seq == 0 and not writer.working.pending:
             begin = {"agent_id": self.location.scope_id, "session_id": self.location.session_id}
             first: Changes = {"set": [(SESSION, STATUS, "running")], "delete": []}
             writer.working.record("session.started", begin, first)

@@ -1,7 +1,7 @@
-"""Replacing items of a conversation by a summary, as the SDK's compaction does.
+"""Replace items of a conversation by a summary, for the SDK's compaction.
 
-``OpenAIResponsesCompactionSession`` looks for these operations on the session that it wraps. Where
-they are missing it clears the session and adds the summary: a crash in between loses everything.
+``OpenAIResponsesCompactionSession`` looks for these operations on the session that it wraps.
+Without them it clears the session and adds the summary: a crash in between loses everything.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from holdfast.sessions.session import Session
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.snapshot import Snapshot
+from holdfast.state.store import Store
 
 COMPACTED = "conversation.compacted"
 
@@ -23,7 +24,7 @@ Test: TypeAlias = Callable[[Any], bool]
 
 @dataclass(frozen=True, slots=True)
 class CompactionSnapshot:
-    """The last items of a conversation, with what replaces them from one of them on."""
+    """The last items of a conversation, and the function that replaces them."""
 
     items: list[Any]
     complete: bool
@@ -32,28 +33,30 @@ class CompactionSnapshot:
 
 
 def last_rows(state: Snapshot, limit: int) -> list[Row]:
-    """Return the last items of a conversation, oldest first."""
-    rows = [(key, item) for _, key, item in state.items(MESSAGES)]
-    return rows[-limit:] if limit > 0 else []
+    """Return the last items of a conversation, oldest first. Earlier items are not decoded."""
+    store = Store(max_history=0)
+    store.restore(state)
+    keys = store.keys(MESSAGES)[-limit:] if limit > 0 else []
+    items = store.get_many([(MESSAGES, key) for key in keys])
+    return list(zip(keys, items, strict=True))
 
 
-async def replace_all(session: Session, items: list[Any]) -> None:
-    """Commit other items in place of the whole conversation."""
+def replace_all(session: Session, items: list[Any]) -> None:
+    """Replace the whole conversation."""
     session.clear_messages()
     for item in items:
         session.append_message(item)
-    await session.commit()
 
 
-async def replace_rows(
+def replace_rows(
     session: Session, expected: list[Row], items: list[Any], is_expired: Test | None
 ) -> bool:
-    """Commit other items in place of the last ones, if these are still the last ones.
+    """Replace the last items, if they are still the expected ones.
 
-    Items at the very beginning that have expired are removed with them.
+    Expired items at the very beginning are removed with them.
 
     Returns:
-        False where others changed these items in between; nothing is committed then.
+        False if another writer changed these items; nothing is recorded then.
 
     """
     rows = last_rows(session.snapshot(), session.message_count)
@@ -73,5 +76,4 @@ async def replace_rows(
     )
     for item in items:
         session.append_message(item)
-    await session.commit()
     return True

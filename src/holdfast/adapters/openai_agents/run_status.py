@@ -1,7 +1,7 @@
-"""The status of a run of the SDK, by the items that it added last.
+"""Infer the status of a run from the items that it added last.
 
-The runner adds what the user said when a run begins, and then the items of each turn: tool calls
-together with their outputs. A call without its output is one that a person has to approve.
+The runner adds the user's message when a run starts, and then the items of each turn: tool calls
+with their outputs. A call without an output waits for a person's approval.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from holdfast.sessions.run_status import COMPLETED, RUNNING, WAITING, infer_stat
 
 
 def infer_items_status(items: Sequence[Any], has_open_calls: Callable[[], bool]) -> str | None:
-    """Return the status of a run that just added these items, or None where they do not show it.
+    """Return the status of a run that just added these items, or None if they do not show it.
 
-    Encrypted items do not, and a summary of what was there is the end of what it summarizes.
+    Encrypted items do not show it. A summary completes the run that it summarizes.
 
     Args:
-        items: At least one item, as the runner adds them.
-        has_open_calls: Whether the whole conversation has calls without an output. Asked only
-            where an output is for a call that was added earlier, as after an approval.
+        items: At least one item.
+        has_open_calls: Whether the conversation has calls without an output. Called only if an
+            output belongs to an earlier call, as after an approval.
 
     """
     called: set[str] = set()

@@ -1,20 +1,19 @@
-"""A session of the OpenAI Agents SDK that is a session of Holdfast.
+"""A session of the OpenAI Agents SDK that is stored as a Holdfast session.
 
 The SDK hands over items: messages, tool calls and their outputs, reasoning. Each is one entry of
-the conversation, kept as it came, so that three new items are three written ones however many
-there are, and viewer, command line and documents show them as they show any conversation.
+the conversation, stored as it is, so that three new items cost three writes however long the
+conversation is.
 
-Every call begins with what is committed now, by any writer, and is durable when it returns. One
-that fails leaves nothing pending: the next one begins with what is stored.
+Every call starts from the last commit, by any writer, and is durable when it returns. A call that
+fails leaves nothing pending.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from holdfast.adapters.openai_agents.compaction import (
     CompactionSnapshot,
@@ -25,12 +24,13 @@ from holdfast.adapters.openai_agents.compaction import (
 from holdfast.adapters.openai_agents.run_status import infer_items_status
 from holdfast.adapters.requirement import import_requirement
 from holdfast.documents.document import Document
-from holdfast.errors import ConflictError, HoldfastError, short_repr
+from holdfast.errors import HoldfastError, short_repr
+from holdfast.sessions.restore import SnapshotRef
 from holdfast.sessions.run_status import CANCELLED, COMPLETED, FAILED, WAITING
-from holdfast.sessions.session import Session, SnapshotRef
+from holdfast.sessions.session import Session
 from holdfast.snapshots.keys import AGENT, SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot
-from holdfast.snapshots.session_state import MESSAGES, PENDING, validate_status
+from holdfast.snapshots.session_state import PENDING, validate_status
 from holdfast.snapshots.verify import Verification
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.base import StateStore
@@ -43,14 +43,12 @@ settings_module = import_requirement("agents.memory.session_settings", "openai-a
 
 T = TypeVar("T")
 
-ATTEMPTS = 16
-
 
 class HoldfastSession:
-    """What ``Runner.run(…, session=…)`` takes: a conversation in a ``StateStore``.
+    """A conversation in a ``StateStore``, for ``Runner.run(…, session=…)``.
 
-    Runners in other tasks and processes may use the same one, each with an object of its own; no
-    item of theirs is lost. An object belongs to one event loop at a time.
+    Runners in other tasks and processes may use the same conversation, each with its own object; no
+    items are lost. An object belongs to one event loop at a time.
     """
 
     def __init__(
@@ -63,8 +61,8 @@ class HoldfastSession:
     ) -> None:
         if not isinstance(state_store, StateStore):
             raise TypeError(
-                "a HoldfastSession is made on a StateStore, as open_state_store(url) gives it, not "
-                f"{short_repr(state_store)}"
+                f"state_store must be a StateStore, got {short_repr(state_store)}; "
+                "open one with holdfast.open_state_store(url)"
             )
         self.location = SnapshotLocation(session_id, AGENT, agent_id)
         self.session_id = self.location.session_id
@@ -79,7 +77,7 @@ class HoldfastSession:
 
     @property
     def session_settings(self) -> SessionSettings | None:
-        """How much of the conversation a run reads, unless the run says so itself."""
+        """How much of the conversation a run reads, unless the run sets it."""
         return self._session_settings
 
     @session_settings.setter
@@ -89,40 +87,51 @@ class HoldfastSession:
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """Return the conversation in order, or its last ``limit`` items.
 
-        Without a limit that of the settings counts. A negative one is none, as with the SDK's
+        The default limit is that of the settings. A negative limit means none, as with the SDK's
         ``SQLiteSession``.
+
+        Raises:
+            IntegrityError: Stored data is damaged.
+            StateStoreError: The store failed.
+
         """
         most = settings_module.resolve_session_limit(limit, self.session_settings)
 
-        def items(session: Session) -> list[Any]:
-            keys = session._store.keys(MESSAGES)
-            if most is not None and most >= 0:
-                keys = keys[-most:] if most else []
-            return session._store.get_many([(MESSAGES, key) for key in keys])
+        def read(session: Session) -> list[Any]:
+            count = session.message_count if most is None or most < 0 else most
+            return [item for _, item in last_rows(session.snapshot(), count)]
 
-        return cast("list[TResponseInputItem]", await self._looked(items))
+        return cast("list[TResponseInputItem]", await self._read(read))
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
-        """Append items, all of them or none, after what concurrent writers appended.
+        """Append items, all of them or none, after those of concurrent writers.
 
         The status of the session follows: running, waiting for an approval, or completed.
+
+        Raises:
+            UnsupportedValueError: An item holds a value that cannot be stored.
+            StateStoreError: The store failed.
+
         """
 
-        async def add(session: Session) -> None:
+        def add(session: Session) -> None:
             for item in items:
                 session.append_message(cast("dict[str, Any]", item))
             status = infer_items_status(items, lambda: bool(session.unfinished))
             if status is not None:
                 session.status = status
-            await session.commit(on_conflict="rebase")
 
         if items:
-            await self._done(add)
+            await self._update(add)
 
     async def pop_item(self) -> TResponseInputItem | None:
-        """Remove the last item and return it; None where there is none.
+        """Remove the last item and return it, or None if there is none.
 
-        Each of several callers at the same time gets another item.
+        Concurrent callers get different items.
+
+        Raises:
+            StateStoreError: The store failed.
+
         """
         return await self._pop_item_with_validation()
 
@@ -131,33 +140,35 @@ class HoldfastSession:
     ) -> TResponseInputItem | None:
         """Remove the last item, unless ``validate`` raises, as the SDK's ``SQLiteSession`` can."""
 
-        async def pop(session: Session) -> TResponseInputItem | None:
-            found = cast("TResponseInputItem | None", session.pop_message())
-            if found is not None:
-                if validate is not None:
-                    validate(found)
-                await session.commit()
-            return found
+        def pop(session: Session) -> TResponseInputItem | None:
+            item = cast("TResponseInputItem | None", session.pop_message())
+            if item is not None and validate is not None:
+                validate(item)
+            return item
 
-        return await self._done(pop)
+        return await self._update(pop)
 
     async def clear_session(self) -> None:
-        """Remove all items from the conversation; it is pending again. The log keeps them."""
+        """Remove all items from the conversation and set its status to pending. The log keeps them.
 
-        async def clear(session: Session) -> None:
+        Raises:
+            StateStoreError: The store failed.
+
+        """
+
+        def clear(session: Session) -> None:
             if session.message_count:
                 session.clear_messages()
                 session.status = PENDING
-                await session.commit()
 
-        await self._done(clear)
+        await self._update(clear)
 
     async def _get_compaction_snapshot(
         self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
     ) -> CompactionSnapshot | None:
         """Return the last items, with the atomic replacement that the SDK's compaction looks for.
 
-        A subclass that stores items in another way has to bring its own, as with the SDK's.
+        A subclass that stores items in another way needs its own, as with the SDK's sessions.
         """
         if type(self) is not HoldfastSession:
             return None
@@ -166,13 +177,13 @@ class HoldfastSession:
             rows = last_rows(session.snapshot(), limit)
             return rows, len(rows) == session.message_count
 
-        rows, complete = await self._looked(read)
+        rows, complete = await self._read(read)
 
         async def replace_suffix(start: int, items: list[Any]) -> bool:
             expected = rows[start:]
             if not expected:
                 return False
-            return await self._done(
+            return await self._update(
                 lambda session: replace_rows(session, expected, items, prune_prefix)
             )
 
@@ -182,35 +193,34 @@ class HoldfastSession:
         """Replace the whole conversation in one commit, which the SDK's compaction looks for."""
         if type(self) is not HoldfastSession:
             return False
-        await self._done(lambda session: replace_all(session, items))
+        await self._update(lambda session: replace_all(session, items))
         return True
 
     # -------------------------------------------------------------------------------- status
 
     async def set_status(self, status: str) -> None:
-        """Commit the status of the session, where it is another.
+        """Commit the status of the session, if it changed.
 
         Raises:
             ValueError: It is not a status.
+            StateStoreError: The store failed.
 
         """
         wanted = validate_status(status)
 
-        async def change(session: Session) -> None:
-            if session.status != wanted:
-                session.status = wanted
-                await session.commit()
+        def change(session: Session) -> None:
+            session.status = wanted
 
-        await self._done(change)
+        await self._update(change)
 
     @asynccontextmanager
     async def track_run(self) -> AsyncIterator[None]:
-        """Commit how a run ended that is awaited in this block.
+        """Commit the outcome of a run that is awaited in this block.
 
-        The SDK does not say so to a session: from its items a run that failed looks like one that
-        goes on. An exception is the status ``failed``, a cancellation ``cancelled``. Without one
-        the run is ``completed``, also where it ends with a tool's output, unless it waits for an
-        approval.
+        The SDK does not report it to a session: by its items, a run that failed looks like one that
+        continues. The status is ``failed`` after an exception and ``cancelled`` after a
+        cancellation. Otherwise it is ``completed``, even if the run ends with a tool's output,
+        unless the run waits for an approval.
         """
         try:
             yield
@@ -221,31 +231,47 @@ class HoldfastSession:
             except HoldfastError as problem:
                 error.add_note(f"the status {status} could not be committed: {problem}")
             raise
-        if await self._looked(lambda session: session.status) != WAITING:
+        if await self._read(lambda session: session.status) != WAITING:
             await self.set_status(COMPLETED)
 
-    # ------------------------------------------------------------------------------- moments
+    # ----------------------------------------------------------------------------- snapshots
 
     async def snapshot(self) -> Snapshot:
-        """Freeze the conversation as it is committed now, in memory, to roll back to."""
-        return await self._looked(Session.snapshot)
+        """Return an in-memory snapshot of the conversation at its last commit.
+
+        Raises:
+            StateStoreError: The store failed.
+
+        """
+        return await self._read(Session.snapshot)
 
     async def rollback(self, mark: Snapshot) -> None:
-        """Go back to a snapshot in memory, whatever was added since. The log is not shortened."""
+        """Restore the conversation to an in-memory snapshot. The log is not truncated.
 
-        async def back(session: Session) -> None:
-            session.rollback(mark)
-            await session.commit()
+        Raises:
+            StateStoreError: The store failed.
 
-        await self._done(back)
+        """
+        await self._update(lambda session: session.rollback(mark))
 
     async def save(self, *, tags: Mapping[str, str] | None = None) -> SessionSnapshot:
-        """Keep a durable snapshot of the conversation as it is committed now."""
-        return await self._done(lambda session: session.save(tags=tags, on_conflict="rebase"))
+        """Save a durable snapshot of the conversation at its last commit.
 
-    async def restore(self, moment: SnapshotRef) -> None:
-        """Make the conversation what it was at a durable snapshot. The log is not shortened."""
-        await self._done(lambda session: session.restore(moment))
+        Raises:
+            StateStoreError: The store failed.
+
+        """
+        return await self._update(lambda session: session.save(tags=tags))
+
+    async def restore(self, target: SnapshotRef) -> None:
+        """Restore the conversation to a durable snapshot. The log is not truncated.
+
+        Raises:
+            NotFoundError: The snapshot or event does not exist, or was pruned.
+            StateStoreError: The store failed.
+
+        """
+        await self._update(lambda session: session.restore(target))
 
     async def fork(
         self,
@@ -254,12 +280,18 @@ class HoldfastSession:
         at: SnapshotRef | None = None,
         agent_id: str | None = None,
     ) -> HoldfastSession:
-        """Another conversation that begins as this one is now, or was at a snapshot.
+        """Create a conversation with the items of this one, now or at a snapshot.
 
-        It is durable when this returns. This one is not touched.
+        It is durable when this returns; this conversation is not changed.
+
+        Raises:
+            NotFoundError: The snapshot or event does not exist, or was pruned.
+            ConflictError: A session with the id of the fork exists.
+            StateStoreError: The store failed.
+
         """
-        async with self._turn():
-            session = await self._current()
+        async with self._use_lock():
+            session = await self._refreshed()
             other = await session.fork(session_id, at=at, agent_id=agent_id)
         return type(self)(
             other.session_id,
@@ -271,69 +303,73 @@ class HoldfastSession:
     async def export(
         self, *, at: str | None = None, tags: Mapping[str, str] | None = None
     ) -> Document:
-        """What is committed, or a kept snapshot, with its events: the whole document."""
-        async with self._turn():
-            return await (await self._current()).export(at=at, tags=tags)
+        """Return the conversation, or a durable snapshot of it, as a document.
+
+        Raises:
+            NotFoundError: The snapshot does not exist, or was pruned.
+            IntegrityError: Stored data is damaged.
+            StateStoreError: The store failed.
+
+        """
+        async with self._use_lock():
+            return await (await self._refreshed()).export(at=at, tags=tags)
 
     async def verify(self) -> Verification:
-        """Fold the whole log anew and check all that is stored of it."""
-        async with self._turn():
-            return await (await self._current()).verify()
+        """Check everything that is stored of the conversation.
 
-    # ---------------------------------------------------------------------------------- rest
+        Raises:
+            StateStoreError: The store failed.
 
-    def _turn(self) -> asyncio.Lock:
-        """Held by whoever works with the session; a new one in another loop."""
+        """
+        async with self._use_lock():
+            return await (await self._refreshed()).verify()
+
+    # ------------------------------------------------------------------------------ internals
+
+    def _use_lock(self) -> asyncio.Lock:
+        """Return the lock of the session in the running event loop; in a new loop, a new one."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop, self._lock, self._session = loop, asyncio.Lock(), None
         return self._lock
 
-    async def _current(self) -> Session:
-        """The session as it is committed now, with nothing waiting but its beginning."""
-        if self._session is not None:
-            try:
-                await self._session._committer.check_incarnation()
-                await self._session._catch_up()
-            except BaseException as error:
-                self._session = None
-                if not isinstance(error, ConflictError):
-                    raise
+    async def _refreshed(self) -> Session:
+        """Return the session at its last commit."""
         if self._session is None:
             self._session = await Session.open(
                 self.state_store, agent_id=self.agent_id, session_id=self.session_id
             )
+        else:
+            await self._session.refresh()
         return self._session
 
-    async def _looked(self, look: Callable[[Session], T]) -> T:
-        """What a look at the session gives."""
-        async with self._turn():
-            return look(await self._current())
+    async def _read(self, read: Callable[[Session], T]) -> T:
+        async with self._use_lock():
+            return read(await self._refreshed())
 
-    async def _done(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        """Do what ends with a commit, to its end even where the caller is cancelled."""
-        async with self._turn():
-            return await run_to_end(self._attempt(work))
+    @overload
+    async def _update(self, function: Callable[[Session], Awaitable[T]]) -> T: ...
+    @overload
+    async def _update(self, function: Callable[[Session], T]) -> T: ...
+    async def _update(self, function: Callable[[Session], Any]) -> Any:
+        """Update the session; the update runs to its end even if the caller is cancelled."""
 
-    async def _attempt(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        """Do what ends with a commit; after a conflict again, with what is committed then."""
-        attempt = 0
-        while True:
+        async def update() -> Any:
             try:
-                return await work(await self._current())
-            except BaseException as error:
-                self._session = None
-                attempt += 1
-                if not isinstance(error, ConflictError) or attempt == ATTEMPTS:
-                    raise
-            await asyncio.sleep(random.uniform(0, 0.01 * attempt))  # noqa: S311 - takes turns
+                return await (await self._refreshed()).update(function)
+            except BaseException:
+                self._session = None  # drops what is pending
+                raise
+
+        async with self._use_lock():
+            return await run_to_end(update())
 
     def __repr__(self) -> str:
         return f"<HoldfastSession {self.session_id} of {self.agent_id}>"
 
 
 def coerce_settings(settings: SessionSettings | dict[str, Any]) -> SessionSettings:
-    """Return settings as the SDK's own sessions have them, from a dict too.
+    """Return settings, or a dict of settings, as the SDK's own sessions have them.
 
     Raises:
         TypeError: They are neither, or the dict has unknown names.
@@ -343,7 +379,7 @@ def coerce_settings(settings: SessionSettings | dict[str, Any]) -> SessionSettin
     found: SessionSettings
     if coerce is not None:
         found = coerce(settings)
-    elif isinstance(settings, dict):  # a release that takes no dict itself
+    elif isinstance(settings, dict):  # a release of the SDK that does not take a dict
         found = settings_module.SessionSettings(**settings)
     elif isinstance(settings, settings_module.SessionSettings):
         found = settings
@@ -355,9 +391,9 @@ def coerce_settings(settings: SessionSettings | dict[str, Any]) -> SessionSettin
 
 
 async def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Await work to its end, also where the caller is cancelled, and then raise the cancellation.
+    """Await work to its end even if the caller is cancelled, and then raise the cancellation.
 
-    So a write is not still under way when its caller goes on, as with the SDK's own sessions.
+    So no write is in progress when its caller continues, as with the SDK's own sessions.
     """
     task = asyncio.create_task(work)
     cancellation: asyncio.CancelledError | None = None
@@ -368,6 +404,6 @@ async def run_to_end(work: Coroutine[Any, Any, T]) -> T:
             cancellation = error
     if cancellation is not None:
         if not task.cancelled():
-            task.exception()  # looked at, so that asyncio does not report it
+            task.exception()  # retrieved, so that asyncio does not log it
         raise cancellation
     return task.result()

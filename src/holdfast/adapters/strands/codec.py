@@ -1,12 +1,12 @@
-"""The bytes of a Strands snapshot as the state of a session, and back.
+"""Convert the bytes of a Strands snapshot to the state of a session, and back.
 
-    messages   the conversation, a message each
-    state      what the agent keeps in its own state, by key
-    strands    the rest: ``data.<field>`` for each other field of the snapshot, and ``shape``, which
-               says in which order all of it was
+    messages   the conversation, one entry per message
+    state      the state of the agent, by key
+    strands    the rest: ``data.<field>`` for each other field of the snapshot, and ``shape``, the
+               order of all fields
 
-What would not come back as the same bytes is kept beside it as ``bytes``, and read from there:
-numbers or spaces written in another way, or what is no snapshot at all.
+Bytes that would not come back the same, because of other spaces or number formats or because they
+are not a snapshot, are also stored as ``bytes`` and read from there.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 
-SPACE = "strands"
+NAMESPACE = "strands"
 SHAPE = "shape"
 BYTES = "bytes"
 FIELD = "data."
-SPACES = (MESSAGES, STATE, SPACE)
+NAMESPACES = (MESSAGES, STATE, NAMESPACE)
 
 Entries: TypeAlias = list[tuple[str, str, Any]]
 
 
 def encode_changes(before: Snapshot, data: bytes) -> Changes:
-    """Return what has to change in a state for these bytes to be read from it.
+    """Return the changes after which a state holds these bytes.
 
-    The status follows what the snapshot shows of the run.
+    The status changes to that of the run, as the snapshot shows it.
     """
     try:
         tree = parse_snapshot(data)
         entries = encode_entries(tree, before)
         changes = replace_entries(before, entries)
-        # A value that is equal but for the order of its keys is no change, and keeps the old
-        # order: so what is compared with the bytes is what the changes lead to.
+        # A value whose keys only changed their order is not a change and keeps the old order, so
+        # the bytes are compared with those of the changed state.
         if decode_state(apply_changes(before, changes)) != data:
-            changes = replace_entries(before, [*entries, (SPACE, BYTES, data)])
+            changes = replace_entries(before, [*entries, (NAMESPACE, BYTES, data)])
         status = infer_strands_status(tree["data"])
         if status != before.get(SESSION, STATUS):
             changes["set"].append((SESSION, STATUS, status))
     except (UnsupportedValueError, ValueError, RecursionError):
-        changes = replace_entries(before, [(SPACE, BYTES, data)])
+        changes = replace_entries(before, [(NAMESPACE, BYTES, data)])
     return changes
 
 
 def replace_entries(before: Snapshot, entries: Entries) -> Changes:
-    """What has to change in a state for it to have these entries where a snapshot's are."""
+    """Return the changes that replace the snapshot in a state by these entries."""
     store = Store(max_history=0)
     store.restore(before)
     wanted = {(space, key) for space, key, _ in entries}
-    for space in SPACES:
+    for space in NAMESPACES:
         for key in store.keys(space):
             if (space, key) not in wanted:
                 store.delete(space, key)
@@ -72,7 +72,7 @@ def replace_entries(before: Snapshot, entries: Entries) -> Changes:
 
 
 def apply_changes(before: Snapshot, changes: Changes) -> Snapshot:
-    """The state that changes lead to."""
+    """Return the state after changes."""
     store = Store(max_history=0)
     store.restore(before)
     store.apply(changes)
@@ -80,7 +80,7 @@ def apply_changes(before: Snapshot, changes: Changes) -> Snapshot:
 
 
 def parse_snapshot(data: bytes) -> dict[str, Any]:
-    """Return the JSON of a snapshot.
+    """Return the JSON object of a snapshot.
 
     Raises:
         ValueError: The bytes are not a snapshot.
@@ -88,12 +88,12 @@ def parse_snapshot(data: bytes) -> dict[str, Any]:
     """
     tree = json.loads(data)
     if not isinstance(tree, dict) or not isinstance(tree.get("data"), dict):
-        raise ValueError("a snapshot is an object with data")  # noqa: TRY004 - the bytes are wrong
+        raise ValueError("snapshot must be an object with data")  # noqa: TRY004 - the bytes are wrong
     return tree
 
 
 def encode_entries(tree: dict[str, Any], before: Snapshot) -> Entries:
-    """Return the entries that a snapshot consists of, in place of what a state has."""
+    """Return the entries of a snapshot that replaces the one in a state."""
     fields: dict[str, Any] = tree["data"]
     shape: dict[str, Any] = {
         "top": [[name, None if name == "data" else value] for name, value in tree.items()],
@@ -112,31 +112,31 @@ def encode_entries(tree: dict[str, Any], before: Snapshot) -> Entries:
             shape["state"] = list(value)
             entries += [(STATE, key, each) for key, each in value.items()]
         else:
-            entries.append((SPACE, FIELD + name, value))
-    return [*entries, (SPACE, SHAPE, shape)]
+            entries.append((NAMESPACE, FIELD + name, value))
+    return [*entries, (NAMESPACE, SHAPE, shape)]
 
 
 def first_number(messages: list[Any], before: Snapshot) -> int:
-    """The number of the first message.
+    """Return the number of the first message.
 
-    A conversation may be cut at its beginning. Messages that are still there keep their numbers, so
-    that they are not written again.
+    If a conversation was cut at its beginning, the other messages keep their numbers and are not
+    written again.
     """
     rows = list(before.items(MESSAGES))
-    there = [message for _, _, message in rows]
-    starts = [place for place, message in enumerate(there) if message in messages[:1]]
-    for place in [*starts, 0]:
-        if rows and (place == 0 or there[place:] == messages[: len(there) - place]):
-            return message_number(rows[place][1]) or 0
+    known = [message for _, _, message in rows]
+    starts = [index for index, message in enumerate(known) if message in messages[:1]]
+    for index in [*starts, 0]:
+        if rows and (index == 0 or known[index:] == messages[: len(known) - index]):
+            return message_number(rows[index][1]) or 0
     return 0
 
 
 def decode_state(state: Snapshot) -> bytes | None:
-    """The bytes of the snapshot that a state holds; None where it holds none."""
-    exact = state.get(SPACE, BYTES)
+    """Return the bytes of the snapshot that a state holds, or None."""
+    exact = state.get(NAMESPACE, BYTES)
     if isinstance(exact, bytes):
         return exact
-    shape = state.get(SPACE, SHAPE)
+    shape = state.get(NAMESPACE, SHAPE)
     if shape is None:
         return None
     fields: dict[str, Any] = {}
@@ -148,11 +148,11 @@ def decode_state(state: Snapshot) -> bytes | None:
             order = [key for key in shape["state"] if key in values]
             fields[name] = {key: values[key] for key in dict.fromkeys([*order, *values])}
         else:
-            fields[name] = state.get(SPACE, FIELD + name)
+            fields[name] = state.get(NAMESPACE, FIELD + name)
     tree = {name: fields if name == "data" else value for name, value in shape["top"]}
     return json.dumps(tree, ensure_ascii=False).encode()
 
 
 def has_snapshot(state: Snapshot) -> bool:
-    """Whether a state holds a snapshot of Strands."""
-    return any(state.get(SPACE, key) is not None for key in (SHAPE, BYTES))
+    """Return whether a state holds a Strands snapshot."""
+    return any(state.get(NAMESPACE, key) is not None for key in (SHAPE, BYTES))

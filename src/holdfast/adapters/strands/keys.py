@@ -1,9 +1,9 @@
-"""Strands' keys: those of a session's snapshots, and all others.
+"""Parse and format Strands' keys: those of session snapshots, and all others.
 
     session/<session_id>/scopes/agent/<agent_id>/snapshots/snapshot_latest.json
     session/<session_id>/scopes/agent/<agent_id>/snapshots/immutable_history/snapshot_<uuid7>.json
 
-Orchestrators have the scope ``multiAgent``. Slashes are treated as Strands' own storages do.
+Orchestrators have the scope ``multiAgent``. Slashes are normalized as in Strands' own storages.
 """
 
 from __future__ import annotations
@@ -24,30 +24,40 @@ SNAPSHOT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SnapshotKey:
-    """A snapshot of a session: the latest, or one that is kept under an id."""
+    """The key of a session's latest snapshot, or of one in its history."""
 
     location: SnapshotLocation
     snapshot_id: str | None
 
 
 def normalize_key(key: str) -> str:
-    """A key without empty parts. ``ValueError`` where it is none."""
+    """Return a key without empty segments.
+
+    Raises:
+        ValueError: The key is invalid.
+
+    """
     found = normalize_prefix(key).rstrip("/")
     if not found:
-        raise ValueError("a key of a storage is not empty")
+        raise ValueError("key must not be empty")
     return found
 
 
 def normalize_prefix(prefix: str) -> str:
-    """The beginning of keys without empty parts; a slash at its end stays."""
+    """Return a prefix of keys without empty segments; a trailing slash stays.
+
+    Raises:
+        ValueError: The prefix is invalid.
+
+    """
     found = re.sub(r"/+", "/", prefix).lstrip("/")
     if "\\" in found or ".." in found.split("/"):
-        raise ValueError("a key of a storage has neither a backslash nor a part that is ..")
+        raise ValueError("key must not contain a backslash or a .. segment")
     return found
 
 
 def parse_snapshot_key(key: str) -> SnapshotKey | None:
-    """The snapshot that a key names; None for any other key."""
+    """Return the snapshot that a key names, or None for any other key."""
     found = SNAPSHOT.fullmatch(key)
     if found is None or max(len(found[1]), len(found[3])) > MAX_ID_LENGTH:
         return None
@@ -55,27 +65,27 @@ def parse_snapshot_key(key: str) -> SnapshotKey | None:
 
 
 def parse_session_id(prefix: str) -> str | None:
-    """The session that all keys with this beginning belong to, where it is one."""
+    """Return the session that all keys with a prefix belong to, or None."""
     parts = prefix.split("/")
     return parts[1] if len(parts) > 2 and parts[0] == "session" else None
 
 
 def is_nameable(location: SnapshotLocation) -> bool:
-    """Whether Strands has keys for a session of these ids."""
+    """Return whether Strands has keys for a session with these ids."""
     return not any("/" in text or "\\" in text for text in (location.session_id, location.scope_id))
 
 
 def snapshots_prefix(location: SnapshotLocation) -> str:
-    """What the keys of all snapshots of a session begin with."""
+    """Return the prefix of the keys of a session's snapshots."""
     name = NAMES[location.scope]
     return f"{SESSIONS}{location.session_id}/scopes/{name}/{location.scope_id}/snapshots/"
 
 
 def latest_key(location: SnapshotLocation) -> str:
-    """The key of the latest snapshot."""
+    """Return the key of the latest snapshot."""
     return f"{snapshots_prefix(location)}snapshot_latest.json"
 
 
 def history_key(location: SnapshotLocation, snapshot_id: str) -> str:
-    """The key of one that is kept."""
+    """Return the key of a snapshot in the history."""
     return f"{snapshots_prefix(location)}immutable_history/snapshot_{snapshot_id}.json"

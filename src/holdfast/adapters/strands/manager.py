@@ -1,7 +1,7 @@
-"""Strands' snapshot session manager, which also says when a run begins, fails or is cancelled.
+"""A Strands session manager that records when a run starts, fails or is cancelled.
 
-With Strands' own manager a session has the status that its last snapshot shows: one is saved when a
-run is over, so nothing says that it began, and a run that failed looks like one that goes on.
+With Strands' own manager a session has the status that its last snapshot shows. Snapshots are saved
+at the end of a run, so its start is not visible, and a failed run looks like a running one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from holdfast.sessions.run_status import CANCELLED, COMPLETED, FAILED, RUNNING, 
 from holdfast.snapshots.keys import MULTI_AGENT
 
 STOPPED = {"interrupt": WAITING, "checkpoint": WAITING, "cancelled": CANCELLED}
-"""The statuses of runs that stopped for a reason; any other reason is the end of a run."""
+"""The statuses after some stop reasons; after any other one a run is completed."""
 
 
 class HoldfastSessionManager(SnapshotSessionManager):
     """A ``SnapshotSessionManager`` whose sessions have the status of the run.
 
-    Takes what Strands' own takes, and a `HoldfastStorage`. A run costs one commit more, which says
-    that it began.
+    It takes the arguments of Strands' manager, with a `HoldfastStorage`. Each run needs one more
+    commit, for its start.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class HoldfastSessionManager(SnapshotSessionManager):
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the hooks that save snapshots and statuses."""
-        registry.add_callback(BeforeInvocationEvent, self._on_run_began)
-        registry.add_callback(BeforeMultiAgentInvocationEvent, self._on_orchestrator_began)
-        # Called in reverse order: after the save, which sets the status that the snapshot shows.
+        registry.add_callback(BeforeInvocationEvent, self._on_run_started)
+        registry.add_callback(BeforeMultiAgentInvocationEvent, self._on_orchestrator_started)
+        # Called in reverse order: after the save, which sets the status of the snapshot.
         registry.add_callback(AfterInvocationEvent, self._on_run_ended)
         registry.add_callback(AfterMultiAgentInvocationEvent, self._on_orchestrator_ended)
         super().register_hooks(registry, **kwargs)
 
-    async def _on_run_began(self, event: BeforeInvocationEvent) -> None:
+    async def _on_run_started(self, event: BeforeInvocationEvent) -> None:
         await self._statuses.set_status(self.session_id, event.agent.agent_id, RUNNING)
 
     async def _on_run_ended(self, event: AfterInvocationEvent) -> None:
@@ -67,23 +67,23 @@ class HoldfastSessionManager(SnapshotSessionManager):
             status = STOPPED.get(reason, COMPLETED)
         await self._statuses.set_status(self.session_id, event.agent.agent_id, status)
 
-    async def _on_orchestrator_began(self, event: BeforeMultiAgentInvocationEvent) -> None:
+    async def _on_orchestrator_started(self, event: BeforeMultiAgentInvocationEvent) -> None:
         await self._statuses.set_status(
             self.session_id, event.source.id, RUNNING, scope=MULTI_AGENT
         )
 
     async def _on_orchestrator_ended(self, event: AfterMultiAgentInvocationEvent) -> None:
         status = error_status()
-        if status is not None:  # else the snapshot has the orchestrator's own status
+        if status is not None:  # otherwise the snapshot has the orchestrator's status
             await self._statuses.set_status(
                 self.session_id, event.source.id, status, scope=MULTI_AGENT
             )
 
 
 def error_status() -> str | None:
-    """Return the status of a run that ends with the exception being raised; None without one.
+    """Return the status of a run that ends with the current exception, or None without one.
 
-    Strands calls the hooks of a run's end while it raises, and does not pass the exception on.
+    Strands calls the hooks at the end of a run while the exception is raised, and does not pass it.
     """
     error = sys.exception()
     if error is None:

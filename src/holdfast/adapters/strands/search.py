@@ -1,7 +1,7 @@
-"""Reading a whole storage for a keyword search, within Holdfast's loop.
+"""Read a whole storage for a keyword search, in Holdfast's event loop.
 
-A search reads every entry. Going from thread to thread, and to the store, for each of them would
-cost most of its time, so entries that are not sessions are read ahead, many at once.
+A search reads every entry. A thread switch and a read of the store for each of them would take most
+of its time, so entries that are not sessions are read ahead in batches.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeAlias
 from holdfast.adapters.requirement import import_requirement
 from holdfast.errors import HoldfastError, short_repr
 
-AHEAD = 64
+BATCH_SIZE = 64
 
 exceptions = import_requirement("strands.types.exceptions", "strands")
 
@@ -22,7 +22,7 @@ Keys: TypeAlias = list[str]
 
 
 class ScannedStorage:
-    """What a search strategy that only lists and reads takes as a storage."""
+    """A storage for search strategies, which only list and read."""
 
     def __init__(
         self,
@@ -34,23 +34,23 @@ class ScannedStorage:
         self._read_key = read_key
         self._read_ahead = read_ahead
         self._unread: Keys = []
-        """Listed keys that were not read yet, the next one last."""
+        """Listed keys that are not read yet, the next one last."""
         self._entries: dict[str, bytes] = {}
         self._lock = asyncio.Lock()
 
     async def list(self, query: str = "") -> Keys:
-        """Return the keys that begin with a text, in order."""
+        """Return the keys with a prefix, in order."""
         with storage_errors(f"list {short_repr(query)}"):
             found = await self._list_keys(query)
         self._unread = found[::-1]
         return found
 
     async def read(self, key: str) -> bytes | None:
-        """Return the bytes under a key, or None; fast for listed keys in their order."""
+        """Return the bytes under a key, or None; fast for listed keys in order."""
         with storage_errors(f"read {short_repr(key)}"):
             async with self._lock:
                 if self._unread and self._unread[-1] == key:
-                    chunk = [self._unread.pop() for _ in range(min(AHEAD, len(self._unread)))]
+                    chunk = [self._unread.pop() for _ in range(min(BATCH_SIZE, len(self._unread)))]
                     found = await self._read_ahead(chunk)
                     self._entries.update(found)
             if key in self._entries:
@@ -60,7 +60,7 @@ class ScannedStorage:
 
 @contextmanager
 def storage_errors(what: str) -> Iterator[None]:
-    """Raise errors of Holdfast as the ``StorageError`` that Strands expects."""
+    """Raise Holdfast's errors as the ``StorageError`` that Strands expects."""
     try:
         yield
     except (HoldfastError, ValueError, TypeError) as error:

@@ -1,0 +1,37 @@
+"""Create a session from the state of another one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.errors import ConflictError
+from holdfast.sessions.commit import Committer
+from holdfast.snapshots.keys import SnapshotLocation
+from holdfast.state.snapshot import Snapshot
+from holdfast.state.store import Store
+
+
+async def create_fork(
+    origin: Committer, location: SnapshotLocation, state: Snapshot, data: dict[str, Any]
+) -> Committer:
+    """Create a session with a state, and return its committer.
+
+    ``data`` names the origin in the ``session.forked`` event.
+
+    Raises:
+        ConflictError: The session exists.
+
+    """
+    changes = state.changes(Store(max_history=0).snapshot())
+    try:
+        fork = await Committer.create(origin.state_store, location)
+        fork.origin_active_at = origin.origin_time()
+        fork.working.record_owned("session.forked", data, changes)
+        await fork.commit("raise")
+    except ConflictError as error:
+        raise ConflictError(
+            f"session {location.session_id} of {location.scope_id} already exists; fork to "
+            "another session id or delete that session first",
+            key=error.key,
+        ) from error
+    return fork
