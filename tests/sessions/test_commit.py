@@ -33,7 +33,7 @@ class Meanwhile(WrappedStateStore):
 
 
 @async_test
-async def test_a_commit_is_one_write_of_one_entry():
+async def test_a_commit_writes_one_entry():
     store = Counted()
     session = await said(await opened(store), "first")
     store.forget()
@@ -46,7 +46,7 @@ async def test_a_commit_is_one_write_of_one_entry():
 
 
 @async_test
-async def test_the_first_commit_is_one_write_too():
+async def test_the_first_commit_is_one_write():
     store = Counted()
     session = await opened(store)
     store.forget()
@@ -59,7 +59,7 @@ async def test_the_first_commit_is_one_write_too():
 
 
 @async_test
-async def test_a_commit_of_nothing_writes_nothing():
+async def test_a_commit_without_pending_events_writes_nothing():
     store = Counted()
     session = await said(await opened(store), "first")
     store.forget()
@@ -70,7 +70,7 @@ async def test_a_commit_of_nothing_writes_nothing():
 
 
 @async_test
-async def test_saving_is_one_write_of_two_entries():
+async def test_a_save_writes_two_entries_at_once():
     store = Counted()
     session = await opened(store)
     await session.save()
@@ -85,7 +85,7 @@ async def test_saving_is_one_write_of_two_entries():
 
 
 @async_test
-async def test_saving_is_two_writes_where_the_store_writes_one_by_one():
+async def test_a_save_is_two_writes_without_atomic_batches():
     store = FaultyStateStore(MemoryStateStore(), atomic=False)
     session = await opened(store)
     await session.save()
@@ -97,7 +97,7 @@ async def test_saving_is_two_writes_where_the_store_writes_one_by_one():
 
 @pytest.mark.parametrize("how", ["commit", "save"])
 @async_test
-async def test_no_turn_costs_more_than_another_however_long_the_session_is(how):
+async def test_the_cost_of_a_commit_does_not_depend_on_the_length_of_the_session(how):
     store = Counted()
     session = await opened(store)
     cost = {}
@@ -117,7 +117,7 @@ async def test_no_turn_costs_more_than_another_however_long_the_session_is(how):
 
 
 @async_test
-async def test_the_state_is_written_now_and_then_so_that_opening_reads_a_part(monkeypatch):
+async def test_opening_reads_only_what_follows_the_last_keyframe(monkeypatch):
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 4)
     store = Counted()
     session = await said(await opened(store), *"abcdefghij")
@@ -149,7 +149,7 @@ async def test_a_keyframe_that_cannot_be_written_does_not_fail_the_commit(monkey
 
 
 @async_test
-async def test_of_two_writers_one_gets_a_conflict_with_nothing_of_its_own_written():
+async def test_a_commit_fails_and_writes_nothing_when_another_writer_committed_first():
     store = Counted()
     one, other = await two(store)
     await said(one, "one")
@@ -172,7 +172,7 @@ async def test_of_two_writers_one_gets_a_conflict_with_nothing_of_its_own_writte
 
 
 @async_test
-async def test_one_puts_its_own_on_top_however_many_others_were_first():
+async def test_a_rebase_succeeds_after_any_number_of_other_commits():
     store = Meanwhile(MemoryStateStore())
     one, other = await two(store)
     others = iter("abcde")
@@ -192,7 +192,7 @@ async def test_one_puts_its_own_on_top_however_many_others_were_first():
 
 
 @async_test
-async def test_who_is_never_first_is_told_so_in_the_end(monkeypatch):
+async def test_a_rebase_that_always_loses_fails_in_the_end(monkeypatch):
     monkeypatch.setattr(contention, "GIVE_UP_AFTER", 0.2)
     store = Meanwhile(MemoryStateStore())
     one, other = await two(store)
@@ -212,7 +212,7 @@ async def test_who_is_never_first_is_told_so_in_the_end(monkeypatch):
 
 
 @async_test
-async def test_a_conflict_over_another_entry_is_not_taken_for_one_over_the_log():
+async def test_a_conflict_on_another_key_is_raised_as_it_is():
     store = Meanwhile(MemoryStateStore())
     session = await said(await opened(store), "a")
 
@@ -227,7 +227,7 @@ async def test_a_conflict_over_another_entry_is_not_taken_for_one_over_the_log()
 
 
 @async_test
-async def test_a_conflict_with_nobody_is_reported_and_not_tried_for_ever():
+async def test_a_conflict_without_another_writer_is_reported():
     store = Meanwhile(MemoryStateStore())
     session = await said(await opened(store), "a")
 
@@ -241,7 +241,7 @@ async def test_a_conflict_with_nobody_is_reported_and_not_tried_for_ever():
 
 
 @async_test
-async def test_what_is_recorded_during_a_commit_waits_for_the_next():
+async def test_events_recorded_during_a_commit_stay_pending():
     store = Meanwhile(MemoryStateStore())
     session = await said(await opened(store), "a")
 
