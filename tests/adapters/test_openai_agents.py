@@ -1,4 +1,4 @@
-"""The session of the OpenAI Agents SDK, with the real package and a scripted model."""
+"""Sessions of the OpenAI Agents SDK, with the real package and a scripted model."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def said(session):
     return [item.get("content", item.get("type")) for item in await session.get_items()]
 
 
-# ----------------------------------------------------------------------------- the protocol
+# --------------------------------------------------------------------------------------- protocol
 
 
 @async_test
@@ -163,7 +163,7 @@ async def test_concurrent_runners_lose_no_items(new_state_store):
         for number in range(4):
             own = [each for each in found if each.startswith(f"{number}.")]
             assert own == [f"{number}.{turn}.{part}" for turn in range(3) for part in ("q", "a")]
-        for place in range(0, 24, 2):  # what was added together stays together
+        for place in range(0, 24, 2):  # items of one call stay together
             assert found[place][:-1] == found[place + 1][:-1]
 
 
@@ -217,7 +217,7 @@ async def test_a_failed_write_leaves_all_items_or_none(kind, done):
         await session.add_items(ITEMS[1:])
     left = ITEMS if done else ITEMS[:1]
     assert await HoldfastSession("ses", disk).get_items() == left
-    if kind != "crash":  # the same object goes on as well
+    if kind != "crash":  # the same object continues as well
         assert await session.get_items() == left
         await session.add_items(ITEMS[:1])
         assert await session.get_items() == [*left, ITEMS[0]]
@@ -234,7 +234,7 @@ async def test_reads_raise_if_the_store_fails():
         await session.get_items()
 
 
-# ------------------------------------------------------------------------------------ moments
+# -------------------------------------------------------------------------------------- snapshots
 
 
 @async_test

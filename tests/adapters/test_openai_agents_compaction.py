@@ -1,4 +1,4 @@
-"""The SDK's compaction over our sessions, with a client that summarizes as it is told to."""
+"""The SDK's compaction over our sessions, with a scripted client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TALK = [{"role": "user", "content": str(number)} for number in range(6)]
 
 
 class RespondingModel(ScriptedModel):
-    """Answers with an id, which the SDK wants before it compacts."""
+    """Answers with a response id, which the SDK needs for a compaction."""
 
     async def get_response(self, *rest, **more):
         response = await super().get_response(*rest, **more)
@@ -36,7 +36,7 @@ class RespondingModel(ScriptedModel):
 
 
 class Client:
-    """What of an OpenAI client the compaction uses."""
+    """The part of an OpenAI client that the compaction uses."""
 
     def __init__(self, during=None):
         self.asked = []
@@ -51,7 +51,7 @@ class Client:
 
 
 def compacting(session, client, **options):
-    """A session of the SDK that compacts another after every turn."""
+    """Return a session of the SDK that compacts another one after every turn."""
     return OpenAIResponsesCompactionSession(
         session.session_id,
         session,
@@ -63,7 +63,7 @@ def compacting(session, client, **options):
 
 
 def both():
-    """A session of ours, and one of the SDK's."""
+    """Return one of our sessions and one of the SDK's."""
     return HoldfastSession("ses", MemoryStateStore(), agent_id="waiter"), SQLiteSession("ses")
 
 
@@ -73,7 +73,7 @@ async def run(session, *words):
         await Runner.run(agent, each, session=session, run_config=QUIET)
 
 
-# ------------------------------------------------------------------------------- both the same
+# ------------------------------------------------------------------------------------------- both
 
 
 @async_test

@@ -1,4 +1,4 @@
-"""The same behaviour of the SDK's own sessions and of ours: every test runs over all of them."""
+"""Our sessions behave like those of the SDK: every test runs with both."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FOUR = [{"role": "user", "content": str(number)} for number in range(4)]
 
 @pytest.fixture(params=KINDS)
 def new_session(request, tmp_path):
-    """What makes a session of one kind, in one database."""
+    """Return a function that opens a session of one class, in one database."""
     path = tmp_path / "sessions.db"
     theirs = []
     store = open_state_store(f"sqlite:///{path}") if request.param == "HoldfastSession" else None

@@ -30,7 +30,7 @@ def pay(amount: int) -> str:
 
 
 class WatchingModel(ScriptedModel):
-    """Notes the status of the session each time that it is asked."""
+    """Records the status of the session at each call."""
 
     def __init__(self, store, *answers):
         super().__init__(*answers)
@@ -43,7 +43,7 @@ class WatchingModel(ScriptedModel):
 
 
 class StreamingModel(WatchingModel):
-    """Says the same as a stream, which ends with the whole response."""
+    """Returns its answers as a stream."""
 
     async def stream_response(self, *rest, **more):
         answer = await self.get_response(*rest, **more)
@@ -63,12 +63,12 @@ class StreamingModel(WatchingModel):
 
 
 async def status(store):
-    """The status as it is committed."""
+    """Return the committed status."""
     return (await Session.open(store, agent_id="waiter", session_id="ses")).status
 
 
 def opened(store):
-    """A session of ours."""
+    """Return one of our sessions."""
     return HoldfastSession("ses", store, agent_id="waiter")
 
 

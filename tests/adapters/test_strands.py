@@ -29,14 +29,14 @@ KEPT = [f"{FOLDER}immutable_history/snapshot_{each}.json" for each in IDS]
 
 
 def blob(*messages, at="2026-11-15T12:00:00Z", **state):
-    """The bytes of a snapshot as Strands writes them."""
+    """Return the bytes of a snapshot as Strands writes them."""
     content = [{"role": "user", "content": [{"text": each}]} for each in messages]
     data = {"messages": content, "state": state, "model_state": {}, "system_prompt": "Ja ☃"}
     tree = {"scope": "agent", "schema_version": "1.0", "created_at": at, "data": data}
     return json.dumps({**tree, "app_data": {}}, ensure_ascii=False).encode()
 
 
-# ----------------------------------------------------------------------------------- the storage
+# ---------------------------------------------------------------------------------------- storage
 
 
 @async_test
@@ -96,13 +96,13 @@ def test_reads_return_what_was_written_byte_for_byte(acts):
     async def compare():
         store = MemoryStateStore()
         ours, theirs = HoldfastStorage(store), InMemoryStorage()
-        for key, data, begins_anew in acts:
+        for key, data, is_reopened in acts:
             for storage in (ours, theirs):
                 if data is None:
                     await storage.delete(key)
                 else:
                     await storage.write(key, data)
-            if begins_anew:
+            if is_reopened:
                 ours = HoldfastStorage(store)
             for each in (LATEST, *KEPT, key):
                 assert await ours.read(each) == await theirs.read(each)

@@ -1,4 +1,4 @@
-"""Agents of Strands whose sessions are in Holdfast, with the real package and a scripted model."""
+"""Strands agents with Holdfast sessions, with the real package and a scripted model."""
 
 from __future__ import annotations
 

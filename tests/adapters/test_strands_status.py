@@ -29,7 +29,7 @@ MANAGERS = [SnapshotSessionManager, HoldfastSessionManager]
 
 
 class WatchingModel(ScriptedModel):
-    """Notes the status of the session each time that it is asked."""
+    """Records the status of the session at each call."""
 
     def __init__(self, store, *answers):
         super().__init__(*answers)
@@ -43,13 +43,13 @@ class WatchingModel(ScriptedModel):
 
 
 async def status(store, agent_id="waiter", scope="agent"):
-    """The status as it is committed, of whatever is there."""
+    """Return the committed status of the session."""
     session = await Session.open(store, agent_id=agent_id, session_id="ses", scope=scope)
     return session.status
 
 
 async def statuses(store, agent_id="waiter", scope="agent"):
-    """Every status that the session had, in order."""
+    """Return every status that the session had, in order."""
     found = await Session.open(store, agent_id=agent_id, session_id="ses", scope=scope)
     seen = []
     async for event in found.events:
@@ -59,7 +59,7 @@ async def statuses(store, agent_id="waiter", scope="agent"):
 
 
 def agent_with(manager, *answers, model=None, tools=(tables,)):
-    """An agent with a session manager."""
+    """Return an agent with a session manager."""
     return Agent(
         model=model or ScriptedModel(*answers),
         agent_id="waiter",
@@ -196,7 +196,7 @@ def test_a_blocking_run_has_a_status():
 
 
 def graph_of(agent, manager):
-    """A graph of one agent."""
+    """Return a graph of one agent."""
     builder = GraphBuilder()
     builder.add_node(agent, "cook")
     builder.set_graph_id("kitchen")
@@ -276,7 +276,7 @@ async def test_a_status_is_committed_after_a_cancelled_save():
     assert await storage.read(LATEST) == blob("hello")
 
 
-# --------------------------------------------------------------------------- what is stored
+# ------------------------------------------------------------------------------------ stored data
 
 
 @async_test

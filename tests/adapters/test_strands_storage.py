@@ -1,4 +1,4 @@
-"""The same behaviour of Strands' own storages and of ours: every test runs over all of them."""
+"""Our storage behaves like those of Strands: every test runs with all of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ODD_KEYS = ["a b", "ä/☃", "100%/a%2Fb", "a?b#c&d", "UPPER/lower", "a.b/.hidde
 
 @pytest.fixture
 def new_storage(request, tmp_path):
-    """What makes a storage of one kind; those of Holdfast are closed at the end."""
+    """Return a function that opens a storage of one kind."""
     stores = []
 
     def make(**options):
@@ -53,12 +53,12 @@ def new_storage(request, tmp_path):
 
 @pytest.fixture
 def storage(new_storage):
-    """One storage of a kind."""
+    """A storage of one kind."""
     return new_storage()
 
 
 class RecordingStrategy:
-    """A search strategy that finds what it was given to index."""
+    """A search strategy that finds what it indexed."""
 
     def __init__(self):
         self.indexed = []

@@ -1,4 +1,4 @@
-"""A session of several agents: one conversation, each agent's own values, one snapshot for all."""
+"""Multi-agent sessions: one conversation, separate values, one snapshot for all agents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.conversations import contents, everything, opened, reopened, types
 
 @pytest.fixture
 def crew():
-    """A session of several agents that has just begun."""
+    """A new multi-agent session."""
 
     async def begun():
         return await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
@@ -40,7 +40,7 @@ def test_agents_share_one_conversation_and_each_message_names_its_agent(crew):
     writer, critic = crew.agent("writer"), crew.agent("critic")
     crew.add_message("user", "write")
     writer.add_message("assistant", "draft", model="m")
-    critic.append_message({"role": "assistant", "content": "no", "agent": "somebody else"})
+    critic.append_message({"role": "assistant", "content": "no", "agent": "another agent"})
     writer.add_message("assistant", "better")
     assert contents(crew) == ["write", "draft", "no", "better"]
     assert [message.get("agent") for message in crew.messages] == [

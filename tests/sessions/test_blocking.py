@@ -1,4 +1,4 @@
-"""The blocking twin: the same session for code that is not async, shared by threads."""
+"""Blocking sessions do what sessions do, without async."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def store():
     return MemoryStateStore()
 
 
-# -------------------------------------------------------------------- the same as the other
+# ----------------------------------------------------------------------------- the same behaviour
 
 
 def scenario(session, call):
-    """What a session does, told to either twin; ``call`` waits for what has to be waited for."""
+    """Return what a session does, of either class; ``call`` runs what has to be awaited."""
     seen = [session.agent_id, session.session_id, session.scope, session.agents, session.is_dirty]
     session.add_message("user", "hello", name="ann")
     session.append_message({"tool_calls": [{"id": "c1", "function": {"name": "search"}}]})
@@ -114,7 +114,7 @@ def test_a_session_can_be_resumed_by_both_classes(store):
     assert contents(twin(store)) == ["blocking", "async"]
 
 
-# --------------------------------------------------------------------------- with, and urls
+# --------------------------------------------------------------------------- with blocks and URLs
 
 
 def test_a_with_block_commits_except_after_an_exception(store):
@@ -216,7 +216,7 @@ def test_a_session_opened_without_an_id_is_new(store):
     assert one.session_id != other.session_id
 
 
-# --------------------------------------------------------------------------- other situations
+# -------------------------------------------------------------- event loops, interrupts and forks
 
 
 def test_a_blocking_session_works_inside_another_event_loop(tmp_path):
@@ -245,7 +245,7 @@ def test_a_blocking_call_inside_the_loop_of_the_portal_is_an_error(store):
 
 
 class Stalled(MemoryStateStore):
-    """Does not answer a write until it is told to; what came of it is noted."""
+    """Blocks writes until they are released, and notes their outcome."""
 
     def __init__(self):
         super().__init__()
@@ -317,7 +317,7 @@ with BlockingSession.open(sys.argv[1], agent_id="bot", session_id="ses") as sess
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_process_continues_with_a_blocking_session(tmp_path):
-    # In a process of its own, as forking one that has threads is warned of.
+    # In a subprocess, because forking a process with threads raises a warning.
     finished = subprocess.run(
         [sys.executable, "-c", AFTER_A_FORK, f"sqlite:///{tmp_path}/state.db"],
         env={"PYTHONPATH": ":".join(sys.path)},

@@ -1,4 +1,4 @@
-"""Threads that share the blocking twin: all that they do is there, and none sees half of it."""
+"""Threads that share a blocking session lose nothing and see consistent states."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def store():
 
 
 def in_threads(count, work):
-    """Run the work in so many threads, and raise what any of them raised."""
+    """Run work in several threads, and raise the error of any of them."""
     errors = []
 
     def run(number):
@@ -86,7 +86,7 @@ def test_threads_share_the_agents_of_a_session(store):
 
 @pytest.fixture
 def restless():
-    """Threads that take turns as often as they can."""
+    """Let threads switch as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -94,7 +94,7 @@ def restless():
 
 
 def while_another_writes(write, read, times):
-    """Read again and again in one thread while another writes so many times."""
+    """Read repeatedly in one thread while another writes."""
     over = threading.Event()
 
     def work(number):

@@ -1,4 +1,4 @@
-"""Commits: one conditional write each, whatever becomes of its answer, however long the log is."""
+"""A commit is one conditional write, however long the log is; of two writers one fails."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from support.faults import Fault, FaultyStateStore
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
 
-class Meanwhile(WrappedStateStore):
-    """Has something happen before each write, or in place of it."""
+class InterceptingStateStore(WrappedStateStore):
+    """Calls a function before each write."""
 
-    meanwhile = None
+    before_write = None
 
     async def put_many(self, puts, **conditions):
-        if self.meanwhile is not None:
-            await self.meanwhile()
+        if self.before_write is not None:
+            await self.before_write()
         return await super().put_many(puts, **conditions)
 
 
@@ -109,7 +109,7 @@ async def test_the_cost_of_a_commit_does_not_depend_on_the_length_of_the_session
         await (session.commit() if how == "commit" else session.save())
         cost[turn] = (list(store.calls), store.bytes)
     assert cost[10][0] == cost[1000][0] == ["put_many"]
-    # A seq has more digits in the end.
+    # The last seq has more digits.
     assert abs(cost[1000][1] - cost[10][1]) < 20
     assert cost[1000][1] < 2500
     ordinary = [calls for calls, _ in cost.values() if calls == ["put_many"]]
@@ -173,18 +173,18 @@ async def test_a_commit_fails_and_writes_nothing_when_another_writer_committed_f
 
 @async_test
 async def test_a_rebase_succeeds_after_any_number_of_other_commits():
-    store = Meanwhile(MemoryStateStore())
+    store = InterceptingStateStore(MemoryStateStore())
     one, other = await two(store)
     others = iter("abcde")
 
     async def speak():
         text = next(others, None)
         if text is not None:
-            store.meanwhile = None
+            store.before_write = None
             await said(other, text)
-            store.meanwhile = speak
+            store.before_write = speak
 
-    store.meanwhile = speak
+    store.before_write = speak
     one.add_message("user", "mine")
     await one.commit(on_conflict="rebase")
     assert contents(await reopened(one)) == [*"abcde", "mine"]
@@ -194,47 +194,47 @@ async def test_a_rebase_succeeds_after_any_number_of_other_commits():
 @async_test
 async def test_a_rebase_that_always_loses_fails_in_the_end(monkeypatch):
     monkeypatch.setattr(contention, "GIVE_UP_AFTER", 0.2)
-    store = Meanwhile(MemoryStateStore())
+    store = InterceptingStateStore(MemoryStateStore())
     one, other = await two(store)
 
     async def speak():
-        store.meanwhile = None
+        store.before_write = None
         await said(other, "first again")
-        store.meanwhile = speak
+        store.before_write = speak
 
-    store.meanwhile = speak
+    store.before_write = speak
     one.add_message("user", "mine")
     with pytest.raises(ConflictError, match="other writers committed first in"):
         await one.commit(on_conflict="rebase")
-    store.meanwhile = None
+    store.before_write = None
     await one.commit(on_conflict="rebase")
     assert contents(await reopened(one))[-2:] == ["first again", "mine"]
 
 
 @async_test
 async def test_a_conflict_on_another_key_is_raised_as_it_is():
-    store = Meanwhile(MemoryStateStore())
+    store = InterceptingStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
 
     async def refuse():
-        raise ConflictError("somebody else has it", key="agents/bot")
+        raise ConflictError("another writer has it", key="agents/bot")
 
-    store.meanwhile = refuse
+    store.before_write = refuse
     session.add_message("user", "b")
-    with pytest.raises(ConflictError, match="somebody else has it"):
+    with pytest.raises(ConflictError, match="another writer has it"):
         await session.commit(on_conflict="rebase")
     assert session.is_dirty
 
 
 @async_test
 async def test_a_conflict_without_another_writer_is_reported():
-    store = Meanwhile(MemoryStateStore())
+    store = InterceptingStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
 
     async def refuse():
         raise ConflictError("a store that does not say which key")
 
-    store.meanwhile = refuse
+    store.before_write = refuse
     session.add_message("user", "b")
     with pytest.raises(ConflictError, match="the segment at the head of the log disappeared"):
         await session.commit()
@@ -242,15 +242,15 @@ async def test_a_conflict_without_another_writer_is_reported():
 
 @async_test
 async def test_events_recorded_during_a_commit_stay_pending():
-    store = Meanwhile(MemoryStateStore())
+    store = InterceptingStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
 
     async def speak():
-        store.meanwhile = None
-        session.add_message("user", "meanwhile")
+        store.before_write = None
+        session.add_message("user", "during the commit")
         session.set("x", 1)
 
-    store.meanwhile = speak
+    store.before_write = speak
     session.add_message("user", "b")
     saved = await session.save()
     assert [message["content"] for message in saved.state.messages] == ["a", "b"]
@@ -258,5 +258,5 @@ async def test_events_recorded_during_a_commit_stay_pending():
     assert contents(await reopened(session)) == ["a", "b"]
     await session.commit()
     other = await reopened(session)
-    assert contents(other) == contents(session) == ["a", "b", "meanwhile"]
+    assert contents(other) == contents(session) == ["a", "b", "during the commit"]
     assert other.get("x") == 1

@@ -1,4 +1,4 @@
-"""Commits that went wrong or came late: what was written is found out, and nothing is lost."""
+"""Commits that failed or came too late: their outcome is found out, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support.faults import Fault, FaultyStateStore
 
 
 async def pruned(session, *, days=0):
-    """Let another process keep the last snapshot alone, and do so again some days later."""
+    """Prune to the last snapshot in another process, and again some days later."""
     other = await reopened(session)
     for number in range(3):
         other.add_message("user", f"later {number}")
@@ -36,7 +36,7 @@ async def pruned(session, *, days=0):
     return other
 
 
-# ---------------------------------------------------------------------------- lost answers
+# --------------------------------------------------------------------------------- lost responses
 
 
 LOST = [Fault(1, "unknown", done=True), Fault(1, "cancelled", done=True)]
@@ -129,7 +129,7 @@ def test_a_commit_after_a_cancelled_one_finds_out_whether_it_was_written(tmp_pat
     asyncio.run(work())
 
 
-# -------------------------------------------------------------------------- pruned meanwhile
+# ------------------------------------------------------------------------------------ pruned logs
 
 
 @pytest.mark.parametrize("on_conflict", ["raise", "rebase"])
@@ -158,7 +158,7 @@ async def test_a_pruned_position_cannot_be_saved():
     assert (await session.save()).event_log_count == 5
 
 
-# ------------------------------------------------------- pruned, deleted or replaced under a writer
+# ------------------------------------------------- sessions that were pruned, deleted or replaced
 
 
 def conditional():
@@ -269,7 +269,7 @@ async def test_a_writer_that_stops_between_write_and_check_does_no_harm():
     new = await said(await opened(inner), "new")
     await new.save()
     session.add_message("user", "late")
-    # Both of its entries are written, and then the process ends.
+    # Both entries are written, and then the process ends.
     store.plan(Fault(2, "crash", done=True))
     with pytest.raises(BaseException, match="crash"):
         await session.save()

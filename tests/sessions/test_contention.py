@@ -1,4 +1,4 @@
-"""Many writers of one session: every one of them makes progress, and nothing is lost."""
+"""Many writers of one session all make progress, and nothing is lost."""
 
 from __future__ import annotations
 

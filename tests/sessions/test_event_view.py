@@ -1,4 +1,4 @@
-"""The events as a sequence: the same events in the same places, in memory or not."""
+"""Events as a sequence: the same events at the same indexes, in memory or not."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from support.conversations import Counted, opened, reopened, said, two, types
 
 @pytest.fixture
 def short(monkeypatch):
-    """Few segments between keyframes, and few in memory."""
+    """Keep few segments between keyframes and few in memory."""
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 4)
     monkeypatch.setattr(event_view, "MAX_SEGMENTS_IN_MEMORY", 4)
 
 
 async def grown(state_store, commits=10, waiting=2):
-    """A session of some commits, each of two events, with some more events that wait."""
+    """Return a session with some commits of two events each, and pending events."""
     session = await opened(state_store)
     await session.commit()
     for number in range(commits):
@@ -38,7 +38,7 @@ async def grown(state_store, commits=10, waiting=2):
 
 
 async def pruned(session, kept=1):
-    """The session, pruned to its last snapshots, of which two are made now."""
+    """Prune a session to its last snapshots, two of them new."""
     await session.save()
     session.record("saved")
     await session.save()
@@ -117,7 +117,7 @@ async def test_a_view_is_valid_after_a_rebase(how):
 
 
 async def check_all_ways(session, expected, places):
-    """One after the other, at once, from behind, in parts, in a loop of either kind."""
+    """Check indexes, slices, negative indexes and both kinds of loops."""
     events = session.events
     assert len(events) == len(expected)
     assert list(events) == expected
@@ -252,7 +252,7 @@ async def test_changing_an_event_does_not_change_what_is_committed(short):
 
 
 def tamper(event):
-    """Do to an event what a careless caller may do."""
+    """Change an event, as a careless caller may."""
     if isinstance(event.data, dict):
         event.data["tampered"] = True
     for _, _, value in event.changes["set"]:

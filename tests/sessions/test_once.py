@@ -1,4 +1,4 @@
-"""Side effects are done once by key: across processes, callers, rollbacks and lost answers."""
+"""Side effects are done once per key, across processes, callers, rollbacks and lost responses."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ async def test_a_key_that_is_a_str_subclass_becomes_a_plain_str(key):
     assert pay.times == 1
 
 
-# ------------------------------------------------------------------------------- going back
+# ------------------------------------------------------------------------- rollbacks and restores
 
 
 @async_test
@@ -293,7 +293,7 @@ async def test_an_effect_of_another_writer_after_a_lost_response_is_not_repeated
     assert pay.times == 0
 
 
-# ---------------------------------------------------------------------------- blocking twin
+# ------------------------------------------------------------------------------ blocking sessions
 
 
 def test_a_blocking_session_runs_the_effect_in_the_calling_thread(tmp_path):

@@ -1,5 +1,4 @@
-"""The result of a side effect is recorded before anything else can fail, and in one living session
-no effect is done twice."""
+"""The result of an effect survives conflicts, failures, cancellations and reloads."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ SRC = str(Path(__file__).parents[2] / "src")
 
 
 async def committed(session, **values):
-    """Another process commits values."""
+    """Commit values in another process."""
     other = await reopened(session)
     for key, value in values.items():
         other.set(key, value)
@@ -158,7 +157,7 @@ async def test_concurrent_effects_of_two_processes_have_one_result():
     assert mine.times == 1
 
 
-# ------------------------------------------------------------------------ failures of the store
+# -------------------------------------------------------------------------- failures of the store
 
 
 @pytest.mark.parametrize("then", ["once", "reload", "commit", "save", "rollback", "message"])
@@ -228,7 +227,7 @@ async def test_a_result_survives_a_cancellation_before_its_commit():
         return pay()
 
     session._effects.prepare = lambda _: asyncio.sleep(0)
-    async with session._lock:  # as another task that commits and takes its time
+    async with session._lock:  # held by another task
         task = asyncio.create_task(session.once("pay", function))
         await was_done.wait()
         await asyncio.sleep(0)
@@ -303,7 +302,7 @@ async def test_a_kept_result_is_committed_to_a_new_session_after_a_deletion():
     assert types(again.events) == ["session.started", "once.done"]
 
 
-# --------------------------------------------------------------------------- the blocking twin
+# ------------------------------------------------------------------------------ blocking sessions
 
 
 def test_a_blocking_session_keeps_a_result_through_a_conflict_and_a_reload():
@@ -370,7 +369,7 @@ def test_events_of_threads_during_effects_are_not_lost():
         assert session.verify().ok
 
 
-# ------------------------------------------------------------------------- two real processes
+# ---------------------------------------------------------------------------------- two processes
 
 WORKER = """
 import os, random, sys, time

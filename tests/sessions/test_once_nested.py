@@ -1,4 +1,4 @@
-"""Side effects that are done once, beside whatever else goes on in the session."""
+"""Functions of `once` may use the session, start tasks and wait for threads."""
 
 from __future__ import annotations
 

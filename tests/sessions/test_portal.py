@@ -1,4 +1,4 @@
-"""The loop that works for callers who have none: one a process, and never in its own way."""
+"""The portal runs coroutines for callers without an event loop."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_call_returns_the_result_of_the_coroutine():
 def test_a_call_raises_the_error_of_the_coroutine(error):
     with pytest.raises(BaseException) as caught:
         get_portal().call(fail(error))
-    # A cancellation comes back as that of the waiting side, which has the same name.
+    # concurrent.futures raises its own CancelledError.
     assert type(caught.value).__name__ == type(error).__name__
     assert get_portal().call(give(1)) == 1
 
@@ -167,7 +167,7 @@ print("done")
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_process_has_its_own_loop():
-    # In a process of its own, as forking one that has threads is warned of.
+    # In a subprocess, because forking a process with threads raises a warning.
     done = subprocess.run(
         [sys.executable, "-c", AFTER_A_FORK],
         env={"PYTHONPATH": ":".join(sys.path)},

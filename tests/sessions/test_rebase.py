@@ -1,4 +1,4 @@
-"""One's own events on top of another's: done where keys differ, refused with the keys where not."""
+"""A rebase succeeds if keys differ, and otherwise reports the conflicting keys."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from support.conversations import contents, everything, opened, reopened, said, 
 from support.sample_values import identical
 
 
-async def on_top(state_store, theirs, ours, *, base=()):
-    """Two writers of one session, of whom the other is first; ours, after it was put on top."""
+async def rebase_on_top(state_store, theirs, ours, *, base=()):
+    """Let another writer commit first, rebase ours on top, and return it."""
     one = await opened(state_store)
     for key, value in base:
         one.set(key, value)
@@ -36,7 +36,7 @@ async def on_top(state_store, theirs, ours, *, base=()):
 
 @async_test
 async def test_changes_of_different_keys_are_combined():
-    session = await on_top(
+    session = await rebase_on_top(
         MemoryStateStore(),
         lambda other: (other.set("theirs", 1), other.delete("old")),
         lambda mine: (mine.set("mine", 2), mine.delete("older")),
@@ -99,7 +99,7 @@ async def test_equal_changes_are_not_a_conflict():
         session.delete("old")
         session.status = "running"
 
-    session = await on_top(MemoryStateStore(), same, same, base=[("old", 1)])
+    session = await rebase_on_top(MemoryStateStore(), same, same, base=[("old", 1)])
     assert session.state == {"plan": {"a": 1, "b": [2]}}
     assert types(session.events).count("state.set") == 3
 
@@ -121,7 +121,7 @@ async def test_nan_set_by_both_writers_is_not_a_conflict():
     def same(session):
         session.set("loss", math.nan)
 
-    session = await on_top(MemoryStateStore(), same, same)
+    session = await rebase_on_top(MemoryStateStore(), same, same)
     assert math.isnan(session.get("loss"))
 
 
@@ -248,7 +248,7 @@ async def test_messages_that_were_rolled_back_and_restored_move_behind_the_other
     assert contents(await reopened(one)) == contents(one) == ["begun", "x", "x"]
 
 
-# ------------------------------------------------------------------------------- beginnings
+# ----------------------------------------------------------------------------------- new sessions
 
 
 @async_test
@@ -279,7 +279,7 @@ async def test_a_writer_that_only_started_an_existing_session_has_nothing_to_com
     assert saved.event_log_count == 2
 
 
-# ---------------------------------------------------------------------------------- a model
+# ---------------------------------------------------------------------------------------- a model
 
 KEYS = st.sampled_from("abc")
 CHANGES = st.one_of(
@@ -293,7 +293,7 @@ OURS = st.one_of(
 
 
 class Model:
-    """A session as plain data: values, what was said since the beginning, and what was touched."""
+    """A session as plain data: values, messages and touched keys."""
 
     def __init__(self, values):
         self.values = dict(values)

@@ -1,4 +1,4 @@
-"""Messages, values and events: what an agent records is done at once, as copies, or not at all."""
+"""Messages and values are recorded as copies; invalid ones change nothing."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ def test_clear_messages_removes_all_messages_in_one_event(session):
     before = everything(session)
     session.clear_messages()
     assert everything(session) == before
-    session.add_message("user", "anew")
-    assert contents(session) == ["anew"]
+    session.add_message("user", "again")
+    assert contents(session) == ["again"]
 
 
 # ------------------------------------------------------------------------------------ values
@@ -260,7 +260,7 @@ def test_values_behave_like_a_dict(steps):
         return session, model
 
     session, model = run_async(work())
-    # By digest, as an equal value is no change: a dict keeps the order that its keys had first.
+    # By digest: setting an equal dict keeps the first order of its keys.
     expected = Store()
     expected.set("session", "status", "pending")
     expected.set_many(("state", key, value) for key, value in model.items())

@@ -1,4 +1,4 @@
-"""Step by step through what happened: each event with the state before and after it."""
+"""A replay yields each event with the state before and after it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from support.conversations import Counted, opened, said, types
 
 @pytest.fixture
 def often(monkeypatch):
-    """A keyframe after few segments."""
+    """Write a keyframe after few segments."""
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 3)
 
 
 async def story(state_store, turns=5):
-    """A session in which something was said, changed, deleted and undone."""
+    """Return a session with messages, values, deletions and a rollback."""
     session = await opened(state_store)
     for turn in range(turns):
         mark = session.snapshot()
@@ -47,7 +47,7 @@ async def story(state_store, turns=5):
 
 
 async def states(session):
-    """The state after each number of events, folded by hand."""
+    """Return the state after each number of events."""
     store = Store()
     found = [store.snapshot().digest]
     async for event in session.log.read():
@@ -61,7 +61,7 @@ async def steps_of(source, **bounds):
 
 
 def check(steps, expected, events, first=1):
-    """Steps are these events, from the state before each to the one after it."""
+    """Check that steps have these events and the states before and after them."""
     assert [step.event for step in steps] == events
     for number, step in enumerate(steps, first):
         assert step.event.seq == number

@@ -1,4 +1,4 @@
-"""The status of a run is derived from what it stored."""
+"""The status of a run is inferred from what it stored."""
 
 from __future__ import annotations
 

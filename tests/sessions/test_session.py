@@ -1,4 +1,4 @@
-"""A session: begun or resumed exactly, gone back in memory, and left with a commit or without."""
+"""Sessions are opened, resumed, rolled back, reloaded and closed."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ async def test_an_opener_that_was_never_entered_can_be_left():
     assert (await opening).messages == []
 
 
-# --------------------------------------------------------------------------- what it is
+# ------------------------------------------------------------------------------------- properties
 
 
 @async_test
@@ -263,7 +263,7 @@ async def test_verify_finds_damage():
     assert not (await session.verify()).ok
 
 
-# ------------------------------------------------------------------------------- in memory
+# --------------------------------------------------------------------------------------- rollback
 
 
 @async_test
@@ -313,7 +313,7 @@ def test_rollback_takes_an_in_memory_snapshot(session, mark):
     assert everything(session) == before
 
 
-# --------------------------------------------------------------------------------- reloading
+# ----------------------------------------------------------------------------------------- reload
 
 
 @async_test

@@ -1,4 +1,4 @@
-"""Durable moments of a session: saved, gone back to, and branched off."""
+"""Durable snapshots are saved, restored and forked."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from support.faults import Fault, FaultyStateStore
 
 
 async def kept(session):
-    """What is known of the snapshots that are kept, oldest first."""
+    """Return the metadata of all snapshots, oldest first."""
     return (await session.archive.list_snapshots(location=session.location)).snapshots
 
 
-# ------------------------------------------------------------------------------------ saving
+# ------------------------------------------------------------------------------------------- save
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
@@ -160,7 +160,7 @@ async def test_a_snapshot_saved_after_a_conflict_has_the_rebased_state():
     assert (await one.verify()).ok
 
 
-# --------------------------------------------------------------------------------- restoring
+# ---------------------------------------------------------------------------------------- restore
 
 
 @pytest.mark.parametrize("how", ["by its id", "by itself", "as it was loaded", "in memory"])
@@ -270,7 +270,7 @@ async def test_a_restore_with_a_conflict_writes_nothing():
     assert contents(other) == ["one"]
 
 
-# ----------------------------------------------------------------------------------- forking
+# ------------------------------------------------------------------------------------------- fork
 
 
 @async_test

@@ -1,4 +1,4 @@
-"""Tool calls without results: found in messages of every shape, whatever is done to them."""
+"""Tool calls without results are found in messages of every format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.conversations import opened, reopened
 
 
 def chat_call(*calls):
-    """OpenAI's chat completions."""
+    """Return a call and its result as in OpenAI's chat completions."""
     made = [
         {"id": call_id, "type": "function", "function": {"name": tool, "arguments": "{}"}}
         for call_id, tool in calls
@@ -27,13 +27,13 @@ def chat_result(*call_ids):
 
 
 def plain_call(*calls):
-    """The same without the function around the name, as some frameworks have it."""
+    """Return the same without the function around the name, as in some frameworks."""
     made = tuple({"id": call_id, "name": tool, "args": {}} for call_id, tool in calls)
     return [{"role": "assistant", "tool_calls": made}]
 
 
 def item_call(*calls):
-    """OpenAI's responses: items beside the messages."""
+    """Return a call and its result as items of OpenAI's responses."""
     return [
         {
             "type": "function_call",
@@ -53,7 +53,7 @@ def item_result(*call_ids):
 
 
 def anthropic_call(*calls):
-    """Anthropic's parts."""
+    """Return a call and its result as Anthropic's parts."""
     parts = [
         {"type": "tool_use", "id": call_id, "name": tool, "input": {}} for call_id, tool in calls
     ]
@@ -66,7 +66,7 @@ def anthropic_result(*call_ids):
 
 
 def bedrock_call(*calls):
-    """Bedrock's parts, which Strands uses too."""
+    """Return a call and its result as Bedrock's parts, which Strands uses too."""
     parts = [
         {"toolUse": {"toolUseId": call_id, "name": tool, "input": {}}} for call_id, tool in calls
     ]
@@ -79,7 +79,7 @@ def bedrock_result(*call_ids):
 
 
 def gemini_call(*calls):
-    """Gemini's parts."""
+    """Return a call and its result as Gemini's parts."""
     parts = [{"functionCall": {"id": call_id, "name": tool, "args": {}}} for call_id, tool in calls]
     return [{"role": "model", "parts": parts}]
 
@@ -272,7 +272,7 @@ def test_messages_that_are_not_dicts_are_ignored(session):
     assert session.unfinished == []
 
 
-# ----------------------------------------------------------------- step by step, and at once
+# ------------------------------------------------------------------------------ incremental index
 
 CALL_IDS = st.sampled_from(["c1", "c2", "c3"])
 MESSAGES = st.one_of(

@@ -1,4 +1,4 @@
-"""Events and what they change: recorded at once and whole, or refused with nothing changed."""
+"""Recorded events change the state at once; invalid ones change nothing."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ BAD_CHANGES = {
     "an unknown part": {"set": [], "delete": [], "more": []},
     "a missing part": {"set": []},
     "a triple too short": {"set": [("state", "k")], "delete": []},
-    "a namespace that is no text": {"set": [(1, "k", 1)], "delete": []},
-    "a key that is no text": {"set": [("state", None, 1)], "delete": []},
+    "a namespace that is not a str": {"set": [(1, "k", 1)], "delete": []},
+    "a key that is not a str": {"set": [("state", None, 1)], "delete": []},
     "a pair that is none": {"set": [], "delete": [("state",)]},
     "a pair of no texts": {"set": [], "delete": [(1, 2)]},
     "a key to set that is not text": {"set": [("state", "\ud800", 1)], "delete": []},
@@ -148,7 +148,7 @@ def test_message_numbers_start_at_0_after_a_long_conversation_is_cleared(session
     for number in range(40):
         session.add_message("user", number)
     session.clear_messages()
-    session.add_message("user", "anew")
+    session.add_message("user", "again")
     assert session._store.keys("messages") == ["000000000000"]
 
 
