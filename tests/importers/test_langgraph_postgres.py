@@ -6,11 +6,21 @@ import sys
 
 import pytest
 from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.types import Command
 
 import holdfast.importers
+from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.errors import InvalidDocumentError, NotFoundError, StateStoreError
 from holdfast.extras import MissingExtraError
-from importers.graphs import THREADS, check_thread, write_threads
+from importers.graphs import (
+    THREADS,
+    build,
+    build_nested,
+    check_thread,
+    config,
+    import_documents,
+    write_threads,
+)
 
 ORIGINAL = "imported_threads"
 
@@ -38,6 +48,15 @@ def test_checkpoints_and_states_are_those_of_the_original_saver(postgres, origin
     (document,) = holdfast.importers.read(url, thread=thread)
     with PostgresSaver.from_conn_string(url) as saver:
         check_thread(saver, document, thread)
+
+
+@pytest.mark.parametrize(("thread", "graph"), [("waiting", build), ("nested", build_nested)])
+def test_a_graph_resumes_an_imported_interrupt(postgres, original, thread, graph):
+    (document,) = holdfast.importers.read(postgres.url(original), thread=thread)
+    with HoldfastSaver.from_url("memory:") as saver:
+        import_documents(saver.state_store, document)
+        result = graph(saver).invoke(Command(resume="yes"), config(thread))
+    assert "yes" in str(result["messages"])
 
 
 def test_all_threads_are_read_by_default(postgres, original):

@@ -47,7 +47,7 @@ def two(state):
     return {"log": ["two"]}
 
 
-def stepping(checkpointer, **options):
+def build_steps(checkpointer, **options):
     """Two steps with an interrupt between them."""
     return chain(Steps, one, asking, two).compile(checkpointer=checkpointer, **options)
 
@@ -60,7 +60,7 @@ def tables(day):
     return f"two tables on {day}"
 
 
-class Waiter:
+class ScriptedModel:
     """A scripted model that calls the tool, then answers with its result."""
 
     def __init__(self):
@@ -91,19 +91,19 @@ class Talk(MessagesState):
     plan: dict[str, Any]
 
 
-def talking(checkpointer, waiter=None, state=Talk):
+def build_agent(checkpointer, script=None, state=Talk):
     """An agent with a tool."""
-    waiter = waiter or Waiter()
+    script = script or ScriptedModel()
     builder = StateGraph(state)
-    builder.add_node("model", waiter.model)
-    builder.add_node("tool", waiter.tool)
+    builder.add_node("model", script.model)
+    builder.add_node("tool", script.tool)
     builder.add_edge(START, "model")
     builder.add_conditional_edges("model", route, ["tool", END])
     builder.add_edge("tool", "model")
     return builder.compile(checkpointer=checkpointer)
 
 
-def said(words, id_):
+def user_message(words, id_):
     """The input of one user message."""
     return {"messages": [HumanMessage(words, id=id_)]}
 
@@ -111,14 +111,14 @@ def said(words, id_):
 # ------------------------------------------------------------------------------- delta channels
 
 
-def joined(items, writes):
+def join(items, writes):
     """The reducer of the delta channel."""
     return [*items, *(item for write in writes for item in write)]
 
 
-def deltas(checkpointer, frequency=100):
+def build_deltas(checkpointer, frequency=100):
     """A graph with a delta channel."""
-    channel = DeltaChannel(joined, snapshot_frequency=frequency)
+    channel = DeltaChannel(join, snapshot_frequency=frequency)
     state = TypedDict("Delta", {"log": Annotated[list[Any], channel]})  # noqa: UP013
     return chain(state, one, two).compile(checkpointer=checkpointer)
 
@@ -133,7 +133,7 @@ class Spread(TypedDict):
     done: Annotated[list[Any], operator.add]
 
 
-def spreading(checkpointer, worker):
+def build_fan_out(checkpointer, worker):
     """A graph that runs one task per piece of work in parallel."""
     builder = StateGraph(Spread)
     builder.add_node("plan", lambda state: {})

@@ -11,7 +11,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import MessagesState
 
-from adapters.langgraph.graphs import at, chain, said, talking
+from adapters.langgraph.graphs import at, build_agent, chain, user_message
 from holdfast import Session
 from holdfast.adapters.langgraph import HoldfastSaver
 from support.async_tests import run_async
@@ -89,10 +89,10 @@ def test_equal_values_of_other_types_are_written(saver):
 
 
 def test_the_size_of_a_turn_does_not_grow_with_the_conversation(saver):
-    graph = talking(saver)
+    graph = build_agent(saver)
     sizes = []
     for number in range(60):
-        graph.invoke({**said("monday", str(number)), "plan": {"turn": number}}, at())
+        graph.invoke({**user_message("monday", str(number)), "plan": {"turn": number}}, at())
         if number % 10 == 9:
             sizes.append(sum(map(len, contents(saver).values())))
     first, last = sizes[1] - sizes[0], sizes[-1] - sizes[-2]

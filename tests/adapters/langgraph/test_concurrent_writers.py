@@ -11,7 +11,7 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.types import Command
 
-from adapters.langgraph.graphs import at, said, spreading, stepping, talking
+from adapters.langgraph.graphs import at, build_agent, build_fan_out, build_steps, user_message
 from holdfast import Session, StateStoreError, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.stores.memory import MemoryStateStore
@@ -91,25 +91,25 @@ async def test_parallel_tasks_of_an_async_graph_are_all_stored(new_state_store):
         return {"done": [piece]}
 
     async with new_state_store() as store:
-        graph = spreading(HoldfastSaver(store), worker)
+        graph = build_fan_out(HoldfastSaver(store), worker)
         await asyncio.gather(
             *(graph.ainvoke({"work": list(range(20))}, at(thread)) for thread in "abc")
         )
         for thread in "abc":
-            kept = await spreading(HoldfastSaver(store), worker).aget_state(at(thread))
+            kept = await build_fan_out(HoldfastSaver(store), worker).aget_state(at(thread))
             assert kept.values["done"] == list(range(20))
             session = await Session.open(store, agent_id="langgraph", session_id=thread)
             assert (await session.verify()).ok
 
 
 def test_threads_of_one_process_share_a_saver(saver):
-    graph = talking(saver)
+    graph = build_agent(saver)
     problems = []
 
     def work(name):
         try:
             for number in range(5):
-                graph.invoke(said("monday", str(number)), at(name))
+                graph.invoke(user_message("monday", str(number)), at(name))
         except BaseException as error:  # noqa: BLE001
             problems.append(error)
 
@@ -136,7 +136,7 @@ def test_a_thread_continues_after_any_failed_write(kind, is_done):
 
 
 async def interrupted(store):
-    graph = stepping(HoldfastSaver(store))
+    graph = build_steps(HoldfastSaver(store))
     try:
         await graph.ainvoke({"log": ["in"]}, at(), durability="sync")
         await graph.ainvoke(Command(resume="yes"), at(), durability="sync")
@@ -146,7 +146,7 @@ async def interrupted(store):
 
 
 async def check_continues(content):
-    graph = stepping(HoldfastSaver(content))
+    graph = build_steps(HoldfastSaver(content))
     state = await graph.aget_state(at())
     if not state.values.get("log"):
         state = None
@@ -177,7 +177,7 @@ async def test_a_failed_put_is_not_written_by_the_next_one():
 
 CRASHES = """
 import os, sys
-from adapters.langgraph.graphs import at, spreading
+from adapters.langgraph.graphs import at, build_fan_out
 from holdfast.adapters.langgraph import HoldfastSaver
 
 def worker(piece):
@@ -190,7 +190,7 @@ def worker(piece):
     return {"done": [piece]}
 
 saver = HoldfastSaver.from_url("sqlite:///state.db")
-spreading(saver, worker).invoke({"work": ["a", "b", "c"]}, at(), durability=sys.argv[1])
+build_fan_out(saver, worker).invoke({"work": ["a", "b", "c"]}, at(), durability=sys.argv[1])
 """
 
 
@@ -212,7 +212,7 @@ def test_a_new_process_runs_only_the_unfinished_tasks_of_a_killed_one(
             again.append(piece)
             return {"done": [piece]}
 
-        assert spreading(saver, worker).invoke(None, at())["done"] == ["a", "b", "c"]
+        assert build_fan_out(saver, worker).invoke(None, at())["done"] == ["a", "b", "c"]
     assert again == ["c"]
     assert sorted((tmp_path / "ran").read_text()) == ["a", "b", "c"]
 
@@ -220,9 +220,9 @@ def test_a_new_process_runs_only_the_unfinished_tasks_of_a_killed_one(
 def test_a_read_only_store_can_be_read_but_not_written(tmp_path):
     url = f"sqlite:///{tmp_path}/state.db"
     with HoldfastSaver.from_url(url) as saver:
-        stepping(saver).invoke({"log": ["in"]}, at())
+        build_steps(saver).invoke({"log": ["in"]}, at())
     with HoldfastSaver(open_state_store(f"{url}?read_only=true")) as saver:
-        graph = stepping(saver)
+        graph = build_steps(saver)
         assert graph.get_state(at()).next == ("asking",)
         assert len(list(graph.get_state_history(at()))) == 3
         with pytest.raises(StateStoreError, match="open the store without read_only"):
@@ -233,7 +233,7 @@ def test_a_read_only_store_can_be_read_but_not_written(tmp_path):
 
 def test_a_thread_deleted_by_another_process_is_gone_at_once():
     with HoldfastSaver(open_state_store("memory:")) as saver:
-        graph = stepping(saver)
+        graph = build_steps(saver)
         for _ in range(200):
             graph.update_state(at("thread"), {"log": ["x" * 2000]}, as_node="one")
             writer = saver._portal.call(open_committer(saver))

@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from adapters.langgraph.graphs import at, stepping
+from adapters.langgraph.graphs import at, build_steps
 from holdfast import Catalog, ConflictError, NotFoundError, Session, StateStoreError
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.stores.memory import MemoryStateStore
@@ -22,7 +22,7 @@ STEPS = 6
 async def prepare():
     """A store with a thread of some checkpoints."""
     disk = MemoryStateStore()
-    graph = stepping(HoldfastSaver(disk))
+    graph = build_steps(HoldfastSaver(disk))
     for number in range(STEPS):
         await graph.aupdate_state(at("thread"), {"log": [number]}, as_node="one")
     return disk
@@ -63,7 +63,7 @@ async def copy_visited(atomic, visit):
 
 
 async def log(saver, thread):
-    found = await stepping(saver).aget_state(at(thread))
+    found = await build_steps(saver).aget_state(at(thread))
     return found.values.get("log")
 
 
@@ -76,7 +76,7 @@ async def check_copy(disk, number):
     assert (await session.verify()).ok, number
     page = await session.archive.list_snapshots(location=session.location)
     assert len(page.snapshots) == STEPS, number
-    await stepping(saver).aupdate_state(at("copy"), {"log": ["on"]}, as_node="one")
+    await build_steps(saver).aupdate_state(at("copy"), {"log": ["on"]}, as_node="one")
     assert await log(HoldfastSaver(disk), "copy") == [*range(STEPS), "on"], number
 
 
@@ -180,7 +180,7 @@ async def test_a_failed_copy_can_be_repeated():
     content = MemoryStateStore()
     store = FaultyStateStore(content)
     saver = HoldfastSaver(store)
-    graph = stepping(saver)
+    graph = build_steps(saver)
     await graph.aupdate_state(at("thread"), {"log": ["x"]}, as_node="one")
     for number in range(1, 20):
         store.plan(Fault(number, "unknown", True))

@@ -15,18 +15,18 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, interrupt
 
 from adapters.langgraph.graphs import (
+    ScriptedModel,
     Steps,
     Talk,
-    Waiter,
     at,
+    build_agent,
+    build_deltas,
+    build_fan_out,
+    build_steps,
     chain,
-    deltas,
     one,
-    said,
-    spreading,
-    stepping,
-    talking,
     two,
+    user_message,
 )
 from holdfast import open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
@@ -47,9 +47,9 @@ def texts(state):
 
 
 def test_a_conversation_with_tools_continues_over_several_runs(any_saver):
-    graph = talking(any_saver)
+    graph = build_agent(any_saver)
     for number, day in enumerate(("monday", "sunday")):
-        ended = graph.invoke({**said(day, str(number)), "plan": {"turn": number}}, at())
+        ended = graph.invoke({**user_message(day, str(number)), "plan": {"turn": number}}, at())
     assert texts(ended)[4:] == [
         *("sunday", "", "two tables on sunday", "There are two tables on sunday.")
     ]
@@ -64,21 +64,23 @@ def test_a_conversation_with_tools_continues_over_several_runs(any_saver):
 @async_test
 async def test_async_graphs_run_and_stream():
     async with HoldfastSaver(open_state_store("memory:")) as saver:
-        graph = talking(saver)
-        await graph.ainvoke(said("monday", "1"), at())
+        graph = build_agent(saver)
+        await graph.ainvoke(user_message("monday", "1"), at())
         seen = [
             tuple(update)
-            async for update in graph.astream(said("sunday", "2"), at(), stream_mode="updates")
+            async for update in graph.astream(
+                user_message("sunday", "2"), at(), stream_mode="updates"
+            )
         ]
         assert seen == [("model",), ("tool",), ("model",)]
         assert len((await graph.aget_state(at())).values["messages"]) == 8
 
 
 def test_a_blocking_and_an_async_graph_share_a_thread(saver):
-    graph = talking(saver)
-    graph.invoke(said("monday", "1"), at())
-    asyncio.run(graph.ainvoke(said("tuesday", "2"), at()))
-    graph.invoke(said("sunday", "3"), at())
+    graph = build_agent(saver)
+    graph.invoke(user_message("monday", "1"), at())
+    asyncio.run(graph.ainvoke(user_message("tuesday", "2"), at()))
+    graph.invoke(user_message("sunday", "3"), at())
     assert texts(graph.get_state(at()).values)[::4] == ["monday", "tuesday", "sunday"]
 
 
@@ -142,7 +144,7 @@ def test_several_interrupts_of_one_node_are_resumed_in_order(any_saver):
 
 
 def test_parallel_interrupts_are_resumed_by_id(any_saver):
-    graph = spreading(any_saver, lambda piece: {"done": [[piece, interrupt(piece)]]})
+    graph = build_fan_out(any_saver, lambda piece: {"done": [[piece, interrupt(piece)]]})
     graph.invoke({"work": ["a", "b", "c"]}, at())
     asked = graph.get_state(at()).interrupts
     assert sorted(each.value for each in asked) == ["a", "b", "c"]
@@ -164,7 +166,7 @@ def test_a_graph_stops_at_static_interrupts(any_saver, where):
 
 
 def nested(saver, inner_saver):
-    inner = stepping(inner_saver)
+    inner = build_steps(inner_saver)
     inner.name = "inner"
     return chain(Steps, one, inner).compile(checkpointer=saver)
 
@@ -220,7 +222,7 @@ def test_finished_tasks_are_not_repeated_after_another_task_failed(any_saver):
             raise OSError(f"no {piece} today")
         return {"done": [piece]}
 
-    graph = spreading(any_saver, worker)
+    graph = build_fan_out(any_saver, worker)
     with pytest.raises(OSError, match="no b today"):
         graph.invoke({"work": ["a", "b", "c"]}, at(), durability="sync")
     state = graph.get_state(at())
@@ -233,9 +235,9 @@ def test_finished_tasks_are_not_repeated_after_another_task_failed(any_saver):
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 def test_every_durability_stores_the_final_state(any_saver, durability):
-    graph = talking(any_saver)
+    graph = build_agent(any_saver)
     for number in range(3):
-        graph.invoke(said("monday", str(number)), at(), durability=durability)
+        graph.invoke(user_message("monday", str(number)), at(), durability=durability)
     kept = graph.get_state(at())
     assert len(kept.values["messages"]) == 12
     count = len(list(graph.get_state_history(at())))
@@ -252,7 +254,7 @@ def test_every_durability_stores_the_final_state(any_saver, durability):
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("frequency", [1, 3, 100])
 def test_delta_channels_grow_with_every_durability(any_saver, durability, frequency):
-    graph = deltas(any_saver, frequency)
+    graph = build_deltas(any_saver, frequency)
     expected: list[Any] = []
     for number in range(5):
         expected += [number, "one", "two"]
@@ -262,12 +264,12 @@ def test_delta_channels_grow_with_every_durability(any_saver, durability, freque
 
 def test_a_command_jumps_to_a_node_and_updates_the_state(any_saver):
     builder = StateGraph(Talk)
-    builder.add_node("model", Waiter().model, destinations=("next",))
+    builder.add_node("model", ScriptedModel().model, destinations=("next",))
     builder.add_node("jump", lambda state: Command(goto="next", update={"plan": {"jumped": True}}))
     builder.add_node("next", lambda state: {"messages": [AIMessage("end", id="e")]})
     builder.add_edge(START, "jump")
     builder.add_edge("next", END)
     graph = builder.compile(checkpointer=any_saver)
-    ended = graph.invoke(said("monday", "1"), at())
+    ended = graph.invoke(user_message("monday", "1"), at())
     assert ended == graph.get_state(at()).values
     assert ended["plan"] == {"jumped": True}

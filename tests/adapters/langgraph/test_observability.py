@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 from swarmstate.observability import InMemoryMetrics, OpenTelemetryMetrics
 
-from adapters.langgraph.graphs import at, said, talking
+from adapters.langgraph.graphs import at, build_agent, user_message
 from holdfast import UnsupportedValueError, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
 from support.async_tests import run_async
@@ -111,10 +111,10 @@ def test_every_operation_has_a_span_with_its_thread(observed, telemetry):
 
 
 def test_operations_are_counted_per_thread(observed, telemetry):
-    graph = talking(observed)
+    graph = build_agent(observed)
     for thread, turns in (("a", 1), ("b", 2)):
         for number in range(turns):
-            graph.invoke(said("monday", str(number)), at(thread))
+            graph.invoke(user_message("monday", str(number)), at(thread))
     counts = telemetry.counts()
     assert counts["put", "b", True] == 2 * counts["put", "a", True] == 10
     assert counts["get_tuple", "b", True] == 2

@@ -9,7 +9,7 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.types import Command
 
-from adapters.langgraph.graphs import at, said, stepping, talking
+from adapters.langgraph.graphs import at, build_agent, build_steps, user_message
 from adapters.langgraph.test_write_conflicts import put
 from holdfast import Session
 from holdfast.adapters.langgraph import HoldfastSaver
@@ -28,14 +28,14 @@ def contents(graph, thread):
 
 
 def test_threads_are_rolled_back_to_a_time_with_an_outcome_each(saver):
-    graph = talking(saver)
+    graph = build_agent(saver)
     for thread in ("a", "b"):
-        graph.invoke(said("monday", "1"), at(thread))
+        graph.invoke(user_message("monday", "1"), at(thread))
     then = {thread: graph.get_state(at(thread)) for thread in "ab"}
     to = now()
-    graph.invoke(said("tuesday", "2"), at("a"))
+    graph.invoke(user_message("tuesday", "2"), at("a"))
     later = graph.get_state(at("a"))
-    graph.invoke(said("sunday", "1"), at("c"))
+    graph.invoke(user_message("sunday", "1"), at("c"))
     results = {each.thread_id: each for each in saver.rollback_threads(["a", "b", "c", "d"], to=to)}
     assert {name: each.outcome for name, each in results.items()} == {
         "a": "rolled_back",
@@ -51,14 +51,14 @@ def test_threads_are_rolled_back_to_a_time_with_an_outcome_each(saver):
     # The old branch is still there, and a new one starts.
     assert graph.get_state(later.config).values == later.values
     assert len(list(graph.get_state_history(at("a")))) == 10
-    graph.invoke(said("wednesday", "3"), at("a"))
+    graph.invoke(user_message("wednesday", "3"), at("a"))
     assert contents(graph, "a")[4] == "wednesday"
-    other = talking(HoldfastSaver(saver.state_store))
+    other = build_agent(HoldfastSaver(saver.state_store))
     assert run_async(other.aget_state(at("a"))).values == graph.get_state(at("a")).values
 
 
 def test_rolling_back_to_the_time_of_a_state_restores_it(saver):
-    graph = stepping(saver)
+    graph = build_steps(saver)
     graph.invoke({"log": ["in"]}, at())
     graph.invoke(Command(resume="yes"), at())
     states = list(graph.get_state_history(at()))
@@ -70,7 +70,7 @@ def test_rolling_back_to_the_time_of_a_state_restores_it(saver):
 
 
 def test_a_rolled_back_interrupt_can_be_resumed(saver):
-    graph = stepping(saver)
+    graph = build_steps(saver)
     graph.invoke({"log": ["in"]}, at())
     to = now()
     graph.invoke(Command(resume="yes"), at())
@@ -80,10 +80,10 @@ def test_a_rolled_back_interrupt_can_be_resumed(saver):
 
 
 def test_a_rollback_can_be_undone_by_another_rollback(saver):
-    graph = talking(saver)
-    graph.invoke(said("monday", "1"), at())
+    graph = build_agent(saver)
+    graph.invoke(user_message("monday", "1"), at())
     first = now()
-    graph.invoke(said("tuesday", "2"), at())
+    graph.invoke(user_message("tuesday", "2"), at())
     second = graph.get_state(at())
     saver.rollback_threads(["t"], to=first)
     assert len(contents(graph, "t")) == 4
@@ -100,12 +100,12 @@ async def opened(saver):
 
 
 def test_all_threads_are_rolled_back_by_default(saver):
-    graph = talking(saver)
+    graph = build_agent(saver)
     for thread in ("a", "b", "c"):
-        graph.invoke(said("monday", "1"), at(thread))
+        graph.invoke(user_message("monday", "1"), at(thread))
     to = now()
     for thread in ("a", "b", "c"):
-        graph.invoke(said("tuesday", "2"), at(thread))
+        graph.invoke(user_message("tuesday", "2"), at(thread))
     results = saver.rollback_threads(None, to=to)
     assert sorted(each.thread_id for each in results) == ["a", "b", "c"]
     assert {each.outcome for each in results} == {"rolled_back"}
@@ -152,12 +152,12 @@ async def test_a_time_before_the_pruned_log_is_reported():
 async def test_a_thread_that_fails_does_not_affect_the_others():
     store = MemoryStateStore()
     saver = HoldfastSaver(store)
-    graph = talking(saver)
+    graph = build_agent(saver)
     for thread in ("a", "b"):
-        await graph.ainvoke(said("monday", "1"), at(thread))
+        await graph.ainvoke(user_message("monday", "1"), at(thread))
     to = now()
     for thread in ("a", "b"):
-        await graph.ainvoke(said("tuesday", "2"), at(thread))
+        await graph.ainvoke(user_message("tuesday", "2"), at(thread))
     keys = [key async for key in store.list("sessions/a/") if "/log/" in key]
     await store.put(keys[2], b"broken")
     results = await HoldfastSaver(store).arollback_threads(["a", "b"], to=to)
@@ -200,15 +200,15 @@ def test_a_time_needs_a_time_zone(saver, time, error):
 
 def test_threads_are_rolled_back_on_every_store(new_saver):
     saver = new_saver()
-    graph = talking(saver)
-    graph.invoke(said("monday", "1"), at())
+    graph = build_agent(saver)
+    graph.invoke(user_message("monday", "1"), at())
     to = now()
-    graph.invoke(said("tuesday", "2"), at())
+    graph.invoke(user_message("tuesday", "2"), at())
     assert [each.outcome for each in saver.rollback_threads(["t"], to=LONG_AGO)] == [
         "started_later"
     ]
     assert [each.outcome for each in saver.rollback_threads(["t"], to=to)] == ["rolled_back"]
-    assert len(contents(talking(new_saver()), "t")) == 4
+    assert len(contents(build_agent(new_saver()), "t")) == 4
 
 
 @async_test

@@ -12,7 +12,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.pregel import NodeBuilder, Pregel
 from langgraph.types import Command, Send, interrupt
 
-from adapters.langgraph.graphs import at, chain, stepping
+from adapters.langgraph.graphs import at, build_steps, chain
 from holdfast import Session
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.adapters.langgraph.run_status import status_after
@@ -112,7 +112,7 @@ async def test_a_thread_is_completed_after_its_last_checkpoint(make, durability)
 @async_test
 async def test_a_waiting_or_failed_thread_is_completed_after_it_continues():
     saver = HoldfastSaver(MemoryStateStore())
-    graph = stepping(saver)
+    graph = build_steps(saver)
     await graph.ainvoke({"log": ["in"]}, at())
     assert await statuses(saver) == ["running", "waiting"]
     await graph.ainvoke(Command(resume="yes"), at())
@@ -155,7 +155,7 @@ async def test_an_entrypoint_waits_and_is_completed():
 @async_test
 async def test_updating_the_state_sets_the_status():
     saver = HoldfastSaver(MemoryStateStore())
-    graph = stepping(saver)
+    graph = build_steps(saver)
     await graph.aupdate_state(at(), {"log": ["x"]}, as_node="one")
     assert await statuses(saver) == ["running"]
     await graph.aupdate_state(at(), {"log": ["x"]}, as_node="two")

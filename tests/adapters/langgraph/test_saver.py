@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from langgraph.types import Command
 
-from adapters.langgraph.graphs import at, deltas, said, stepping, talking
+from adapters.langgraph.graphs import at, build_agent, build_deltas, build_steps, user_message
 from holdfast import ConflictError, NotFoundError, Session, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.errors import HoldfastError
@@ -15,10 +15,10 @@ IDS = ["a/b/../c", "%2F", "é ☃ \U0001f600", "..", " ", "a|b:c", "line\nbreak"
 
 
 def test_a_thread_id_may_have_any_characters(new_saver):
-    graph = stepping(new_saver())
+    graph = build_steps(new_saver())
     for thread_id in IDS:
         graph.invoke({"log": [f"in {thread_id}"]}, at(thread_id))
-    graph = stepping(new_saver())
+    graph = build_steps(new_saver())
     for thread_id in IDS:
         found = graph.invoke(Command(resume="yes"), at(thread_id))["log"]
         assert found == [f"in {thread_id}", "one", "answer yes", "two"]
@@ -28,7 +28,7 @@ def test_a_thread_id_may_have_any_characters(new_saver):
 @pytest.mark.parametrize("thread_id", ["", "x" * 257, "\ud800"])
 def test_an_invalid_thread_id_is_refused(saver, thread_id):
     with pytest.raises(ValueError, match="thread_id"):
-        stepping(saver).invoke({"log": []}, at(thread_id))
+        build_steps(saver).invoke({"log": []}, at(thread_id))
 
 
 def test_an_argument_that_is_not_a_store_is_refused():
@@ -37,7 +37,7 @@ def test_an_argument_that_is_not_a_store_is_refused():
 
 
 def test_checkpoints_of_all_threads_are_listed_and_filtered(saver):
-    graph = stepping(saver)
+    graph = build_steps(saver)
     for thread in "abc":
         graph.invoke({"log": []}, {**at(thread), "metadata": {"user": thread}})
     assert len(list(saver.list(None))) == 9
@@ -54,7 +54,7 @@ def test_checkpoints_of_all_threads_are_listed_and_filtered(saver):
 
 
 def test_a_copy_has_the_whole_history_and_is_independent(saver):
-    graph = stepping(saver)
+    graph = build_steps(saver)
     graph.invoke({"log": ["in"]}, at("a"))
     saver.copy_thread("a", "b")
     assert [(state.values, state.next) for state in graph.get_state_history(at("a"))] == [
@@ -86,11 +86,11 @@ def check_verified(saver, *threads):
 def runs(graph, count=3, thread="t"):
     for number in range(count):
         config = {**at(thread), "metadata": {"run_id": f"run {number}"}}
-        graph.invoke(said("monday", str(number)), config)
+        graph.invoke(user_message("monday", str(number)), config)
 
 
 def test_deleting_the_checkpoints_of_runs_makes_an_earlier_one_current(saver):
-    graph = talking(saver)
+    graph = build_agent(saver)
     runs(graph)
     runs(graph, thread="u")
     saver.delete_for_runs(["run 2", "no such run"])
@@ -99,14 +99,14 @@ def test_deleting_the_checkpoints_of_runs_makes_an_earlier_one_current(saver):
         left = {state.metadata["run_id"] for state in graph.get_state_history(at(thread))}
         assert left == {"run 0", "run 1"}
     saver.delete_for_runs(["run 0"])
-    assert len(graph.invoke(said("sunday", "9"), at())["messages"]) == 12
+    assert len(graph.invoke(user_message("sunday", "9"), at())["messages"]) == 12
     saver.delete_for_runs(["run 1"])
     check_verified(saver, "t")
     assert graph.get_state(at("u")).values == {}
 
 
 def test_deleted_checkpoints_stay_deleted_after_a_restore(saver):
-    graph = talking(saver)
+    graph = build_agent(saver)
     runs(graph, 2)
 
     async def restored(snapshot_id):
@@ -122,7 +122,7 @@ def test_deleted_checkpoints_stay_deleted_after_a_restore(saver):
 
 
 def test_pruning_keeps_the_current_checkpoint_and_truncates_the_log(saver):
-    graph = talking(saver)
+    graph = build_agent(saver)
     runs(graph, 4)
     before = graph.get_state(at())
     saver.prune(["t", "missing"])
@@ -141,7 +141,7 @@ def test_pruning_keeps_the_current_checkpoint_and_truncates_the_log(saver):
 
 
 def test_pruning_keeps_a_restored_older_checkpoint(saver):
-    graph = talking(saver)
+    graph = build_agent(saver)
     runs(graph, 3)
 
     async def back():
@@ -161,7 +161,7 @@ def test_pruning_keeps_a_restored_older_checkpoint(saver):
 @pytest.mark.parametrize("frequency", [3, 100])
 @pytest.mark.parametrize("saved", [0, 5])
 def test_pruning_keeps_the_ancestors_that_delta_channels_need(saver, frequency, saved):
-    graph = deltas(saver, frequency)
+    graph = build_deltas(saver, frequency)
     for number in range(5):
         graph.invoke({"log": [number]}, at())
     before = graph.get_state(at()).values
@@ -181,7 +181,7 @@ def test_pruning_keeps_the_ancestors_that_delta_channels_need(saver, frequency, 
 
 
 def test_a_thread_whose_session_has_other_agents_is_not_deleted(saver):
-    stepping(saver).invoke({"log": []}, at())
+    build_steps(saver).invoke({"log": []}, at())
 
     async def join():
         async with Session.open(saver.state_store, agent_id="other", session_id="t") as session:
@@ -195,8 +195,8 @@ def test_a_thread_whose_session_has_other_agents_is_not_deleted(saver):
 def test_savers_of_different_agents_have_separate_threads():
     with HoldfastSaver(open_state_store("memory:"), agent_id="a") as one:
         two = HoldfastSaver(one.state_store, agent_id="b")
-        stepping(one).invoke({"log": ["in"]}, at())
-        assert stepping(two).get_state(at()).values == {}
+        build_steps(one).invoke({"log": ["in"]}, at())
+        assert build_steps(two).get_state(at()).values == {}
         assert list(two.list(None)) == []
         with pytest.raises((ValueError, HoldfastError), match="agent_id"):
             HoldfastSaver(one.state_store, agent_id="")

@@ -9,7 +9,7 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.types import Command
 
-from adapters.langgraph.graphs import at, deltas, said, stepping, talking
+from adapters.langgraph.graphs import at, build_agent, build_deltas, build_steps, user_message
 from cli.conftest import in_a_folder_of_its_own, run  # noqa: F401 - fixtures
 from holdfast import Catalog, Session, SnapshotManager, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
@@ -25,10 +25,10 @@ def store(in_a_folder_of_its_own, monkeypatch):  # noqa: F811
     """A store with a conversation and a thread that waits at an interrupt."""
     monkeypatch.setenv("HOLDFAST_STORE", URL)
     with HoldfastSaver.from_url(URL) as saver:
-        graph = talking(saver)
+        graph = build_agent(saver)
         for number, day in enumerate(("monday", "sunday")):
-            graph.invoke({**said(day, str(number)), "plan": {"day": day}}, at("talk"))
-        stepping(saver).invoke({"log": ["in"]}, at("ask"))
+            graph.invoke({**user_message(day, str(number)), "plan": {"day": day}}, at("talk"))
+        build_steps(saver).invoke({"log": ["in"]}, at("ask"))
     return URL
 
 
@@ -62,13 +62,13 @@ def test_threads_are_listed_shown_and_compared(run, store):  # noqa: F811
 
 def test_a_graph_continues_from_a_restored_snapshot(run, store):  # noqa: F811
     with HoldfastSaver.from_url(store) as saver:
-        graph = talking(saver)
+        graph = build_agent(saver)
         assert len(graph.get_state(at("talk")).values["messages"]) == 8  # now cached
         assert run("state", "restore", "talk", snapshots(run, "talk")[4], "--yes").code == 0
         kept = graph.get_state(at("talk"))
         assert len(kept.values["messages"]) == 4
         assert kept.values["plan"] == {"day": "monday"}
-        ended = graph.invoke(said("friday", "9"), at("talk"))
+        ended = graph.invoke(user_message("friday", "9"), at("talk"))
         assert [each.content for each in ended["messages"]][3:5] == [
             *("There are two tables on monday.", "friday")
         ]
@@ -80,14 +80,14 @@ def test_a_fork_of_a_thread_continues(run, store):  # noqa: F811
     assert run("state", "fork", "ask", "what-if").code == 0
     assert run("state", "fork", "talk", "early", "--at", snapshots(run, "talk")[4]).code == 0
     with HoldfastSaver.from_url(store) as saver:
-        graph = stepping(saver)
+        graph = build_steps(saver)
         (asked,) = graph.get_state(at("what-if")).interrupts
         assert asked.value == "really?"
         assert graph.invoke(Command(resume="fork"), at("what-if"))["log"][2:] == [
             *("answer fork", "two")
         ]
         assert graph.get_state(at("ask")).next == ("asking",)
-        ended = talking(saver).invoke(said("friday", "9"), at("early"))
+        ended = build_agent(saver).invoke(user_message("friday", "9"), at("early"))
         assert len(ended["messages"]) == 8
     assert run("state", "verify").code == 0
 
@@ -108,17 +108,18 @@ def test_a_thread_exported_to_another_store_continues_there(run, store, request,
 
     run_async(imported())
     with HoldfastSaver.from_url(store) as here, HoldfastSaver(new()) as there:
-        for graph_of, thread in ((talking, "talk"), (stepping, "ask")):
+        for graph_of, thread in ((build_agent, "talk"), (build_steps, "ask")):
             one, other = graph_of(here), graph_of(there)
             before, after = one.get_state(at(thread)), other.get_state(at(thread))
             assert after == before
             states = list(other.get_state_history(at(thread)))
             assert states == list(one.get_state_history(at(thread)))
             assert other.get_state(states[2].config) == states[2]
-        assert stepping(there).invoke(Command(resume="yes"), at("ask"))["log"] == [
+        assert build_steps(there).invoke(Command(resume="yes"), at("ask"))["log"] == [
             *("in", "one", "answer yes", "two")
         ]
-        assert len(talking(there).invoke(said("friday", "9"), at("talk"))["messages"]) == 12
+        ended = build_agent(there).invoke(user_message("friday", "9"), at("talk"))
+        assert len(ended["messages"]) == 12
         verify(there.state_store)
 
 
@@ -136,7 +137,7 @@ def verify(store):
 
 def test_an_exported_thread_can_be_redacted(run, store):  # noqa: F811
     with HoldfastSaver.from_url(store) as saver:
-        talking(saver).invoke(said("write to ada@example.com", "m"), at("talk"))
+        build_agent(saver).invoke(user_message("write to ada@example.com", "m"), at("talk"))
     ran = run("state", "export", "langgraph", "--session", "talk", "--redact", "-o", "out.json")
     assert ran.code == 0
     text = Path("out.json").read_text()
@@ -144,7 +145,7 @@ def test_an_exported_thread_can_be_redacted(run, store):  # noqa: F811
     assert "two tables on sunday" in text
     assert run("state", "import", "out.json", "--session", "clean").code == 0
     with HoldfastSaver.from_url(store) as saver:
-        ended = talking(saver).invoke(said("friday", "9"), at("clean"))
+        ended = build_agent(saver).invoke(user_message("friday", "9"), at("clean"))
         assert len(ended["messages"]) == 16
         assert "ada@" not in str(ended)
 
@@ -191,7 +192,7 @@ def test_changes_made_in_the_session_reach_the_graph(store):
 
     run_async(change())
     with HoldfastSaver.from_url(store) as saver:
-        kept = talking(saver).get_state(at("talk")).values
+        kept = build_agent(saver).get_state(at("talk")).values
         assert kept["plan"] == {"day": "by hand"}
         assert len(kept["messages"]) == 9
 
@@ -200,7 +201,7 @@ def test_changes_made_in_the_session_reach_the_graph(store):
 @pytest.mark.parametrize("frequency", [4, 100])
 def test_a_thread_with_delta_channels_is_forked_moved_and_pruned(run, store, frequency, durability):  # noqa: F811
     with HoldfastSaver.from_url(store) as saver:
-        graph = deltas(saver, frequency)
+        graph = build_deltas(saver, frequency)
         for number in range(3):
             graph.invoke({"log": [number]}, at("delta"), durability=durability)
         old = [state for state in graph.get_state_history(at("delta")) if not state.next][1]
@@ -214,7 +215,7 @@ def test_a_thread_with_delta_channels_is_forked_moved_and_pruned(run, store, fre
         assert run("state", "import", "d.json", "--session", f"moved{len(options)}").code == 0
     assert run("state", "prune", "delta", "--last", "1", "--yes").code == 0
     with HoldfastSaver.from_url(store) as saver:
-        graph = deltas(saver, frequency)
+        graph = build_deltas(saver, frequency)
         for thread in ("delta", "moved0", "moved1", "forked"):
             assert graph.get_state(at(thread)).values == expected, thread
             ended = graph.invoke({"log": ["on"]}, at(thread))
@@ -224,7 +225,7 @@ def test_a_thread_with_delta_channels_is_forked_moved_and_pruned(run, store, fre
 
 def test_a_fork_at_a_checkpoint_can_be_resumed(run, store):  # noqa: F811
     with HoldfastSaver.from_url(store) as saver:
-        graph = stepping(saver)
+        graph = build_steps(saver)
         graph.invoke(Command(resume="yes"), at("ask"))
         asked = next(state for state in graph.get_state_history(at("ask")) if state.interrupts)
         # Late, because another checkpoint is current.
@@ -235,7 +236,7 @@ def test_a_fork_at_a_checkpoint_can_be_resumed(run, store):  # noqa: F811
     assert run("state", "fork", "ask", "at-the-end").code == 0
     assert run("state", "restore", "ask", ids[2], "--yes").code == 0
     with HoldfastSaver.from_url(store) as saver:
-        graph = stepping(saver)
+        graph = build_steps(saver)
         assert graph.get_state(at("at-the-end")).next == ()
         for thread in ("at-the-question", "ask"):
             assert graph.get_state(at(thread)).next == ("asking",)

@@ -13,7 +13,7 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from adapters.langgraph.graphs import Steps, at, chain, stepping
+from adapters.langgraph.graphs import Steps, at, build_steps, chain
 from adapters.langgraph.samples import ALLOWED, Color, Mood, Order, Pair, Point
 from holdfast import IntegrityError, Session, UnsupportedValueError, open_state_store
 from holdfast.adapters.langgraph import BlockedTypeWarning, HoldfastSaver
@@ -196,13 +196,13 @@ def test_a_damaged_value_raises_one_clear_error(saver, value):
         assert "thread t" in str(caught.value)
 
 
-@pytest.mark.parametrize("meta", ["x", {}, {"id": 5}, {"id": "x"}])
-def test_a_damaged_checkpoint_raises_an_integrity_error(saver, meta):
+@pytest.mark.parametrize("entry", ["x", {}, {"id": 5}, {"id": "x"}])
+def test_a_damaged_checkpoint_raises_an_integrity_error(saver, entry):
     put(saver, plan="x")
 
     async def change():
         async with Session.open(saver.state_store, agent_id="langgraph", session_id="t") as session:
-            changes = {"set": [("langgraph", "checkpoint/", meta)], "delete": []}
+            changes = {"set": [("langgraph", "checkpoint/", entry)], "delete": []}
             session.record("tampered", {}, changes=changes)
 
     run_async(change())
@@ -260,7 +260,7 @@ def test_a_value_that_cannot_be_serialized_is_reported_with_its_channel(saver, v
         graph.invoke({"log": []}, at())
     with pytest.raises(UnsupportedValueError, match="'plan' has a value"):
         put(saver, "u", plan=value)
-    assert stepping(saver).invoke({"log": ["fine"]}, at("u"))["log"] == ["fine", "one"]
+    assert build_steps(saver).invoke({"log": ["fine"]}, at("u"))["log"] == ["fine", "one"]
 
 
 # --------------------------------------------------------------------------- missing packages

@@ -217,14 +217,14 @@ def is_stored_by_item(name: str, value: Any) -> bool:
 
 def list_checkpoint_entries(state: Snapshot, ns: str) -> list[tuple[str, str, Any]]:
     """Return all entries of the current checkpoint of a graph or subgraph."""
-    meta = get_checkpoint_entry(state, ns)
-    if meta is None:
+    entry = get_checkpoint_entry(state, ns)
+    if entry is None:
         return []
-    found = [(CHECKPOINTS, checkpoint_key(ns), meta)]
-    for name in meta["values"]:
+    found = [(CHECKPOINTS, checkpoint_key(ns), entry)]
+    for name in entry["values"]:
         space = values_space(ns, name)
         found.append((space, name, state.get(space, name)))
-    for name in meta["lists"]:
+    for name in entry["lists"]:
         found += state.items(items_space(ns, name))
     found += state.items(writes_space(ns))
     found += [(*names, value) for names, value in list_carried_entries(state, ns).items()]

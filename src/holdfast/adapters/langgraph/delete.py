@@ -47,7 +47,7 @@ async def delete_runs(thread: Thread, run_ids: set[str], codec: Codec) -> None:
     async with thread.lock:
         found = await history.scan_checkpoints(thread)
         removed = [
-            each for each in found if codec.decode(each.meta["metadata"]).get("run_id") in run_ids
+            each for each in found if codec.decode(each.entry["metadata"]).get("run_id") in run_ids
         ]
         if not removed:
             return
@@ -138,12 +138,12 @@ def required_checkpoints(
 ) -> list[StoredCheckpoint]:
     """Return a checkpoint and the ancestors that its delta channels depend on."""
     open_ = set(
-        codec.decode(latest.meta["metadata"]).get(DELTA_COUNTERS) or {}
-    ) - channels_with_value(latest.meta)
-    kept, parent, rest = [latest], latest.meta["parent"], dict(known)
+        codec.decode(latest.entry["metadata"]).get(DELTA_COUNTERS) or {}
+    ) - channels_with_value(latest.entry)
+    kept, parent, rest = [latest], latest.entry["parent"], dict(known)
     while open_ and parent in rest:
         ancestor = rest.pop(parent)
         kept.append(ancestor)
-        open_ -= channels_with_value(ancestor.meta)
-        parent = ancestor.meta["parent"]
+        open_ -= channels_with_value(ancestor.entry)
+        parent = ancestor.entry["parent"]
     return kept

@@ -59,22 +59,22 @@ def open_channels(metadata: Mapping[str, Any], values: Mapping[str, Any]) -> lis
     return sorted(set(metadata.get(DELTA_COUNTERS) or {}) - values.keys())
 
 
-def channels_with_value(meta: Mapping[str, Any]) -> set[str]:
+def channels_with_value(entry: Mapping[str, Any]) -> set[str]:
     """Return the channels that have a value in a checkpoint."""
-    return {*meta["values"], *meta["lists"]}
+    return {*entry["values"], *entry["lists"]}
 
 
 def carry_over(parent: ParentState, ns: str, channels: Sequence[str]) -> tuple[Entries, list[str]]:
     """Return the entries that a child checkpoint carries, and its channels with a full value."""
-    meta = get_checkpoint_entry(parent.state, ns) or {"values": [], "lists": []}
+    entry = get_checkpoint_entry(parent.state, ns) or {"values": [], "lists": []}
     entries: Entries = {}
     seeds = []
     for name in channels:
         known: list[Any] = []
-        if name in channels_with_value(meta) or name in meta.get(SEEDS, ()):
+        if name in channels_with_value(entry) or name in entry.get(SEEDS, ()):
             entries.update(list_value_entries(parent.state, ns, name))
             seeds.append(name)
-        if name not in channels_with_value(meta):
+        if name not in channels_with_value(entry):
             known = list_carried_writes(parent.state, ns, name)
         known += [each.to_dict() for each in parent.writes if each.channel == name]
         space = deltas_space(ns)
@@ -84,9 +84,9 @@ def carry_over(parent: ParentState, ns: str, channels: Sequence[str]) -> tuple[E
 
 def list_carried_entries(state: Snapshot, ns: str) -> Entries:
     """Return the entries that a state carries for delta channels of its current checkpoint."""
-    meta = get_checkpoint_entry(state, ns) or {}
+    entry = get_checkpoint_entry(state, ns) or {}
     found = {(space, key): value for space, key, value in state.items(deltas_space(ns))}
-    for name in meta.get(SEEDS, ()):
+    for name in entry.get(SEEDS, ()):
         found.update(list_value_entries(state, ns, name))
     return found
 

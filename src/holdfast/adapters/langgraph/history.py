@@ -65,7 +65,7 @@ class StoredCheckpoint:
     """The event that first made it current; known after a scan."""
 
     @property
-    def meta(self) -> Mapping[str, Any]:
+    def entry(self) -> Mapping[str, Any]:
         """The entry of the checkpoint: id, parent, versions and metadata."""
         found: Mapping[str, Any] = self.state.get(CHECKPOINTS, checkpoint_key(self.ns))
         return found
@@ -78,23 +78,23 @@ def make_config(thread_id: str, ns: str, id_: str) -> RunnableConfig:
 
 def to_checkpoint_tuple(codec: Codec, thread: Thread, found: StoredCheckpoint) -> CheckpointTuple:
     """Return a checkpoint as LangGraph's tuple."""
-    meta, ns = found.meta, found.ns
+    entry, ns = found.entry, found.ns
     thread_id = thread.location.session_id
     try:
-        values = {name: load_channel(codec, found, name) for name in meta["values"]}
-        for name in meta["lists"]:
+        values = {name: load_channel(codec, found, name) for name in entry["values"]}
+        for name in entry["lists"]:
             values[name] = load_channel(codec, found, name)
         checkpoint = {
-            **codec.decode(meta["checkpoint"]),
+            **codec.decode(entry["checkpoint"]),
             "id": found.id,
             "channel_values": values,
-            "channel_versions": meta["versions"],
+            "channel_versions": entry["versions"],
         }
-        parent = meta["parent"]
+        parent = entry["parent"]
         return CheckpointTuple(
             make_config(thread_id, ns, found.id),
             cast("Checkpoint", checkpoint),
-            cast("CheckpointMetadata", codec.decode(meta["metadata"])),
+            cast("CheckpointMetadata", codec.decode(entry["metadata"])),
             None if parent is None else make_config(thread_id, ns, parent),
             load_pending_writes(codec, found),
         )
@@ -107,7 +107,7 @@ def to_checkpoint_tuple(codec: Codec, thread: Thread, found: StoredCheckpoint) -
 def load_metadata(codec: Codec, thread: Thread, found: StoredCheckpoint) -> dict[str, Any]:
     """Return the metadata of a checkpoint."""
     try:
-        metadata: dict[str, Any] = codec.decode(found.meta["metadata"])
+        metadata: dict[str, Any] = codec.decode(found.entry["metadata"])
     except (KeyError, TypeError, InvalidDocumentError) as error:
         raise damaged_checkpoint_error(thread.location.session_id, found.id, repr(error)) from error
     return metadata
@@ -124,7 +124,7 @@ def damaged_checkpoint_error(thread_id: str, id_: str | None, problem: str) -> I
 
 def load_channel(codec: Codec, found: StoredCheckpoint, name: str) -> Any:
     """Return the value of a channel at a checkpoint."""
-    if name in found.meta["lists"]:
+    if name in found.entry["lists"]:
         return codec.decode_all(found.state.values(items_space(found.ns, name)))
     return codec.decode(found.state.get(values_space(found.ns, name), name))
 
@@ -156,21 +156,21 @@ def merge_writes(found: StoredCheckpoint) -> list[Write]:
 async def find_current(thread: Thread, ns: str) -> StoredCheckpoint | None:
     """Return the current checkpoint of a graph or subgraph."""
     state = await thread.state()
-    meta = state.get(CHECKPOINTS, checkpoint_key(ns), None)
-    if meta is None:
+    entry = state.get(CHECKPOINTS, checkpoint_key(ns), None)
+    if entry is None:
         return None
     try:
-        id_ = get_entry_id(meta)
+        id_ = get_entry_id(entry)
     except TypeError as error:
         raise damaged_checkpoint_error(thread.location.session_id, None, str(error)) from error
     return StoredCheckpoint(ns, id_, state, await find_late_writes(thread, ns, id_))
 
 
-def get_entry_id(meta: object) -> str:
+def get_entry_id(entry: object) -> str:
     """Return the id in a checkpoint's entry; raise TypeError if it is damaged."""
-    found = meta.get("id") if isinstance(meta, dict) else None
+    found = entry.get("id") if isinstance(entry, dict) else None
     if not isinstance(found, str):
-        raise TypeError(f"entry has no id: {short_repr(meta)}")
+        raise TypeError(f"entry has no id: {short_repr(entry)}")
     return found
 
 
@@ -190,8 +190,8 @@ async def find_checkpoint(thread: Thread, ns: str, id_: str) -> StoredCheckpoint
 
 async def load_parent_state(thread: Thread, ns: str, id_: str) -> ParentState | None:
     """Return the state of a parent checkpoint, or None if it is current or missing."""
-    meta = get_checkpoint_entry(await thread.state(), ns)
-    if meta is not None and meta["id"] == id_:
+    entry = get_checkpoint_entry(await thread.state(), ns)
+    if entry is not None and entry["id"] == id_:
         return None
     found = await find_checkpoint(thread, ns, id_)
     return None if found is None else ParentState(found.state, merge_writes(found))
@@ -218,8 +218,8 @@ async def load_recorded_state(thread: Thread, ns: str, id_: str) -> Snapshot | N
             f"{info.seq} of the log; restore the session from a backup"
         )
     store = loaded.store
-    meta = get_checkpoint_entry(store, ns)
-    if meta is None or meta["id"] != id_:
+    entry = get_checkpoint_entry(store, ns)
+    if entry is None or entry["id"] != id_:
         return None
     async for event in timeline.events(info.seq + 1):
         if checkpoint_key(ns) in list_touched_entries(event.changes):
@@ -268,10 +268,10 @@ class CheckpointScan:
             at = f"{data['ns']}|{data['checkpoint_id']}", event.seq
             self._late[at] = [write_from_dict(each) for each in data["writes"]]
 
-    def _set_current(self, seq: int, key: str, meta: Mapping[str, Any]) -> None:
+    def _set_current(self, seq: int, key: str, entry: Mapping[str, Any]) -> None:
         """Note that a checkpoint became current."""
         if key.startswith(CHECKPOINT_PREFIX):
-            id_ = self._current[key] = get_entry_id(meta)
+            id_ = self._current[key] = get_entry_id(entry)
             self._since.setdefault((key.removeprefix(CHECKPOINT_PREFIX), id_), seq)
 
     def _save_states(self, keys: Iterable[str]) -> None:
@@ -324,7 +324,7 @@ def collect_delta_history(
     here = found.get(target or "")
     seen: set[str] = set()
     while here is not None and len(seeds) < len(written):
-        parent = here.meta["parent"]
+        parent = here.entry["parent"]
         before = None if parent in seen else found.get(parent or "")
         if before is None:
             if parent is not None:
@@ -336,7 +336,7 @@ def collect_delta_history(
             if write[1] in written and write[1] not in seeds:
                 written[write[1]].append(write)
         for name in written.keys() - seeds.keys():
-            if name in channels_with_value(here.meta):
+            if name in channels_with_value(here.entry):
                 seeds[name] = load_channel(codec, here, name)
     result: dict[str, DeltaChannelHistory] = {}
     for name, writes in written.items():
@@ -358,7 +358,7 @@ def add_carried_writes(
             write_from_dict(data) for data in list_carried_writes(found.state, found.ns, name)
         ]
         written[name] += [to_pending_write(codec, each) for each in reversed(carried)]
-        if name in found.meta.get(SEEDS, ()):
+        if name in found.entry.get(SEEDS, ()):
             entries = list_value_entries(found.state, found.ns, name)
             values = [codec.decode(each) for each in entries.values()]
             space = values_space(found.ns, name)
