@@ -22,7 +22,8 @@ from holdfast.snapshots.order import (
     parse_history_key,
 )
 from holdfast.stores.memory import MemoryStateStore
-from holdfast.transfer.copy import compare_stores, copy_sessions
+from holdfast.transfer.compare import compare_stores
+from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
 from support.faults import Crash, Fault, FaultyStateStore
 from support.observed_store import (

@@ -1,4 +1,4 @@
-"""The contract as another package would implement it: four methods, and the rest comes with it."""
+"""The interface as another package would implement it, with four methods."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ import asyncio
 import pytest
 
 from holdfast import ConflictError, Entry, StateStore, StateStoreError
-from holdfast.stores.validation import prefix_successor
+from holdfast.stores.validation import (
+    prefix_successor,
+    validate_key,
+    validate_limit,
+    validate_put,
+    validate_range,
+)
 from holdfast.testing import StateStoreSuite
 
 
-class FourMethods(StateStore):
-    """As little as a store can be."""
+class MinimalStore(StateStore):
+    """A store with only the abstract methods."""
 
     durable = False
     shared = False
@@ -22,24 +28,20 @@ class FourMethods(StateStore):
         self.writes = 0
         self.closed = False
 
-    def check(self, *keys):
-        from holdfast.stores.validation import validate_key
-
+    def validate(self, *keys):
         if self.closed:
             raise StateStoreError("closed")
         for key in keys:
             validate_key(key)
 
     async def get(self, key):
-        self.check(key)
+        self.validate(key)
         return self.entries.get(key)
 
     async def put(self, key, value, *, if_match=None, if_absent=False):
-        from holdfast.stores.validation import validate_put
-
-        self.check(key)
+        self.validate(key)
         validate_put(key, value, if_match, if_absent)
-        self.match(key, if_match)
+        self.check_etag(key, if_match)
         if if_absent and key in self.entries:
             raise ConflictError(f"{key!r} exists", key=key)
         self.writes += 1
@@ -47,19 +49,17 @@ class FourMethods(StateStore):
         return str(self.writes)
 
     async def delete(self, key, *, if_match=None):
-        self.check(key)
-        self.match(key, if_match)
+        self.validate(key)
+        self.check_etag(key, if_match)
         return self.entries.pop(key, None) is not None
 
     async def list(self, prefix="", *, start_after="", limit=None):
-        from holdfast.stores.validation import validate_limit, validate_range
-
-        self.check()
-        span = validate_range(prefix, start_after)
-        for key in sorted(filter(span.contains, list(self.entries)))[: validate_limit(limit)]:
+        self.validate()
+        key_range = validate_range(prefix, start_after)
+        for key in sorted(filter(key_range.contains, list(self.entries)))[: validate_limit(limit)]:
             yield key
 
-    def match(self, key, etag):
+    def check_etag(self, key, etag):
         found = self.entries.get(key)
         if etag is not None and (found is None or found.etag != etag):
             raise ConflictError(f"{key!r} has another etag", key=key)
@@ -68,19 +68,19 @@ class FourMethods(StateStore):
         self.closed = True
 
 
-class TestFourMethods(StateStoreSuite):
+class TestMinimalStore(StateStoreSuite):
     @pytest.fixture
     def new_store(self):
-        return FourMethods
+        return MinimalStore
 
 
-def test_a_store_without_the_four_methods_cannot_be_made():
+def test_a_store_must_implement_four_methods():
     with pytest.raises(TypeError, match="abstract"):
         StateStore()
 
 
-def test_a_store_that_has_nothing_to_close_is_a_context_manager_all_the_same():
-    class NothingToClose(FourMethods):
+def test_a_store_without_a_close_method_is_a_context_manager():
+    class NothingToClose(MinimalStore):
         close = StateStore.close
 
     async def use():
@@ -91,7 +91,7 @@ def test_a_store_that_has_nothing_to_close_is_a_context_manager_all_the_same():
     asyncio.run(use())
 
 
-def test_what_comes_after_all_with_a_prefix():
+def test_the_successor_of_a_prefix_follows_all_keys_with_it():
     assert prefix_successor("a") == "b"
     assert prefix_successor("a\U0010ffff") == "b"
     assert prefix_successor("a\ud7ff") == "a\ue000"

@@ -1,4 +1,4 @@
-"""Several programs that write to one component at the same time, and some that die."""
+"""Concurrent programs on one component, some of which are killed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from holdfast.testing.state_store_suite import content, listed  # noqa: E402
 from servers.dapr_stand_in import DaprStandIn  # noqa: E402
 
 
-def test_batches_of_several_programs_are_all_or_nothing(open_store, component):
-    """Money is moved between accounts, and none is made or lost."""
-
+def test_batches_of_concurrent_programs_are_atomic(open_store, component):
+    # Money is moved between accounts: the sum must not change.
     async def work() -> None:
         stores = [open_store(component) for _ in range(3)]
         accounts = [f"account/{number}" for number in range(4)]
@@ -56,21 +55,21 @@ def test_batches_of_several_programs_are_all_or_nothing(open_store, component):
     asyncio.run(work())
 
 
-def test_a_batch_whose_owner_died_is_in_nobodys_way(open_store, sidecar, monkeypatch):
+def test_a_batch_whose_owner_died_does_not_block_others(open_store, sidecar, monkeypatch):
     monkeypatch.setattr(records, "CLAIM_SECONDS", 0.1)
 
     async def work() -> None:
         async with open_store("redisstore", patience=0) as one, open_store("redisstore") as two:
             await one.put_many([Put("a", b"1"), Put("b", b"1")])
-            # Two claims are placed, and then the sidecar is gone for this one.
+            # After two claims the first program loses its sidecar.
             sidecar.fault("SaveState", "lose_request", skip=2, times=1)
             with pytest.raises(StateStoreError, match="may or may not have been applied") as caught:
                 await one.put_many([Put("a", b"2"), Put("b", b"2")])
             assert caught.value.unknown
             assert await content(two) == {"a": b"1", "b": b"1"}
-            begun = time.monotonic()
+            start = time.monotonic()
             await two.put("a", b"3")
-            assert time.monotonic() - begun < 5
+            assert time.monotonic() - start < 5
             assert await content(one) == {"a": b"3", "b": b"1"}
             await one.put("b", b"4")
             assert await content(two) == {"a": b"3", "b": b"4"}
@@ -78,11 +77,11 @@ def test_a_batch_whose_owner_died_is_in_nobodys_way(open_store, sidecar, monkeyp
     asyncio.run(work())
 
 
-def test_a_batch_that_cannot_be_made_good_is_done_all_the_same(open_store, sidecar):
+def test_a_committed_batch_whose_claims_cannot_be_applied_is_visible(open_store, sidecar):
     async def work() -> None:
         async with open_store("redisstore") as one, open_store("redisstore") as two:
             await one.put_many([Put("a", b"1"), Put("b", b"1")])
-            # Its verdict is said to be refused, and was not; then no claim can be made good.
+            # The verdict is created but reported as refused; then no claim can be applied.
             text = "possible etag mismatch"
             sidecar.fault("SaveState", "do_and_say", skip=2, code="ABORTED", text=text)
             sidecar.fault("SaveState", "say", skip=3, times=20, code="INTERNAL", text="no")
@@ -98,11 +97,11 @@ def test_a_batch_that_cannot_be_made_good_is_done_all_the_same(open_store, sidec
     asyncio.run(work())
 
 
-def test_a_batch_that_was_done_is_seen_before_it_is_made_good(open_store, sidecar):
+def test_a_committed_batch_is_visible_before_its_claims_are_applied(open_store, sidecar):
     async def work() -> None:
         async with open_store("redisstore", patience=0) as one, open_store("redisstore") as two:
             await one.put_many([Put("a", b"1"), Put("b", b"1")])
-            # Two claims and the verdict, and then the sidecar is gone for this one.
+            # After two claims and the verdict the first program loses its sidecar.
             sidecar.fault("SaveState", "lose_request", skip=3, times=2)
             etags = await one.put_many([Put("a", b"2"), Put("b", b"2")])
             assert await content(two) == {"a": b"2", "b": b"2"}
@@ -114,9 +113,7 @@ def test_a_batch_that_was_done_is_seen_before_it_is_made_good(open_store, sideca
     asyncio.run(work())
 
 
-def test_a_removed_key_leaves_nothing_behind_in_the_end(
-    open_store, sidecar, namespace, monkeypatch
-):
+def test_a_deleted_key_leaves_nothing_in_the_end(open_store, sidecar, namespace, monkeypatch):
     async def work() -> None:
         async with open_store("redisstore") as store:
             await store.put_many([Put(key, b"1") for key in "abc"])
@@ -134,7 +131,7 @@ def test_a_removed_key_leaves_nothing_behind_in_the_end(
     assert names == {"index/first", "keys/d"}
 
 
-def test_a_sidecar_that_is_killed_and_comes_back_loses_nothing(
+def test_nothing_is_lost_when_the_sidecar_is_killed_and_restarted(
     tmp_path: Path, monkeypatch, component
 ):
     server = DaprStandIn(tmp_path)
@@ -143,7 +140,7 @@ def test_a_sidecar_that_is_killed_and_comes_back_loses_nothing(
     acknowledged: dict[str, tuple[bytes, str]] = {}
     unknown: set[str] = set()
     counted = {"done": 0, "unknown": 0}
-    # They go on until a second after it is back, however long the machine takes for that.
+    # Set one second after the restart, however long that takes.
     ended = asyncio.Event()
 
     async def create(store: DaprStateStore, task: int) -> None:
@@ -152,7 +149,7 @@ def test_a_sidecar_that_is_killed_and_comes_back_loses_nothing(
                 return
             key = f"made/{task}/{number:04}"
             try:
-                # Nobody else writes it: a conflict would be one with itself.
+                # It has no other writer: a conflict would be one with itself.
                 etag = await store.put(key, key.encode(), if_absent=True)
                 etag = await store.put(key, b"twice", if_match=etag)
                 acknowledged[key] = (b"twice", etag)

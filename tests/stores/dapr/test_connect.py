@@ -1,4 +1,4 @@
-"""Clients, URLs, components, and sidecars that are there or not."""
+"""Dapr clients, URLs, components and missing sidecars."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from holdfast.stores.registry import open_state_store  # noqa: E402
 from holdfast.testing.state_store_suite import content, listed  # noqa: E402
 
 
-async def use(store: DaprStateStore) -> None:
-    """A bit of everything."""
+async def exercise(store: DaprStateStore) -> None:
+    """Use all operations of a store."""
     first = await store.put("a", b"1", if_absent=True)
     await store.put_many([Put("b", b"2"), Put("c/d", b"3")])
     second = await store.put("a", b"4", if_match=first)
@@ -38,30 +38,30 @@ async def use(store: DaprStateStore) -> None:
     assert len(await listed(store.list("many/"))) == 10
 
 
-def test_a_blocking_client_serves_and_stays_open(sidecar, namespace):
+def test_a_blocking_client_works_and_is_not_closed(sidecar, namespace):
     with DaprClient() as client:
 
         async def work() -> None:
             async with DaprStateStore(client, namespace) as store:
-                await use(store)
+                await exercise(store)
 
         asyncio.run(work())
         name = record_name(namespace, "a")
         assert client.get_state("statestore", name).data.endswith(b"4\xc0")
 
 
-def test_a_client_for_asyncio_serves_and_stays_open(sidecar, namespace):
+def test_an_asyncio_client_works_and_is_not_closed(sidecar, namespace):
     async def work() -> None:
         async with AsyncDaprClient() as client:
             async with DaprStateStore(client, namespace=namespace) as store:
-                await use(store)
+                await exercise(store)
             found = await client.get_state("statestore", record_name(namespace, "a"))
             assert found.etag
 
     asyncio.run(work())
 
 
-def test_a_client_that_was_closed_is_told(sidecar, namespace):
+def test_a_closed_client_is_reported(sidecar, namespace):
     async def work() -> None:
         async with DaprStateStore(DaprClient(), namespace) as store:
             assert await store.get("a") is None
@@ -77,7 +77,7 @@ def test_a_client_that_was_closed_is_told(sidecar, namespace):
     asyncio.run(work())
 
 
-def test_its_constructor_is_as_the_design_says(sidecar):
+def test_the_constructor_has_documented_defaults(sidecar):
     with DaprClient() as dapr_client:
         store = DaprStateStore(dapr_client, namespace="research")
         assert store.namespace == "research"
@@ -88,18 +88,18 @@ def test_its_constructor_is_as_the_design_says(sidecar):
         assert (other.namespace, other.store_name) == ("a%7cb", "other")
 
 
-def test_the_sidecar_is_where_the_url_says(sidecar, namespace, monkeypatch):
+def test_the_url_names_the_address_of_the_sidecar(sidecar, namespace, monkeypatch):
     monkeypatch.setenv("DAPR_GRPC_PORT", "1")
 
     async def work() -> None:
         query = urlencode({"namespace": namespace, "address": sidecar.address})
         async with open_state_store(f"dapr://statestore?{query}") as store:
-            await use(store)
+            await exercise(store)
 
     asyncio.run(work())
 
 
-def test_namespaces_are_apart(sidecar, namespace):
+def test_namespaces_are_separate(sidecar, namespace):
     async def work() -> None:
         stores = [
             DaprStateStore(None, name)
@@ -129,13 +129,13 @@ def test_namespaces_are_apart(sidecar, namespace):
         ("dapr://statestore?namespace=", "1 to 64 bytes"),
     ],
 )
-def test_a_bad_url_is_refused(url, problem):
+def test_an_invalid_url_is_rejected(url, problem):
     with pytest.raises(StateStoreError, match=problem):
         open_state_store(url)
 
 
 @pytest.mark.parametrize("namespace", ["", "x" * 65, "|" * 22])
-def test_a_namespace_has_a_size(namespace):
+def test_a_namespace_has_a_size_limit(namespace):
     with pytest.raises(StateStoreError, match="1 to 64 bytes"):
         DaprStateStore(None, namespace)
     with pytest.raises(TypeError, match="must be a str"):
@@ -148,28 +148,30 @@ def test_a_component_keeps_its_case():
     assert store.store_name == "StateStore"
 
 
-def test_an_error_without_a_status_is_an_unknown_one():
+def test_an_error_without_a_status_has_the_status_unknown():
     assert sidecar_module.status_code(DaprInternalError("broken")).name == "UNKNOWN"
     assert sidecar_module.error_details(DaprInternalError("broken")) == "broken"
 
 
-def test_an_unknown_component_is_told_with_those_there_are(open_store):
+def test_an_unknown_component_is_rejected_with_the_known_ones(open_store):
     async def work() -> None:
         async with open_store("stores") as store:
             for call in (store.get("a"), store.put("a", b"1")):
-                with pytest.raises(StateStoreError, match="no state store named 'stores'") as no:
+                with pytest.raises(
+                    StateStoreError, match="no state store named 'stores'"
+                ) as caught:
                     await call
-                assert "redisstore, statestore" in str(no.value)
+                assert "redisstore, statestore" in str(caught.value)
 
     asyncio.run(work())
 
 
-def test_a_component_without_etags_is_refused_with_those_that_work(open_store, sidecar):
+def test_a_component_without_etags_is_rejected(open_store, sidecar):
     async def work() -> None:
         async with open_store("plainstore") as store:
             with pytest.raises(StateStoreError, match=r"no etags; .*state\.postgresql"):
                 await store.put("a", b"1")
-        # Where the sidecar does not say what its components can do, it is found out.
+        # The sidecar hides its components, so the missing etags are noticed on use.
         sidecar.fault("GetMetadata", "say", code="PERMISSION_DENIED", text="not allowed")
         async with open_store("plainstore", patience=0) as store:
             with pytest.raises(StateStoreError, match="no etags"):
@@ -178,22 +180,22 @@ def test_a_component_without_etags_is_refused_with_those_that_work(open_store, s
     asyncio.run(work())
 
 
-def test_a_component_without_transactions_serves(open_store, sidecar):
+def test_a_component_without_transactions_works(open_store, sidecar):
     async def work() -> None:
         before = sidecar.calls().get("ExecuteStateTransaction", 0)
         async with open_store("etagstore") as store:
-            await use(store)
+            await exercise(store)
         assert sidecar.calls().get("ExecuteStateTransaction", 0) == before
 
     asyncio.run(work())
 
 
-def test_a_sidecar_that_does_not_tell_its_components_serves(open_store, sidecar):
+def test_a_sidecar_that_hides_its_components_works(open_store, sidecar):
     async def work() -> None:
         sidecar.fault("GetMetadata", "say", code="PERMISSION_DENIED", text="not allowed")
-        # One does not know what the component can, and the other does: they get along.
+        # One store knows the capabilities of the component and the other does not.
         async with open_store() as cautious, open_store() as other:
-            await use(cautious)
+            await exercise(cautious)
             await other.put("b", b"again")
             await cautious.put("many/3", b"new")
             assert await content(other) == await content(cautious)
@@ -201,7 +203,7 @@ def test_a_sidecar_that_does_not_tell_its_components_serves(open_store, sidecar)
     asyncio.run(work())
 
 
-def test_a_sidecar_that_fails_to_tell_its_components_is_an_error(open_store, sidecar):
+def test_a_sidecar_that_fails_to_list_its_components_is_an_error(open_store, sidecar):
     async def work() -> None:
         sidecar.fault("GetMetadata", "say", code="UNAUTHENTICATED", text="no token")
         async with open_store() as store:
@@ -212,7 +214,7 @@ def test_a_sidecar_that_fails_to_tell_its_components_is_an_error(open_store, sid
     asyncio.run(work())
 
 
-def test_no_sidecar_is_told_within_seconds(monkeypatch):
+def test_a_missing_sidecar_is_reported_within_seconds(monkeypatch):
     monkeypatch.setattr(sidecar_module, "START_TIMEOUT", 0.3)
     monkeypatch.setenv("DAPR_HTTP_PORT", str(free_port()))
 
@@ -224,12 +226,12 @@ def test_no_sidecar_is_told_within_seconds(monkeypatch):
             assert caught.value.transient
             assert not caught.value.unknown
 
-    begun = time.monotonic()
+    start = time.monotonic()
     asyncio.run(work())
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - start < 5
 
 
-def test_a_sidecar_that_is_not_ready_is_told(sidecar, monkeypatch):
+def test_a_sidecar_that_is_not_ready_is_reported(sidecar, monkeypatch):
     monkeypatch.setattr(sidecar_module, "START_TIMEOUT", 0.1)
     monkeypatch.setenv("DAPR_API_VERSION", "v0")
 
@@ -241,7 +243,7 @@ def test_a_sidecar_that_is_not_ready_is_told(sidecar, monkeypatch):
     asyncio.run(work())
 
 
-def test_an_address_that_is_none_is_told(open_store):
+def test_an_invalid_address_is_reported(open_store):
     async def work() -> None:
         async with open_store(address="ftp://127.0.0.1") as store:
             with pytest.raises(StateStoreError, match="cannot create the Dapr client.*ftp"):
@@ -250,7 +252,7 @@ def test_an_address_that_is_none_is_told(open_store):
     asyncio.run(work())
 
 
-def test_a_sidecar_without_grpc_is_told(open_store):
+def test_a_sidecar_without_grpc_is_reported(open_store):
     async def work() -> None:
         async with open_store(address=f"127.0.0.1:{free_port()}") as store:
             with pytest.raises(StateStoreError, match="cannot be reached") as caught:

@@ -1,4 +1,4 @@
-"""URLs, rights and connections of NATS, and what goes wrong with them."""
+"""NATS URLs, permissions and connection errors."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from support.async_tests import async_test
 MEGABYTE = 1024 * 1024
 
 
-async def failure(url: str, act=lambda store: store.put("a", b"1")) -> StateStoreError:
-    """What a store says on first use."""
+async def first_error(url: str, act=lambda store: store.put("a", b"1")) -> StateStoreError:
+    """Return the error of a store's first use."""
     async with holdfast.open_state_store(url) as store:
         with pytest.raises(StateStoreError) as caught:
             await act(store)
@@ -27,10 +27,10 @@ async def failure(url: str, act=lambda store: store.put("a", b"1")) -> StateStor
 
 
 @async_test
-async def test_a_server_that_is_not_there_is_told_of_at_once(caplog):
+async def test_an_unreachable_server_fails_at_once(caplog):
     port = free_port()
     start = asyncio.get_running_loop().time()
-    error = await failure(f"nats://me:pass-w0rd@127.0.0.1:{port}/b")
+    error = await first_error(f"nats://me:pass-w0rd@127.0.0.1:{port}/b")
     assert asyncio.get_running_loop().time() - start < 3
     assert "Connect call failed" in str(error)
     assert "check that the server is running" in str(error)
@@ -79,10 +79,10 @@ accounts {
 
 
 @async_test
-async def test_users_have_the_rights_that_they_have(own_server, bucket):
+async def test_permissions_of_users_are_enforced_and_explained(own_server, bucket):
     server = own_server(USERS)
     owner, reader = "m@n:p:@/%#w0rd", "reader:r3ader-word"
-    error = await failure(server.url(bucket, user=reader))
+    error = await first_error(server.url(bucket, user=reader))
     assert f"may not publish to $JS.API.STREAM.CREATE.KV_{bucket}" in str(error)
     assert f"create the bucket {bucket} with another user first" in str(error)
     assert not error.transient
@@ -97,19 +97,19 @@ async def test_users_have_the_rights_that_they_have(own_server, bucket):
                 await act()
             assert not caught.value.unknown
         assert await content(store) == {"a": b"1"}
-    assert "_INBOX" in str(await failure(server.url(bucket, user="deaf:d3af-w0rd")))
-    error = await failure(server.url(bucket, user="plain:pl4in-word"))
+    assert "_INBOX" in str(await first_error(server.url(bucket, user="deaf:d3af-w0rd")))
+    error = await first_error(server.url(bucket, user="plain:pl4in-word"))
     assert "has no JetStream for this user" in str(error)
-    for user in ("m@n:wr0ng-word", "nob0dy:s3cret-word", "t0ken-of-nobody"):
-        error = await failure(server.url(bucket, user=user))
+    for user in ("m@n:wr0ng-word", "unkn0wn:s3cret-word", "t0ken-unknown"):
+        error = await first_error(server.url(bucket, user=user))
         assert "password" in str(error)
-        assert not {"wr0ng-word", "s3cret-word", "t0ken-of-nobody"} & set(
+        assert not {"wr0ng-word", "s3cret-word", "t0ken-unknown"} & set(
             re.split(r"[^\w-]", f"{error} {error!r} {error.__cause__!r}")
         )
 
 
 @async_test
-async def test_the_documented_rights_are_enough(own_server):
+async def test_the_documented_permissions_are_sufficient(own_server):
     server = own_server(USERS)
     url = server.url("state", user="agent:4gent-word")
     async with (
@@ -137,15 +137,15 @@ async def test_a_token_is_a_secret(own_server, bucket):
 
 
 @async_test
-async def test_a_server_without_jetstream_is_told_of(own_server, bucket):
-    error = await failure(own_server(jetstream=False).url(bucket))
+async def test_a_server_without_jetstream_is_reported(own_server, bucket):
+    error = await first_error(own_server(jetstream=False).url(bucket))
     assert "JetStream is not enabled (nats-server -js)" in str(error)
     assert not error.unknown
 
 
 @async_test
-async def test_more_replicas_than_servers_are_refused_by_the_server(nats_server, bucket):
-    error = await failure(nats_server.url(bucket, replicas=3))
+async def test_more_replicas_than_servers_are_rejected(nats_server, bucket):
+    error = await first_error(nats_server.url(bucket, replicas=3))
     assert "replicas > 1 not supported" in str(error)
 
 
@@ -163,12 +163,12 @@ async def test_more_replicas_than_servers_are_refused_by_the_server(nats_server,
         ("nats://host/b?history=5", "history.*patience, replicas, timeout"),
     ],
 )
-def test_a_url_that_makes_no_sense_is_refused_before_connecting(url, words):
+def test_an_invalid_url_is_rejected_before_connecting(url, words):
     with pytest.raises(StateStoreError, match=words):
         holdfast.open_state_store(url)
 
 
-def test_opening_connects_to_nothing_and_shows_no_secret():
+def test_opening_does_not_connect_and_masks_secrets():
     store = holdfast.open_state_store(
         "nats://me:pass-w0rd@a:4222,b:4222/state?replicas=3&timeout=5&patience=60"
     )
@@ -183,45 +183,45 @@ GREETING = b"INFO " + json.dumps({"version": "2.10.0", "max_payload": 1024}).enc
 
 
 @async_test
-async def test_a_password_goes_to_nobody_without_tls_where_tls_was_asked_for():
+async def test_no_password_is_sent_without_tls_if_tls_is_required():
     async with Impostor(GREETING) as server:
-        error = await failure(f"tls://me:pass-w0rd@127.0.0.1:{server.port}/b")
+        error = await first_error(f"tls://me:pass-w0rd@127.0.0.1:{server.port}/b")
         assert "does not require TLS" in str(error)
         assert server.heard == b""
 
 
 @pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", GREETING])
 @async_test
-async def test_a_server_that_hangs_up_or_is_none_is_told_of(greeting):
+async def test_a_server_that_closes_or_is_not_nats_is_reported(greeting):
     async with Impostor(greeting) as server:
-        error = await failure(f"nats://127.0.0.1:{server.port}/b")
+        error = await first_error(f"nats://127.0.0.1:{server.port}/b")
         assert "the connection to nats://127.0.0.1" in str(error)
         assert not error.unknown
 
 
 @async_test
-async def test_a_server_that_says_nothing_is_not_waited_for_for_ever():
+async def test_a_silent_server_times_out():
     async def silent(reader, writer) -> None:
         await reader.read()
         writer.close()
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    error = await failure(f"nats://127.0.0.1:{port}/b?timeout=0.3")
+    error = await first_error(f"nats://127.0.0.1:{port}/b?timeout=0.3")
     assert "within 0.3 seconds" in str(error)
     server.close()
     await server.wait_closed()
 
 
 @async_test
-async def test_tls_is_spoken_with_whom_one_trusts(own_server, bucket, tmp_path, monkeypatch):
+async def test_tls_needs_a_trusted_certificate(own_server, bucket, tmp_path, monkeypatch):
     certificate(tmp_path)
     server = own_server(
         f'tls {{ cert_file: "{tmp_path}/cert.pem", key_file: "{tmp_path}/key.pem" }}\n'
         'authorization { user: me, password: "pass-w0rd" }'
     )
     url = server.url(bucket, user="me:pass-w0rd").replace("nats://", "tls://")
-    error = await failure(url)
+    error = await first_error(url)
     assert "CERTIFICATE_VERIFY_FAILED" in str(error)
     assert "SSL_CERT_FILE" in str(error)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))

@@ -1,4 +1,4 @@
-"""URLs of buckets, and what goes wrong with them."""
+"""Bucket URLs, credentials and connection errors."""
 
 from __future__ import annotations
 
@@ -15,13 +15,10 @@ from holdfast.stores.objectstore import ObjectStateStore
 from holdfast.stores.objectstore.errors import explain_error
 from holdfast.stores.urls import StoreURL
 from servers.seaweed import ACCESS_KEY, BUCKET, SECRET_KEY
+from stores.listing import list_keys
 
 
-async def listed(store, *args, **options):
-    return [key async for key in store.list(*args, **options)]
-
-
-def test_stores_of_all_services_open_without_connecting(bare):
+def test_stores_of_all_services_open_without_connecting(no_credentials):
     for url in (
         "s3://bucket",
         "s3://bucket/team/agents?region=eu-central-1",
@@ -38,7 +35,7 @@ def test_stores_of_all_services_open_without_connecting(bare):
         asyncio.run(store.close())
 
 
-def test_etags_are_what_the_service_takes_as_a_condition():
+def test_etags_are_what_the_service_accepts_as_a_condition():
     google = open_state_store("gs://bucket")
     azure = open_state_store("az://container?account=holdfast")
     answer = {"e_tag": '"0x8D4BCC2E4835CD0"', "version": "1794721107931132"}
@@ -49,7 +46,7 @@ def test_etags_are_what_the_service_takes_as_a_condition():
             azure._etag({"e_tag": none, "version": None})
 
 
-def test_secrets_are_not_shown():
+def test_secrets_are_masked():
     store = open_state_store(
         "s3://bucket/p?access_key_id=AKIDENT&secret_access_key=s3cr3t%2Fkey&session_token=t0k3n99"
     )
@@ -60,7 +57,7 @@ def test_secrets_are_not_shown():
 
 
 @pytest.mark.parametrize(
-    ("url", "says"),
+    ("url", "message"),
     [
         ("s3:///prefix", "s3://NAME"),
         ("s3://key:word@bucket/p", "options"),
@@ -83,30 +80,34 @@ def test_secrets_are_not_shown():
         ("az://container?access_key_id=a", "unknown option 'access_key_id'"),
     ],
 )
-def test_a_url_that_cannot_be_right_is_refused(url, says):
-    with pytest.raises(StateStoreError, match=says) as caught:
+def test_an_invalid_url_is_rejected(url, message):
+    with pytest.raises(StateStoreError, match=message) as caught:
         open_state_store(url)
     assert "word" not in str(caught.value).partition("password")[0]
 
 
-def test_credentials_come_from_the_environment(s3_server, prefix, bare):
+def test_credentials_come_from_the_environment(s3_server, prefix, no_credentials):
     url = f"s3://{BUCKET}/{prefix}?endpoint=http://127.0.0.1:{s3_server.port}&region=us-east-1"
-    bare.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
-    bare.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
-    bare.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")  # and the URL's endpoint goes first
+    no_credentials.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    no_credentials.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    no_credentials.setenv(
+        "AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9"
+    )  # the URL's endpoint takes precedence
 
     async def check():
         async with open_state_store(url) as store:
             await store.put("a", b"1")
-            assert await listed(store) == ["a"]
+            assert await list_keys(store) == ["a"]
 
     asyncio.run(check())
 
 
-def test_credentials_of_the_url_are_not_mixed_with_the_environments(s3_server, prefix, bare):
-    bare.setenv("AWS_ACCESS_KEY_ID", "another")
-    bare.setenv("AWS_SECRET_ACCESS_KEY", "another")
-    bare.setenv("AWS_SESSION_TOKEN", "another")
+def test_credentials_in_the_url_are_not_mixed_with_the_environment(
+    s3_server, prefix, no_credentials
+):
+    no_credentials.setenv("AWS_ACCESS_KEY_ID", "another")
+    no_credentials.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    no_credentials.setenv("AWS_SESSION_TOKEN", "another")
 
     async def check():
         async with open_state_store(s3_server.url(prefix)) as store:
@@ -115,7 +116,7 @@ def test_credentials_of_the_url_are_not_mixed_with_the_environments(s3_server, p
     asyncio.run(check())
 
 
-async def failure(url, do=lambda store: store.put("a", b"1")):
+async def first_error(url, do=lambda store: store.put("a", b"1")):
     async with open_state_store(url) as store:
         with pytest.raises(StateStoreError) as caught:
             await do(store)
@@ -123,21 +124,21 @@ async def failure(url, do=lambda store: store.put("a", b"1")):
     return caught.value
 
 
-def test_a_bucket_that_is_not_there_is_named(s3_server, prefix):
+def test_a_missing_bucket_is_named_in_the_error(s3_server, prefix):
     url = s3_server.url(prefix).replace(BUCKET, "no-such-bucket")
     for do in (
         lambda store: store.get("a"),
         lambda store: store.put("a", b"1", if_absent=True),
         lambda store: store.delete("a"),
-        listed,
+        list_keys,
     ):
-        error = asyncio.run(failure(url, do))
+        error = asyncio.run(first_error(url, do))
         assert "there is no bucket at s3://no-such-bucket" in str(error)
         assert not error.transient
         assert not error.unknown
 
 
-def test_a_bucket_that_vanishes_is_not_taken_for_an_absent_key(s3_server, prefix):
+def test_a_deleted_bucket_is_not_mistaken_for_an_absent_key(s3_server, prefix):
     async def check():
         async with open_state_store(s3_server.url(prefix)) as store:
             gone = s3_server.bucket("no-such-bucket")
@@ -158,32 +159,32 @@ def test_a_bucket_that_vanishes_is_not_taken_for_an_absent_key(s3_server, prefix
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"secret_access_key": "a wrong secret"}, "SignatureDoesNotMatch"),
-        ({"access_key_id": "nobody"}, "InvalidAccessKeyId"),
+        ({"access_key_id": "unknown-key"}, "InvalidAccessKeyId"),
     ],
 )
-def test_wrong_credentials_are_told_at_once(s3_server, prefix, options, says):
-    error = asyncio.run(failure(s3_server.url(prefix, **options)))
+def test_wrong_credentials_fail_at_once(s3_server, prefix, options, message):
+    error = asyncio.run(first_error(s3_server.url(prefix, **options)))
     assert "denied access" in str(error)
-    assert says in str(error)
+    assert message in str(error)
     assert "AWS_ACCESS_KEY_ID" in str(error)
     assert "a wrong secret" not in str(error)
-    assert "nobody" not in str(error)
+    assert "unknown-key" not in str(error)
     assert not error.transient
 
 
-def test_nobody_in_particular_is_refused(s3_server):
+def test_anonymous_access_is_denied(s3_server):
     url = f"s3://{BUCKET}/x?endpoint=http://127.0.0.1:{s3_server.port}&anonymous=true"
-    error = asyncio.run(failure(url))
+    error = asyncio.run(first_error(url))
     assert "AccessDenied" in str(error)
     assert "that the bucket exists" in str(error)
 
 
-def test_a_server_that_is_not_there_is_not_waited_for(s3_server, prefix):
+def test_an_unreachable_server_fails_at_once(s3_server, prefix):
     begun = time.monotonic()
-    error = asyncio.run(failure(s3_server.url(prefix, port=9)))
+    error = asyncio.run(first_error(s3_server.url(prefix, port=9)))
     assert time.monotonic() - begun < 5
     assert "cannot be reached" in str(error)
     assert "endpoint" in str(error)
@@ -191,38 +192,38 @@ def test_a_server_that_is_not_there_is_not_waited_for(s3_server, prefix):
     assert not error.unknown
 
 
-def test_a_server_that_does_not_answer_is_given_up(prefix, s3_server):
+def test_a_server_that_does_not_respond_times_out(prefix, s3_server):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = s3_server.url(prefix, port=silent.getsockname()[1], timeout=0.3)
-        error = asyncio.run(failure(url))
+        error = asyncio.run(first_error(url))
     assert error.transient
     assert "0.3 seconds" in str(error) or "failed" in str(error)
 
 
-def test_a_service_that_cannot_be_set_up_says_why(bare):
-    bare.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
-    error = asyncio.run(failure("az://container"))
+def test_an_incomplete_configuration_is_explained(no_credentials):
+    no_credentials.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    error = asyncio.run(first_error("az://container"))
     assert "Account must be specified" in str(error)
     assert "Debug" not in str(error)
 
 
-def test_errors_of_the_client_are_told_apart():
-    def told(text):
+def test_errors_of_the_client_are_classified():
+    def explain(text):
         return explain_error(Exception(text), "s3", "s3://bucket")
 
-    busy = told("Server returned non-2xx status code: 503 Service Unavailable: ")
+    busy = explain("Server returned non-2xx status code: 503 Service Unavailable: ")
     assert (busy.transient, busy.unknown) == (True, True)
-    refused = told("Server returned non-2xx status code: 400 Bad Request: <Code>X</Code>...")
+    refused = explain("Server returned non-2xx status code: 400 Bad Request: <Code>X</Code>...")
     assert (refused.transient, refused.unknown) == (False, False)
-    slow = told("Server returned non-2xx status code: 429 Too Many Requests: ")
+    slow = explain("Server returned non-2xx status code: 429 Too Many Requests: ")
     assert (slow.transient, slow.unknown) == (True, False)
-    nobody = told(
+    no_credentials = explain(
         "Error performing PUT http://169.254.169.254/latest/api/token in 1s - kind: Connect"
     )
-    assert "no credentials" in str(nobody)
+    assert "no credentials" in str(no_credentials)
 
 
-def test_objects_of_others_are_passed_over_or_named(s3_server, prefix):
+def test_objects_of_other_programs_are_skipped_or_named(s3_server, prefix):
     bucket = s3_server.bucket()
     bucket.put(f"{prefix}/folder/readme.txt", b"a folder that no key has")
     bucket.put(f"{prefix}/%41", b"text")
@@ -232,7 +233,7 @@ def test_objects_of_others_are_passed_over_or_named(s3_server, prefix):
     async def check():
         async with open_state_store(s3_server.url(prefix)) as store:
             await store.put("a", b"1")
-            assert await listed(store) == ["%41", "a", "empty"]
+            assert await list_keys(store) == ["%41", "a", "empty"]
             for key in ("%41", "empty"):
                 for call in (
                     store.get(key),
@@ -248,13 +249,13 @@ def test_objects_of_others_are_passed_over_or_named(s3_server, prefix):
     asyncio.run(check())
 
 
-def test_a_store_may_have_a_bucket_for_itself():
+def test_a_store_works_without_a_prefix():
     memory = MemoryStore()
 
     async def check():
         async with ObjectStateStore(StoreURL("s3://bucket"), lambda: memory) as store:
             await store.put("a/b", b"1")
-            assert await listed(store, "a/") == ["a/b"]
+            assert await list_keys(store, "a/") == ["a/b"]
         assert [one["path"] for one in memory.list().collect()] == ["a.~/b"]
 
     asyncio.run(check())

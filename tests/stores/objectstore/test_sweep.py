@@ -1,4 +1,4 @@
-"""Removing what deleted keys leave."""
+"""Sweeps: removing the tombstones of deleted keys."""
 
 from __future__ import annotations
 
@@ -14,24 +14,21 @@ from holdfast.stores.objectstore import ObjectStateStore
 from holdfast.stores.objectstore.bodies import parse_header
 from holdfast.stores.urls import StoreURL
 from servers.seaweed import KEEPER
+from stores.listing import list_keys
 
-NOW = -60  # whatever the server's clock says
-
-
-async def listed(store, *args, **options):
-    return [key async for key in store.list(*args, **options)]
+NOW = -60  # even if the server's clock is ahead
 
 
-async def leave_mark(store, key="a"):
+async def leave_tombstone(store, key="a"):
     await store.put(key, b"1")
     assert await store.delete(key)
 
 
-def going(bucket, path):
+def is_expiring(bucket, path):
     return parse_header(bytes(bucket.get(path).bytes())).expiring
 
 
-def test_sweeping_removes_old_marks_and_nothing_else(s3_server, prefix):
+def test_a_sweep_removes_old_tombstones_and_nothing_else(s3_server, prefix):
     keys = [f"swept/{number:02}" for number in range(20)]
 
     async def check():
@@ -42,7 +39,7 @@ def test_sweeping_removes_old_marks_and_nothing_else(s3_server, prefix):
             assert await store.sweep() == 0  # all of them are new
             assert await store.sweep(older_than=NOW) == 15
             assert await store.sweep(older_than=NOW) == 0
-            assert await listed(store) == keys[:5]
+            assert await list_keys(store) == keys[:5]
             objects = s3_server.bucket().list(prefix).collect()
             assert len(objects) == 5
             await store.put(keys[7], b"again", if_absent=True)
@@ -55,18 +52,18 @@ def test_sweeping_removes_old_marks_and_nothing_else(s3_server, prefix):
 class Interrupted(ObjectStateStore):
     """A store in which something happens before a step of a sweep."""
 
-    before_announcing = None
+    before_marking = None
     before_removing = None
 
     async def _write(self, bucket, path, body, mode):
-        if self.before_announcing is not None and parse_header(body).expiring:
-            await self.before_announcing()
+        if self.before_marking is not None and parse_header(body).expiring:
+            await self.before_marking()
         return await super()._write(bucket, path, body, mode)
 
-    async def _remove(self, path, going):
+    async def _remove(self, path, expiring):
         if self.before_removing is not None:
             await self.before_removing()
-        return await super()._remove(path, going)
+        return await super()._remove(path, expiring)
 
 
 @pytest.fixture
@@ -80,11 +77,11 @@ def two_stores(memory):
     return [kind(StoreURL("s3://bucket"), lambda: memory, patience=5) for kind in kinds]
 
 
-def test_a_key_that_is_written_before_its_mark_goes_stays(two_stores):
+def test_a_key_written_before_its_tombstone_expires_is_kept(two_stores):
     async def check():
         store, other = two_stores
-        await leave_mark(store)
-        store.before_announcing = lambda: other.put("a", b"2", if_absent=True)
+        await leave_tombstone(store)
+        store.before_marking = lambda: other.put("a", b"2", if_absent=True)
         assert await store.sweep(older_than=NOW) == 0
         assert (await store.get("a")).value == b"2"
         assert not await store._sweep_one("a")
@@ -94,10 +91,10 @@ def test_a_key_that_is_written_before_its_mark_goes_stays(two_stores):
 
 
 @pytest.mark.parametrize("if_absent", [True, False])
-def test_a_write_of_a_key_whose_mark_is_going_waits_until_it_is_gone(two_stores, if_absent):
+def test_a_write_waits_until_an_expiring_tombstone_is_removed(two_stores, if_absent):
     async def check():
         store, other = two_stores
-        await leave_mark(store)
+        await leave_tombstone(store)
         write = None
 
         async def begin_to_write():
@@ -107,7 +104,7 @@ def test_a_write_of_a_key_whose_mark_is_going_waits_until_it_is_gone(two_stores,
             write = asyncio.create_task(other.put("a", b"2", if_absent=if_absent))
             await asyncio.sleep(0.2)
             assert not write.done()
-            assert await other.sweep(older_than=NOW) == 0  # it leaves that to the first
+            assert await other.sweep(older_than=NOW) == 0  # the first sweep removes it
 
         store.before_removing = begin_to_write
         assert await store.sweep(older_than=NOW) == 1
@@ -117,29 +114,29 @@ def test_a_write_of_a_key_whose_mark_is_going_waits_until_it_is_gone(two_stores,
     asyncio.run(check())
 
 
-def test_a_sweep_goes_through_all_pages_of_a_listing(two_stores, memory, monkeypatch):
+def test_a_sweep_reads_all_pages_of_a_listing(two_stores, memory, monkeypatch):
     monkeypatch.setattr("holdfast.stores.objectstore.objects.PAGE_SIZE", 4)
 
     async def check():
         store, _ = two_stores
         for number in range(10):
-            await leave_mark(store, f"{number}")
+            await leave_tombstone(store, f"{number}")
         await store.put("stays", b"1")
-        assert await listed(store) == ["stays"]
+        assert await list_keys(store) == ["stays"]
         assert await store.sweep(older_than=NOW) == 10
         assert [one["path"] for one in memory.list().collect()] == ["stays"]
 
     asyncio.run(check())
 
 
-def test_of_several_who_sweep_each_mark_is_removed_by_one(s3_server, prefix):
+def test_concurrent_sweeps_remove_each_tombstone_once(s3_server, prefix):
     async def check():
         async with (
             open_state_store(s3_server.url(prefix)) as one,
             open_state_store(s3_server.url(prefix)) as two,
         ):
             for number in range(20):
-                await leave_mark(one, f"{number}")
+                await leave_tombstone(one, f"{number}")
             counts = await asyncio.gather(*(s.sweep(older_than=NOW) for s in (one, two)))
             assert sum(counts) == 20
             assert s3_server.bucket().list(prefix).collect() == []
@@ -147,17 +144,17 @@ def test_of_several_who_sweep_each_mark_is_removed_by_one(s3_server, prefix):
     asyncio.run(check())
 
 
-def test_a_mark_whose_removal_may_yet_arrive_is_not_written_over_until_it_cannot(
+def test_an_expiring_tombstone_is_not_overwritten_while_its_delete_may_arrive(
     s3_server, prefix, proxy, monkeypatch
 ):
     async def check():
         url = s3_server.url(prefix, port=proxy.port, patience=0.3)
         async with open_state_store(url) as store:
-            await leave_mark(store)
+            await leave_tombstone(store)
             proxy.lose_next_request(at=b"<Delete")
             assert await store.sweep(older_than=NOW) == 0
             assert proxy.lost == 1
-            assert going(s3_server.bucket(), f"{prefix}/a")
+            assert is_expiring(s3_server.bucket(), f"{prefix}/a")
             with pytest.raises(StateStoreError, match="half an hour") as caught:
                 await store.put("a", b"2")
             assert caught.value.transient
@@ -170,10 +167,10 @@ def test_a_mark_whose_removal_may_yet_arrive_is_not_written_over_until_it_cannot
     asyncio.run(check())
 
 
-def test_a_removal_that_never_came_is_done_by_a_later_sweep(two_stores, memory, monkeypatch):
+def test_an_interrupted_sweep_is_finished_by_a_later_one(two_stores, memory, monkeypatch):
     async def check():
         store, other = two_stores
-        await leave_mark(store)
+        await leave_tombstone(store)
 
         async def die():
             raise asyncio.CancelledError
@@ -181,7 +178,7 @@ def test_a_removal_that_never_came_is_done_by_a_later_sweep(two_stores, memory, 
         store.before_removing = die
         with pytest.raises(asyncio.CancelledError):
             await store.sweep(older_than=NOW)
-        assert going(memory, "a")
+        assert is_expiring(memory, "a")
         assert await other.sweep(older_than=NOW) == 0
         monkeypatch.setattr("holdfast.stores.objectstore.sweep.EXPIRY_SECONDS", NOW)
         assert await other.sweep(older_than=NOW) == 1
@@ -190,11 +187,11 @@ def test_a_removal_that_never_came_is_done_by_a_later_sweep(two_stores, memory, 
     asyncio.run(check())
 
 
-def test_a_step_of_a_sweep_whose_answer_gets_lost_is_done_once(s3_server, prefix, proxy):
+def test_a_step_of_a_sweep_whose_response_is_lost_is_applied_once(s3_server, prefix, proxy):
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             for mark in (b"holdfast 1 going", b"<Delete"):
-                await leave_mark(store)
+                await leave_tombstone(store)
                 proxy.lose_next_answer(after=mark)
                 assert await store.sweep(older_than=NOW) == 1
                 assert s3_server.bucket().list(prefix).collect() == []
@@ -203,17 +200,17 @@ def test_a_step_of_a_sweep_whose_answer_gets_lost_is_done_once(s3_server, prefix
     asyncio.run(check())
 
 
-def test_who_may_not_delete_is_told_and_leaves_keys_that_can_be_written(s3_server, prefix):
+def test_a_sweep_without_permission_fails_and_leaves_keys_writable(s3_server, prefix):
     async def check():
         async with open_state_store(s3_server.url(prefix, **KEEPER)) as store:
-            await leave_mark(store)
-            await leave_mark(store, "b")
+            await leave_tombstone(store)
+            await leave_tombstone(store, "b")
             with pytest.raises(StateStoreError, match=re.escape("denied access")) as caught:
                 await store.sweep(older_than=NOW)
             assert not caught.value.transient
-            assert not going(s3_server.bucket(), f"{prefix}/a")
+            assert not is_expiring(s3_server.bucket(), f"{prefix}/a")
             await store.put("a", b"2", if_absent=True)
             await store.put("b", b"2")
-            assert await listed(store) == ["a", "b"]
+            assert await list_keys(store) == ["a", "b"]
 
     asyncio.run(check())

@@ -1,4 +1,4 @@
-"""PostgreSQL's URLs, rights, and connections."""
+"""PostgreSQL URLs, permissions and connections."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TestOpening:
             (f"table={'s' * 64}.t", "schema"),
         ],
     )
-    def test_an_option_that_makes_no_sense_is_refused(self, options, problem):
+    def test_an_invalid_option_is_rejected(self, options, problem):
         with pytest.raises(StateStoreError, match=problem) as caught:
             open_state_store(f"postgresql://me:hush-hush@db/name?{options}")
         assert "hush" not in str(caught.value)
@@ -54,14 +54,14 @@ class TestOpening:
             ("postgresql://db/?sslmode=require&timeout=3", {"sslmode": "require", "host": "db"}),
         ],
     )
-    def test_what_is_not_ours_goes_to_libpq(self, url, expected):
+    def test_other_options_are_passed_to_libpq(self, url, expected):
         store = open_state_store(url)
         given = psycopg.conninfo.conninfo_to_dict(store._conninfo)
         assert expected.items() <= given.items()
         assert "p@ss" not in repr(store)
         assert "table" not in given
 
-    def test_other_names_for_the_scheme_and_the_table_work(self, postgres, table):
+    def test_scheme_aliases_and_table_names_work(self, postgres, table):
         async def use():
             postgres.execute(f"CREATE SCHEMA s_{table}")
             url = postgres.url(table=f"s_{table}.Entries").replace("postgresql:", "postgres:")
@@ -84,7 +84,7 @@ class TestOpening:
             (lambda url, port: url.replace(f":{port}/", f":{free_port()}/"), "cannot be reached"),
         ],
     )
-    def test_a_server_that_cannot_be_used_is_told_at_once(self, postgres, table, change, hint):
+    def test_an_unusable_server_fails_at_once(self, postgres, table, change, hint):
         async def use():
             async with open_state_store(url) as store:
                 for call in (lambda: store.get("a"), lambda: store.put("a", b"1")):
@@ -99,7 +99,7 @@ class TestOpening:
         asyncio.run(use())
         assert time.monotonic() - start < 3
 
-    def test_a_role_without_the_right_to_make_tables_uses_one_that_is_there(self, postgres, table):
+    def test_a_role_that_may_not_create_tables_uses_existing_ones(self, postgres, table):
         role = f"role_{table}"
         postgres.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'other'")
         url = postgres.url(table=table).replace("holdfast:s3cret%20word", f"{role}:other")
@@ -124,7 +124,7 @@ class TestOpening:
 
         asyncio.run(use())
 
-    def test_a_role_without_the_right_to_make_the_table_of_marks_is_told(self, postgres, table):
+    def test_a_role_that_may_not_create_the_token_table_gets_an_error(self, postgres, table):
         role = f"role_{table}"
         postgres.execute(
             f"CREATE ROLE {role} LOGIN PASSWORD 'other'",
@@ -158,10 +158,10 @@ class TestOpening:
         for store in stores:
             error = asyncio.run(use(store))
             assert isinstance(error.__cause__, psycopg.OperationalError)
-            told = traceback.TracebackException.from_exception(error, capture_locals=True)
-            assert " word" not in "".join(told.format())
+            formatted = traceback.TracebackException.from_exception(error, capture_locals=True)
+            assert " word" not in "".join(formatted.format())
 
-    def test_what_is_raised_is_not_logged_beside(self, postgres, table, caplog):
+    def test_a_raised_error_is_not_logged_as_a_warning(self, postgres, table, caplog):
         async def use():
             url = postgres.url(table=table).replace(f":{postgres.port}/", f":{free_port()}/")
             async with open_state_store(url) as store:
@@ -175,10 +175,10 @@ class TestOpening:
         caplog.clear()
         with caplog.at_level(logging.DEBUG, "psycopg.pool"):
             asyncio.run(use())
-        told = [record for record in caplog.records if "error connecting" in record.message]
-        assert {record.levelname for record in told} == {"DEBUG"}
+        records = [record for record in caplog.records if "error connecting" in record.message]
+        assert {record.levelname for record in records} == {"DEBUG"}
 
-    def test_a_table_that_is_not_ours_or_no_more_there_is_told(self, postgres, table):
+    def test_an_unrelated_or_removed_table_is_reported(self, postgres, table):
         async def use():
             postgres.execute(f"CREATE TABLE {table} (head text, other int)")
             async with open_state_store(postgres.url(table=table)) as store:
@@ -190,7 +190,7 @@ class TestOpening:
 
         asyncio.run(use())
 
-    def test_many_may_make_the_table_at_the_same_time(self, postgres, table):
+    def test_concurrent_stores_can_create_the_same_table(self, postgres, table):
         async def use():
             stores = [open_state_store(postgres.url(table=table, pool=1)) for _ in range(8)]
             await asyncio.gather(*(store.put(f"{n}", b"1") for n, store in enumerate(stores)))
@@ -217,7 +217,7 @@ class TestConnections:
 
         asyncio.run(use())
 
-    def test_calls_that_are_cancelled_at_any_moment_free_their_connections(self, postgres, table):
+    def test_cancelled_calls_return_their_connections(self, postgres, table):
         dice = random.Random(5)
 
         async def use():
@@ -237,7 +237,7 @@ class TestConnections:
 
         asyncio.run(use())
 
-    def test_a_call_that_is_held_up_ends_in_time_and_frees_its_connection(self, postgres, table):
+    def test_a_blocked_call_times_out_and_returns_its_connection(self, postgres, table):
         async def use():
             url = postgres.url(table=table, pool=1, timeout=0.5, patience=0)
             async with open_state_store(url) as store:
@@ -254,7 +254,7 @@ class TestConnections:
 
         asyncio.run(use())
 
-    def test_a_call_that_waits_while_the_store_is_closed_is_told(self, postgres, table):
+    def test_a_pending_call_fails_when_the_store_is_closed(self, postgres, table):
         async def use():
             store = open_state_store(postgres.url(table=table, pool=1, timeout=1))
             await store.put("a", b"1")
@@ -269,7 +269,7 @@ class TestConnections:
 
         asyncio.run(use())
 
-    def test_it_works_behind_a_pooler_that_changes_connections(self, postgres, table, tmp_path):
+    def test_it_works_behind_a_transaction_pooler(self, postgres, table, tmp_path):
         pooler = shutil.which("pgbouncer")
         if pooler is None:
             pytest.skip("pgbouncer is not installed: apt install pgbouncer brings it")

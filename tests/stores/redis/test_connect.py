@@ -1,4 +1,4 @@
-"""The URLs of Redis, rights, and connections."""
+"""Redis URLs, permissions and connections."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TestOpening:
             ("/cache", "number"),
         ],
     )
-    def test_a_url_that_makes_no_sense_is_refused(self, rest, problem):
+    def test_an_invalid_url_is_rejected(self, rest, problem):
         with pytest.raises(StateStoreError, match=problem) as caught:
             open_state_store(f"redis://me:hush-hush@server{rest}")
         assert "hush" not in str(caught.value)
@@ -45,14 +45,12 @@ class TestOpening:
         [
             (lambda url, port: url.replace("s3cret", "wrong"), "password"),
             (lambda url, port: url.replace(":s3cret-w0rd@", ""), "password"),
-            (lambda url, port: url.replace("//:", "//somebody:"), "password"),
+            (lambda url, port: url.replace("//:", "//other-user:"), "password"),
             (lambda url, port: url.replace("/0?", "/99?"), "out of range"),
             (lambda url, port: url.replace(f":{port}/", f":{free_port()}/"), "cannot be reached"),
         ],
     )
-    def test_a_server_that_cannot_be_used_is_told_at_once(
-        self, redis_server, namespace, change, hint
-    ):
+    def test_an_unusable_server_fails_at_once(self, redis_server, namespace, change, hint):
         async def use():
             async with open_state_store(url) as store:
                 for call in (lambda: store.get("a"), lambda: store.put("a", b"1")):
@@ -79,10 +77,10 @@ class TestOpening:
             return caught.value
 
         error = asyncio.run(use())
-        told = traceback.TracebackException.from_exception(error, capture_locals=True)
-        assert "w0rd" not in "".join(told.format())
+        formatted = traceback.TracebackException.from_exception(error, capture_locals=True)
+        assert "w0rd" not in "".join(formatted.format())
 
-    def test_a_user_without_the_rights_is_told_which(self, redis_server, namespace):
+    def test_missing_permissions_are_listed(self, redis_server, namespace):
         with redis_server.client() as client:
             client.acl_setuser(namespace, enabled=True, passwords=["+other"], commands=["+ping"])
         url = redis_server.url(namespace=namespace).replace(":s3cret-w0rd@", f"{namespace}:other@")
@@ -128,8 +126,8 @@ class TestOpening:
 
         asyncio.run(use())
 
-    def test_it_speaks_tls_and_checks_the_certificate(self, redis_server, namespace, tmp_path):
-        certificate, key = self_signed(tmp_path)
+    def test_tls_is_supported_and_the_certificate_checked(self, redis_server, namespace, tmp_path):
+        certificate, key = create_certificate(tmp_path)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
 
@@ -147,8 +145,8 @@ class TestOpening:
         asyncio.run(use())
 
 
-def self_signed(folder):
-    """A certificate for this machine, and its key."""
+def create_certificate(folder):
+    """Create a self-signed certificate for this machine, and its key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
