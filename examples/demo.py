@@ -1,4 +1,4 @@
-"""An agent takes a wrong turn, and is taken back: the same as ``holdfast demo``. Run: make demo."""
+"""Roll back an agent after a mistake: the same as ``holdfast demo``. Run: make demo."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""An agent of the OpenAI Agents SDK whose session is in Holdfast.
+"""An agent of the OpenAI Agents SDK with a Holdfast session.
 
-It talks, dies in the middle of a tool, goes on in a new process, is rolled back, forked, exported,
-imported into another store, and compared. The model is scripted, so it needs no network and no key.
+It crashes while a tool runs, resumes in a new process, and is rolled back, forked, exported,
+imported into another store and compared. The model is scripted: no network or API key is needed.
 Run: pip install 'holdfast[openai-agents]', then python examples/openai_agents.py
 """
 
@@ -32,16 +32,16 @@ AGENT = "waiter"
 SESSION = "ses_table_7"
 
 
-# ------------------------------------------------------------------------------------- the agent
+# ----------------------------------------------------------------------------------------- agent
 
 
 class ScriptedModel(Model):
-    """What a model would say: it looks for a table, and tells what it found."""
+    """A model that looks for a table and reports the result."""
 
     async def get_response(
         self,
         system_instructions: str | None,  # noqa: ARG002
-        input: str | list[TResponseInputItem],  # noqa: A002 - the SDK calls it so
+        input: str | list[TResponseInputItem],  # noqa: A002 - the name in the SDK
         *rest: Any,  # noqa: ARG002
         **more: Any,  # noqa: ARG002
     ) -> ModelResponse:
@@ -72,60 +72,60 @@ class ScriptedModel(Model):
 def free_tables(day: str) -> str:
     """Look for free tables."""
     if "crash" in sys.argv:
-        os._exit(137)  # the power fails in the middle of the tool
+        os._exit(137)  # the process dies while the tool runs
     return f"two tables on {day}"
 
 
 async def ask(session: HoldfastSession, words: str) -> None:
-    """One turn of the conversation."""
+    """Run one turn of the conversation."""
     agent = Agent(name=AGENT, model=ScriptedModel(), tools=[free_tables])
     print(f"   user: {words}", flush=True)
     result = await Runner.run(agent, words, session=session)
     print(f"   {AGENT}: {result.final_output}", flush=True)
 
 
-# ------------------------------------------------------------------------------------- the story
+# ---------------------------------------------------------------------------------------- script
 
 
 async def crash() -> None:
-    """The process that does not live to see the end."""
+    """Run the agent until it crashes."""
     async with holdfast.open_state_store("sqlite:///agents.db") as store:
         session = HoldfastSession(SESSION, store, agent_id=AGENT)
         await ask(session, "Thank you for having me")
-        await session.save(tags={"reason": "the talk began well"})
+        await session.save(tags={"reason": "first turn"})
         await ask(session, "Is there a table?")
 
 
-async def story(script: str) -> None:
-    """What its owner does afterwards."""
-    print("1. An agent talks, and its process dies in the middle of a tool:", flush=True)
+async def demonstrate(script: str) -> None:
+    """Crash an agent, and continue from what it committed."""
+    print("1. An agent talks, and its process crashes while a tool runs:", flush=True)
     ended = subprocess.run([sys.executable, script, "crash"], check=False)  # noqa: ASYNC221, S603
     print(f"   exit code {ended.returncode}")
 
     async with holdfast.open_state_store("sqlite:///agents.db") as store:
         session = HoldfastSession(SESSION, store, agent_id=AGENT)
-        print(f"2. A new process finds {len(await session.get_items())} items, and goes on:")
+        print(f"2. A new process finds {len(await session.get_items())} items and continues:")
         await ask(session, "Once more: is there a table?")
 
         mark = await session.snapshot()
         await ask(session, "Then cancel everything")
         await session.rollback(mark)
-        print(f"3. A wrong turn is rolled back: {len(await session.get_items())} items again")
+        print(f"3. A mistake is rolled back: {len(await session.get_items())} items again")
 
         (good,) = await holdfast.SnapshotArchive(store).list_snapshot_ids(location=session.location)
         fork = await session.fork("ses_what_if", at=good)
-        print("4. A fork from the first snapshot goes another way:")
+        print("4. A fork of the first snapshot continues differently:")
         await ask(fork, "Good bye")
 
-        document = await session.export(tags={"reason": "to look at it elsewhere"})
+        document = await session.export(tags={"reason": "example"})
         manager = holdfast.SnapshotManager(store)
         manager.to_file(document, "table_7.json")
-        print("5. The session is one file now: table_7.json")
+        print("5. The session is exported to table_7.json")
 
     async with holdfast.open_state_store("sqlite:///staging.db") as staging:
         manager = holdfast.SnapshotManager(staging)
         result = await manager.import_session(manager.from_file("table_7.json"))
-        print(f"6. Another store has it: {result.messages_restored} items. It goes on there:")
+        print(f"6. Another store imports {result.messages_restored} items and continues:")
         copy = HoldfastSession(SESSION, staging, agent_id=AGENT)
         await ask(copy, "Thanks")
         diff = (await copy.export()).snapshot.diff(document.snapshot)
@@ -142,4 +142,4 @@ if __name__ == "__main__":
     else:
         SCRIPT = str(Path(__file__).absolute())
         with tempfile.TemporaryDirectory() as folder, chdir(folder):
-            asyncio.run(story(SCRIPT))
+            asyncio.run(demonstrate(SCRIPT))

@@ -1,7 +1,7 @@
-"""An agent of Strands whose snapshot session is in Holdfast.
+"""A Strands agent with a Holdfast session.
 
-It talks, dies in the middle of a tool, goes on in a new process, is rolled back, forked, exported,
-imported into another store, and compared. The model is scripted, so it needs no network and no key.
+It crashes while a tool runs, resumes in a new process, and is rolled back, forked, exported,
+imported into another store and compared. The model is scripted: no network or API key is needed.
 Run: pip install 'holdfast[strands]', then python examples/strands_agents.py
 """
 
@@ -31,11 +31,11 @@ AGENT = "waiter"
 SESSION = "ses_table_7"
 
 
-# ------------------------------------------------------------------------------------- the agent
+# ----------------------------------------------------------------------------------------- agent
 
 
 class ScriptedModel(Model):
-    """What a model would say: it looks for a table, and tells what it found."""
+    """A model that looks for a table and reports the result."""
 
     def update_config(self, **model_config: Any) -> None:
         """There is nothing to configure."""
@@ -46,7 +46,7 @@ class ScriptedModel(Model):
 
     def structured_output(self, *rest: Any, **more: Any) -> AsyncGenerator[dict[str, Any], None]:
         """Not needed here."""
-        raise NotImplementedError("this agent says text")
+        raise NotImplementedError("this model returns text")
 
     async def stream(
         self,
@@ -78,12 +78,12 @@ class ScriptedModel(Model):
 def free_tables(day: str) -> str:
     """Look for free tables."""
     if "crash" in sys.argv:
-        os._exit(137)  # the power fails in the middle of the tool
+        os._exit(137)  # the process dies while the tool runs
     return f"two tables on {day}"
 
 
-def opened(store: holdfast.StateStore, session_id: str = SESSION) -> Agent:
-    """The agent as its session has it; a new one where there is none."""
+def open_agent(store: holdfast.StateStore, session_id: str = SESSION) -> Agent:
+    """Return the agent of a session, at its latest snapshot."""
     manager = SnapshotSessionManager(
         session_id,
         storage=HoldfastStorage(store),
@@ -100,36 +100,36 @@ def opened(store: holdfast.StateStore, session_id: str = SESSION) -> Agent:
 
 
 def ask(agent: Agent, words: str) -> None:
-    """One turn of the conversation."""
+    """Run one turn of the conversation."""
     print(f"   user: {words}", flush=True)
     print(f"   {AGENT}: {str(agent(words)).strip()}", flush=True)
 
 
-# ------------------------------------------------------------------------------------- the story
+# ---------------------------------------------------------------------------------------- script
 
 
 def crash(store: holdfast.StateStore) -> None:
-    """The process that does not live to see the end."""
-    agent = opened(store)
+    """Run the agent until it crashes."""
+    agent = open_agent(store)
     agent.state.set("guests", 2)
     ask(agent, "Thank you for having us")
     ask(agent, "Is there a table?")
 
 
-def story(store: holdfast.StateStore, staging: holdfast.StateStore, script: str) -> None:
-    """What its owner does afterwards."""
-    print("1. An agent talks, and its process dies in the middle of a tool:", flush=True)
+def demonstrate(store: holdfast.StateStore, staging: holdfast.StateStore, script: str) -> None:
+    """Crash an agent, and continue from what it committed."""
+    print("1. An agent talks, and its process crashes while a tool runs:", flush=True)
     ended = subprocess.run([sys.executable, script, "crash"], check=False)  # noqa: S603
     print(f"   exit code {ended.returncode}")
 
-    # The latest snapshot ends with a tool's call that was never answered: the one before is whole.
+    # The latest snapshot ends with a tool call without a result; the one before is complete.
     session = holdfast.BlockingSession.open(store, agent_id=AGENT, session_id=SESSION)
-    print(f"2. A new process finds {session.message_count} messages, goes back to the last whole")
+    print(f"2. A new process finds {session.message_count} messages, restores the last complete")
     good = session.last_finished()
     if session.unfinished and good is not None:
         session.restore(good.snapshot_id)
-    agent = opened(store)
-    print(f"   turn, {len(agent.messages)} messages and {agent.state.get()}, and goes on:")
+    agent = open_agent(store)
+    print(f"   turn, {len(agent.messages)} messages and {agent.state.get()}, and continues:")
     ask(agent, "Once more: is there a table?")
 
     session.reload()
@@ -138,21 +138,21 @@ def story(store: holdfast.StateStore, staging: holdfast.StateStore, script: str)
     session.reload()
     session.rollback(mark)
     session.commit()
-    print(f"3. A wrong turn is rolled back: {len(opened(store).messages)} messages again")
+    print(f"3. A mistake is rolled back: {len(open_agent(store).messages)} messages again")
 
     if good is not None:
         session.fork("ses_what_if", at=good.snapshot_id)
-    print("4. A fork from the first snapshot goes another way:")
-    ask(opened(store, "ses_what_if"), "Good bye")
+    print("4. A fork of the first snapshot continues differently:")
+    ask(open_agent(store, "ses_what_if"), "Good bye")
 
     document = asyncio.run(HoldfastStorage(store).document(SESSION, AGENT))
     manager = holdfast.SnapshotManager(staging)
     manager.to_file(document, "table_7.json")
-    print("5. The session is one file now: table_7.json")
+    print("5. The session is exported to table_7.json")
 
     result = asyncio.run(manager.import_session(manager.from_file("table_7.json")))
-    print(f"6. Another store has it: {result.messages_restored} messages. It goes on there:")
-    ask(opened(staging), "Thanks")
+    print(f"6. Another store imports {result.messages_restored} messages and continues:")
+    ask(open_agent(staging), "Thanks")
 
     copy = asyncio.run(manager.export_session(AGENT, SESSION))
     print("7. Compared with the file, these are new:")
@@ -161,7 +161,7 @@ def story(store: holdfast.StateStore, staging: holdfast.StateStore, script: str)
 
 
 def main() -> None:
-    """Tell the story in a folder that is gone afterwards, or die in it."""
+    """Run the example in a temporary folder, or the part that crashes."""
     if sys.argv[1:] == ["crash"]:
         crash(holdfast.open_state_store("sqlite:///agents.db"))
         return
@@ -170,7 +170,7 @@ def main() -> None:
         store = holdfast.open_state_store("sqlite:///agents.db")
         staging = holdfast.open_state_store("sqlite:///staging.db")
         try:
-            story(store, staging, script)
+            demonstrate(store, staging, script)
         finally:
             asyncio.run(store.close())
             asyncio.run(staging.close())

@@ -1,4 +1,4 @@
-"""What the command ``holdfast`` calls: it needs the extra ``cli``, and says so without it."""
+"""Entry point of the ``holdfast`` command. Reports a missing ``cli`` extra."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from io import TextIOWrapper
 
 from holdfast.extras import MissingExtraError, require_extra
 
-INTERRUPTED = 130
+EXIT_INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -15,14 +15,14 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         run(arguments)
     except KeyboardInterrupt:
-        # A command says this itself; to import it takes a while in which there is none as yet.
+        # Commands handle this themselves; this is for Ctrl-C during their import.
         if sys.stderr is not None:
             sys.stderr.write("interrupted\n")
-        sys.exit(INTERRUPTED)
+        sys.exit(EXIT_INTERRUPTED)
 
 
 def run(arguments: list[str] | None) -> None:
-    """Import the commands, and run the one that is asked for."""
+    """Import the commands, and run one."""
     try:
         with require_extra("cli"):
             from holdfast.cli.main import app  # noqa: PLC0415 - an extra
@@ -30,10 +30,10 @@ def run(arguments: list[str] | None) -> None:
         sys.exit(str(error))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # A character that the terminal does not have is spelled out, rather than an error.
+            # Escape characters that the terminal cannot display instead of failing.
             stream.reconfigure(errors="backslashreplace")
     try:
         app(arguments, prog_name="holdfast")
     except OSError as error:
-        # Help and completion are printed by the framework, to wherever the output goes.
+        # Typer prints help and completion itself.
         sys.exit(f"error: the output cannot be written: {error.strerror or error}")

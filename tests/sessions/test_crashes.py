@@ -1,14 +1,15 @@
-"""Every operation, ended at every one of its writes, in every way.
+"""Every operation, interrupted at each of its writes in every way that a write can fail.
 
-Each is run once to count its writes, and then once for each write and each way in which that can
-fail. Whoever opens the session next finds the operation wholly done or not at all; nothing that was
-acknowledged before is lost; all that is stored checks out; and the operation can be repeated, by
-the process that it failed in and by a new one.
+An operation runs once to count its writes, and then once per write and kind of failure. Afterwards
+the next process finds the operation done or not done, never half done; nothing that was
+acknowledged is lost; all stored data verifies; and the operation can be repeated, by the process
+that it failed in and by a new one.
 """
 
 from __future__ import annotations
 
-import asyncio
+from itertools import product
+from typing import ClassVar
 
 import pytest
 
@@ -17,47 +18,59 @@ from holdfast.log import timeline
 from holdfast.log.changes import fold_changes
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
+from support.async_tests import async_test
 from support.faults import RAISED, WAYS, Crash, Fault
 from support.session_operations import OPERATIONS, PLACES, Fork, ForkOfSnapshot, Process
 
-# ------------------------------------------------------------------------------- what is stored
+# -------------------------------------------------------------------------------- stored data
 
 
-async def seen(disk):
-    """All that is stored, as one who only reads finds it, after checking that it is sound."""
+def copy_disk(disk):
+    """Return a store with the same entries."""
+    copy = MemoryStateStore()
+    copy._entries, copy._keys = dict(disk._entries), list(disk._keys)
+    return copy
+
+
+async def read_disk(disk):
+    """Return all sessions as a read-only process finds them, after verifying them."""
     store = ReadOnlyStateStore(disk)
     listed = [
         entry.location
         for agent in await Catalog(store).agents()
         for entry in (await Catalog(store).sessions(agent)).sessions
     ]
-    found = {}
-    for location in PLACES:
-        session = await Session.open(
-            store,
-            agent_id=location.scope_id,
-            session_id=location.session_id,
-            scope=location.scope,
-        )
-        assert (await session.verify()).damage == []
-        steps = await sound_events(session)
-        archive = SnapshotArchive(store)
-        ids = await archive.list_snapshot_ids(location=location)
-        found[location] = {
-            "state": None if session.is_dirty else list(session.snapshot().items()),
-            "steps": steps,
-            "snapshots": [
-                shown(await archive.load_snapshot(location=location, snapshot_id=each))
-                for each in ids
-            ],
-            "latest": await shown_latest(disk, archive, location),
-            "listed": listed.count(location),
-        }
-    return found
+    found = {
+        location: await read_session(store, location) | {"listed": listed.count(location)}
+        for location in PLACES
+        if location in listed or any(key.startswith(location.prefix) for key in disk._keys)
+    }
+    return {location: each for location, each in found.items() if any(each.values())}
 
 
-async def sound_events(session):
-    """What a test recorded itself, after checking that the events add up to the state."""
+async def read_session(store, location):
+    session = await Session.open(
+        store, agent_id=location.scope_id, session_id=location.session_id, scope=location.scope
+    )
+    assert (await session.verify()).damage == []
+    archive = SnapshotArchive(store)
+    snapshots = [
+        await archive.load_snapshot(location=location, snapshot_id=each)
+        for each in await archive.list_snapshot_ids(location=location)
+    ]
+    latest = None
+    if await store.get(location.latest_key) is not None:
+        latest = describe(await archive.load_snapshot(location=location))
+    return {
+        "state": None if session.is_dirty else list(session.snapshot().items()),
+        "steps": await read_steps(session),
+        "snapshots": [describe(each) for each in snapshots],
+        "latest": latest,
+    }
+
+
+async def read_steps(session):
+    """Return the events that a test recorded, after checking that all events lead to the state."""
     if session.is_dirty:
         return []
     log_start = (await session.archive.load_manifest(location=session.location)).log_start
@@ -72,29 +85,26 @@ async def sound_events(session):
     return [(event.type, event.data) for event in events if event.type.startswith("step.")]
 
 
-def shown(snapshot):
+def describe(snapshot):
     return snapshot.tags, snapshot.state.status, list(snapshot.snapshot.items())
 
 
-async def shown_latest(disk, archive, location):
-    if await disk.get(location.latest_key) is None:
-        return None
-    return shown(await archive.load_snapshot(location=location))
-
-
-async def seen_by_next(disk, *, atomic):
-    """All that is stored after the next process has opened every session."""
+async def open_and_read_disk(disk, *, atomic):
+    """Return all sessions after the next process has opened each of them."""
     process = Process(disk, atomic=atomic)
     for location in PLACES:
         await process.open(location)
-    return await seen(disk)
+    return await read_disk(disk)
 
 
-# ----------------------------------------------------------------------------------- the tests
+# -------------------------------------------------------------------------------------- tests
 
 
 class Case:
     """One operation over one kind of store."""
+
+    prepared: ClassVar = {}
+    """What was stored before each operation, which takes long to write."""
 
     def __init__(self, operation, *, atomic):
         self.operation = operation
@@ -103,24 +113,27 @@ class Case:
     def process(self, disk):
         return Process(disk, atomic=self.atomic)
 
-    async def prepared(self):
-        disk = MemoryStateStore()
-        await self.operation.prepare(self.process(disk))
+    async def prepare(self):
+        key = type(self.operation), self.atomic
+        if key not in self.prepared:
+            self.prepared[key] = MemoryStateStore()
+            await self.operation.prepare(self.process(self.prepared[key]))
+        disk = copy_disk(self.prepared[key])
         process = self.process(disk)
         await self.operation.begin(process)
         return disk, process
 
     async def run(self):
-        """What there is before and after where nothing fails, and how many writes it takes."""
-        disk, process = await self.prepared()
-        before = await seen(disk)
+        """Return what is stored before and after the operation, and the number of its writes."""
+        disk, process = await self.prepare()
+        before = await read_disk(disk)
         process.store.plan(None)
         await self.operation.do(process)
-        return before, await seen(disk), process.store.writes
+        return before, await read_disk(disk), process.store.writes
 
     async def attempt(self, fault):
-        """Do it with a fault; whether it was acknowledged all the same."""
-        disk, process = await self.prepared()
+        """Run the operation with a fault; return whether it was acknowledged all the same."""
+        disk, process = await self.prepare()
         process.store.plan(fault)
         try:
             await self.operation.do(process)
@@ -133,7 +146,7 @@ class Case:
         return disk, process, acknowledged
 
     async def repeat(self, process):
-        """Do it again; where it turns out to be done already, that is said."""
+        """Run the operation again; only a fork reports that it was done already."""
         try:
             await self.operation.do(process)
         except ConflictError:
@@ -153,67 +166,49 @@ def case(request, operation):
     return Case(operation, atomic=request.param)
 
 
-# What fails without being done looks the same however it fails: the machine tries all of them.
+# Failures before a write is done look the same; the state machine tests all of them.
 TRIED = [way for way in WAYS if way not in (("unknown", False), ("cancelled", False))]
 
 
-@pytest.fixture(params=TRIED, ids=lambda way: f"{way[0]} {'after' if way[1] else 'before'}")
-def way(request):
-    return request.param
-
-
-async def each_fault(case, way):
-    """Every write's fault, with what was before and what comes of it when nothing fails."""
+@async_test
+async def test_an_interrupted_operation_is_done_or_not_done_and_can_be_repeated(case):
     before, after, writes = await case.run()
     assert writes > 0
-    for number in range(1, writes + 1):
-        yield Fault(number, *way), before, after
+    allowed = [before, after, *case.operation.may_be_seen(before, after)]
+    for number, way in product(range(1, writes + 1), TRIED):
+        fault = Fault(number, *way)
+        disk, process, acknowledged = await case.attempt(fault)
 
+        next_disk = copy_disk(disk)
+        found = await open_and_read_disk(next_disk, atomic=case.atomic)
+        assert found in ([after] if acknowledged else allowed), str(fault)
+        if found == before:
+            next_process = case.process(next_disk)
+            await case.operation.begin(next_process)
+            await case.operation.do(next_process)
+            assert await read_disk(next_disk) == after, str(fault)
 
-def test_what_fails_at_any_write_is_done_or_not_at_all_and_a_new_process_repeats_it(case, way):
-    async def check():
-        async for fault, before, after in each_fault(case, way):
-            disk, _, acknowledged = await case.attempt(fault)
-            found = await seen_by_next(disk, atomic=case.atomic)
-            allowed = [before, after, *case.operation.may_be_seen(before, after)]
-            assert found in ([after] if acknowledged else allowed), str(fault)
-            if found == before:
-                process = case.process(disk)
-                await case.operation.begin(process)
-                await case.operation.do(process)
-                assert await seen(disk) == after, str(fault)
-
-    asyncio.run(check())
-
-
-def test_what_failed_at_any_write_is_done_once_when_the_same_process_repeats_it(case, way):
-    async def check():
-        async for fault, _, after in each_fault(case, way):
-            if fault.kind == "crash":
-                continue
-            disk, process, acknowledged = await case.attempt(fault)
+        if fault.kind != "crash":
             if not acknowledged:
                 await case.repeat(process)
-            allowed = [after, *case.operation.may_be_seen_repeated(after)]
-            assert await seen(disk) in allowed, str(fault)
-
-    asyncio.run(check())
+            repeated = [after, *case.operation.may_be_seen_repeated(after)]
+            assert await read_disk(disk) in repeated, str(fault)
 
 
-def test_a_process_that_ends_while_it_mends_what_another_left_does_no_harm(case):
-    async def check():
-        async for fault, before, after in each_fault(case, ("crash", False)):
-            disk, _, _ = await case.attempt(fault)
-            allowed = [before, after, *case.operation.may_be_seen(before, after)]
-            for number in range(1, 100):
-                process = case.process(disk)
-                process.store.plan(Fault(number, "crash"))
-                try:
-                    for location in PLACES:
-                        await process.open(location)
-                    break
-                except Crash:
-                    continue
-            assert await seen_by_next(disk, atomic=case.atomic) in allowed, str(fault)
-
-    asyncio.run(check())
+@async_test
+async def test_a_process_that_crashes_while_it_recovers_from_a_crash_does_no_harm(case):
+    before, after, writes = await case.run()
+    allowed = [before, after, *case.operation.may_be_seen(before, after)]
+    for write in range(1, writes + 1):
+        fault = Fault(write, "crash")
+        disk, _, _ = await case.attempt(fault)
+        for number in range(1, 100):
+            process = case.process(disk)
+            process.store.plan(Fault(number, "crash"))
+            try:
+                for location in PLACES:
+                    await process.open(location)
+                break
+            except Crash:
+                continue
+        assert await open_and_read_disk(disk, atomic=case.atomic) in allowed, str(fault)

@@ -129,6 +129,15 @@ class SaveOfWhatIsCommitted(Save):
         await process.open()
 
 
+class Update(Operation):
+    async def do(self, process):
+        def change(session):
+            session.set("count", "updated")
+            session.status = "running"
+
+        await process.session.update(change)
+
+
 class Restore(Operation):
     async def do(self, process):
         ids = await process.archive.list_snapshot_ids(location=MAIN)
@@ -266,6 +275,7 @@ OPERATIONS = [
     Save,
     FirstSave,
     SaveOfWhatIsCommitted,
+    Update,
     Restore,
     Fork,
     ForkOfSnapshot,

@@ -10,7 +10,8 @@ import pytest
 from holdfast import ConflictError, RetentionPolicy, SnapshotArchive
 from holdfast.log import timeline
 from holdfast.stores.memory import MemoryStateStore
-from holdfast.transfer.copy import compare_stores, copy_sessions
+from holdfast.transfer.compare import compare_stores
+from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
 from support.conversations import opened
 from support.copied_sessions import HERE, WORLDS, check_sound, everything, prune, talked

@@ -80,17 +80,17 @@ LATER = link_events([draft_event("later")], 0, "ab" * 32)
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
-        (without_chain(WHOLE), "are no chain"),
-        (forged(WHOLE), "are no chain"),
-        (forged(PRUNED), "are no chain"),
-        (replace(WHOLE, events=WHOLE.events[1:]), "begin at 2, and it has no state from before"),
-        (replace(PRUNED, base=None), "begin at 7, and it has no state from before"),
-        (replace(WHOLE, base=state(1)), "begin at 1, and yet it says that something was before"),
-        (replace(WHOLE, events=tuple(LATER)), "begin at 1, and yet it says that something"),
+        (without_chain(WHOLE), "are not a hash chain"),
+        (forged(WHOLE), "are not a hash chain"),
+        (forged(PRUNED), "are not a hash chain"),
+        (replace(WHOLE, events=WHOLE.events[1:]), "start at 2, but it has no base"),
+        (replace(PRUNED, base=None), "start at 7, but it has no base"),
+        (replace(WHOLE, base=state(1)), "start at 1, but it has a state before"),
+        (replace(WHOLE, events=tuple(LATER)), "start at 1, but it has a state before"),
         (replace(PRUNED, events=tuple(FAR)), "are numbered from 999999999999 to 999999999999"),
         (
             replace(WHOLE, events=tuple(link_events([draft_event("x")], -1, ""))),
-            "are numbered from 0|no state",
+            "are numbered from 0|no base",
         ),
     ],
 )

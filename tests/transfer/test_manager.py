@@ -102,7 +102,7 @@ async def test_a_kept_snapshot_is_exported_with_the_tags_that_are_given():
     assert len(document.state.messages) == 1
     with pytest.raises(NotFoundError, match="no snapshot missing in"):
         await SnapshotManager(store).export_session("bot", "ses", snapshot_id="missing")
-    with pytest.raises(TypeError, match="tags are a mapping"):
+    with pytest.raises(TypeError, match="tags must be a mapping"):
         await SnapshotManager(store).export_session("bot", tags="env")
 
 

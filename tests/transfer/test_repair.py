@@ -11,7 +11,8 @@ from holdfast import RetentionPolicy
 from holdfast.log.segment import decode_segment, encode_tombstone
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.encryption import EncryptedStateStore, EncryptionKeys
-from holdfast.transfer.copy import compare_stores, copy_sessions
+from holdfast.transfer.compare import compare_stores
+from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
 from support.conversations import opened, said
 from support.copied_sessions import HERE, WORLDS, everything, plain, prune, pruned, talked
@@ -159,8 +160,8 @@ async def test_without_being_told_damage_is_not_looked_for_and_what_is_met_is_na
     assert first not in target.read
     await target.put(last, NOTHING)
     done = await copy_sessions(source, target)
-    assert done.failed[HERE].startswith("in the target log segment")
-    assert done.failed[HERE].endswith("or copy again with mend")
+    assert done.failed[HERE].startswith("in the target: log segment")
+    assert done.failed[HERE].endswith("or copy again with repair")
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -221,7 +222,7 @@ async def test_what_is_damaged_in_both_is_named_and_all_else_is_copied(often):
     await talked(source, "new")
     before = target.content
     done = await copy_sessions(source, target, repair=True)
-    assert f"{key} is damaged in the target, and the source does" in done.failed[HERE]
+    assert f"{key} is damaged in the target and not intact in the source" in done.failed[HERE]
     assert target.content == {**source.content, key: before[key]}
 
 
@@ -251,7 +252,7 @@ async def test_a_copy_that_went_on_by_itself_is_refused_and_left_as_it_is(
         harmed = {**content, key: flipped(0.9)(content[key])}
         await target.put(key, harmed[key])
         done = await copy_sessions(source, target, repair=True)
-        assert "went another way in the target" in done.failed[HERE], key
+        assert "diverged in the target" in done.failed[HERE], key
         assert target.content == harmed, key
         await target.put(key, content[key])
 
@@ -263,7 +264,7 @@ async def test_a_copy_that_was_pruned_beyond_the_source_is_refused_and_left_as_i
     await target.put(target.keys_with("/log/")[-1], NOTHING)
     content = target.content
     done = await copy_sessions(source, target, repair=True)
-    assert "was pruned in the target" in done.failed[HERE]
+    assert "was pruned up to event 8 in the target" in done.failed[HERE]
     assert target.content == content
 
 
@@ -336,5 +337,5 @@ async def test_a_copy_that_is_opened_with_another_key_is_left_as_it_is(often):
     content = await everything(disk)
     wrong = EncryptedStateStore(disk, EncryptionKeys({"a": os.urandom(32)}))
     done = await copy_sessions(source, wrong, repair=True)
-    assert "open it with the key that it was written with" in done.failed[HERE]
+    assert "open the target with the key that it was written with" in done.failed[HERE]
     assert await everything(disk) == content

@@ -15,7 +15,8 @@ from holdfast import RetentionPolicy, Session, SnapshotArchive, StateStoreError
 from holdfast.log import timeline
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.testing import Fault, FaultyStateStore
-from holdfast.transfer.copy import compare_stores, copy_sessions
+from holdfast.transfer.compare import compare_stores
+from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
 from support.copied_sessions import HERE, talked
 

@@ -25,7 +25,8 @@ from holdfast import (
 )
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.testing import FaultyStateStore
-from holdfast.transfer.copy import compare_stores, copy_sessions
+from holdfast.transfer.compare import compare_stores
+from holdfast.transfer.copy import copy_sessions
 from trials.faults.stored_state import World, is_prefix, open_session, without_snapshots
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))

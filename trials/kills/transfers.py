@@ -18,7 +18,8 @@ from holdfast import (
     StateStore,
     open_state_store,
 )
-from holdfast.transfer.copy import compare_stores, copy_sessions
+from holdfast.transfer.compare import compare_stores
+from holdfast.transfer.copy import copy_sessions
 from trials.commands import command
 from trials.kills.stores import Stores, stray_files
 from trials.kills.tasks import (

@@ -31,7 +31,7 @@ from holdfast.cli.copy import (
 from holdfast.cli.names import default_url
 from holdfast.cli.references import open_existing_store
 from holdfast.stores.registry import SCHEMES, find_entry_points, open_state_store
-from holdfast.transfer.copy import SessionComparison, compare_sessions
+from holdfast.transfer.compare import SessionComparison, compare_sessions
 
 MAX_PROBLEMS = 5
 

@@ -9,8 +9,7 @@ commit: of two concurrent writers, one gets ``ConflictError`` and has written no
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -26,6 +25,7 @@ from holdfast.log.segment import (
     pruned_segment_error,
 )
 from holdfast.stores.base import StateStore
+from holdfast.stores.batch_read import read_entries, require_entry
 from holdfast.stores.entries import Entry, Put
 
 PAGE_SIZE = 256
@@ -285,32 +285,3 @@ def check_seq(last: int) -> None:
             f"log is full: event number {last} is past {MAX_SEQ}; fork the session to continue in "
             "a new log"
         )
-
-
-async def read_entries(
-    state_store: StateStore, keys: Iterable[str]
-) -> dict[str, Entry | IntegrityError]:
-    """Read entries; return an error in place of each that cannot be decrypted or decompressed.
-
-    A store fails for all keys because of one, so after a failure they are read one by one.
-    """
-    wanted = list(keys)
-    with suppress(IntegrityError):
-        return dict(await state_store.get_many(wanted))
-    found: dict[str, Entry | IntegrityError] = {}
-    for key in wanted:
-        try:
-            entry = await state_store.get(key)
-        except IntegrityError as error:
-            found[key] = error
-        else:
-            if entry is not None:
-                found[key] = entry
-    return found
-
-
-def require_entry(found: Entry | IntegrityError) -> Entry:
-    """Return an entry of `read_entries`, or raise its error."""
-    if isinstance(found, IntegrityError):
-        raise found
-    return found

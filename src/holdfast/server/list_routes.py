@@ -27,7 +27,7 @@ from holdfast.server.context import (
 from holdfast.server.problems import Problem, reject_invalid
 from holdfast.server.read_routes import MAX_SEARCHED, SESSION, Cursor, Limit, Search
 from holdfast.server.serializers import snapshot_to_json
-from holdfast.snapshots.catalog.catalog import SessionEntry
+from holdfast.snapshots.catalog.index import SessionEntry
 from holdfast.snapshots.catalog.listing import list_session_page
 from holdfast.snapshots.catalog.summary import SessionSummary, summarize_sessions
 from holdfast.snapshots.filters import ListingFilter, make_filter, parse_since

@@ -32,8 +32,8 @@ from holdfast.server.read_routes import MAX_LIMIT, SESSION
 from holdfast.server.serializers import diff_to_json, snapshot_to_json
 from holdfast.sessions.restore import compute_restore_changes
 from holdfast.sessions.session import Session
+from holdfast.snapshots.discovery import find_first_key
 from holdfast.snapshots.keys import SnapshotLocation, location_fields
-from holdfast.snapshots.lifecycle import find_first_key
 from holdfast.snapshots.records import validate_tags
 from holdfast.snapshots.session_state import MESSAGES, SessionState
 from holdfast.state.store import Store

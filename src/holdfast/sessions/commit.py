@@ -22,8 +22,9 @@ from holdfast.sessions.contention import CommitAttempts, Contention
 from holdfast.sessions.event_view import LogTail
 from holdfast.sessions.rebase import RELOAD, LogTracker, OnConflict, touched_entries
 from holdfast.sessions.working_state import WorkingState
-from holdfast.snapshots.incarnation import PASSIVE_EVENT_TYPES, Incarnation, ReplacedError
+from holdfast.snapshots.incarnation import Incarnation, ReplacedError
 from holdfast.snapshots.keys import SnapshotLocation
+from holdfast.snapshots.save import write_segment
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.stores.base import StateStore
@@ -146,20 +147,16 @@ class Committer(LogTracker):
         records = list(puts)
         if build_record is not None:
             records.append(build_record(segment.end, point.state))
+        self._tried_to_create |= not self.incarnation.is_created
         try:
-            if self.incarnation.is_created:
-                active = [
-                    each.at for each in working.pending if each.type not in PASSIVE_EVENT_TYPES
-                ]
-                await self.incarnation.write(
-                    [segment.put],
-                    records,
-                    end=working.head,
-                    seen=self.tail.segments[-1:],
-                    active_at=max(active, default=None),
-                )
-            else:
-                await self._create([segment.put], records, working.pending[0].at)
+            await write_segment(
+                self.incarnation,
+                timeline,
+                segment,
+                records,
+                seen=self.tail.segments[-1:],
+                origin_active_at=self.origin_active_at,
+            )
         except ConflictError as error:
             if error.key in (None, segment.put.key):
                 return False
@@ -170,17 +167,10 @@ class Committer(LogTracker):
             if isinstance(error, ReplacedError):
                 raise self.stale_error(str(error), remedy=RELOAD) from error
             raise
-        timeline.advance(segment)
         working.committed(point, segment.end)
         self.tail.add(segment.segment)
         await timeline.write_keyframe_if_due(point.state)
         return True
-
-    async def _create(self, puts: Sequence[Put], records: Sequence[Put], at: dt.datetime) -> None:
-        """Create the session with its first segment."""
-        active_at = at if self.origin_active_at is None else min(at, self.origin_active_at)
-        self._tried_to_create = True
-        await self.incarnation.create(puts, records, started_at=at, active_at=active_at)
 
     def origin_time(self) -> dt.datetime | None:
         """Return the last activity of a fork of this session: just before its own."""

@@ -53,30 +53,30 @@ class LiveState:
         trie = cast("Trie", found)
         if trie.owner != self.owner:
             return False
-        former = set_in_place(trie, hash_key(key), key, data)
-        if former is NEEDS_NEW_NODE:
+        previous = set_in_place(trie, hash_key(key), key, data)
+        if previous is NEEDS_NEW_NODE:
             return False
-        self._account(former, data)
+        self._account(previous, data)
         return True
 
     def put(self, namespace: str, key: str, data: bytes) -> None:
         """Set an entry, copying shared nodes."""
         bits = hash_key(key)
         found = lookup(self.root, hash_key(namespace), namespace)
-        former: object | None = None
+        previous: object | None = None
         if found is None:
             trie = new_trie(self.owner)
             self._adopt(namespace, trie)
         else:
             trie = cast("Trie", found)
-            former = lookup(trie, bits, key)
-            if former is not None and former == data:
+            previous = lookup(trie, bits, key)
+            if previous is not None and previous == data:
                 return
             if trie.owner != self.owner:
                 trie = copy_trie(trie, self.owner)
                 self._adopt(namespace, trie)
-        owned_leaf(trie, bits, for_new_key=former is None)[key] = data
-        self._account(former, data)
+        owned_leaf(trie, bits, for_new_key=previous is None)[key] = data
+        self._account(previous, data)
 
     def remove(self, namespace: str, key: str) -> bool:
         """Delete an entry, and its namespace if empty; return whether the entry existed."""
@@ -90,11 +90,11 @@ class LiveState:
         if trie.owner != self.owner:
             trie = copy_trie(trie, self.owner)
             self._adopt(namespace, trie)
-        former = cast("bytes", remove_key(trie, bits, key))
+        previous = cast("bytes", remove_key(trie, bits, key))
         if is_empty(trie):
             remove_key(self._own_root(), hash_key(namespace), namespace)
         self.count -= 1
-        self.size -= len(former)
+        self.size -= len(previous)
         return True
 
     def freeze(self, number: int, timestamp: float, parent: int | None) -> Snapshot:
@@ -137,9 +137,9 @@ class LiveState:
         is_new = lookup(root, bits, namespace) is None
         owned_leaf(root, bits, for_new_key=is_new)[namespace] = trie
 
-    def _account(self, former: object | None, data: bytes) -> None:
-        if former is None:
+    def _account(self, previous: object | None, data: bytes) -> None:
+        if previous is None:
             self.count += 1
             self.size += len(data)
         else:
-            self.size += len(data) - len(cast("bytes", former))
+            self.size += len(data) - len(cast("bytes", previous))

@@ -59,7 +59,7 @@ class Snapshot:
     @property
     def keys(self) -> list[Pair]:
         """All ``(namespace, key)`` pairs, sorted."""
-        return [(name, key) for name, trie in _spaces(self._root) for key in sorted_keys(trie)]
+        return [(name, key) for name, trie in _list_tries(self._root) for key in sorted_keys(trie)]
 
     @property
     def digest(self) -> str:
@@ -67,10 +67,10 @@ class Snapshot:
 
         Computed on first use.
         """
-        known = self._digest
-        if known is None:
-            known = self._digest = compute_digest(self._root)
-        return known
+        digest = self._digest
+        if digest is None:
+            digest = self._digest = compute_digest(self._root)
+        return digest
 
     def get(self, namespace: Text, key: Text, default: Any = None) -> Any:
         """Return a new copy of a value, or ``default``.
@@ -97,33 +97,30 @@ class Snapshot:
 
     def items(self, namespace: Text | None = None) -> Iterator[tuple[str, str, Any]]:
         """Yield each ``(namespace, key, value)`` of one namespace or of all, sorted."""
-        spaces = _spaces(self._root)
+        tries = _list_tries(self._root)
         if namespace is not None:
             name = validate_name(namespace, "namespace")
-            found = lookup(self._root, hash_key(name), name)
-            spaces = [] if found is None else [(name, cast("Trie", found))]
-        for space, trie in spaces:
+            found = find_namespace(self._root, name)
+            tries = [] if found is None else [(name, found)]
+        for name, trie in tries:
             for key, value in sorted_items(trie):
-                yield space, key, decode(cast("bytes", value))
+                yield name, key, decode(cast("bytes", value))
 
     def values(self, namespace: Text) -> list[Any]:
         """Return the values of a namespace in the order of their keys."""
-        name = validate_name(namespace, "namespace")
-        found = lookup(self._root, hash_key(name), name)
-        if found is None:
+        trie = find_namespace(self._root, validate_name(namespace, "namespace"))
+        if trie is None:
             return []
-        return [decode(cast("bytes", value)) for _, value in sorted_items(cast("Trie", found))]
+        return [decode(cast("bytes", value)) for _, value in sorted_items(trie)]
 
     def count(self, namespace: Text) -> int:
         """Return the number of entries in a namespace."""
-        name = validate_name(namespace, "namespace")
-        found = lookup(self._root, hash_key(name), name)
-        if found is None:
-            return 0
-        number = 0
-        for leaf in list_leaves(cast("Trie", found).root):
-            number += len(leaf)
-        return number
+        trie = find_namespace(self._root, validate_name(namespace, "namespace"))
+        count = 0
+        if trie is not None:
+            for leaf in list_leaves(trie.root):
+                count += len(leaf)
+        return count
 
     def diff(self, base: Snapshot) -> Diff:
         """Return the entries that were added, removed and changed since ``base``.
@@ -157,6 +154,11 @@ class Snapshot:
         raise TypeError("cannot pickle a Snapshot; use changes() or items() to get plain data")
 
 
+def find_namespace(root: Trie, namespace: str) -> Trie | None:
+    """Return the trie of a namespace, or None."""
+    return cast("Trie | None", lookup(root, hash_key(namespace), namespace))
+
+
 def find_value(root: Trie, namespace: str, key: str) -> bytes | None:
     """Return the encoded value of an entry, or None."""
     trie = lookup(root, hash_key(namespace), namespace)
@@ -183,7 +185,7 @@ def sorted_items(trie: Trie) -> list[tuple[str, object]]:
     return items
 
 
-def _spaces(root: Trie) -> list[tuple[str, Trie]]:
+def _list_tries(root: Trie) -> list[tuple[str, Trie]]:
     return cast("list[tuple[str, Trie]]", sorted_items(root))
 
 
@@ -191,7 +193,7 @@ def compute_digest(root: Trie) -> str:
     """Return the sha256 of the packed ``[namespace, key, canonical value]`` of all entries."""
     sha = hashlib.sha256()
     parts: list[bytes] = []
-    for namespace, trie in _spaces(root):
+    for namespace, trie in _list_tries(root):
         # b"\x93" is the header of a msgpack array of three.
         opening = b"\x93" + encode(namespace)
         for key, value in sorted_items(trie):

@@ -30,14 +30,15 @@ from holdfast.state.merge import resolve_merge
 from holdfast.state.names import Text
 from holdfast.state.snapshot import (
     Snapshot,
+    find_namespace,
     find_value,
     sorted_keys,
     validate_name,
     validate_pair,
     validate_snapshot,
 )
-from holdfast.state.trie import COMPILED, Trie, hash_key, lookup, new_trie
-from holdfast.values.binary_encoding import decode
+from holdfast.state.trie import COMPILED, new_trie
+from holdfast.values.binary_encoding import decode, is_same_value
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -156,17 +157,17 @@ class Store:
 
     def get_many(self, pairs: Iterable[Pair]) -> list[Any]:
         """Return the values of ``(namespace, key)`` pairs, read atomically; None if missing."""
-        wanted: list[object] = list(pairs)
-        found: list[bytes | None] = []
+        items: list[object] = list(pairs)
+        values: list[bytes | None] = []
         with self._lock:
             self._exclusive += 1
             try:
-                for pair in wanted:
+                for pair in items:
                     namespace, key = validate_pair(pair)
-                    found.append(find_value(self._live.root, namespace, key))
+                    values.append(find_value(self._live.root, namespace, key))
             finally:
                 self._exclusive -= 1
-        return [None if data is None else decode(data) for data in found]
+        return [None if data is None else decode(data) for data in values]
 
     def apply(self, changes: Changes) -> None:
         """Apply changes as returned by `Snapshot.changes`, atomically: sets, then deletes.
@@ -193,8 +194,8 @@ class Store:
         with self._lock:
             self._exclusive += 1
             try:
-                found = lookup(self._live.root, hash_key(space), space)
-                return [] if found is None else sorted_keys(cast("Trie", found))
+                trie = find_namespace(self._live.root, space)
+                return [] if trie is None else sorted_keys(trie)
             finally:
                 self._exclusive -= 1
 
@@ -378,6 +379,12 @@ class Store:
     def _recount_if_stale(self) -> None:
         if self._live.counts_stale and not self._writing:
             self._live.recount()
+
+
+def has_value(store: Store, namespace: str, key: str, data: bytes) -> bool:
+    """Return whether an entry holds the value with the given encoding."""
+    current = store._find(namespace, key)
+    return current is not None and is_same_value(current, data)
 
 
 # There are two implementations of transactions, because each is safe against interruptions in one

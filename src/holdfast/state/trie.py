@@ -112,14 +112,14 @@ def set_in_place(trie: Trie, bits: i64, key: str, value: object) -> object | Non
         node = node.children[slot]
         shift += BITS
     leaf = cast("dict[str, object]", node)
-    former = leaf.get(key)
-    if former is not None:
-        if former == value:
-            return former
+    previous = leaf.get(key)
+    if previous is not None:
+        if previous == value:
+            return previous
         if not owned & 1:
             return NEEDS_NEW_NODE
         leaf[key] = value
-        return former
+        return previous
     if not owned & 1 or not key.isascii():
         return NEEDS_NEW_NODE
     if len(leaf) >= MAX_LEAF_SIZE and shift < HASH_BITS:
@@ -182,8 +182,8 @@ def split_leaf(leaf: dict[str, object], shift: i64) -> Branch:
 
 def remove_key(trie: Trie, bits: i64, key: str) -> object | None:
     """Delete a key and reclaim its space; return the previous value, or None."""
-    former = lookup(trie, bits, key)
-    if former is None:
+    previous = lookup(trie, bits, key)
+    if previous is None:
         return None
     leaf = owned_leaf(trie, bits, for_new_key=False)
     del leaf[key]
@@ -200,7 +200,7 @@ def remove_key(trie: Trie, bits: i64, key: str) -> object | None:
     elif size == 5 or size == 10 or size == 21:
         # Dicts do not shrink; at these sizes a copy needs a smaller table.
         replace_leaf(trie, path, bits, leaf.copy())
-    return former
+    return previous
 
 
 def replace_leaf(trie: Trie, path: list[Branch], bits: i64, leaf: dict[str, object]) -> None:
@@ -308,13 +308,13 @@ def compare_nodes(
     old = collect_entries(base)
     kept = 0
     for key, value in new.items():
-        former = old.get(key)
-        if former is not None:
+        previous = old.get(key)
+        if previous is not None:
             kept += 1
-        if former is not value:
-            found.append((key, value, former))
+        if previous is not value:
+            found.append((key, value, previous))
     if kept == len(old):
         return
-    for key, former in old.items():
+    for key, previous in old.items():
         if key not in new:
-            found.append((key, None, former))
+            found.append((key, None, previous))

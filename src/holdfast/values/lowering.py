@@ -97,10 +97,10 @@ def register_type(
         raise ValueError(
             f"name {name!r} is already registered for {taken[0].__qualname__}; choose another"
         )
-    former = registered_types.get(kind)
-    if former is not None and former[0] != name:
+    previous = registered_types.get(kind)
+    if previous is not None and previous[0] != name:
         raise ValueError(
-            f"{kind.__qualname__} is already registered as {former[0]!r}; keep that name, because "
+            f"{kind.__qualname__} is already registered as {previous[0]!r}; keep that name, because "
             "stored data contains it"
         )
     registered_types[kind] = (name, encode)
