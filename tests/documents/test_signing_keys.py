@@ -105,7 +105,7 @@ def test_files_that_are_no_public_keys_are_refused(tmp_path):
         load_trusted_keys("x" * 300)
     with pytest.raises(KeyFileError, match="must have 32 bytes"):
         PublicKey(b"short")
-    with pytest.raises(KeyFileError, match="its passphrase is another"):
+    with pytest.raises(KeyFileError, match="the passphrase is wrong"):
         SigningKey.from_pem(OTHER.to_pem(passphrase="x"), passphrase="y")
 
 
