@@ -124,17 +124,17 @@ def refusal(path, value):
 
 
 @pytest.mark.parametrize(("path", "value", "where"), MALFORMED, ids=NAMES)
-def test_what_is_malformed_is_refused(path, value, where):
+def test_malformed_fields_are_rejected(path, value, where):
     assert refusal(path, value)
 
 
 @pytest.mark.parametrize(("path", "value", "where"), MALFORMED, ids=NAMES)
-def test_a_refusal_says_where(path, value, where):
+def test_an_error_names_the_malformed_field(path, value, where):
     assert where in refusal(path, value)
 
 
 @pytest.mark.parametrize("seq", [0, -7])
-def test_an_event_before_the_first_is_refused(seq):
+def test_an_event_number_below_1_is_rejected(seq):
     event = {**FULL.to_dict()["events"][0], "seq": seq}
     del event["hash"]
     with pytest.raises(InvalidDocumentError, match="seq"):
@@ -174,7 +174,7 @@ PLACES = list(places(FULL.to_dict()))
 
 @settings(max_examples=200)
 @given(st.sampled_from(PLACES), JUNK | st.just(...))
-def test_a_document_with_anything_anywhere_is_read_or_refused(path, junk):
+def test_any_data_in_any_field_is_read_or_rejected(path, junk):
     try:
         again = Document.from_dict(document(*path, to=junk))
     except InvalidDocumentError:
@@ -186,7 +186,7 @@ def test_a_document_with_anything_anywhere_is_read_or_refused(path, junk):
 
 @settings(max_examples=120)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), JUNK), min_size=1, max_size=4))
-def test_a_document_that_may_be_modified_is_read_or_refused(changes):
+def test_any_data_is_read_or_rejected_with_allow_modified(changes):
     tree = FULL.to_dict()
     for path, junk in changes:
         at = tree
@@ -205,7 +205,7 @@ def test_a_document_that_may_be_modified_is_read_or_refused(changes):
     assert once_more.digest == again.digest
 
 
-def test_a_document_that_is_nested_without_end_is_refused():
+def test_deeply_nested_fields_are_rejected():
     deep = []
     for _ in range(100_000):
         deep = [deep]

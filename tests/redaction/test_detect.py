@@ -70,7 +70,7 @@ def found(text, detector=DETECTOR):
 @pytest.mark.parametrize(
     "around", ["{}", "use {} now", "'{}',", '{{"x": "{}"}}', "a\n{}\nb", "x={}"]
 )
-def test_a_token_is_found_whole_wherever_it_stands(kind, around):
+def test_a_token_is_found_whole_in_any_context(kind, around):
     assert (kind, TOKENS[kind]) in found(around.format(TOKENS[kind]))
 
 
@@ -92,11 +92,11 @@ def test_a_web_token_is_found_with_its_signature():
         "PuTTY-User-Key-File-2: ssh-rsa\nPrivate-Lines: 1\nAAAA\nPrivate-MAC: 0f0f0f",
     ],
 )
-def test_a_private_key_is_found_from_its_first_line_to_its_last(pem):
+def test_a_private_key_is_found_from_first_to_last_line(pem):
     assert found(f"my key:\n{pem}\nthat was it") == {("private key", pem)}
 
 
-def test_a_private_key_that_is_cut_short_is_found_as_far_as_it_goes():
+def test_a_truncated_private_key_is_found_to_its_end():
     cut = PEM[: len(PEM) // 2]
     assert found(f"my key: {cut}…") == {("private key", cut)}
 
@@ -172,7 +172,7 @@ def test_a_secret_is_found_by_the_name_before_it(text, secret):
         "token: 0x52908400098527886E0F7030069857D2E4169EE7",
     ],
 )
-def test_names_without_a_secret_are_none(text):
+def test_telling_names_without_a_secret_are_not_findings(text):
     assert found(text) == set()
 
 
@@ -197,11 +197,11 @@ def test_names_without_a_secret_are_none(text):
         json.dumps([to_json(value) for value in SAMPLES.values()]),
     ],
 )
-def test_ids_hashes_times_and_numbers_are_no_secrets(text):
+def test_ids_hashes_times_and_numbers_are_not_secrets(text):
     assert found(text) == set()
 
 
-def test_source_code_is_no_secret():
+def test_source_code_is_not_a_secret():
     package = Path(inspect.getfile(holdfast)).parent
     files = [path for room in ("state", "values", "log") for path in (package / room).glob("*.py")]
     texts = [path.read_text() for path in files]
@@ -226,11 +226,11 @@ def test_source_code_is_no_secret():
         ("[ada@example.com](mailto:ada@example.com)", "ada@example.com"),
     ],
 )
-def test_an_address_is_found(text, address):
+def test_email_addresses_are_found(text, address):
     assert found(text) == {("email", address)}
 
 
-def test_phone_numbers_are_found_in_their_international_form():
+def test_international_phone_numbers_are_found():
     assert found("call +49 30 901820, or +1 (650) 253-0000!") == {
         ("phone", "+49 30 901820"),
         ("phone", "+1 (650) 253-0000"),
@@ -239,7 +239,7 @@ def test_phone_numbers_are_found_in_their_international_form():
     assert found("call 030 901820 or (650) 253-0000") == set()
 
 
-def test_phone_numbers_of_a_region_are_found_where_it_is_given():
+def test_national_phone_numbers_are_found_with_a_region():
     german = Detector(**{**ALL, "region": "DE"})
     assert found("call 030 901820", german) == {("phone", "030 901820")}
     american = Detector(**{**ALL, "region": "US"})
@@ -250,7 +250,7 @@ def test_phone_numbers_of_a_region_are_found_where_it_is_given():
         Detector(**{**ALL, "region": "Germany"})
 
 
-def test_what_looks_random_is_found_only_if_that_is_asked_for():
+def test_random_words_are_found_only_with_entropy():
     word = "Zx8kQ2vN5pL9wR3tY7uJ1mB4"
     assert found(word) == set()
     eager = Detector(**{**ALL, "entropy": True})
@@ -259,7 +259,7 @@ def test_what_looks_random_is_found_only_if_that_is_asked_for():
     assert found("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", eager) == set()
 
 
-def test_long_texts_take_time_in_proportion_to_their_length():
+def test_detection_takes_linear_time():
     lines = [
         "password: " * 2000,
         'password = "' * 2000,
@@ -293,7 +293,7 @@ def test_long_texts_take_time_in_proportion_to_their_length():
     st.lists(st.text('ab1.\\"é', min_size=4, max_size=12), max_size=8),
     st.text('ab1.\\"é ', max_size=60),
 )
-def test_a_known_text_is_found_wherever_it_stands(secrets, text):
+def test_a_known_text_is_found_in_any_context(secrets, text):
     known = KnownTexts()
     for secret in secrets:
         known.add(secret, "secret", distinct=True)
@@ -306,7 +306,7 @@ def test_a_known_text_is_found_wherever_it_stands(secrets, text):
     assert not any(secret.strip() in left for secret in secrets if len(secret.strip()) >= 4)
 
 
-def test_a_word_that_is_known_counts_as_a_whole_word_only():
+def test_a_known_word_matches_only_whole_words():
     known = KnownTexts()
     known.add("Hunter-2", "secret", distinct=False)
     known.add("swordfish", "secret", distinct=False)
@@ -319,7 +319,7 @@ def test_a_word_that_is_known_counts_as_a_whole_word_only():
     ]
 
 
-def test_common_words_are_not_looked_for_elsewhere():
+def test_common_words_are_not_known_texts():
     known = KnownTexts()
     for word in ("user", "assistant", "completed", "required", "test", "1234", "yes", "postgres"):
         known.add(word, "secret", distinct=False)
@@ -327,7 +327,7 @@ def test_common_words_are_not_looked_for_elsewhere():
     assert list(known.find("user assistant completed required test 1234 yes swordfish")) == []
 
 
-def test_a_known_text_is_found_as_json_and_urls_write_it():
+def test_a_known_text_is_found_in_json_and_urls():
     known = KnownTexts()
     known.add('pa"ss w/ö', "secret", distinct=False)
     for text in (json.dumps('pa"ss w/ö'), '"pa\\"ss w/ö"', "?x=pa%22ss%20w%2F%C3%B6&"):

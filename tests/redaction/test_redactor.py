@@ -39,7 +39,7 @@ from support.sample_values import SAMPLES, identical, keys, values
     ("secret", "kind"),
     [(AWS, "AWS key"), (GITHUB, "GitHub token"), (ADA, "email"), (PHONE, "phone")],
 )
-def test_a_secret_is_taken_out_of_the_state_and_of_the_events(secret, kind):
+def test_a_secret_is_removed_from_state_and_events(secret, kind):
     def work(session):
         session.add_message("user", f"it is {secret}, yes")
         session.set("a", {"b": [{"c": (secret, f"<{secret}>")}]})
@@ -67,7 +67,7 @@ def test_a_secret_is_taken_out_of_the_state_and_of_the_events(secret, kind):
     }
 
 
-def test_values_under_the_names_of_secrets_go_whatever_they_are():
+def test_values_of_any_type_with_secret_names_are_removed():
     def work(session):
         session.set("password", "x")
         session.set("API_KEY", ["k1", "k2"])
@@ -86,7 +86,7 @@ def test_values_under_the_names_of_secrets_go_whatever_they_are():
     }
 
 
-def test_other_values_under_such_names_stay():
+def test_harmless_values_with_secret_names_are_kept():
     values = {
         "max_tokens": 512,
         "secrets": 3,
@@ -108,7 +108,7 @@ def test_other_values_under_such_names_stay():
     assert document.extra["redactions"] == []
 
 
-def test_a_password_is_also_taken_out_of_what_was_said_about_it():
+def test_a_password_is_also_removed_from_messages():
     def work(session):
         session.add_message("user", "I always use swordfish99 there")
         arguments = json.dumps({"user": "ada", "password": "swordfish99"})
@@ -124,7 +124,7 @@ def test_a_password_is_also_taken_out_of_what_was_said_about_it():
     assert document.state.values[gone] == {gone: {gone}}
 
 
-def test_a_number_that_is_a_password_is_taken_out_wherever_it_stands():
+def test_a_numeric_password_is_removed_everywhere():
     def work(session):
         session.set("login", {"password": 12345678})
         session.add_message("user", "use 12345678, not 123456789")
@@ -135,7 +135,7 @@ def test_a_number_that_is_a_password_is_taken_out_wherever_it_stands():
     assert document.state.messages[0]["content"] == "use [redacted: secret], not 123456789"
 
 
-def test_single_kinds_can_be_switched_off():
+def test_single_kinds_can_be_disabled():
     def work(session):
         session.add_message("user", f"{AWS} {ADA} {PHONE}")
 
@@ -148,7 +148,7 @@ def test_single_kinds_can_be_switched_off():
     assert said(patterns=False) == f"{AWS} {ADA} {PHONE}"
 
 
-def test_a_region_and_entropy_find_more():
+def test_region_and_entropy_find_more():
     def work(session):
         session.add_message("user", "call 030 901820 about Zx8kQ2vN5pL9wR3tY7uJ1mB4")
 
@@ -163,7 +163,7 @@ def test_a_region_and_entropy_find_more():
 # ------------------------------------------------------------------------------------- keys
 
 
-def test_keys_with_secrets_become_others_that_are_still_different():
+def test_redacted_keys_stay_different():
     def work(session):
         session.set(
             "contacts", {ADA: 1, BOB: 2, f"{ADA}/{BOB}": 3, b"x@example.net": 4, (ADA, 1): 5}
@@ -185,7 +185,7 @@ def test_keys_with_secrets_become_others_that_are_still_different():
     assert document.events[4].changes["delete"] == [("state", names[0])]
 
 
-def test_a_new_secret_does_not_become_a_key_that_is_there():
+def test_a_redacted_key_does_not_clash_with_an_existing_mark():
     def work(session):
         session.set("[redacted: email]", 1)
         session.set(ADA, 2)
@@ -194,7 +194,7 @@ def test_a_new_secret_does_not_become_a_key_that_is_there():
     assert document.state.values == {"[redacted: email]": 1, "[redacted: email 2]": 2}
 
 
-def test_namespaces_ids_tags_types_and_unknown_fields_are_looked_at():
+def test_namespaces_ids_tags_types_and_unknown_fields_are_redacted():
     document = exported(
         lambda session: session.record(
             f"mail.sent:{ADA}", changes={"set": [(f"box/{ADA}", "k", 1)], "delete": []}
@@ -218,7 +218,7 @@ def test_namespaces_ids_tags_types_and_unknown_fields_are_looked_at():
     assert ("email", "state.note") in listed(new)
 
 
-def test_agents_of_a_session_of_several_stay_apart():
+def test_agents_of_a_multi_agent_session_stay_separate():
     def work(session):
         for agent in (ADA, BOB):
             session.agent(agent).set("plan", agent)
@@ -232,7 +232,7 @@ def test_agents_of_a_session_of_several_stay_apart():
     assert members == ["agent:[redacted: email 2]", "agent:[redacted: email]"]
 
 
-def test_messages_keep_their_order_where_their_keys_have_to_change():
+def test_messages_with_redacted_keys_keep_their_order():
     def work(session):
         for key in ("zoe@example.com", "000000000000", "x"):
             session.record("m", changes={"set": [("messages", key, {"k": key})], "delete": []})
@@ -248,7 +248,7 @@ def test_messages_keep_their_order_where_their_keys_have_to_change():
 # ------------------------------------------------------------------------ a document like any
 
 
-def test_a_document_without_secrets_stays_what_it_was():
+def test_a_document_without_secrets_does_not_change():
     def work(session):
         for key, value in SAMPLES.items():
             session.set(key, value)
@@ -265,7 +265,7 @@ def test_a_document_without_secrets_stays_what_it_was():
 
 
 @async_test
-async def test_a_pruned_document_is_redacted_from_what_it_begins_with():
+async def test_the_base_of_a_pruned_document_is_redacted():
     session = await opened(MemoryStateStore())
     for number in range(4):
         session.add_message("user", f"{number}: {ADA}")
@@ -283,7 +283,7 @@ async def test_a_pruned_document_is_redacted_from_what_it_begins_with():
     assert ADA not in everything(new)
 
 
-def test_a_document_without_events_is_redacted_too():
+def test_a_document_without_events_is_redacted():
     store = Store()
     store.set("state", "mail", ADA)
     made = Document(snapshot=store.snapshot(), agent_id="a", session_id="s")
@@ -292,7 +292,7 @@ def test_a_document_without_events_is_redacted_too():
     assert (new.events, new.position, new.snapshot_id) == ((), None, made.snapshot_id)
 
 
-def test_what_is_redacted_again_adds_to_the_list():
+def test_a_second_redaction_adds_to_the_list():
     def work(session):
         session.add_message("user", f"{ADA} {PHONE}")
 
@@ -308,7 +308,7 @@ def test_what_is_redacted_again_adds_to_the_list():
 
 
 @async_test
-async def test_the_manager_exports_redacted():
+async def test_the_manager_exports_a_redacted_document():
     session = await opened(MemoryStateStore())
     session.add_message("user", ADA)
     await session.commit()
@@ -334,7 +334,7 @@ register_type(
 )
 
 
-def test_registered_types_are_looked_into():
+def test_registered_types_are_redacted():
     def work(session):
         session.set("a", Contact(ADA, "@"))
         session.set("b", [Contact("Bob", BOB)])
@@ -377,7 +377,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_no_secret_stays_anywhere_and_the_events_still_lead_to_the_state(work):
+def test_no_secret_remains_and_the_document_is_valid(work):
     def do(session):
         for kind, name, value in work:
             if kind == "set":
@@ -397,7 +397,7 @@ def test_no_secret_stays_anywhere_and_the_events_still_lead_to_the_state(work):
 
 
 @given(st.dictionaries(st.text(max_size=4), values, max_size=4), values)
-def test_values_without_secrets_are_the_same_afterwards(state, data):
+def test_values_without_secrets_do_not_change(state, data):
     def do(session):
         for key, value in state.items():
             session.set(key, value)
@@ -425,7 +425,7 @@ except Exception as error:
 @pytest.mark.parametrize(
     ("module", "off"), [("detect_secrets", "secrets"), ("phonenumbers", "phones")]
 )
-def test_a_missing_library_is_one_clear_error(module, off):
+def test_a_missing_library_is_a_missing_extra_error(module, off):
     program = MISSING.format(module=module, off=off)
     told = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -51,7 +51,7 @@ async def test_each_kind_of_loss_and_damage_is_found(often):
 
 
 @async_test
-async def test_what_is_sound_and_another_one_is_found():
+async def test_an_intact_but_different_entry_is_found():
     source, target = MemoryStateStore(), MemoryStateStore()
     await talked(source)
     await copy_sessions(source, target)
@@ -70,7 +70,7 @@ async def test_what_is_sound_and_another_one_is_found():
 
 
 @async_test
-async def test_a_session_that_is_not_in_the_copy_at_all_is_found():
+async def test_a_missing_session_is_found():
     source = MemoryStateStore()
     await talked(source, "ab")
     problems = await compare_stores(source, MemoryStateStore())
@@ -85,7 +85,7 @@ def encrypted(disk):
 
 @pytest.mark.parametrize("packed", [encrypted, CompressedStateStore])
 @async_test
-async def test_all_that_cannot_be_decrypted_or_unpacked_is_listed_of_every_session(packed):
+async def test_unreadable_entries_of_every_session_are_listed(packed):
     source, disk = MemoryStateStore(), Watched()
     await plain(source)
     await talked(source, "xy", "other")
@@ -107,7 +107,7 @@ async def test_all_that_cannot_be_decrypted_or_unpacked_is_listed_of_every_sessi
 
 
 @async_test
-async def test_what_a_newer_version_wrote_is_listed_and_so_is_all_else():
+async def test_entries_of_a_newer_format_are_listed_with_all_others():
     source, target = MemoryStateStore(), Watched()
     await plain(source)
     await talked(source, "xy", "other")
@@ -133,7 +133,7 @@ async def test_what_a_newer_version_wrote_is_listed_and_so_is_all_else():
 
 
 @async_test
-async def test_a_session_that_is_being_deleted_is_not_compared_whatever_the_mark_holds():
+async def test_a_session_with_a_deletion_mark_is_not_compared():
     disk = MemoryStateStore()
     source = encrypted(disk)
     await talked(source, "ab")

@@ -57,7 +57,7 @@ async def test_everything_is_copied_byte_for_byte(source, target, tmp_path, ofte
 
 @pytest.mark.parametrize("world", WORLDS)
 @async_test
-async def test_only_what_is_new_is_copied(world, often):
+async def test_only_new_entries_are_copied(world, often):
     source, target = MemoryStateStore(), Watched()
     await world(source)
     await copy_sessions(source, target)
@@ -144,7 +144,7 @@ async def test_a_manifest_without_a_session_is_copied():
 
 
 @async_test
-async def test_a_target_that_went_another_way_is_refused_and_does_not_keep_the_others():
+async def test_a_diverged_session_fails_and_the_others_are_copied():
     source, target = MemoryStateStore(), MemoryStateStore()
     await talked(source)
     await copy_sessions(source, target)
@@ -163,7 +163,7 @@ async def test_a_target_that_went_another_way_is_refused_and_does_not_keep_the_o
 
 
 @async_test
-async def test_another_session_of_the_same_name_is_refused():
+async def test_another_session_of_the_same_name_is_not_overwritten():
     source, target = MemoryStateStore(), MemoryStateStore()
     await talked(source)
     await talked(target)
@@ -172,7 +172,7 @@ async def test_another_session_of_the_same_name_is_refused():
 
 
 @async_test
-async def test_a_source_that_was_pruned_leaves_the_copy_as_it_was_and_it_goes_on(often):
+async def test_a_copy_keeps_events_that_were_pruned_in_the_source(often):
     source, target = MemoryStateStore(), MemoryStateStore()
     session = await talked(source)
     await copy_sessions(source, target)
@@ -189,7 +189,7 @@ async def test_a_source_that_was_pruned_leaves_the_copy_as_it_was_and_it_goes_on
 
 
 @async_test
-async def test_a_source_that_was_pruned_beyond_the_copy_is_refused():
+async def test_a_source_pruned_beyond_the_copy_fails():
     source, target = MemoryStateStore(), MemoryStateStore()
     session = await talked(source, "abc")
     await copy_sessions(source, target)
@@ -205,7 +205,7 @@ async def test_a_source_that_was_pruned_beyond_the_copy_is_refused():
 
 
 @async_test
-async def test_a_target_that_was_pruned_beyond_the_source_is_refused_until_that_is_as_well():
+async def test_a_target_pruned_beyond_the_source_fails_until_the_source_is_pruned():
     source, target = MemoryStateStore(), MemoryStateStore()
     await talked(source)
     await copy_sessions(source, target)
@@ -223,7 +223,7 @@ async def test_a_target_that_was_pruned_beyond_the_source_is_refused_until_that_
 
 
 @async_test
-async def test_a_damaged_session_does_not_keep_the_others():
+async def test_a_damaged_session_does_not_stop_the_others():
     source, target = MemoryStateStore(), MemoryStateStore()
     await talked(source)
     await talked(source, "x", "zes")
@@ -235,7 +235,7 @@ async def test_a_damaged_session_does_not_keep_the_others():
 
 
 @async_test
-async def test_what_is_damaged_in_the_log_is_copied_as_it_is():
+async def test_damaged_segments_are_copied_as_they_are():
     source, target = MemoryStateStore(), MemoryStateStore()
     await talked(source)
     await source.put(f"{HERE.prefix}log/00000000/000000000004.json", b"no longer JSON")

@@ -35,7 +35,7 @@ async def attempt(world, target, fault, *, atomic):
 @pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by one"])
 @pytest.mark.parametrize("is_begun", [False, True], ids=["new", "begun"])
 @async_test
-async def test_a_copy_that_fails_at_any_write_can_be_begun_again(world, atomic, is_begun, often):
+async def test_a_copy_that_fails_at_any_write_can_be_resumed(world, atomic, is_begun, often):
     source = MemoryStateStore()
     await world(source)
     beginning = {}
@@ -73,7 +73,7 @@ async def test_a_copy_that_fails_at_any_write_can_be_begun_again(world, atomic, 
 
 @pytest.mark.parametrize("world", WORLDS)
 @async_test
-async def test_who_writes_or_prunes_meanwhile_does_no_harm_to_the_copy(world, often):
+async def test_concurrent_writes_and_prunes_do_not_harm_the_copy(world, often):
     async def write(source):
         await talked(source, "new")
 
@@ -105,7 +105,7 @@ async def test_who_writes_or_prunes_meanwhile_does_no_harm_to_the_copy(world, of
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("repair", [False, True], ids=["plain", "repair"])
 @async_test
-async def test_two_who_copy_the_same_at_once_do_not_meet(world, repair, often):
+async def test_concurrent_copies_of_a_session_do_not_conflict(world, repair, often):
     source = MemoryStateStore()
     await world(source)
     counting = Interrupted(MemoryStateStore(), 0, None)
@@ -120,7 +120,7 @@ async def test_two_who_copy_the_same_at_once_do_not_meet(world, repair, often):
 
 @pytest.mark.parametrize("stubs", [True, False], ids=["with stubs", "long after"])
 @async_test
-async def test_who_begins_the_same_session_in_the_target_meanwhile_keeps_theirs_whole(stubs):
+async def test_a_session_created_in_the_target_during_the_copy_is_kept(stubs):
     source = MemoryStateStore()
     await talked(source, "abcdef")
     await prune(source, RetentionPolicy(last=1))

@@ -70,7 +70,7 @@ async def test_the_events_of_a_document_become_the_log_of_a_new_session(document
 
 @DOCUMENTS
 @async_test
-async def test_a_document_becomes_a_session_under_other_ids(document):
+async def test_a_document_is_imported_under_other_ids(document):
     store = MemoryStateStore()
     await imported(store, document)
     result = await imported(store, document, agent_id="other", session_id="copy")
@@ -81,7 +81,7 @@ async def test_a_document_becomes_a_session_under_other_ids(document):
 
 
 @async_test
-async def test_a_session_of_several_agents_is_imported_as_one():
+async def test_a_multi_agent_session_is_imported():
     crew = await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
     crew.agent("writer").add_message("assistant", "draft")
     crew.agent("writer").set("step", 1)
@@ -95,7 +95,7 @@ async def test_a_session_of_several_agents_is_imported_as_one():
 
 @STORES
 @async_test
-async def test_a_document_without_events_becomes_one_event(atomic):
+async def test_a_document_without_events_is_imported_as_one_event(atomic):
     store = FaultyStateStore(MemoryStateStore(), atomic=atomic)
     document = make_document(state(3, plan=1), HERE, base=state(1))
     result = await imported(store, document)
@@ -108,7 +108,7 @@ async def test_a_document_without_events_becomes_one_event(atomic):
 
 
 @async_test
-async def test_a_large_document_is_many_segments_and_loads_from_a_keyframe(monkeypatch):
+async def test_a_large_document_is_written_as_many_segments_with_a_keyframe(monkeypatch):
     monkeypatch.setattr(import_document, "EVENTS_PER_SEGMENT", 4)
     source = await opened(MemoryStateStore())
     for number in range(30):
@@ -123,7 +123,7 @@ async def test_a_large_document_is_many_segments_and_loads_from_a_keyframe(monke
 
 
 @async_test
-async def test_what_was_put_into_the_manifest_before_stays():
+async def test_a_custom_manifest_is_kept():
     store = MemoryStateStore()
     archive = SnapshotArchive(store)
     await archive.save_manifest(location=HERE, manifest=SnapshotManifest(extra={"owner": "Ada"}))
@@ -133,7 +133,7 @@ async def test_what_was_put_into_the_manifest_before_stays():
 
 
 @async_test
-async def test_what_was_edited_on_purpose_is_in_the_last_event():
+async def test_edits_of_the_state_are_in_the_last_event():
     tree = edit_json(WHOLE.to_dict(), "state", "values", "plan", to="another")
     manager = SnapshotManager(MemoryStateStore())
     with pytest.raises(InvalidDocumentError, match="allow_modified"):
@@ -150,7 +150,7 @@ async def test_what_was_edited_on_purpose_is_in_the_last_event():
 
 
 @async_test
-async def test_events_that_were_edited_on_purpose_are_a_chain_of_their_own():
+async def test_edited_events_are_imported_with_a_new_chain():
     tree = edit_json(WHOLE.to_dict(), "events", 1, "data", to={"redacted": True})
     document = Document.from_dict(tree, allow_modified=True)
     store = MemoryStateStore()
@@ -165,7 +165,7 @@ async def test_events_that_were_edited_on_purpose_are_a_chain_of_their_own():
 @DOCUMENTS
 @STORES
 @async_test
-async def test_over_a_session_its_log_goes_on_and_the_import_can_be_undone(document, atomic):
+async def test_an_import_over_a_session_continues_its_log_and_can_be_undone(document, atomic):
     store = FaultyStateStore(MemoryStateStore(), atomic=atomic)
     session = await said(await opened(store), "mine", "also mine")
     session.set("own", 1)
@@ -195,7 +195,7 @@ async def test_over_a_session_its_log_goes_on_and_the_import_can_be_undone(docum
 
 
 @async_test
-async def test_the_same_document_again_changes_nothing_and_says_so():
+async def test_importing_the_same_document_again_changes_nothing():
     store = MemoryStateStore()
     await imported(store, WHOLE)
     result = await imported(store, WHOLE)
@@ -206,7 +206,7 @@ async def test_the_same_document_again_changes_nothing_and_says_so():
 
 
 @async_test
-async def test_an_agent_that_writes_meanwhile_is_imported_over_and_kept_for_the_undo():
+async def test_events_of_a_concurrent_writer_are_in_the_undo_snapshot():
     disk = MemoryStateStore()
     await said(await opened(disk), "before")
     counting = Interrupted(disk, 0, None)
@@ -230,7 +230,7 @@ async def test_an_agent_that_writes_meanwhile_is_imported_over_and_kept_for_the_
 
 
 @async_test
-async def test_an_agent_that_never_rests_cannot_be_imported_over():
+async def test_an_import_fails_if_every_attempt_conflicts():
     class Busy(MemoryStateStore):
         agent = None
 

@@ -65,9 +65,7 @@ LARGE = make_document(state(2, large="x" * 40_000), HERE)
 @pytest.mark.parametrize("document", [WHOLE, PRUNED, LARGE], ids=["whole", "pruned", "large"])
 @STORES
 @async_test
-async def test_an_import_that_fails_at_any_write_is_wholly_there_or_not_at_all(
-    document, before, atomic
-):
+async def test_an_import_that_fails_at_any_write_is_complete_or_absent(document, before, atomic):
     disk, writes, _ = await attempt(document, before, atomic, None)
     after = await found(disk)
     assert after == document.digest
@@ -113,7 +111,7 @@ LONGER = document_with_events(
 @DOCUMENTS
 @STORES
 @async_test
-async def test_of_two_who_begin_one_session_in_one_moment_one_wins(document, other, atomic):
+async def test_of_two_concurrent_creators_of_a_session_one_wins(document, other, atomic):
     async def begin(disk):
         there = FaultyStateStore(disk, atomic=atomic)
         if other is None:
@@ -137,7 +135,7 @@ async def test_of_two_who_begin_one_session_in_one_moment_one_wins(document, oth
 
 
 @async_test
-async def test_who_takes_a_half_written_import_for_what_a_crash_left_does_no_harm():
+async def test_a_session_created_over_a_partial_import_is_intact():
     _, calls = await meanwhile(MemoryStateStore(), False, PRUNED, None, 0)
     for at in range(1, calls + 1):
         disk = MemoryStateStore()
@@ -146,7 +144,7 @@ async def test_who_takes_a_half_written_import_for_what_a_crash_left_does_no_har
 
 
 @async_test
-async def test_many_who_import_one_document_at_once_leave_one_session():
+async def test_concurrent_imports_of_a_document_create_one_session():
     store = MemoryStateStore()
     results = await asyncio.gather(
         *(imported(store, PRUNED) for _ in range(6)), return_exceptions=True

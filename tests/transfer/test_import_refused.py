@@ -37,7 +37,7 @@ from support.sample_documents import document_with_events
 @DOCUMENTS
 @pytest.mark.parametrize("before", [empty, session_there, half_deleted, half_imported])
 @async_test
-async def test_a_dry_run_writes_nothing_and_says_what_the_import_then_does(document, before):
+async def test_a_dry_run_writes_nothing_and_reports_what_the_import_does(document, before):
     store = Watched()
     await before(store)
     content = store.content
@@ -55,7 +55,7 @@ async def test_a_dry_run_writes_nothing_and_says_what_the_import_then_does(docum
 
 
 @async_test
-async def test_a_store_that_takes_no_writes_is_not_imported_into():
+async def test_an_import_to_a_read_only_store_fails():
     with pytest.raises(StateStoreError, match="is read-only"):
         await imported(ReadOnlyStateStore(MemoryStateStore()), WHOLE)
 
@@ -96,9 +96,7 @@ LATER = link_events([draft_event("later")], 0, "ab" * 32)
 )
 @pytest.mark.parametrize("before", [empty, session_there])
 @async_test
-async def test_what_is_no_whole_document_is_refused_before_the_first_write(
-    document, problem, before
-):
+async def test_an_invalid_document_is_rejected_before_the_first_write(document, problem, before):
     store = Watched()
     await before(store)
     store.forget()
@@ -113,14 +111,14 @@ async def test_what_is_no_whole_document_is_refused_before_the_first_write(
     [{"agent_id": ""}, {"session_id": "x" * 300}, {"agent_id": 7}, {"session_id": "\ud800"}],
 )
 @async_test
-async def test_ids_that_are_none_are_refused_before_the_first_write(options):
+async def test_invalid_ids_are_rejected_before_the_first_write(options):
     store = Watched()
     with pytest.raises((TypeError, ValueError), match="agent_id|session_id|scope_id"):
         await imported(store, WHOLE, **options)
     assert store.written == []
 
 
-def test_an_empty_state_from_before_the_first_event_is_no_harm():
+def test_an_empty_base_is_accepted():
     events = import_document.prepare_events(replace(WHOLE, base=Store().snapshot()))
     assert events[:-1] == list(WHOLE.events)
     later = document_with_events(

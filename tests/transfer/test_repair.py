@@ -70,7 +70,7 @@ async def copied(world):
 @pytest.mark.parametrize("repair", [False, True], ids=["plain", "repair"])
 @pytest.mark.parametrize("world", WORLDS)
 @async_test
-async def test_any_entry_that_was_lost_is_there_again(world, repair, often):
+async def test_any_lost_entry_is_restored(world, repair, often):
     source, target = await copied(world)
     content = target.content
     for key in content:
@@ -82,7 +82,7 @@ async def test_any_entry_that_was_lost_is_there_again(world, repair, often):
 
 @pytest.mark.parametrize("world", WORLDS)
 @async_test
-async def test_all_that_was_lost_together_is_there_again(world, often):
+async def test_entries_that_were_lost_together_are_restored(world, often):
     source, target = await copied(world)
     content = target.content
     for parts in (
@@ -104,7 +104,7 @@ async def test_all_that_was_lost_together_is_there_again(world, often):
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("world", WORLDS)
 @async_test
-async def test_any_entry_that_was_damaged_is_whole_again(world, damage, often):
+async def test_any_damaged_entry_is_repaired(world, damage, often):
     source, target = await copied(world)
     content = target.content
     for key, value in content.items():
@@ -120,7 +120,7 @@ async def test_any_entry_that_was_damaged_is_whole_again(world, damage, often):
 
 @pytest.mark.parametrize("world", WORLDS)
 @async_test
-async def test_where_all_is_damaged_all_is_whole_again(world, often):
+async def test_a_completely_damaged_copy_is_repaired(world, often):
     source, target = await copied(world)
     content = target.content
     for key, value in content.items():
@@ -132,7 +132,7 @@ async def test_where_all_is_damaged_all_is_whole_again(world, often):
 
 
 @async_test
-async def test_new_events_come_with_it_and_what_is_whole_is_not_written(often):
+async def test_new_events_are_copied_and_intact_entries_are_not_written(often):
     source, target = await copied(pruned)
     first, *_, last = target.keys_with("/log/")
     for key in (first, last):
@@ -151,7 +151,7 @@ async def test_new_events_come_with_it_and_what_is_whole_is_not_written(often):
 
 
 @async_test
-async def test_without_being_told_damage_is_not_looked_for_and_what_is_met_is_named(often):
+async def test_without_repair_damage_is_only_reported(often):
     source, target = await copied(plain)
     first, *_, last = target.keys_with("/log/")
     await target.put(first, NOTHING)
@@ -166,7 +166,7 @@ async def test_without_being_told_damage_is_not_looked_for_and_what_is_met_is_na
 
 @pytest.mark.parametrize("world", WORLDS)
 @async_test
-async def test_mending_that_fails_at_any_write_can_be_begun_again(world, often):
+async def test_a_repair_that_fails_at_any_write_can_be_resumed(world, often):
     source, target = await copied(world)
     content = target.content
 
@@ -199,7 +199,7 @@ async def test_mending_that_fails_at_any_write_can_be_begun_again(world, often):
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("repair", [False, True], ids=["plain", "repair"])
 @async_test
-async def test_what_is_whole_is_not_replaced_by_what_is_damaged(repair, damage, often):
+async def test_intact_entries_are_not_replaced_by_damaged_ones(repair, damage, often):
     source, target = await copied(pruned)
     content = target.content
     for key, value in content.items():
@@ -214,7 +214,7 @@ async def test_what_is_whole_is_not_replaced_by_what_is_damaged(repair, damage, 
 
 
 @async_test
-async def test_what_is_damaged_in_both_is_named_and_all_else_is_copied(often):
+async def test_entries_damaged_in_both_stores_are_named_and_others_are_copied(often):
     source, target = await copied(plain)
     key = target.keys_with("/log/")[1]
     await source.put(key, cut_short(source.content[key]))
@@ -227,7 +227,7 @@ async def test_what_is_damaged_in_both_is_named_and_all_else_is_copied(often):
 
 
 @async_test
-async def test_a_latest_snapshot_that_is_damaged_in_the_source_is_named(often):
+async def test_a_damaged_latest_snapshot_of_the_source_is_named(often):
     source, target = await copied(plain)
     await source.put(HERE.latest_key, NOTHING)
     await talked(source, "new")
@@ -239,9 +239,7 @@ async def test_a_latest_snapshot_that_is_damaged_in_the_source_is_named(often):
 @pytest.mark.parametrize("texts", ["x", "xyz"])
 @pytest.mark.parametrize("is_source_longer", [False, True], ids=["ahead", "apart"])
 @async_test
-async def test_a_copy_that_went_on_by_itself_is_refused_and_left_as_it_is(
-    texts, is_source_longer, often
-):
+async def test_a_diverged_copy_is_not_changed(texts, is_source_longer, often):
     source, target = await copied(plain)
     await said(await opened(target), *texts)
     if is_source_longer:
@@ -258,7 +256,7 @@ async def test_a_copy_that_went_on_by_itself_is_refused_and_left_as_it_is(
 
 
 @async_test
-async def test_a_copy_that_was_pruned_beyond_the_source_is_refused_and_left_as_it_is():
+async def test_a_copy_pruned_beyond_the_source_is_not_changed():
     source, target = await copied(plain)
     await prune(target)
     await target.put(target.keys_with("/log/")[-1], NOTHING)
@@ -269,7 +267,7 @@ async def test_a_copy_that_was_pruned_beyond_the_source_is_refused_and_left_as_i
 
 
 @async_test
-async def test_the_copy_of_a_session_that_was_pruned_since_keeps_what_it_has(often):
+async def test_a_copy_keeps_events_that_were_pruned_in_the_source(often):
     source, target = await copied(plain)
     await prune(source, RetentionPolicy(last=1))
     content = target.content
@@ -293,7 +291,7 @@ async def test_the_copy_of_a_session_that_was_pruned_since_keeps_what_it_has(oft
 
 
 @async_test
-async def test_a_stub_where_the_source_has_the_events_is_replaced(often):
+async def test_a_tombstone_is_replaced_if_the_source_has_the_events(often):
     source, target = await copied(plain)
     key = target.keys_with("/log/")[1]
     segment = decode_segment(key, target.content[key])
@@ -303,7 +301,7 @@ async def test_a_stub_where_the_source_has_the_events_is_replaced(often):
 
 
 @async_test
-async def test_a_copy_that_is_being_deleted_is_copied_anew():
+async def test_a_copy_that_is_being_deleted_is_copied_again():
     source, target = await copied(plain)
     await target.put("sessions/ses/deleted.json", b"{}")
     await target.put(HERE.manifest_key, NOTHING)
@@ -315,7 +313,7 @@ async def test_a_copy_that_is_being_deleted_is_copied_anew():
 
 
 @async_test
-async def test_what_cannot_be_decrypted_any_more_is_written_anew(often):
+async def test_entries_that_cannot_be_decrypted_are_replaced(often):
     source, disk = MemoryStateStore(), MemoryStateStore()
     await pruned(source)
     target = EncryptedStateStore(disk, EncryptionKeys({"one": os.urandom(32)}))
@@ -330,7 +328,7 @@ async def test_what_cannot_be_decrypted_any_more_is_written_anew(often):
 
 
 @async_test
-async def test_a_copy_that_is_opened_with_another_key_is_left_as_it_is(often):
+async def test_a_copy_opened_with_another_key_is_not_changed(often):
     source, disk = MemoryStateStore(), MemoryStateStore()
     await pruned(source)
     await copy_sessions(source, EncryptedStateStore(disk, EncryptionKeys({"a": os.urandom(32)})))

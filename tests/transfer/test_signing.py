@@ -26,7 +26,7 @@ async def exported(store, **options):
 
 
 @async_test
-async def test_an_export_is_signed_and_its_import_says_by_whom(tmp_path):
+async def test_the_signers_of_an_export_are_in_the_import_result(tmp_path):
     document = await exported(MemoryStateStore(), sign=KEY)
     here = manager()
     here.to_file(document, tmp_path / "signed.json.gz")
@@ -46,7 +46,7 @@ async def test_an_export_is_signed_and_its_import_says_by_whom(tmp_path):
 
 
 @async_test
-async def test_what_is_not_signed_as_required_writes_nothing():
+async def test_a_document_without_a_required_signature_is_not_imported():
     store = Watched()
     here = manager(store)
     document = await exported(MemoryStateStore(), sign=KEY)
@@ -63,7 +63,7 @@ async def test_what_is_not_signed_as_required_writes_nothing():
 
 
 @async_test
-async def test_redaction_comes_before_the_signature_and_takes_an_older_one_off():
+async def test_redaction_precedes_signing_and_removes_older_signatures():
     store = MemoryStateStore()
     redactor = Redactor(patterns=False, paths=["values.plan"])
     document = await exported(store, redact=redactor.redact, sign=KEY)
@@ -76,7 +76,7 @@ async def test_redaction_comes_before_the_signature_and_takes_an_older_one_off()
 
 
 @async_test
-async def test_values_are_migrated_after_the_signature_was_checked():
+async def test_values_are_migrated_after_the_signature_is_verified():
     document = await exported(MemoryStateStore(), sign=KEY)
     steps = {1: lambda values: {"goal": values["plan"]}}
     here = manager(migrations=ValueMigrations(version=2, steps=steps))
