@@ -1,4 +1,4 @@
-"""The document: a session at one moment as JSON that stands alone."""
+"""Documents survive a round trip through JSON, and modified ones are rejected."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def frozen(*items):
 
 
 def through_text(snapshot):
-    """As another program reads it: only what the JSON text says."""
+    """Return the document as read from its JSON text."""
     return Document.from_dict(json.loads(json.dumps(snapshot.to_dict(), allow_nan=False)))
 
 
@@ -47,7 +47,7 @@ FULL = full_document()
 
 
 def document(*path, to=...):
-    """The full document with something else at a place, or without it."""
+    """Return the full document with another value at a path, or without it."""
     return edit_json(FULL.to_dict(), *path, to=to)
 
 
@@ -209,7 +209,7 @@ def test_keys_that_look_like_value_tags_survive_a_round_trip():
     assert through_text(snapshot).digest == snapshot.digest
 
 
-# --------------------------------------------------------------------------- what is not known
+# ------------------------------------------------------------------------------- unknown fields
 
 
 def test_unknown_fields_survive_a_round_trip():
@@ -263,7 +263,7 @@ def test_the_event_count_is_kept_without_events():
     assert (again.event_log_count, again.events) == (31, ())
 
 
-# ---------------------------------------------------------------------------------- as text
+# ----------------------------------------------------------------------------------------- text
 
 
 def test_an_environment_that_is_not_utf8_is_an_error_that_names_its_variable():
@@ -292,7 +292,7 @@ def test_the_text_has_one_line_per_message_value_and_event():
         assert len([line for line in lines if line.strip().startswith(start)]) == 1
 
 
-# --------------------------------------------------------------------- changed on purpose
+# ------------------------------------------------------------------------------- allow_modified
 
 
 def test_a_modified_document_is_read_with_allow_modified():
@@ -317,7 +317,7 @@ def test_allow_modified_recomputes_the_hash_chain():
         Document.from_dict(document("events", 1, "seq", to=9), allow_modified=True)
 
 
-# -------------------------------------------------------------------------------- refusals
+# ----------------------------------------------------------------------------------- validation
 
 
 @pytest.mark.parametrize("tree", [None, [], "text", 7, b"{}", [{"schema_version": 1}]])
@@ -431,7 +431,7 @@ def test_an_unregistered_type_is_an_error_that_names_register_type():
     register_type(Point, name="point in a document", encode=lambda point: point.x, decode=Point)
     tree = make_document(frozen(("state", "where", Point(3)))).to_dict()
     assert Document.from_dict(tree).state.values["where"].x == 3
-    # As in a process that did not register it.
+    # Simulate a process that did not register it.
     del lowering.registered_names["point in a document"], lowering.registered_types[Point]
     with pytest.raises(UnsupportedValueError, match="register_type"):
         Document.from_dict(tree)

@@ -1,4 +1,4 @@
-"""A session as one document: what is committed, or a kept snapshot, with all its events."""
+"""Export the committed state of a session, or a saved snapshot, with its events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from support.conversations import contents, large_session, opened, said, types
 
 
 def folded(document):
-    """Where the events of a document lead."""
+    """Return the state that the events of a document lead to."""
     store = Store()
     if document.base is not None:
         store.restore(document.base)
@@ -34,7 +34,7 @@ def folded(document):
 
 
 def through_json(document):
-    """A document as whoever gets the file reads it."""
+    """Return the document as read from its JSON text."""
     return Document.from_dict(json.loads(json.dumps(document.to_dict())))
 
 
@@ -176,7 +176,7 @@ async def test_after_pruning_an_export_has_the_remaining_events_and_their_base()
     assert again.base.digest == saved[4].digest
     assert folded(again).digest == document.digest
 
-    # Its own events are gone, its state is not.
+    # The events before the snapshot were pruned, but its state is kept.
     pinned = await session.export(at=saved[1].snapshot_id)
     assert pinned.digest == saved[1].digest
     assert (pinned.events, pinned.event_log_count, pinned.base) == ((), 0, None)

@@ -1,4 +1,4 @@
-"""What differs between two states, and the JSON Patch that leads from one to the other."""
+"""Differences of states, and JSON Patches from one to the other."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def frozen(*items):
 
 
 def applied(tree, operations):
-    """What RFC 6902 makes of a document."""
+    """Apply a JSON Patch (RFC 6902)."""
     tree = {"": copy.deepcopy(tree)}
     for operation in operations:
         *way, last = ("" + operation["path"]).split("/")
@@ -62,7 +62,7 @@ def applied(tree, operations):
 
 
 def exact(tree):
-    """JSON text, in which 1, 1.0 and true differ."""
+    """Return JSON text, in which 1, 1.0 and true differ."""
     return json.dumps(tree, sort_keys=True)
 
 

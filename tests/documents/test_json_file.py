@@ -1,4 +1,4 @@
-"""Documents as files: there wholly or not at all, and not trusted when they are read."""
+"""JSON files are written atomically, and not trusted when they are read."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_read_error_is_reported(tmp_path, monkeypatch):
 def test_a_truncated_file_is_rejected(tmp_path, name):
     target = written(tmp_path / name)
     data = target.read_bytes()
-    # What lacks nothing but the checksum, of four bytes, has all of its content.
+    # Without its four-byte checksum, the content is still complete.
     for length in range(0, len(data) - 4, 41):
         target.write_bytes(data[:length])
         with pytest.raises(InvalidDocumentError, match=name):
@@ -231,7 +231,7 @@ def test_skippable_zstd_frames_are_skipped(tmp_path):
             json_file.read_json_file(file)
 
 
-# -------------------------------------------------------------------- what is there already
+# -------------------------------------------------------------------------------- existing files
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o666])

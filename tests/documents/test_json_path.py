@@ -1,4 +1,4 @@
-"""Paths to what a state holds: how they are written, where they lead, and what is none."""
+"""Paths into a state are parsed, formatted and matched."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_paths_lead_into_tuples_sets_and_registered_types():
 
 
 class Box:
-    """A type of somebody's own, which is particular about its content."""
+    """A registered type that validates its content."""
 
     def __init__(self, content):
         if "n" not in content:

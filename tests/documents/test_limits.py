@@ -1,4 +1,4 @@
-"""What a document may cost to read is bounded before any of it is built."""
+"""The cost of reading a document is limited before it is parsed."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_limits_must_be_positive_ints(fields):
 
 
 def counted(tree):
-    """How many values and names JSON data has, but for one in each list and object."""
+    """Count the values and names of JSON data, without one per list and object."""
     if isinstance(tree, dict):
         return 1 + 2 * len(tree) - bool(tree) + sum(counted(each) for each in tree.values())
     if isinstance(tree, list):

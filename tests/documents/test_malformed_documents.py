@@ -1,4 +1,4 @@
-"""Documents that are not as they should be: each is refused, with what is wrong and where."""
+"""Malformed documents are rejected with an error that names the field."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FULL = full_document()
 
 
 def document(*path, to=...):
-    """A document that has all, with something else at a place, or without it."""
+    """Return the full document with another value at a path, or without it."""
     return edit_json(FULL.to_dict(), *path, to=to)
 
 
@@ -114,7 +114,7 @@ NAMES = [f"{path}={value}" for path, value, _ in MALFORMED]
 
 def refusal(path, value):
     tree = document(*path, to=value)
-    # A chain would refuse much of it anyway, before it is looked at.
+    # The hash chain would reject most changes before they are examined.
     for event in tree["events"] if isinstance(tree["events"], list) else ():
         if isinstance(event, dict):
             event.pop("hash")
@@ -161,7 +161,7 @@ JUNK = st.recursive(
 
 
 def places(tree, path=()):
-    """Every place in a tree."""
+    """Yield every path in JSON data."""
     if path:
         yield path
     if isinstance(tree, dict | list):
@@ -180,7 +180,7 @@ def test_any_data_in_any_field_is_read_or_rejected(path, junk):
     except InvalidDocumentError:
         pass
     else:
-        # What is accepted beside a digest and a chain is what these were made of.
+        # With digest and chain intact, an accepted document has the original content.
         assert again.to_dict() == FULL.to_dict()
 
 

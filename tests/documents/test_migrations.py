@@ -1,4 +1,4 @@
-"""Documents of older versions, brought up to date step by step."""
+"""Documents of older schema versions, and older values, are migrated step by step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.documents.migrations import ValueMigrations, migrate_schema, schem
 
 @pytest.fixture
 def steps(monkeypatch):
-    """No steps but those of the test."""
+    """Register only the steps of the test."""
     monkeypatch.setattr(migrations, "_steps", {})
 
 

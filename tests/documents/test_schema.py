@@ -1,4 +1,4 @@
-"""The JSON Schema of the document: real documents fit it, and what does not fit is not read."""
+"""Documents match the JSON Schema, and what it rejects is not read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def frozen(*items):
 
 
 async def real_documents():
-    """Documents of every kind, as they are exported."""
+    """Yield documents of every kind with a name."""
     store = MemoryStateStore()
     session = await opened(store)
     for number, text in enumerate("abcdef"):

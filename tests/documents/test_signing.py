@@ -1,4 +1,4 @@
-"""Signed documents: what a signature covers, who is believed, and what is refused."""
+"""Documents are signed, and signatures are verified."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from support.async_tests import run_async
 from support.observed_store import state
 from support.sample_documents import document_with_events, edit_json, full_document, make_document
 from support.sample_values import SAMPLES
-from support.signing_keys import KEY, OTHER, PRIVATE, PUBLIC, TRUSTED, refuses
+from support.signing_keys import KEY, OTHER, PRIVATE, PUBLIC, TRUSTED, check_rejected
 
 
 def rich():
-    """A document that has all that one can say, with values of every kind."""
+    """Return a document with every field and every type of value."""
     values = [("state", name, value) for name, value in SAMPLES.items()]
     made = replace(full_document(), state_extra={"mood": [1.0, -0.0, 1e22, 5e-324]})
     events = document_with_events(
@@ -60,13 +60,13 @@ def manager():
 
 
 def reordered(tree):
-    """The same data with the names of every object the other way round."""
+    """Return JSON data with the names of every object in reverse order."""
     if isinstance(tree, dict):
         return {name: reordered(tree[name]) for name in reversed(tree)}
     return [reordered(item) for item in tree] if isinstance(tree, list) else tree
 
 
-# ------------------------------------------------------------------------------- what is covered
+# ------------------------------------------------------------------------------------- coverage
 
 
 def test_a_signed_document_is_readable_and_verified_by_its_key():
@@ -130,7 +130,7 @@ def test_layout_and_compression_do_not_affect_the_signature(tmp_path, suffix):
 
 
 def places(tree, path=()):
-    """Where in JSON data something stands."""
+    """Yield every path in JSON data."""
     yield path
     if isinstance(tree, dict | list):
         for step, item in tree.items() if isinstance(tree, dict) else enumerate(tree):
@@ -138,7 +138,7 @@ def places(tree, path=()):
 
 
 def otherwise(value):
-    """What may stand there instead, and is not the same."""
+    """Yield values that differ from a value."""
     if isinstance(value, dict):
         yield {**value, "more": None}
     elif isinstance(value, list):
@@ -166,17 +166,17 @@ def test_any_change_invalidates_the_signature():
     for path in places(SMALL_TREE):
         if path and path[0] != "signatures":
             for value in otherwise(at(SMALL_TREE, path)):
-                refuses(edit_json(SMALL_TREE, *path, to=value), "does not match")
+                check_rejected(edit_json(SMALL_TREE, *path, to=value), "does not match")
                 tried += 1
     assert tried > 150
-    refuses({**SMALL_TREE, "more": 1}, "does not match", KEY.key_id)
+    check_rejected({**SMALL_TREE, "more": 1}, "does not match", KEY.key_id)
 
 
 def test_a_recomputed_digest_does_not_hide_a_change():
     forged = Document.from_dict(edit_json(SMALL_TREE, "tags", to={}), allow_modified=True)
     tree = json.loads(b"".join(forged.chunks()))
     Document.from_dict(tree)  # a whole document by all that a digest can tell
-    refuses(tree, "does not match")
+    check_rejected(tree, "does not match")
     for document in (tree, edit_json(SMALL_TREE, "tags", "env", to="staging")):
         with pytest.raises(SignatureError, match="does not match"):
             manager().from_dict(document, allow_modified=True, trusted=TRUSTED)
@@ -215,26 +215,26 @@ def test_data_without_a_canonical_form_is_rejected():
     for _ in range(100_000):
         deep = [deep]
     for wrong in (float("nan"), {1, 2}, deep, {1: 1, "1": 1}):
-        refuses({**TREE, "later": wrong}, "no canonical form")
+        check_rejected({**TREE, "later": wrong}, "no canonical form")
 
 
-# --------------------------------------------------------------------------------- who is believed
+# ---------------------------------------------------------------------------------- trusted keys
 
 
 def test_an_unsigned_document_is_rejected():
     for document in (full_document(), full_document().to_dict(), {"signatures": []}, [], None):
-        refuses(document, "is not signed", "--sign")
+        check_rejected(document, "is not signed", "--sign")
 
 
 def test_an_error_names_the_untrusted_key():
-    refuses(TREE, KEY.key_id, OTHER.key_id, "trust", trusted=[OTHER.public])
+    check_rejected(TREE, KEY.key_id, OTHER.key_id, "trust", trusted=[OTHER.public])
 
 
 def test_a_signature_under_the_id_of_another_key_is_rejected():
     forged = sign_document(full_document(), OTHER).to_dict()
-    refuses(forged, f"signed by {OTHER.key_id}")
+    check_rejected(forged, f"signed by {OTHER.key_id}")
     forged["signatures"][0]["key_id"] = KEY.key_id
-    refuses(forged, "does not match")
+    check_rejected(forged, "does not match")
 
 
 def test_a_signature_of_another_message_is_rejected():
@@ -243,7 +243,7 @@ def test_a_signature_of_another_message_is_rejected():
     for other in (message.removeprefix(DOMAIN), b"".join(SMALL.canonical()), b"git\n" + message):
         entry = {**SMALL_TREE["signatures"][0]}
         entry["signature"] = base64.b64encode(KEY.sign(other)).decode()
-        refuses({**SMALL_TREE, "signatures": [entry]}, "does not match")
+        check_rejected({**SMALL_TREE, "signatures": [entry]}, "does not match")
 
 
 def test_one_trusted_signature_of_several_is_enough():
@@ -254,7 +254,7 @@ def test_one_trusted_signature_of_several_is_enough():
     assert len(verify_signature(both.to_dict(), [OTHER.public, KEY.public])) == 2
     again = sign_document(replace(both, tags={"new": "1"}), KEY)
     assert verify_signature(again, [OTHER.public, KEY.public]) == (KEY.public,)
-    refuses(again, "does not match", OTHER.key_id, trusted=[OTHER.public])
+    check_rejected(again, "does not match", OTHER.key_id, trusted=[OTHER.public])
     assert sign_document(SMALL, KEY) == SMALL
 
 
@@ -294,7 +294,7 @@ ENTRY = SMALL_TREE["signatures"][0]
 )
 def test_malformed_signatures_are_rejected_only_if_one_is_required(signatures):
     tree = {**SMALL_TREE, "signatures": signatures}
-    refuses(tree, "malformed signatures")
+    check_rejected(tree, "malformed signatures")
     read = Document.from_dict(tree)
     assert read.to_dict()["signatures"] == signatures
 
@@ -324,7 +324,7 @@ def test_duplicate_names_are_checked_only_in_signed_documents(monkeypatch):
     monkeypatch.setattr(json_file, "reject_duplicate_names", lambda *said: looked.append(said))
     for signatures in (None, [], "yes", [{**ENTRY, "algorithm": "none"}], [ENTRY] * 17):
         text = json.dumps({**SMALL_TREE, "signatures": signatures}).encode()
-        refuses(json_file.parse_json(text, "it"), "signe" if not signatures else "malformed")
+        check_rejected(json_file.parse_json(text, "it"), "signe" if not signatures else "malformed")
     assert looked == []
     json_file.parse_json(json.dumps(SMALL_TREE).encode(), "it")
     assert len(looked) == 1
@@ -335,7 +335,7 @@ def test_long_numbers_do_not_break_the_check_for_duplicate_names():
     with pytest.raises(InvalidDocumentError):
         json_file.parse_json(text, "it")
     text = b"".join(SMALL.chunks()).replace(b"{", b'{"n": 0.' + b"1" * 5000 + b", ", 1)
-    refuses(json_file.parse_json(text, "it"), "does not match")
+    check_rejected(json_file.parse_json(text, "it"), "does not match")
 
 
 def test_an_empty_list_of_trusted_keys_is_an_error():
@@ -355,7 +355,7 @@ def test_an_empty_list_of_trusted_keys_is_an_error():
         sign_document(TREE, KEY)
 
 
-# ---------------------------------------------------------------------------- what it needs
+# ------------------------------------------------------------------------- migrations and extras
 
 
 def test_a_signature_is_verified_before_the_schema_is_migrated(monkeypatch):
@@ -390,7 +390,7 @@ def test_a_large_document_is_signed_in_chunks():
 
 
 def chunks_of(count, pieces):
-    """The text that pieces are of, as a file has it."""
+    """Return canonical pieces as a text."""
     tree = json.loads(b"".join(pieces))
     assert len(tree["state"]["messages"]) == count
     assert dt.datetime.fromisoformat(tree["created_at"])

@@ -1,4 +1,4 @@
-"""Keys that documents are signed with: their files, their ids, and what is no such key."""
+"""Key files are read, written and validated."""
 
 from __future__ import annotations
 

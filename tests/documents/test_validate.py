@@ -1,4 +1,4 @@
-"""Whatever was changed in a document after it was written is noticed."""
+"""Any change of a document after it was written is detected."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TREE = FULL.to_dict()
 
 
 def flips(text):
-    """The text with one bit changed, for every bit of it, and spaces laid out in another way."""
+    """Yield the text with one bit flipped, for every bit."""
     yield text.replace(b"\n", b" ")
     for at in range(len(text)):
         for bit in range(8):
@@ -39,7 +39,7 @@ def flips(text):
 
 
 def read(text):
-    """The document of a text; None where it is refused."""
+    """Return the document of a text, or None if it is rejected."""
     try:
         return Document.from_dict(parse_json(text, "text"))
     except InvalidDocumentError:

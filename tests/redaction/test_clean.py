@@ -1,4 +1,4 @@
-"""Values are cleaned in time that grows with their size, whatever was taken out of them before."""
+"""Values are cleaned in linear time, and marks are kept."""
 
 from __future__ import annotations
 

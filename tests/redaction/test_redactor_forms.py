@@ -1,4 +1,4 @@
-"""Secrets as they stand in what was written by others: escapes, URLs, JSON in JSON, pairs, ids."""
+"""Secrets are found in escapes, URLs, nested JSON, pairs and ids."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.redaction.clean import Cleaner
 from holdfast.redaction.detect import Detector, blank_escapes
 from holdfast.redaction.known_texts import KnownTexts, list_encoded_forms
 from holdfast.redaction.redactor import Redactor
-from support.redaction_samples import ADA, AWS, GITHUB, PHONE, everything, listed, redacted
+from support.redaction_samples import ADA, AWS, GITHUB, PHONE, all_text, list_removed, redact_work
 from support.sample_values import identical
 
 ALL = {"secrets": True, "emails": True, "phones": True, "entropy": False, "region": None}
@@ -39,7 +39,7 @@ ESCAPES = [
 ]
 
 
-def found(text, detector=DETECTOR):
+def find_texts(text, detector=DETECTOR):
     return {(each.kind, text[each.start : each.end]) for each in detector.find(text)}
 
 
@@ -49,27 +49,27 @@ def found(text, detector=DETECTOR):
 @pytest.mark.parametrize("escape", ESCAPES)
 def test_a_secret_is_found_right_after_an_escape(escape):
     for kind, secret in SECRETS.items():
-        assert (kind, secret) in found(f'{{"out": "a{escape}{secret}\\n"}}')
-    assert any(what.endswith(ADA) for _, what in found(f"a{escape}{ADA}"))
-    assert ("token", "abcdefgh12345678") in found(f"x{escape}Bearer abcdefgh12345678")
+        assert (kind, secret) in find_texts(f'{{"out": "a{escape}{secret}\\n"}}')
+    assert any(what.endswith(ADA) for _, what in find_texts(f"a{escape}{ADA}"))
+    assert ("token", "abcdefgh12345678") in find_texts(f"x{escape}Bearer abcdefgh12345678")
     for line, secret in (("token: abc123def456", "abc123def456"), ("DB_PASSWORD=fish", "fish")):
-        assert ("secret", secret) in found(f'"a{escape}{line}\\n"')
+        assert ("secret", secret) in find_texts(f'"a{escape}{line}\\n"')
 
 
 def test_a_national_phone_number_is_found_right_after_an_escape():
     german = Detector(**{**ALL, "region": "DE"})
     for escape in ESCAPES:
-        assert ("phone", "030 901820") in found(f'"a{escape}030 901820\\n"', german)
+        assert ("phone", "030 901820") in find_texts(f'"a{escape}030 901820\\n"', german)
 
 
 def test_a_line_inside_json_is_treated_as_a_line():
-    assert ("secret", "swordfish") in found(json.dumps("User: ada\nPassword: swordfish\n"))
+    assert ("secret", "swordfish") in find_texts(json.dumps("User: ada\nPassword: swordfish\n"))
 
 
 def test_an_email_address_does_not_include_an_escape_before_it():
     for text in (f"to:\n{ADA}", f"é{ADA}", f"\x1b{ADA}"):
-        assert found(json.dumps(text)) == {("email", ADA)}
-    assert found(r"CORP\u2@example.com") == {("email", "u2@example.com")}
+        assert find_texts(json.dumps(text)) == {("email", ADA)}
+    assert find_texts(r"CORP\u2@example.com") == {("email", "u2@example.com")}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_an_email_address_does_not_include_an_escape_before_it():
     ],
 )
 def test_escapes_do_not_cause_false_findings(text):
-    assert found(text) == set()
+    assert find_texts(text) == set()
 
 
 def test_escapes_are_replaced_by_blanks_of_the_same_length():
@@ -117,7 +117,7 @@ def test_a_secret_is_found_in_any_encoding_of_its_line(wraps, before, secret):
     text = f"a{before}{secret}\nb"
     for wrap in wraps:
         text = WRAPS[wrap](text)
-    assert secret in {what for _, what in found(text)}
+    assert secret in {what for _, what in find_texts(text)}
 
 
 # -------------------------------------------------------------------------------- known texts
@@ -196,13 +196,13 @@ def test_text_at_a_path_is_removed_from_urls_and_nested_json():
         session.record("http", {"url": f"https://crm/?name={quote_plus('Ada Lovelace')}"})
         session.record("tool.called", {"arguments": in_json(in_json("Renée Dupont"))})
 
-    document = redacted(work, Redactor(paths=["values.customer"]))
-    whole = everything(document)
+    document = redact_work(work, Redactor(paths=["values.customer"]))
+    whole = all_text(document)
     assert "Lovelace" not in whole
     assert "Dupont" not in whole
 
 
-# ------------------------------------------------------------------- values and their names
+# ------------------------------------------------------------------------------ names of values
 
 KEY = "q8Zr2LmVx7Tb4Kp9Wd3N"
 ID = UUID("12345678-1234-4234-9234-123456789abc")
@@ -277,10 +277,10 @@ def test_a_secret_id_or_number_is_removed_everywhere():
         session.set("ids", [ID, str(ID), {ID, str(ID)}, 98765.4321, "98765.4321", 98765.0])
         session.add_message("user", f"it is {ID}")
 
-    document = redacted(work)
-    assert str(ID) not in everything(document)
+    document = redact_work(work)
+    assert str(ID) not in all_text(document)
     ids = document.state.values["ids"]
     assert ids[:2] == [GONE, GONE]
     assert ids[2] == {GONE, "[redacted: secret 2]"}
     assert ids[3:] == [GONE, GONE, 98765.0]
-    assert ("secret", "values.login.api_key") in listed(document)
+    assert ("secret", "values.login.api_key") in list_removed(document)

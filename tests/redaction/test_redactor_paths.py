@@ -1,4 +1,4 @@
-"""What paths name is taken out of a document, wherever it stands."""
+"""Values at paths are removed from a document."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from dataclasses import replace
 import pytest
 
 from holdfast.redaction.redactor import Redactor
-from support.redaction_samples import ADA, AWS, check, everything, exported, listed, redacted
+from support.redaction_samples import (
+    ADA,
+    AWS,
+    all_text,
+    check,
+    export_work,
+    list_removed,
+    redact_work,
+)
 
 
 def a_conversation(session):
@@ -22,7 +30,7 @@ def a_conversation(session):
 
 
 def named(*paths, patterns=False):
-    return redacted(a_conversation, Redactor(patterns=patterns, paths=paths))
+    return redact_work(a_conversation, Redactor(patterns=patterns, paths=paths))
 
 
 @pytest.mark.parametrize("path", ["values.customer.name", "/values/customer/name"])
@@ -39,8 +47,8 @@ def test_a_value_at_a_path_is_removed_from_state_events_and_messages(path):
     assert [each["name"] for each in sets] == [gone, gone]
     assert document.state.messages[0]["content"] == f"My name is {gone}"
     assert document.events[6].data["prompt"] == f"about {gone}"
-    assert "Ada Lovelace" not in everything(document)
-    assert listed(document)["path", path] == 3
+    assert "Ada Lovelace" not in all_text(document)
+    assert list_removed(document)["path", path] == 3
 
 
 @pytest.mark.parametrize("path", ["messages[*].content", "/messages/*/content"])
@@ -72,7 +80,7 @@ def test_data_of_events_and_tags_can_be_removed():
     redactor = Redactor(
         patterns=False, paths=["events[*].data.prompt", "tags.who", "events[-1].data"]
     )
-    document = exported(a_conversation)
+    document = export_work(a_conversation)
     tagged = replace(document, tags={"who": "Ada L.", "x": "y"})
     new = redactor.redact(tagged)
     check(new, document)
@@ -84,14 +92,14 @@ def test_data_of_events_and_tags_can_be_removed():
 def test_a_path_without_a_match_removes_nothing():
     document = named("values.nobody.name", "messages[99]", "namespaces.none")
     assert document.extra["redactions"] == []
-    assert document.digest == exported(a_conversation).digest
+    assert document.digest == export_work(a_conversation).digest
 
 
 def test_common_words_at_a_path_are_kept_elsewhere():
     document = named("messages[2].content", "messages[*].role")
     assert document.state.messages[0].keys() == {"role", "content", "id"}
     assert document.state.messages[2] == {"role": "[redacted: path]", "content": "[redacted: path]"}
-    assert "thanks" not in everything(document)
+    assert "thanks" not in all_text(document)
 
 
 def test_paths_and_patterns_work_together():
@@ -99,9 +107,9 @@ def test_paths_and_patterns_work_together():
         session.set("customer", {"name": "Ada Lovelace", "mail": ADA})
         session.add_message("user", f"Ada Lovelace <{ADA}>")
 
-    document = redacted(work, Redactor(paths=["values.customer.name"]))
+    document = redact_work(work, Redactor(paths=["values.customer.name"]))
     assert document.state.messages[0]["content"] == "[redacted: path] <[redacted: email]>"
-    document = redacted(work, Redactor(paths=["values.customer"]))
+    document = redact_work(work, Redactor(paths=["values.customer"]))
     assert document.state.messages[0]["content"] == "[redacted: path] <[redacted: email]>"
 
 
@@ -109,8 +117,8 @@ def test_secrets_in_paths_are_not_listed():
     def work(session):
         session.set("contacts", {ADA: {"name": "Ada Lovelace"}})
 
-    document = redacted(work, Redactor(paths=[f'values.contacts["{ADA}"].name']))
-    assert ADA not in everything(document)
+    document = redact_work(work, Redactor(paths=[f'values.contacts["{ADA}"].name']))
+    assert ADA not in all_text(document)
     assert document.state.values == {
         "contacts": {"[redacted: email]": {"name": "[redacted: path]"}}
     }
@@ -138,8 +146,8 @@ def test_text_in_bytes_at_a_path_is_removed_everywhere():
         session.set("a", {"b": b"Ada Lovelace", "c": b"\xff"})
         session.add_message("user", "I am Ada Lovelace")
 
-    document = redacted(work, Redactor(patterns=False, paths=["values.a"]))
-    assert "Ada Lovelace" not in everything(document)
+    document = redact_work(work, Redactor(patterns=False, paths=["values.a"]))
+    assert "Ada Lovelace" not in all_text(document)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +164,7 @@ def test_marks_are_not_redacted(text, left):
         session.set("x", ["email] or not"])
         session.add_message("user", text)
 
-    document = redacted(work, Redactor(paths=["values.x"]))
+    document = redact_work(work, Redactor(paths=["values.x"]))
     assert document.state.messages[0]["content"] == left
 
 
@@ -165,5 +173,5 @@ def test_a_value_that_equals_the_name_of_a_kind_is_removed():
         session.set("x", "AWS key")
         session.add_message("user", f"an AWS key: {AWS}")
 
-    document = redacted(work, Redactor(paths=["values.x"]))
+    document = redact_work(work, Redactor(paths=["values.x"]))
     assert document.state.messages[0]["content"] == "an [redacted: path]: [redacted: AWS key]"

@@ -1,4 +1,4 @@
-"""What an import would do is said first, and what it must not do is refused before a write."""
+"""Dry runs report what an import does, and invalid imports fail before the first write."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from support.importable_documents import (
     DOCUMENTS,
     PRUNED,
     WHOLE,
-    check_sound,
-    empty,
-    half_deleted,
-    half_imported,
-    imported,
-    session_there,
+    check_intact,
+    create_session,
+    import_into,
+    leave_empty,
+    leave_half_deleted,
+    leave_half_imported,
 )
 from support.observed_store import Watched, state
 from support.sample_documents import document_with_events
@@ -35,7 +35,9 @@ from support.sample_documents import document_with_events
 
 
 @DOCUMENTS
-@pytest.mark.parametrize("before", [empty, session_there, half_deleted, half_imported])
+@pytest.mark.parametrize(
+    "before", [leave_empty, create_session, leave_half_deleted, leave_half_imported]
+)
 @async_test
 async def test_a_dry_run_writes_nothing_and_reports_what_the_import_does(document, before):
     store = Watched()
@@ -43,24 +45,24 @@ async def test_a_dry_run_writes_nothing_and_reports_what_the_import_does(documen
     content = store.content
     store.forget()
     for asked in (store, ReadOnlyStateStore(store)):
-        plan = await imported(asked, document, dry_run=True)
+        plan = await import_into(asked, document, dry_run=True)
         assert (plan.dry_run, plan.undo_id) == (True, None)
         assert store.written == []
     assert store.content == content
-    result = await imported(store, document)
+    result = await import_into(store, document)
     assert replace(plan, dry_run=False, undo_id=result.undo_id) == result
-    assert plan.created == (before is not session_there)
-    session = await check_sound(store)
+    assert plan.created == (before is not create_session)
+    session = await check_intact(store)
     assert session.snapshot().digest == document.digest
 
 
 @async_test
 async def test_an_import_to_a_read_only_store_fails():
     with pytest.raises(StateStoreError, match="is read-only"):
-        await imported(ReadOnlyStateStore(MemoryStateStore()), WHOLE)
+        await import_into(ReadOnlyStateStore(MemoryStateStore()), WHOLE)
 
 
-# ------------------------------------------------------------------------------- what is refused
+# ----------------------------------------------------------------------------------- validation
 
 
 def without_chain(document):
@@ -94,7 +96,7 @@ LATER = link_events([draft_event("later")], 0, "ab" * 32)
         ),
     ],
 )
-@pytest.mark.parametrize("before", [empty, session_there])
+@pytest.mark.parametrize("before", [leave_empty, create_session])
 @async_test
 async def test_an_invalid_document_is_rejected_before_the_first_write(document, problem, before):
     store = Watched()
@@ -102,7 +104,7 @@ async def test_an_invalid_document_is_rejected_before_the_first_write(document, 
     store.forget()
     for dry_run in (True, False):
         with pytest.raises(InvalidDocumentError, match=problem):
-            await imported(store, document, dry_run=dry_run)
+            await import_into(store, document, dry_run=dry_run)
     assert store.written == []
 
 
@@ -114,7 +116,7 @@ async def test_an_invalid_document_is_rejected_before_the_first_write(document, 
 async def test_invalid_ids_are_rejected_before_the_first_write(options):
     store = Watched()
     with pytest.raises((TypeError, ValueError), match="agent_id|session_id|scope_id"):
-        await imported(store, WHOLE, **options)
+        await import_into(store, WHOLE, **options)
     assert store.written == []
 
 

@@ -1,4 +1,4 @@
-"""`SnapshotManager`: sessions exported, written to files, read, looked up by name, migrated."""
+"""SnapshotManager exports, imports, reads and writes documents."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ NAMES = ["snapshot.json", "snapshot.json.gz", "snapshot.json.zst"]
 
 
 async def managed(*sessions, store=None):
-    """A manager of a store with these sessions, each an agent's id, its own, and what was said."""
+    """Return a manager with sessions, each given as agent id, session id and messages."""
     store = store or MemoryStateStore()
     for agent_id, session_id, *texts in sessions:
         await said(await opened(store, session_id, agent_id=agent_id), *texts)
     return SnapshotManager(store)
 
 
-# ----------------------------------------------------------------------------------- as designed
+# ----------------------------------------------------------------------------------- round trip
 
 
 @async_test
@@ -221,12 +221,12 @@ async def test_exporting_a_damaged_log_is_an_error():
 
 @pytest.fixture(scope="module")
 def large():
-    """A session of 3,000 messages, as a document."""
+    """Return the document of a session with 3,000 messages."""
 
     async def made():
         session = await opened(MemoryStateStore())
         for number in range(3000):
-            session.add_message("user", f"what was said as number {number}")
+            session.add_message("user", f"message number {number}")
             if number % 500 == 0:
                 await session.commit()
         await session.commit()
@@ -293,7 +293,7 @@ async def test_only_a_document_is_imported():
             await manager.import_session(wrong)
 
 
-# ---------------------------------------------------------------------------- the user's own values
+# ----------------------------------------------------------------------------- value migrations
 
 
 def renamed(values):

@@ -1,4 +1,4 @@
-"""Signed documents on their way out of a store and into another."""
+"""Documents are signed on export and verified on import."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.documents.signing import SignatureError, sign_document, verify_sig
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
 from support.observed_store import Watched
-from support.signing_keys import KEY, OTHER, TRUSTED, refuses
+from support.signing_keys import KEY, OTHER, TRUSTED, check_rejected
 
 
 def manager(store=None, **options):
@@ -38,7 +38,7 @@ async def test_the_signers_of_an_export_are_in_the_import_result(tmp_path):
     session = await Session.open(here.state_store, agent_id="other", session_id="new")
     assert session.events[-1].data["signed_by"] == [KEY.key_id]
     assert session.events[-1].data["agent_id"] == "bot"
-    # Without having been checked when it was read, it is checked as it would be written.
+    # A document that was not verified when it was read is verified as it would be written.
     again = await here.import_session(document, trusted=TRUSTED)
     assert again.signed_by == (KEY.key_id,)
     unchecked = await here.import_session(document, session_id="third")
@@ -71,7 +71,7 @@ async def test_redaction_precedes_signing_and_removes_older_signatures():
     assert verify_signature(document, TRUSTED)
     signed = await exported(store, sign=KEY)
     redacted = redactor.redact(signed)
-    refuses(redacted, "is not signed")
+    check_rejected(redacted, "is not signed")
     assert verify_signature(sign_document(redacted, KEY), TRUSTED)
 
 
