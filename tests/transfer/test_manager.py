@@ -161,7 +161,7 @@ async def test_an_unknown_name_is_an_error_with_suggestions():
         await manager.export_session("research-bot", "ses_abd")
     with pytest.raises(NotFoundError, match="there are research-bot, writer"):
         await manager.export_session("%%%")
-    with pytest.raises(NotFoundError, match="there is no agent 'bot' in this store; there is none"):
+    with pytest.raises(NotFoundError, match="no agent 'bot' in this store; there are none"):
         await (await managed()).export_session("bot")
     for wrong in ("", 7):
         with pytest.raises((TypeError, ValueError), match="agent_id"):
