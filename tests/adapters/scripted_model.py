@@ -1,4 +1,4 @@
-"""A model of the OpenAI Agents SDK that says what it is told to, and keeps what it was asked."""
+"""A model for the OpenAI Agents SDK with scripted answers, which keeps its inputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openai.types.responses import (
 
 
 class ScriptedModel(Model):
-    """Gives its answers in turn: a text, or the name and arguments of a tool."""
+    """Returns its answers in order: a text, or the name and arguments of a tool."""
 
     def __init__(self, *answers):
         self.answers = list(answers)

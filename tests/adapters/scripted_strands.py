@@ -1,4 +1,4 @@
-"""A model of Strands that says what it is told to, and keeps what it was asked."""
+"""A Strands model with scripted answers, which keeps its inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strands.session import SnapshotSessionManager
 
 
 class ScriptedModel(Model):
-    """Gives its answers in turn: a text, or the name, id and arguments of a tool."""
+    """Returns its answers in order: a text, or the name, id and arguments of a tool."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -52,7 +52,7 @@ def tables(day: str) -> str:
 
 
 def waiter(storage, *answers, session_id="ses", **options):
-    """An agent whose session is in a storage, or that has none."""
+    """Return an agent with a session in a storage, or without one."""
     manager = None
     if storage is not None:
         manager = SnapshotSessionManager(session_id, storage=storage, **options)

@@ -1,4 +1,4 @@
-"""The session of the OpenAI Agents SDK, with the real package and a scripted model."""
+"""Sessions of the OpenAI Agents SDK, with the real package and a scripted model."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ async def said(session):
     return [item.get("content", item.get("type")) for item in await session.get_items()]
 
 
-# ----------------------------------------------------------------------------- the protocol
+# --------------------------------------------------------------------------------------- protocol
 
 
 @async_test
-async def test_it_keeps_items_as_the_sessions_of_the_sdk_do_on_every_backend(new_state_store):
+async def test_items_are_stored_like_in_the_sdk_sessions_on_every_backend(new_state_store):
     async with new_state_store() as store:
         ours, theirs = HoldfastSession("ses", store, agent_id="waiter"), SQLiteSession("ses")
         assert isinstance(ours, SdkSession)
@@ -83,7 +83,7 @@ async def test_it_keeps_items_as_the_sessions_of_the_sdk_do_on_every_backend(new
 
 
 @async_test
-async def test_adding_three_items_writes_three():
+async def test_adding_three_items_writes_three_entries():
     store = MemoryStateStore()
     session = HoldfastSession("ses", store)
     for _ in range(100):
@@ -99,7 +99,7 @@ async def test_adding_three_items_writes_three():
 
 
 @async_test
-async def test_the_settings_bound_what_is_read_unless_the_call_does():
+async def test_the_limit_of_a_call_overrides_that_of_the_settings():
     session = HoldfastSession("ses", MemoryStateStore(), session_settings=SessionSettings(limit=2))
     await session.add_items(ITEMS)
     assert await session.get_items() == ITEMS[-2:]
@@ -109,7 +109,7 @@ async def test_the_settings_bound_what_is_read_unless_the_call_does():
 
 
 @async_test
-async def test_an_item_that_cannot_be_kept_is_refused_with_all_that_came_with_it():
+async def test_an_unsupported_item_is_rejected_with_all_items_of_the_call():
     session = HoldfastSession("ses", MemoryStateStore())
     await session.add_items(ITEMS[:1])
     with pytest.raises(UnsupportedValueError, match=r"\$\.messages\[2\]\.content"):
@@ -130,14 +130,14 @@ async def test_an_id_may_have_any_characters(name):
     assert await Catalog(store).agents() == [name]
 
 
-def test_what_is_no_store_and_what_is_no_id_is_refused_at_once():
+def test_an_invalid_store_or_id_is_rejected_at_once():
     with pytest.raises(TypeError, match="open_state_store"):
         HoldfastSession("ses", "memory:")
     with pytest.raises(ValueError, match="session_id must have 1 to 256 characters"):
         HoldfastSession("", MemoryStateStore())
 
 
-def test_it_goes_on_in_another_event_loop():
+def test_a_session_continues_in_another_event_loop():
     session = HoldfastSession("ses", MemoryStateStore())
     for number in range(3):
         asyncio.run(session.add_items(ITEMS))
@@ -148,7 +148,7 @@ def test_it_goes_on_in_another_event_loop():
 
 
 @async_test
-async def test_runners_at_the_same_time_lose_no_item(new_state_store):
+async def test_concurrent_runners_lose_no_items(new_state_store):
     async with new_state_store() as store:
         runners = [HoldfastSession("ses", store, agent_id="waiter") for _ in range(4)]
 
@@ -163,12 +163,12 @@ async def test_runners_at_the_same_time_lose_no_item(new_state_store):
         for number in range(4):
             own = [each for each in found if each.startswith(f"{number}.")]
             assert own == [f"{number}.{turn}.{part}" for turn in range(3) for part in ("q", "a")]
-        for place in range(0, 24, 2):  # what was added together stays together
+        for place in range(0, 24, 2):  # items of one call stay together
             assert found[place][:-1] == found[place + 1][:-1]
 
 
 @async_test
-async def test_of_several_who_pop_each_gets_another_item():
+async def test_concurrent_pops_return_different_items():
     store = MemoryStateStore()
     one = HoldfastSession("ses", store)
     await one.add_items([{"role": "user", "content": str(n)} for n in range(8)])
@@ -179,7 +179,7 @@ async def test_of_several_who_pop_each_gets_another_item():
 
 
 @async_test
-async def test_values_are_kept_by_a_session_opened_beside_it():
+async def test_values_can_be_set_by_a_session_that_is_open_at_the_same_time():
     store = MemoryStateStore()
     ours = HoldfastSession("ses", store, agent_id="waiter")
     await ours.add_items(ITEMS[:1])
@@ -194,7 +194,7 @@ async def test_values_are_kept_by_a_session_opened_beside_it():
 
 
 @async_test
-async def test_one_that_was_deleted_meanwhile_begins_anew():
+async def test_a_session_that_another_process_deleted_starts_empty():
     store = MemoryStateStore()
     ours = HoldfastSession("ses", store)
     await ours.add_items(ITEMS)
@@ -207,7 +207,7 @@ async def test_one_that_was_deleted_meanwhile_begins_anew():
 
 @pytest.mark.parametrize(("kind", "done"), WAYS)
 @async_test
-async def test_a_write_that_fails_leaves_all_of_it_or_nothing(kind, done):
+async def test_a_failed_write_leaves_all_items_or_none(kind, done):
     disk = MemoryStateStore()
     faulty = FaultyStateStore(disk)
     session = HoldfastSession("ses", faulty)
@@ -217,14 +217,14 @@ async def test_a_write_that_fails_leaves_all_of_it_or_nothing(kind, done):
         await session.add_items(ITEMS[1:])
     left = ITEMS if done else ITEMS[:1]
     assert await HoldfastSession("ses", disk).get_items() == left
-    if kind != "crash":  # the same object goes on as well
+    if kind != "crash":  # the same object continues as well
         assert await session.get_items() == left
         await session.add_items(ITEMS[:1])
         assert await session.get_items() == [*left, ITEMS[0]]
 
 
 @async_test
-async def test_a_store_that_fails_is_told_by_reading_too():
+async def test_reads_raise_if_the_store_fails():
     store = MemoryStateStore()
     session = HoldfastSession("ses", store, agent_id="waiter")
     assert repr(session) == "<HoldfastSession ses of waiter>"
@@ -234,11 +234,11 @@ async def test_a_store_that_fails_is_told_by_reading_too():
         await session.get_items()
 
 
-# ------------------------------------------------------------------------------------ moments
+# -------------------------------------------------------------------------------------- snapshots
 
 
 @async_test
-async def test_a_run_can_be_rolled_back_and_taken_another_way():
+async def test_a_run_can_be_rolled_back():
     session = HoldfastSession("ses", MemoryStateStore(), agent_id="waiter")
     await Runner.run(waiter("Welcome"), "Hello", session=session, run_config=QUIET)
     mark = await session.snapshot()
@@ -260,7 +260,7 @@ async def test_a_run_can_be_rolled_back_and_taken_another_way():
 
 
 @async_test
-async def test_a_rollback_takes_back_what_another_added_as_well():
+async def test_a_rollback_removes_items_of_other_writers_too():
     store = MemoryStateStore()
     ours, theirs = HoldfastSession("ses", store), HoldfastSession("ses", store)
     await ours.add_items(ITEMS[:1])
@@ -271,7 +271,7 @@ async def test_a_rollback_takes_back_what_another_added_as_well():
 
 
 @async_test
-async def test_it_is_saved_restored_and_forked_on_every_backend(new_state_store):
+async def test_a_session_is_saved_restored_and_forked_on_every_backend(new_state_store):
     async with new_state_store() as store:
         session = HoldfastSession("ses", store, agent_id="waiter")
         await session.add_items(ITEMS[:2])
@@ -297,7 +297,7 @@ async def test_it_is_saved_restored_and_forked_on_every_backend(new_state_store)
 
 
 @async_test
-async def test_it_is_exported_imported_and_compared():
+async def test_a_session_is_exported_imported_and_compared():
     store, other = MemoryStateStore(), MemoryStateStore()
     session = HoldfastSession("ses", store, agent_id="waiter")
     with pytest.raises(NotFoundError):
@@ -341,7 +341,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("scheme", ["sqlite", "file"])
-def test_a_new_process_goes_on_where_a_dead_one_stopped(tmp_path, scheme):
+def test_a_new_process_continues_after_a_crash(tmp_path, scheme):
     url = f"{scheme}://{tmp_path / 'state'}"
     url = url.replace("sqlite://", "sqlite:///")
     paths = [str(Path(__file__).parent.parent), *sys.path]

@@ -1,4 +1,4 @@
-"""The SDK's compaction over our sessions, with a client that summarizes as it is told to."""
+"""The SDK's compaction over our sessions, with a scripted client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TALK = [{"role": "user", "content": str(number)} for number in range(6)]
 
 
 class RespondingModel(ScriptedModel):
-    """Answers with an id, which the SDK wants before it compacts."""
+    """Answers with a response id, which the SDK needs for a compaction."""
 
     async def get_response(self, *rest, **more):
         response = await super().get_response(*rest, **more)
@@ -36,7 +36,7 @@ class RespondingModel(ScriptedModel):
 
 
 class Client:
-    """What of an OpenAI client the compaction uses."""
+    """The part of an OpenAI client that the compaction uses."""
 
     def __init__(self, during=None):
         self.asked = []
@@ -51,7 +51,7 @@ class Client:
 
 
 def compacting(session, client, **options):
-    """A session of the SDK that compacts another after every turn."""
+    """Return a session of the SDK that compacts another one after every turn."""
     return OpenAIResponsesCompactionSession(
         session.session_id,
         session,
@@ -63,7 +63,7 @@ def compacting(session, client, **options):
 
 
 def both():
-    """A session of ours, and one of the SDK's."""
+    """Return one of our sessions and one of the SDK's."""
     return HoldfastSession("ses", MemoryStateStore(), agent_id="waiter"), SQLiteSession("ses")
 
 
@@ -73,11 +73,11 @@ async def run(session, *words):
         await Runner.run(agent, each, session=session, run_config=QUIET)
 
 
-# ------------------------------------------------------------------------------- both the same
+# ------------------------------------------------------------------------------------------- both
 
 
 @async_test
-async def test_a_run_is_compacted_as_with_the_session_of_the_sdk():
+async def test_a_run_is_compacted_like_with_the_sdk_session():
     found = []
     for session in both():
         client = Client()
@@ -89,7 +89,7 @@ async def test_a_run_is_compacted_as_with_the_session_of_the_sdk():
 
 
 @async_test
-async def test_what_the_model_did_not_see_stays():
+async def test_items_that_the_model_did_not_see_are_kept():
     for session in both():
         await session.add_items(TALK)
         session.session_settings = SessionSettings(limit=2)
@@ -104,7 +104,7 @@ async def test_what_the_model_did_not_see_stays():
 
 
 @async_test
-async def test_compaction_by_hand_replaces_everything():
+async def test_a_forced_compaction_replaces_everything():
     for session in both():
         await session.add_items(TALK)
         await compacting(session, Client()).run_compaction({"force": True})
@@ -112,13 +112,13 @@ async def test_compaction_by_hand_replaces_everything():
 
 
 @async_test
-async def test_a_session_alone_does_not_compact():
+async def test_a_session_without_a_wrapper_does_not_compact():
     for session in both():
         assert not is_openai_responses_compaction_aware_session(session)
 
 
 @async_test
-async def test_an_encrypted_session_keeps_its_items_from_the_store():
+async def test_the_items_of_an_encrypted_session_are_not_readable_in_the_store():
     for session in both():
         encrypted = EncryptedSession("ses", session, encryption_key="secret")
         await run(encrypted, "one", "two")
@@ -140,7 +140,7 @@ async def test_an_encrypted_session_keeps_its_items_from_the_store():
 
 @pytest.mark.parametrize("limit", [1, 3, 6, 7, 100])
 @async_test
-async def test_the_snapshot_is_of_the_last_items(limit):
+async def test_a_compaction_snapshot_has_the_last_items(limit):
     for session in both():
         await session.add_items(TALK)
         snapshot = await session._get_compaction_snapshot(limit)
@@ -167,7 +167,7 @@ async def test_a_suffix_is_replaced_in_one_commit():
 
 
 @async_test
-async def test_a_suffix_that_changed_in_between_is_not_replaced():
+async def test_a_suffix_that_changed_is_not_replaced():
     for session in both():
         await session.add_items(TALK)
         for change in (session.pop_item, lambda s=session: s.add_items(ITEMS[:1])):
@@ -184,7 +184,7 @@ async def test_a_suffix_that_changed_in_between_is_not_replaced():
 
 
 @async_test
-async def test_expired_items_at_the_beginning_are_removed_with_it():
+async def test_expired_items_at_the_start_are_removed_with_a_suffix():
     for session in both():
         await session.add_items(TALK)
         snapshot = await session._get_compaction_snapshot(
@@ -195,7 +195,7 @@ async def test_expired_items_at_the_beginning_are_removed_with_it():
 
 
 @async_test
-async def test_another_writer_during_the_summary_loses_nothing():
+async def test_items_added_during_a_summary_are_kept():
     store = MemoryStateStore()
     session, other = (HoldfastSession("ses", store, agent_id="waiter") for _ in range(2))
     wrapped = compacting(session, Client(during=lambda: other.add_items(TALK[:1])))
@@ -205,7 +205,7 @@ async def test_another_writer_during_the_summary_loses_nothing():
 
 
 @async_test
-async def test_compactors_at_the_same_time_replace_once():
+async def test_concurrent_compactions_replace_once():
     store = MemoryStateStore()
     await HoldfastSession("ses", store).add_items(TALK)
     sessions = [HoldfastSession("ses", store) for _ in range(4)]
@@ -216,7 +216,7 @@ async def test_compactors_at_the_same_time_replace_once():
 
 
 @async_test
-async def test_the_status_stays_what_it_was():
+async def test_a_compaction_does_not_change_the_status():
     store = MemoryStateStore()
     session = HoldfastSession("ses", store, agent_id="waiter")
     await run(compacting(session, Client()), "one")
@@ -226,7 +226,7 @@ async def test_the_status_stays_what_it_was():
 
 
 @async_test
-async def test_a_subclass_that_may_store_otherwise_is_compacted_through_its_own_methods():
+async def test_a_subclass_is_compacted_through_its_own_methods():
     class Counting(HoldfastSession):
         added = 0
 

@@ -1,4 +1,4 @@
-"""The same behaviour of the SDK's own sessions and of ours: every test runs over all of them."""
+"""Our sessions behave like those of the SDK: every test runs with both."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FOUR = [{"role": "user", "content": str(number)} for number in range(4)]
 
 @pytest.fixture(params=KINDS)
 def new_session(request, tmp_path):
-    """What makes a session of one kind, in one database."""
+    """Return a function that opens a session of one class, in one database."""
     path = tmp_path / "sessions.db"
     theirs = []
     store = open_state_store(f"sqlite:///{path}") if request.param == "HoldfastSession" else None
@@ -63,7 +63,7 @@ class TestSession:
         assert session.session_settings == SessionSettings(limit=None)
 
     @async_test
-    async def test_nothing_is_there_at_first(self, new_session):
+    async def test_a_new_session_is_empty(self, new_session):
         session = new_session()
         assert await session.get_items() == await session.get_items(limit=3) == []
         assert await session.pop_item() is None
@@ -84,9 +84,7 @@ class TestSession:
 
     @pytest.mark.parametrize("limit", [-5, -1, 0, 1, 2, 3, 4, 5, 2_147_483_647])
     @async_test
-    async def test_a_limit_is_of_the_last_items_and_a_negative_one_is_none(
-        self, new_session, limit
-    ):
+    async def test_a_limit_selects_the_last_items_and_a_negative_one_all(self, new_session, limit):
         given = FOUR if limit < 0 else FOUR[-limit:] if limit else []
         session = new_session()
         await session.add_items(FOUR)
@@ -107,20 +105,20 @@ class TestSession:
             (SessionSettings(limit=3), 3),
         ],
     )
-    def test_settings_are_an_object_or_a_dict(self, new_session, settings, limit):
+    def test_settings_may_be_an_object_or_a_dict(self, new_session, settings, limit):
         session = new_session(session_settings=settings)
         assert session.session_settings == SessionSettings(limit=limit)
         if isinstance(settings, SessionSettings):
             assert session.session_settings is settings
 
     @pytest.mark.parametrize("settings", ["x", 5, [("limit", 1)], {"limt": 3}, {"limit": "many"}])
-    def test_other_settings_are_refused_at_once(self, new_session, settings):
+    def test_invalid_settings_are_rejected_at_once(self, new_session, settings):
         with pytest.raises((TypeError, ValueError)):
             new_session(session_settings=settings)
 
     @pytest.mark.parametrize("settings", [{"limit": 2}, SessionSettings(limit=2)])
     @async_test
-    async def test_a_run_reads_what_the_settings_allow(self, new_session, settings):
+    async def test_a_run_reads_as_many_items_as_the_settings_allow(self, new_session, settings):
         await new_session().add_items(FOUR)
         agent = waiter("Welcome", "Again", "Once more")
         session = new_session(session_settings=settings)
@@ -132,7 +130,7 @@ class TestSession:
         assert len(await new_session().get_items()) == 8
 
     @async_test
-    async def test_settings_may_be_taken_away(self, new_session):
+    async def test_settings_may_be_removed(self, new_session):
         session = new_session(session_settings={"limit": 1})
         session.session_settings = None
         await session.add_items(FOUR)
@@ -154,7 +152,7 @@ class TestSession:
         assert await session.get_items() == FOUR[:1]
 
     @async_test
-    async def test_an_item_that_is_refused_is_not_popped(self, new_session):
+    async def test_an_item_that_fails_validation_is_not_popped(self, new_session):
         session = new_session()
         await session.add_items(FOUR)
 
@@ -171,7 +169,7 @@ class TestSession:
         assert await session.get_items() == FOUR[:3]
 
     @async_test
-    async def test_sessions_with_other_ids_are_apart(self, new_session):
+    async def test_sessions_with_different_ids_are_independent(self, new_session):
         one, other = new_session("one"), new_session("other")
         await one.add_items(FOUR)
         await other.add_items(FOUR[:1])
@@ -179,7 +177,7 @@ class TestSession:
         assert await other.get_items() == FOUR[:1]
 
     @async_test
-    async def test_tasks_may_share_one(self, new_session):
+    async def test_tasks_may_share_a_session(self, new_session):
         session = new_session()
         await asyncio.gather(*(session.add_items([item]) for item in FOUR * 3))
         assert len(await session.get_items()) == 12
@@ -188,7 +186,9 @@ class TestSession:
         assert await session.get_items() == []
 
     @async_test
-    async def test_a_cancelled_write_is_over_when_the_cancellation_arrives(self, new_session):
+    async def test_a_cancelled_write_is_finished_before_the_cancellation_is_raised(
+        self, new_session
+    ):
         session = new_session()
         await session.add_items(FOUR)
         for _ in range(10):
@@ -204,7 +204,7 @@ class TestSession:
             assert await new_session().get_items() == before
 
     @async_test
-    async def test_a_run_that_fails_leaves_what_the_user_said(self, new_session):
+    async def test_a_failed_run_leaves_the_message_of_the_user(self, new_session):
         session = new_session()
         with pytest.raises(IndexError):
             await Runner.run(waiter(), "Hello", session=session, run_config=QUIET)
@@ -213,7 +213,7 @@ class TestSession:
         assert len(await session.get_items()) == 3
 
     @async_test
-    async def test_runs_go_on_in_another_object_with_tools_and_handoffs(self, new_session):
+    async def test_runs_with_tools_and_handoffs_continue_in_another_object(self, new_session):
         call = ("tables", "call_1", '{"day": "monday"}')
         await Runner.run(waiter(call, "Two"), "A table?", session=new_session(), run_config=QUIET)
         cook = Agent(name="cook", model=ScriptedModel("Soup"))
@@ -231,7 +231,7 @@ class TestSession:
 # ---------------------------------------------------------------------------------------- ours
 
 
-def test_settings_that_are_set_later_are_normalized_too():
+def test_settings_that_are_assigned_later_are_normalized():
     session = HoldfastSession("ses", MemoryStateStore())
     session.session_settings = {"limit": 5}
     assert session.session_settings == SessionSettings(limit=5)
@@ -239,7 +239,7 @@ def test_settings_that_are_set_later_are_normalized_too():
         session.session_settings = 5
 
 
-def test_settings_are_normalized_where_the_sdk_has_no_function_for_it(monkeypatch):
+def test_settings_are_normalized_with_an_sdk_that_has_no_function_for_it(monkeypatch):
     monkeypatch.delattr(session_settings, "coerce_session_settings")
     for settings in ({"limit": 5}, SessionSettings(limit=5)):
         session = HoldfastSession("ses", MemoryStateStore(), session_settings=settings)
@@ -249,7 +249,7 @@ def test_settings_are_normalized_where_the_sdk_has_no_function_for_it(monkeypatc
 
 
 @async_test
-async def test_a_write_that_began_goes_to_its_end_before_the_cancellation_arrives():
+async def test_a_started_write_is_finished_before_the_cancellation_is_raised():
     began = asyncio.Event()
 
     class Slow(MemoryStateStore):
@@ -274,13 +274,13 @@ async def test_a_write_that_began_goes_to_its_end_before_the_cancellation_arrive
 
 
 @async_test
-async def test_a_fork_has_the_settings_too():
+async def test_a_fork_has_the_same_settings():
     session = HoldfastSession("ses", MemoryStateStore(), session_settings={"limit": 2})
     await session.add_items(FOUR)
     assert await (await session.fork("other")).get_items() == FOUR[-2:]
 
 
-def test_methods_take_what_the_sdk_passes():
+def test_methods_have_the_parameters_of_the_sdk():
     for name in ("get_items", "add_items", "pop_item", "clear_session"):
         ours, theirs = (
             inspect.signature(getattr(kind, name)) for kind in (HoldfastSession, SQLiteSession)

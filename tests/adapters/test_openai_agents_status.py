@@ -30,7 +30,7 @@ def pay(amount: int) -> str:
 
 
 class WatchingModel(ScriptedModel):
-    """Notes the status of the session each time that it is asked."""
+    """Records the status of the session at each call."""
 
     def __init__(self, store, *answers):
         super().__init__(*answers)
@@ -43,7 +43,7 @@ class WatchingModel(ScriptedModel):
 
 
 class StreamingModel(WatchingModel):
-    """Says the same as a stream, which ends with the whole response."""
+    """Returns its answers as a stream."""
 
     async def stream_response(self, *rest, **more):
         answer = await self.get_response(*rest, **more)
@@ -63,12 +63,12 @@ class StreamingModel(WatchingModel):
 
 
 async def status(store):
-    """The status as it is committed."""
+    """Return the committed status."""
     return (await Session.open(store, agent_id="waiter", session_id="ses")).status
 
 
 def opened(store):
-    """A session of ours."""
+    """Return one of our sessions."""
     return HoldfastSession("ses", store, agent_id="waiter")
 
 
@@ -90,7 +90,7 @@ async def test_a_run_is_running_and_then_completed(new_state_store):
 
 
 @async_test
-async def test_a_run_that_wants_an_approval_waits_and_goes_on():
+async def test_a_run_that_needs_an_approval_waits_and_continues():
     store = MemoryStateStore()
     session = opened(store)
     agent = Agent(name="waiter", model=ScriptedModel(PAY, "Paid"), tools=[pay])
@@ -121,7 +121,7 @@ async def test_a_streamed_run_has_the_same_statuses():
 
 
 @async_test
-async def test_a_run_that_waits_may_be_tracked_and_still_waits():
+async def test_a_tracked_run_that_waits_keeps_waiting():
     store = MemoryStateStore()
     session = opened(store)
     agent = Agent(name="waiter", model=ScriptedModel(PAY), tools=[pay])
@@ -150,7 +150,7 @@ async def test_a_tracked_run_that_raises_is_failed():
 
 
 @async_test
-async def test_a_tracked_run_that_is_cancelled_is_cancelled():
+async def test_a_tracked_run_that_is_cancelled_has_the_status_cancelled():
     store = MemoryStateStore()
     session = opened(store)
     asked = asyncio.Event()
@@ -186,7 +186,7 @@ async def test_a_tracked_run_that_ends_with_a_tool_is_completed():
 
 
 @async_test
-async def test_a_failure_is_not_hidden_by_a_store_that_fails_too():
+async def test_a_failure_of_the_store_does_not_hide_that_of_the_run():
     store = MemoryStateStore()
     session = opened(store)
     with pytest.raises(RuntimeError, match="the run") as raised:
@@ -223,7 +223,7 @@ async def test_a_cleared_conversation_is_pending():
 
 
 @async_test
-async def test_writers_at_the_same_time_agree_on_a_status():
+async def test_concurrent_status_changes_all_succeed():
     store = MemoryStateStore()
     answers = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
     await asyncio.gather(*(opened(store).add_items([item]) for item in answers for _ in range(4)))
@@ -263,7 +263,7 @@ def called(kind="function_call", call_id="c"):
         ([{"__enc__": 1, "payload": "x"}], None),
     ],
 )
-def test_items_show_a_status(items, expected):
+def test_the_status_is_inferred_from_items(items, expected):
     assert infer_items_status(items, lambda: False) == expected
 
 

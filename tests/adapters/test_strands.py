@@ -29,18 +29,18 @@ KEPT = [f"{FOLDER}immutable_history/snapshot_{each}.json" for each in IDS]
 
 
 def blob(*messages, at="2026-11-15T12:00:00Z", **state):
-    """The bytes of a snapshot as Strands writes them."""
+    """Return the bytes of a snapshot as Strands writes them."""
     content = [{"role": "user", "content": [{"text": each}]} for each in messages]
     data = {"messages": content, "state": state, "model_state": {}, "system_prompt": "Ja ☃"}
     tree = {"scope": "agent", "schema_version": "1.0", "created_at": at, "data": data}
     return json.dumps({**tree, "app_data": {}}, ensure_ascii=False).encode()
 
 
-# ----------------------------------------------------------------------------------- the storage
+# ---------------------------------------------------------------------------------------- storage
 
 
 @async_test
-async def test_it_does_what_the_storages_of_strands_do_on_every_backend(new_state_store):
+async def test_the_storage_behaves_like_those_of_strands_on_every_backend(new_state_store):
     async with new_state_store() as store:
         ours, theirs = HoldfastStorage(store), InMemoryStorage()
         assert isinstance(ours, Storage)
@@ -92,17 +92,17 @@ ACTS = st.lists(st.tuples(KEYS, SNAPSHOTS | st.none(), st.booleans()), max_size=
 
 
 @given(ACTS)
-def test_whatever_is_written_comes_back_byte_for_byte(acts):
+def test_reads_return_what_was_written_byte_for_byte(acts):
     async def compare():
         store = MemoryStateStore()
         ours, theirs = HoldfastStorage(store), InMemoryStorage()
-        for key, data, begins_anew in acts:
+        for key, data, is_reopened in acts:
             for storage in (ours, theirs):
                 if data is None:
                     await storage.delete(key)
                 else:
                     await storage.write(key, data)
-            if begins_anew:
+            if is_reopened:
                 ours = HoldfastStorage(store)
             for each in (LATEST, *KEPT, key):
                 assert await ours.read(each) == await theirs.read(each)
@@ -112,7 +112,7 @@ def test_whatever_is_written_comes_back_byte_for_byte(acts):
 
 
 @async_test
-async def test_the_order_of_keys_is_kept_where_nothing_else_changes():
+async def test_a_changed_order_of_keys_is_kept():
     storage = HoldfastStorage(MemoryStateStore())
     one = blob("x", plan={"a": 1, "b": 2}, z=1, y=2)
     other = blob("x", plan={"b": 2, "a": 1}, z=1, y=2)
@@ -123,7 +123,7 @@ async def test_the_order_of_keys_is_kept_where_nothing_else_changes():
 
 
 @async_test
-async def test_a_conversation_that_grows_writes_what_is_new():
+async def test_a_growing_conversation_writes_only_new_messages():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
     words = [f"message number {n} of a long talk" for n in range(500)]
@@ -136,7 +136,7 @@ async def test_a_conversation_that_grows_writes_what_is_new():
 
 
 @async_test
-async def test_a_conversation_that_is_cut_at_its_beginning_writes_what_is_new():
+async def test_a_conversation_that_is_cut_at_its_start_writes_only_new_messages():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
     words = [f"message number {n} of a long talk" for n in range(500)]
@@ -155,20 +155,20 @@ async def test_a_conversation_that_is_cut_at_its_beginning_writes_what_is_new():
 
 @pytest.mark.parametrize("key", ["", "/", "a/../b", "a\\b"])
 @async_test
-async def test_a_key_that_strands_refuses_is_refused(key):
+async def test_keys_that_strands_rejects_are_rejected(key):
     for storage in (HoldfastStorage(MemoryStateStore()), InMemoryStorage()):
         with pytest.raises(StorageError):
             await storage.write(key, b"")
 
 
-def test_what_is_no_store_is_refused():
+def test_the_storage_takes_a_state_store():
     with pytest.raises(TypeError, match="open_state_store"):
         HoldfastStorage("memory:")
 
 
 @pytest.mark.parametrize(("kind", "is_done"), WAYS)
 @async_test
-async def test_a_write_that_fails_leaves_the_old_bytes_or_the_new(kind, is_done):
+async def test_a_failed_write_leaves_the_old_or_the_new_bytes(kind, is_done):
     disk = MemoryStateStore()
     faulty = FaultyStateStore(disk)
     storage = HoldfastStorage(faulty)
@@ -183,7 +183,7 @@ async def test_a_write_that_fails_leaves_the_old_bytes_or_the_new(kind, is_done)
 
 
 @async_test
-async def test_damage_is_told_as_a_storage_error_with_what_is_damaged():
+async def test_damage_is_a_storage_error_that_names_the_key():
     store = MemoryStateStore()
     await HoldfastStorage(store).write(LATEST, blob("one"))
     (segment,) = [key async for key in store.list() if "/log/" in key]
@@ -192,7 +192,7 @@ async def test_damage_is_told_as_a_storage_error_with_what_is_damaged():
         await HoldfastStorage(store).read(LATEST)
 
 
-def test_threads_may_share_it():
+def test_threads_may_share_a_storage():
     storage = HoldfastStorage(MemoryStateStore())
 
     def work(number):
@@ -209,7 +209,7 @@ def test_threads_may_share_it():
 
 
 @async_test
-async def test_it_is_searched_by_words_as_any_storage_of_strands():
+async def test_a_storage_is_searched_by_keywords():
     storage = HoldfastStorage(MemoryStateStore())
     await storage.write("notes/menu", b"soup of the day")
     await storage.write("notes/wine", b"red or white")
@@ -220,7 +220,7 @@ async def test_it_is_searched_by_words_as_any_storage_of_strands():
 
 
 @async_test
-async def test_of_writers_at_the_same_time_the_last_one_counts_and_nothing_is_damaged(tmp_path):
+async def test_the_last_of_concurrent_writers_counts(tmp_path):
     async with open_state_store(f"sqlite:///{tmp_path}/state.db") as store:
         storages = [HoldfastStorage(store) for _ in range(4)]
 
@@ -238,7 +238,7 @@ async def test_of_writers_at_the_same_time_the_last_one_counts_and_nothing_is_da
 
 
 @async_test
-async def test_a_session_that_another_deleted_begins_anew():
+async def test_a_session_that_another_process_deleted_starts_again():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
     await storage.write(LATEST, blob("old"))
@@ -249,7 +249,7 @@ async def test_a_session_that_another_deleted_begins_anew():
 
 
 @async_test
-async def test_the_latest_is_found_behind_keyframes_and_among_many_sessions(monkeypatch):
+async def test_the_latest_is_found_after_keyframes_and_among_many_sessions(monkeypatch):
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 1)
     storage = HoldfastStorage(store := MemoryStateStore())
     for number in range(10):
@@ -264,7 +264,7 @@ async def test_the_latest_is_found_behind_keyframes_and_among_many_sessions(monk
 
 
 @async_test
-async def test_a_checkpoint_after_a_restore_does_not_move_what_was_restored():
+async def test_a_checkpoint_after_a_restore_does_not_change_the_latest():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
     await storage.write(KEPT[0], blob("one"))

@@ -1,4 +1,4 @@
-"""Agents of Strands whose sessions are in Holdfast, with the real package and a scripted model."""
+"""Strands agents with Holdfast sessions, with the real package and a scripted model."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_an_agent_resumes_on_every_backend(new_state_store):
 
 
 @async_test
-async def test_it_is_a_session_of_holdfast():
+async def test_an_agent_is_stored_as_a_holdfast_session():
     store = MemoryStateStore()
     agent = waiter(HoldfastStorage(store), CALL, "Two tables")
     agent.state.set("guests", 2)
@@ -75,7 +75,7 @@ async def test_it_is_a_session_of_holdfast():
 
 
 @async_test
-async def test_its_document_has_messages_and_values():
+async def test_the_document_of_an_agent_has_its_messages_and_values():
     storage = HoldfastStorage(MemoryStateStore())
     agent = waiter(storage, "Welcome", CALL, "Two", snapshot_trigger=always)
     agent.state.set("guests", 2)
@@ -92,7 +92,7 @@ async def test_its_document_has_messages_and_values():
 
 
 @async_test
-async def test_strands_travels_back_in_time_through_its_own_history():
+async def test_strands_restores_snapshots_of_its_history():
     storage = HoldfastStorage(MemoryStateStore())
     agent = waiter(storage, "one", "two", "three", snapshot_trigger=always)
     manager = agent._session_manager
@@ -108,7 +108,7 @@ async def test_strands_travels_back_in_time_through_its_own_history():
 
 
 @async_test
-async def test_a_checkpoint_alone_does_not_move_the_latest():
+async def test_a_checkpoint_does_not_change_the_latest():
     storage = HoldfastStorage(MemoryStateStore())
     agent = waiter(storage, "one", "two", save_latest_on="trigger")
     await agent.invoke_async("1")
@@ -121,7 +121,7 @@ async def test_a_checkpoint_alone_does_not_move_the_latest():
     assert await agent._session_manager.list_snapshot_ids(agent) == [checkpoint, later]
 
 
-def test_a_restore_by_holdfast_is_where_the_agent_resumes():
+def test_an_agent_resumes_from_a_state_that_holdfast_restored():
     store = MemoryStateStore()
     agent = waiter(HoldfastStorage(store), "one", "two", snapshot_trigger=always)
     agent("1")
@@ -138,7 +138,7 @@ def test_a_restore_by_holdfast_is_where_the_agent_resumes():
     assert session.verify().ok
 
 
-def test_a_fork_at_a_checkpoint_is_another_session_of_strands():
+def test_a_fork_at_a_checkpoint_is_another_strands_session():
     store = MemoryStateStore()
     agent = waiter(HoldfastStorage(store), "one", "two", snapshot_trigger=always)
     agent("1")
@@ -154,7 +154,7 @@ def test_a_fork_at_a_checkpoint_is_another_session_of_strands():
 
 
 @async_test
-async def test_a_document_of_any_moment_is_imported_elsewhere_and_resumed():
+async def test_a_document_of_any_snapshot_is_imported_and_resumed():
     here, there = MemoryStateStore(), MemoryStateStore()
     agent = waiter(HoldfastStorage(here), "one", "two", snapshot_trigger=always)
     await agent.invoke_async("1")
@@ -173,7 +173,7 @@ async def test_a_document_of_any_moment_is_imported_elsewhere_and_resumed():
 
 
 @async_test
-async def test_a_deleted_session_leaves_nothing_behind_and_others_alone():
+async def test_deleting_a_session_deletes_all_of_it_and_nothing_else():
     store = MemoryStateStore()
     other = await Session.open(store, agent_id="other", session_id="apart")
     other.set("x", 1)
@@ -190,7 +190,7 @@ async def test_a_deleted_session_leaves_nothing_behind_and_others_alone():
 
 
 @async_test
-async def test_what_another_agent_has_in_the_session_stays_when_strands_deletes_it():
+async def test_deleting_a_session_keeps_other_agents():
     store = MemoryStateStore()
     other = await Session.open(store, agent_id="other", session_id="ses")
     other.record("noted", changes={"set": [("notes", "n", 1)], "delete": []})
@@ -204,7 +204,7 @@ async def test_what_another_agent_has_in_the_session_stays_when_strands_deletes_
 
 
 @async_test
-async def test_an_orchestrator_resumes_as_a_session_of_several_agents():
+async def test_an_orchestrator_resumes_as_a_multi_agent_session():
     store = MemoryStateStore()
 
     def graph(*answers):
@@ -242,7 +242,7 @@ agent("A table?")
 
 
 @pytest.mark.parametrize("scheme", ["sqlite:///", "file://"])
-def test_a_new_process_goes_on_where_a_dead_one_stopped(tmp_path, scheme):
+def test_a_new_process_continues_after_a_crash(tmp_path, scheme):
     url = f"{scheme}{tmp_path / 'state'}"
     ended = subprocess.run(
         [sys.executable, "-c", CRASHING, url],

@@ -29,7 +29,7 @@ MANAGERS = [SnapshotSessionManager, HoldfastSessionManager]
 
 
 class WatchingModel(ScriptedModel):
-    """Notes the status of the session each time that it is asked."""
+    """Records the status of the session at each call."""
 
     def __init__(self, store, *answers):
         super().__init__(*answers)
@@ -43,13 +43,13 @@ class WatchingModel(ScriptedModel):
 
 
 async def status(store, agent_id="waiter", scope="agent"):
-    """The status as it is committed, of whatever is there."""
+    """Return the committed status of the session."""
     session = await Session.open(store, agent_id=agent_id, session_id="ses", scope=scope)
     return session.status
 
 
 async def statuses(store, agent_id="waiter", scope="agent"):
-    """Every status that the session had, in order."""
+    """Return every status that the session had, in order."""
     found = await Session.open(store, agent_id=agent_id, session_id="ses", scope=scope)
     seen = []
     async for event in found.events:
@@ -59,7 +59,7 @@ async def statuses(store, agent_id="waiter", scope="agent"):
 
 
 def agent_with(manager, *answers, model=None, tools=(tables,)):
-    """An agent with a session manager."""
+    """Return an agent with a session manager."""
     return Agent(
         model=model or ScriptedModel(*answers),
         agent_id="waiter",
@@ -81,7 +81,7 @@ def pay(tool_context, amount: int) -> str:
 
 @pytest.mark.parametrize("manager", MANAGERS)
 @async_test
-async def test_a_run_that_ended_is_completed(manager, new_state_store):
+async def test_a_finished_run_is_completed(manager, new_state_store):
     async with new_state_store() as store:
         storage = HoldfastStorage(store)
         await agent_with(manager("ses", storage=storage), CALL, "Two").invoke_async("A table?")
@@ -92,7 +92,7 @@ async def test_a_run_that_ended_is_completed(manager, new_state_store):
 
 
 @async_test
-async def test_with_messages_saved_as_they_come_a_run_is_seen_going_on():
+async def test_a_run_that_saves_each_message_is_running():
     store = MemoryStateStore()
     model = WatchingModel(store, CALL, "Two")
     manager = SnapshotSessionManager(
@@ -104,7 +104,7 @@ async def test_with_messages_saved_as_they_come_a_run_is_seen_going_on():
 
 
 @async_test
-async def test_our_manager_says_that_a_run_began():
+async def test_our_manager_commits_the_start_of_a_run():
     store = MemoryStateStore()
     for answer in ("One", "Two"):
         model = WatchingModel(store, answer)
@@ -133,7 +133,7 @@ async def test_an_interrupted_run_waits_for_a_person(manager):
 
 @pytest.mark.parametrize("when", ["invocation", "message", "trigger"])
 @async_test
-async def test_a_run_that_raised_is_failed_and_the_next_one_completed(when):
+async def test_a_run_that_raised_has_failed_and_the_next_one_is_completed(when):
     store = MemoryStateStore()
     manager = HoldfastSessionManager("ses", storage=HoldfastStorage(store), save_latest_on=when)
     agent = agent_with(manager)
@@ -154,7 +154,7 @@ async def test_a_run_that_failed_is_not_completed_with_the_manager_of_strands():
 
 
 @async_test
-async def test_a_run_that_was_cancelled_by_its_task_or_by_the_agent_is_cancelled():
+async def test_a_run_cancelled_by_its_task_or_the_agent_is_cancelled():
     store = MemoryStateStore()
     asked = asyncio.Event()
 
@@ -182,7 +182,7 @@ async def test_a_run_that_was_cancelled_by_its_task_or_by_the_agent_is_cancelled
     assert await status(store) == "cancelled"
 
 
-def test_a_blocking_call_has_its_status_too():
+def test_a_blocking_run_has_a_status():
     store = MemoryStateStore()
     agent = agent_with(HoldfastSessionManager("ses", storage=HoldfastStorage(store)), "Hi")
     agent("Hello")
@@ -196,7 +196,7 @@ def test_a_blocking_call_has_its_status_too():
 
 
 def graph_of(agent, manager):
-    """A graph of one agent."""
+    """Return a graph of one agent."""
     builder = GraphBuilder()
     builder.add_node(agent, "cook")
     builder.set_graph_id("kitchen")
@@ -258,7 +258,7 @@ async def test_a_graph_whose_stream_is_closed_is_cancelled():
 
 
 @async_test
-async def test_a_status_after_a_cancelled_save_comes_after_it():
+async def test_a_status_is_committed_after_a_cancelled_save():
     loop, release = asyncio.get_running_loop(), threading.Event()
     loop.set_default_executor(ThreadPoolExecutor(1))
     loop.run_in_executor(None, release.wait)
@@ -276,11 +276,11 @@ async def test_a_status_after_a_cancelled_save_comes_after_it():
     assert await storage.read(LATEST) == blob("hello")
 
 
-# --------------------------------------------------------------------------- what is stored
+# ------------------------------------------------------------------------------------ stored data
 
 
 @async_test
-async def test_a_status_is_written_with_the_snapshot_and_by_itself_only_where_it_changes():
+async def test_a_status_is_written_with_the_snapshot_or_when_it_changes():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
     await storage.write(LATEST, blob("hello"))
@@ -298,7 +298,7 @@ async def test_a_status_is_written_with_the_snapshot_and_by_itself_only_where_it
 
 
 @async_test
-async def test_a_status_after_a_checkpoint_does_not_move_the_latest():
+async def test_a_status_after_a_checkpoint_does_not_change_the_latest():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
     await storage.write(LATEST, blob("one"))
@@ -311,7 +311,7 @@ async def test_a_status_after_a_checkpoint_does_not_move_the_latest():
 
 
 @async_test
-async def test_bytes_that_are_not_a_snapshot_leave_the_status():
+async def test_bytes_that_are_not_a_snapshot_do_not_change_the_status():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
     await storage.write(LATEST, b"not json")
@@ -320,7 +320,7 @@ async def test_bytes_that_are_not_a_snapshot_leave_the_status():
 
 
 @async_test
-async def test_a_checkpoint_in_the_history_has_the_status_of_its_moment(tmp_path):
+async def test_a_checkpoint_has_the_status_of_its_time(tmp_path):
     async with open_state_store(f"sqlite:///{tmp_path}/state.db") as store:
         manager = SnapshotSessionManager(
             "ses", storage=HoldfastStorage(store), snapshot_trigger=lambda **_: True
@@ -332,7 +332,7 @@ async def test_a_checkpoint_in_the_history_has_the_status_of_its_moment(tmp_path
         assert (await session.verify()).ok
 
 
-def test_our_manager_takes_a_storage_whose_snapshots_are_sessions():
+def test_our_manager_rejects_a_storage_with_a_namespace():
     storage = HoldfastStorage(MemoryStateStore())
     HoldfastSessionManager("ses", storage=storage.namespace("session"))
     with pytest.raises(ValueError, match="namespace 'team/' are not sessions"):

@@ -1,4 +1,4 @@
-"""The same behaviour of Strands' own storages and of ours: every test runs over all of them."""
+"""Our storage behaves like those of Strands: every test runs with all of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ODD_KEYS = ["a b", "ä/☃", "100%/a%2Fb", "a?b#c&d", "UPPER/lower", "a.b/.hidde
 
 @pytest.fixture
 def new_storage(request, tmp_path):
-    """What makes a storage of one kind; those of Holdfast are closed at the end."""
+    """Return a function that opens a storage of one kind."""
     stores = []
 
     def make(**options):
@@ -53,12 +53,12 @@ def new_storage(request, tmp_path):
 
 @pytest.fixture
 def storage(new_storage):
-    """One storage of a kind."""
+    """A storage of one kind."""
     return new_storage()
 
 
 class RecordingStrategy:
-    """A search strategy that finds what it was given to index."""
+    """A search strategy that finds what it indexed."""
 
     def __init__(self):
         self.indexed = []
@@ -81,7 +81,7 @@ class TestStorage:
         assert isinstance(storage, Storage)
 
     @async_test
-    async def test_bytes_come_back_as_they_were_written(self, storage):
+    async def test_reads_return_the_written_bytes(self, storage):
         for data in (b"", b"\x00\xff", b'{"a": 1}', bytearray(b"array"), b"x" * 100_000):
             await storage.write("a/b.json", data)
             found = await storage.read("a/b.json")
@@ -110,7 +110,7 @@ class TestStorage:
 
     @pytest.mark.parametrize("key", ["", "/", "///", "a\\b", "..", "../a", "a/../b", "a/.."])
     @async_test
-    async def test_an_invalid_key_is_refused_by_every_call(self, storage, key):
+    async def test_an_invalid_key_is_rejected_by_every_call(self, storage, key):
         for work in (storage.write(key, b"1"), storage.read(key), storage.delete(key)):
             with pytest.raises(StorageError):
                 await work
@@ -122,7 +122,7 @@ class TestStorage:
 
     @pytest.mark.parametrize("key", ODD_KEYS)
     @async_test
-    async def test_a_key_may_have_odd_characters(self, storage, key):
+    async def test_a_key_may_have_any_characters(self, storage, key):
         await storage.write(key, b"1")
         await storage.namespace("ns").write(key, b"2")
         assert await storage.list() == sorted([key, f"ns/{key}"])
@@ -132,7 +132,7 @@ class TestStorage:
         assert await storage.list() == [f"ns/{key}"]
 
     @async_test
-    async def test_a_listing_is_sorted_and_has_whole_keys(self, storage):
+    async def test_a_listing_is_sorted_and_has_full_keys(self, storage):
         for key in ("b/2", "a/1", "b/10", "b-1", "b/1/x", "session/other"):
             await storage.write(key, b"1")
         assert await storage.list() == ["a/1", "b-1", "b/1/x", "b/10", "b/2", "session/other"]
@@ -145,7 +145,7 @@ class TestStorage:
         assert await storage.list("nothing") == []
 
     @async_test
-    async def test_snapshots_of_sessions_are_listed_and_read_as_other_entries(self, storage):
+    async def test_snapshots_are_listed_and_read_like_other_entries(self, storage):
         await storage.write(LATEST, blob("one"))
         await storage.write("memory/m/x.md", b"note")
         assert await storage.list() == ["memory/m/x.md", LATEST]
@@ -180,7 +180,7 @@ class TestStorage:
         with pytest.raises(StorageError):
             await inner.read("../c/x")
 
-    def test_a_namespace_is_a_storage_of_the_same_kind_with_strands_mark(self, storage):
+    def test_a_namespace_is_a_storage_of_the_same_class_with_the_mark_of_strands(self, storage):
         scoped = storage.namespace("a")
         assert type(scoped) is type(storage)
         assert scoped._namespaced is _NAMESPACED
@@ -190,7 +190,7 @@ class TestStorage:
         assert ephemeral in (None, _EPHEMERAL)
 
     @async_test
-    async def test_a_wrapper_of_strands_sees_the_same_as_a_namespace(self, storage):
+    async def test_a_strands_wrapper_sees_the_same_keys_as_a_namespace(self, storage):
         await storage.namespace("a").write("b/x", b"soup")
         wrapped = _NamespacedStorage(storage, "a")
         assert await wrapped.list("b") == await storage.namespace("a").list("b") == ["b/x"]
@@ -198,7 +198,7 @@ class TestStorage:
         assert [found.key for found in await wrapped.search("soup")] == ["b/x"]
 
     @async_test
-    async def test_agents_in_two_namespaces_do_not_see_each_other(self, storage):
+    async def test_agents_in_two_namespaces_are_independent(self, storage):
         red, blue = storage.namespace("red"), storage.namespace("blue")
         await waiter(red, "one").invoke_async("1")
         assert waiter(blue).messages == []
@@ -210,7 +210,7 @@ class TestStorage:
     # ---------------------------------------------------------------------------------- search
 
     @async_test
-    async def test_a_search_ranks_by_the_words_that_it_shares(self, storage):
+    async def test_a_search_ranks_by_shared_words(self, storage):
         await storage.write("notes/menu.md", b"soup of the day and bread")
         await storage.write("notes/wine.md", b"red wine with the soup, wine without")
         await storage.write("notes/other.md", b"nothing of it")
@@ -225,7 +225,7 @@ class TestStorage:
         assert [each.key for each in await storage.search("MENU")] == ["notes/menu.md"]
 
     @async_test
-    async def test_a_search_finds_more_entries_than_are_read_at_once(self, storage):
+    async def test_a_search_finds_more_entries_than_one_batch(self, storage):
         for number in range(150):
             await storage.write(f"n/{number:03}", f"note {number}".encode())
         found = await storage.search("note 77")
@@ -241,7 +241,7 @@ class TestStorage:
         assert sorted(each.key for each in found) == ["notes/goulash", LATEST]
 
     @async_test
-    async def test_a_search_in_a_namespace_finds_its_entries_alone(self, storage):
+    async def test_a_search_in_a_namespace_finds_only_its_entries(self, storage):
         one, other = storage.namespace("memory/soup"), storage.namespace("memory/wine")
         await one.write("a.md", b"tomato")
         await other.write("b.md", b"tomato and basil")
@@ -250,7 +250,7 @@ class TestStorage:
         assert await one.search("basil") == []
 
     @async_test
-    async def test_memory_stores_of_one_storage_are_apart(self, storage):
+    async def test_memory_stores_of_one_storage_are_independent(self, storage):
         one, other = (FileMemoryStore(name=name, storage=storage) for name in ("one", "other"))
         await one.add("# Food\nlikes soup")
         await one.add("# Food\nlikes bread")
@@ -278,7 +278,7 @@ class TestStorage:
     # ----------------------------------------------------------------------------- concurrency
 
     @async_test
-    async def test_writers_at_the_same_time_all_succeed(self, storage):
+    async def test_concurrent_writers_all_succeed(self, storage):
         scopes = [storage, storage.namespace("a"), storage.namespace("b")]
         await asyncio.gather(
             *(scope.write(f"k/{n}", f"{n}".encode()) for scope in scopes for n in range(10))
@@ -291,7 +291,7 @@ class TestStorage:
         await asyncio.gather(*(scopes[2].delete(f"k/{n}") for n in range(10)))
         assert await scopes[2].list() == []
 
-    def test_it_is_used_from_one_event_loop_after_another(self, storage):
+    def test_a_storage_may_be_used_from_several_event_loops(self, storage):
         for number in range(3):
             asyncio.run(storage.write(f"n/{number}", b"soup"))
         assert len(asyncio.run(storage.search("soup"))) == 3
@@ -301,7 +301,7 @@ class TestStorage:
 
 
 @async_test
-async def test_a_search_in_a_namespace_reads_no_other():
+async def test_a_search_in_a_namespace_reads_only_its_entries():
     store = Watched()
     storage = HoldfastStorage(store)
     for number in range(20):
@@ -331,7 +331,7 @@ async def test_an_entry_that_cannot_be_read_does_not_fail_a_search():
 
 
 @async_test
-async def test_a_store_that_fails_is_a_storage_error_of_a_search_too():
+async def test_a_search_raises_a_storage_error_if_the_store_fails():
     store = FaultyStateStore(MemoryStateStore())
     storage = HoldfastStorage(store).namespace("notes")
     await storage.write("a", b"soup")
@@ -342,7 +342,7 @@ async def test_a_store_that_fails_is_a_storage_error_of_a_search_too():
 
 @pytest.mark.parametrize("data", ["text", 5, None, [1]])
 @async_test
-async def test_what_is_not_bytes_is_refused(data):
+async def test_data_must_be_bytes(data):
     storage = HoldfastStorage(MemoryStateStore())
     with pytest.raises(StorageError, match="must be bytes, got"):
         await storage.write("a", data)
@@ -350,7 +350,7 @@ async def test_what_is_not_bytes_is_refused(data):
 
 
 @async_test
-async def test_the_namespace_of_sessions_has_sessions():
+async def test_the_session_namespace_holds_sessions():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
     key = LATEST.removeprefix("session/")

@@ -1,4 +1,4 @@
-"""A session in memory, for tests that need no loop, and stores whose parts are small."""
+"""A session in memory, for tests that do not need an event loop."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from support.conversations import opened
 
 @pytest.fixture
 def session():
-    """A session that has just begun, with nothing committed."""
+    """A new session without commits."""
 
-    async def begun():
+    async def open_new():
         return await opened(MemoryStateStore())
 
-    return run_async(begun())
+    return run_async(open_new())

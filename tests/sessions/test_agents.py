@@ -1,4 +1,4 @@
-"""A session of several agents: one conversation, each agent's own values, one snapshot for all."""
+"""Multi-agent sessions: one conversation, separate values, one snapshot for all agents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.conversations import contents, everything, opened, reopened, types
 
 @pytest.fixture
 def crew():
-    """A session of several agents that has just begun."""
+    """A new multi-agent session."""
 
     async def begun():
         return await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
@@ -21,7 +21,7 @@ def crew():
     return run_async(begun())
 
 
-def test_who_takes_part_is_known_from_the_beginning(crew):
+def test_agents_are_listed_once_they_joined(crew):
     assert crew.scope == "multi_agent"
     assert crew.agents == []
     writer = crew.agent("writer")
@@ -36,11 +36,11 @@ def test_who_takes_part_is_known_from_the_beginning(crew):
     assert repr(writer).startswith("<SessionAgent writer of <Session ses of crew")
 
 
-def test_messages_are_one_conversation_and_each_has_its_agent(crew):
+def test_agents_share_one_conversation_and_each_message_names_its_agent(crew):
     writer, critic = crew.agent("writer"), crew.agent("critic")
     crew.add_message("user", "write")
     writer.add_message("assistant", "draft", model="m")
-    critic.append_message({"role": "assistant", "content": "no", "agent": "somebody else"})
+    critic.append_message({"role": "assistant", "content": "no", "agent": "another agent"})
     writer.add_message("assistant", "better")
     assert contents(crew) == ["write", "draft", "no", "better"]
     assert [message.get("agent") for message in crew.messages] == [
@@ -57,7 +57,7 @@ def test_messages_are_one_conversation_and_each_has_its_agent(crew):
     assert crew.message_count == 4
 
 
-def test_each_agent_has_values_of_its_own_and_all_share_the_session_s(crew):
+def test_agents_have_their_own_values_and_share_those_of_the_session(crew):
     writer, critic = crew.agent("writer"), crew.agent("critic")
     writer.set("plan", 1)
     critic.set("plan", 2)
@@ -70,7 +70,7 @@ def test_each_agent_has_values_of_its_own_and_all_share_the_session_s(crew):
     assert crew.agent("critic").get("plan") == 2
 
 
-def test_agents_whose_names_look_alike_do_not_share_values(crew):
+def test_agents_with_similar_names_do_not_share_values(crew):
     names = ["a", "a/b", "state", "agent:a", "ä", "A"]
     for name in names:
         crew.agent(name).set("own", name)
@@ -83,14 +83,14 @@ def test_agents_whose_names_look_alike_do_not_share_values(crew):
 @pytest.mark.parametrize(
     ("agent_id", "error"), [("", ValueError), (7, TypeError), (None, TypeError)]
 )
-def test_an_agent_has_a_name(crew, agent_id, error):
+def test_an_invalid_agent_id_is_rejected(crew, agent_id, error):
     before = everything(crew)
     with pytest.raises(error, match="agent_id"):
         crew.agent(agent_id)
     assert everything(crew) == before
 
 
-def test_events_are_signed_where_there_is_room_for_a_name(crew):
+def test_events_of_an_agent_have_its_id_if_their_data_is_a_dict(crew):
     writer = crew.agent("writer")
     writer.record("tool.called", {"tool": "search"})
     writer.record("tick")
@@ -104,7 +104,7 @@ def test_events_are_signed_where_there_is_room_for_a_name(crew):
     ]
 
 
-def test_an_agent_takes_back_its_own_messages_alone(crew):
+def test_an_agent_removes_only_its_own_messages(crew):
     writer, critic = crew.agent("writer"), crew.agent("critic")
     for text in "abc":
         writer.add_message("assistant", f"writer {text}")
@@ -123,7 +123,7 @@ def test_an_agent_takes_back_its_own_messages_alone(crew):
 
 
 @async_test
-async def test_one_snapshot_holds_all_agents_and_restoring_it_restores_all():
+async def test_restoring_a_snapshot_restores_all_agents():
     crew = await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
     writer, critic = crew.agent("writer"), crew.agent("critic")
     for part in (writer, critic):
@@ -151,7 +151,7 @@ async def test_one_snapshot_holds_all_agents_and_restoring_it_restores_all():
 
 
 @async_test
-async def test_the_parts_go_on_after_reloading_and_putting_on_top():
+async def test_agents_continue_after_a_reload_and_a_rebase():
     store = MemoryStateStore()
     one = await opened(store, scope="multi_agent", agent_id="crew")
     writer = one.agent("writer")
@@ -174,7 +174,7 @@ async def test_the_parts_go_on_after_reloading_and_putting_on_top():
 
 @pytest.mark.parametrize("how", ["rolled back", "reloaded"])
 @async_test
-async def test_who_goes_on_after_its_joining_was_undone_takes_part(how):
+async def test_an_agent_joins_again_after_its_joining_was_rolled_back(how):
     crew = await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
     await crew.commit()
     mark = crew.snapshot()
@@ -189,7 +189,7 @@ async def test_who_goes_on_after_its_joining_was_undone_takes_part(how):
 
 
 @async_test
-async def test_a_session_of_several_is_found_under_their_common_name():
+async def test_a_multi_agent_session_is_listed_under_its_group_id():
     crew = await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
     crew.agent("writer").add_message("assistant", "a")
     await crew.commit()
@@ -202,7 +202,7 @@ async def test_a_session_of_several_is_found_under_their_common_name():
     assert (fork.scope, fork.agents) == ("multi_agent", ["writer"])
 
 
-def test_the_blocking_twin_has_parts_too():
+def test_a_blocking_session_has_agents_too():
     crew = BlockingSession.open("memory:", agent_id="crew", session_id="s", scope="multi_agent")
     with crew:
         writer = crew.agent("writer")

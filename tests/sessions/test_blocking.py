@@ -1,4 +1,4 @@
-"""The blocking twin: the same session for code that is not async, shared by threads."""
+"""Blocking sessions do what sessions do, without async."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def store():
     return MemoryStateStore()
 
 
-# -------------------------------------------------------------------- the same as the other
+# ----------------------------------------------------------------------------- the same behaviour
 
 
 def scenario(session, call):
-    """What a session does, told to either twin; ``call`` waits for what has to be waited for."""
+    """Return what a session does, of either class; ``call`` runs what has to be awaited."""
     seen = [session.agent_id, session.session_id, session.scope, session.agents, session.is_dirty]
     session.add_message("user", "hello", name="ann")
     session.append_message({"tool_calls": [{"id": "c1", "function": {"name": "search"}}]})
@@ -79,7 +79,7 @@ def contents_of(session):
     return [message.get("content") for message in session.messages]
 
 
-def test_it_does_what_the_other_does():
+def test_a_blocking_session_does_what_a_session_does():
     async def awaited(work):
         return await work
 
@@ -89,7 +89,7 @@ def test_it_does_what_the_other_does():
     assert scenario(twin(MemoryStateStore()), lambda given: given) == expected
 
 
-def test_it_has_everything_that_the_other_has_to_offer():
+def test_a_blocking_session_has_all_methods_of_a_session():
     own_to_async = {"archive"}
     session = twin(MemoryStateStore())
     other = session._session
@@ -101,7 +101,7 @@ def test_it_has_everything_that_the_other_has_to_offer():
             assert inspect.signature(ours).parameters == inspect.signature(theirs).parameters
 
 
-def test_it_is_resumed_by_either(store):
+def test_a_session_can_be_resumed_by_both_classes(store):
     with twin(store) as session:
         session.add_message("user", "blocking")
 
@@ -114,10 +114,10 @@ def test_it_is_resumed_by_either(store):
     assert contents(twin(store)) == ["blocking", "async"]
 
 
-# --------------------------------------------------------------------------- with, and urls
+# --------------------------------------------------------------------------- with blocks and URLs
 
 
-def test_with_commits_at_the_end_and_not_after_an_exception(store):
+def test_a_with_block_commits_except_after_an_exception(store):
     with twin(store) as session:
         session.add_message("user", "kept")
     with pytest.raises(RuntimeError, match="the agent failed"), twin(store) as session:
@@ -127,7 +127,7 @@ def test_with_commits_at_the_end_and_not_after_an_exception(store):
     assert store._closed is False
 
 
-def test_a_store_that_it_opened_itself_is_closed_with_it(tmp_path):
+def test_a_store_that_the_session_opened_is_closed_with_it(tmp_path):
     url = f"sqlite:///{tmp_path}/state.db"
     with twin(url) as session:
         session.add_message("user", "kept")
@@ -146,7 +146,7 @@ def test_a_store_that_it_opened_itself_is_closed_with_it(tmp_path):
         session.reload()
 
 
-def test_a_store_that_it_was_given_stays_open(store):
+def test_a_store_that_the_caller_opened_stays_open(store):
     with twin(store) as session:
         session.add_message("user", "a")
     session.close()
@@ -166,7 +166,7 @@ def test_a_fork_shares_the_store_and_does_not_close_it(tmp_path):
     assert contents(fork) == ["a", "b"]
 
 
-def test_the_store_is_closed_where_the_commit_at_the_end_fails(tmp_path):
+def test_the_store_is_closed_if_the_last_commit_fails(tmp_path):
     url = f"sqlite:///{tmp_path}/state.db"
     twin(url).close()
     with twin(url) as session:
@@ -179,7 +179,7 @@ def test_the_store_is_closed_where_the_commit_at_the_end_fails(tmp_path):
         session.reload()
 
 
-def test_the_store_is_closed_where_the_session_cannot_be_opened(tmp_path, monkeypatch):
+def test_the_store_is_closed_if_the_session_cannot_be_opened(tmp_path, monkeypatch):
     opened_stores = []
 
     def opening(url):
@@ -195,13 +195,13 @@ def test_the_store_is_closed_where_the_session_cannot_be_opened(tmp_path, monkey
     assert [each._closed for each in opened_stores] == [True, True]
 
 
-def test_a_given_store_stays_open_where_the_session_cannot_be_opened(store):
+def test_a_store_of_the_caller_stays_open_if_the_session_cannot_be_opened(store):
     with pytest.raises(NotFoundError):
         twin(store, must_exist=True)
     assert store._closed is False
 
 
-def test_without_a_url_it_is_the_one_of_the_environment(tmp_path, monkeypatch):
+def test_the_default_store_is_that_of_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("HOLDFAST_STORE", f"sqlite:///{tmp_path}/named.db")
     with twin() as session:
         session.add_message("user", "a")
@@ -210,16 +210,16 @@ def test_without_a_url_it_is_the_one_of_the_environment(tmp_path, monkeypatch):
         assert contents(session) == ["a"]
 
 
-def test_a_session_without_an_id_is_a_new_one(store):
+def test_a_session_opened_without_an_id_is_new(store):
     one = BlockingSession.open(store, agent_id="bot")
     other = BlockingSession.open(store, agent_id="bot")
     assert one.session_id != other.session_id
 
 
-# --------------------------------------------------------------------------- other situations
+# -------------------------------------------------------------- event loops, interrupts and forks
 
 
-def test_it_works_from_inside_a_running_loop(tmp_path):
+def test_a_blocking_session_works_inside_another_event_loop(tmp_path):
     async def work():
         with twin(f"sqlite:///{tmp_path}/state.db") as session:
             session.add_message("user", "inside")
@@ -229,7 +229,7 @@ def test_it_works_from_inside_a_running_loop(tmp_path):
     assert asyncio.run(work()) == ["inside"]
 
 
-def test_inside_the_loop_that_would_have_to_do_it_it_is_refused(store):
+def test_a_blocking_call_inside_the_loop_of_the_portal_is_an_error(store):
     from holdfast.sessions.portal import get_portal
 
     session = twin(store)
@@ -245,7 +245,7 @@ def test_inside_the_loop_that_would_have_to_do_it_it_is_refused(store):
 
 
 class Stalled(MemoryStateStore):
-    """Does not answer a write until it is told to; what came of it is noted."""
+    """Blocks writes until they are released, and notes their outcome."""
 
     def __init__(self):
         super().__init__()
@@ -263,7 +263,7 @@ class Stalled(MemoryStateStore):
         return await super()._put_many(puts, conditions)
 
 
-def test_ctrl_c_while_waiting_ends_the_call_and_nothing_is_lost():
+def test_an_interrupt_ends_a_blocking_call_and_loses_nothing():
     store = Stalled()
     session = twin(store)
     session.commit()
@@ -316,8 +316,8 @@ with BlockingSession.open(sys.argv[1], agent_id="bot", session_id="ses") as sess
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_child_process_goes_on_with_it(tmp_path):
-    # In a process of its own, as forking one that has threads is warned of.
+def test_a_forked_process_continues_with_a_blocking_session(tmp_path):
+    # In a subprocess, because forking a process with threads raises a warning.
     finished = subprocess.run(
         [sys.executable, "-c", AFTER_A_FORK, f"sqlite:///{tmp_path}/state.db"],
         env={"PYTHONPATH": ":".join(sys.path)},
@@ -329,7 +329,7 @@ def test_a_child_process_goes_on_with_it(tmp_path):
     assert finished.stdout == "before child parent True\n", finished.stderr
 
 
-def test_it_shows_what_it_is(store):
+def test_the_repr_shows_ids_status_and_counts(store):
     session = twin(store)
     assert repr(session) == "<BlockingSession ses of bot: pending, 0 messages, 0 events, 1 pending>"
     assert isinstance(session._session, Session)

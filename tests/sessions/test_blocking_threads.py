@@ -1,4 +1,4 @@
-"""Threads that share the blocking twin: all that they do is there, and none sees half of it."""
+"""Threads that share a blocking session lose nothing and see consistent states."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def store():
 
 
 def in_threads(count, work):
-    """Run the work in so many threads, and raise what any of them raised."""
+    """Run work in several threads, and raise the error of any of them."""
     errors = []
 
     def run(number):
@@ -66,7 +66,7 @@ def test_threads_share_a_session(url, tmp_path):
         assert session.verify().ok
 
 
-def test_parts_of_a_session_are_shared_by_threads(store):
+def test_threads_share_the_agents_of_a_session(store):
     crew = twin(store, scope="multi_agent")
 
     def speak(number):
@@ -86,7 +86,7 @@ def test_parts_of_a_session_are_shared_by_threads(store):
 
 @pytest.fixture
 def restless():
-    """Threads that take turns as often as they can."""
+    """Let threads switch as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -94,7 +94,7 @@ def restless():
 
 
 def while_another_writes(write, read, times):
-    """Read again and again in one thread while another writes so many times."""
+    """Read repeatedly in one thread while another writes."""
     over = threading.Event()
 
     def work(number):
@@ -111,7 +111,7 @@ def while_another_writes(write, read, times):
     in_threads(2, work)
 
 
-def test_messages_and_values_are_read_whole_while_another_thread_takes_some_back(restless, store):
+def test_reads_are_consistent_while_another_thread_rolls_back(restless, store):
     session = twin(store)
 
     def write():
@@ -129,7 +129,7 @@ def test_messages_and_values_are_read_whole_while_another_thread_takes_some_back
     while_another_writes(write, read, 300)
 
 
-def test_events_are_read_without_a_gap_while_another_thread_commits(restless, store):
+def test_events_have_no_gaps_while_another_thread_commits(restless, store):
     session = twin(store)
 
     def write():
@@ -145,7 +145,7 @@ def test_events_are_read_without_a_gap_while_another_thread_commits(restless, st
     while_another_writes(write, read, 1000)
 
 
-def test_an_agent_that_two_threads_ask_for_joins_once(restless, store):
+def test_an_agent_joins_once_if_two_threads_request_it(restless, store):
     crew = twin(store, scope="multi_agent")
     together = threading.Barrier(4)
 
@@ -158,7 +158,7 @@ def test_an_agent_that_two_threads_ask_for_joins_once(restless, store):
     assert types(crew.events).count("agent.joined") == 100
 
 
-def test_unfinished_calls_are_counted_right_while_another_thread_saves(store):
+def test_unfinished_calls_are_consistent_while_another_thread_saves(store):
     session = twin(store)
     ended = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Commits: one conditional write each, whatever becomes of its answer, however long the log is."""
+"""A commit is one conditional write, however long the log is; of two writers one fails."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from support.faults import Fault, FaultyStateStore
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
 
-class Meanwhile(WrappedStateStore):
-    """Has something happen before each write, or in place of it."""
+class InterceptingStateStore(WrappedStateStore):
+    """Calls a function before each write."""
 
-    meanwhile = None
+    before_write = None
 
     async def put_many(self, puts, **conditions):
-        if self.meanwhile is not None:
-            await self.meanwhile()
+        if self.before_write is not None:
+            await self.before_write()
         return await super().put_many(puts, **conditions)
 
 
@@ -33,7 +33,7 @@ class Meanwhile(WrappedStateStore):
 
 
 @async_test
-async def test_a_commit_is_one_write_of_one_entry():
+async def test_a_commit_writes_one_entry():
     store = Counted()
     session = await said(await opened(store), "first")
     store.forget()
@@ -46,7 +46,7 @@ async def test_a_commit_is_one_write_of_one_entry():
 
 
 @async_test
-async def test_the_first_commit_is_one_write_too():
+async def test_the_first_commit_is_one_write():
     store = Counted()
     session = await opened(store)
     store.forget()
@@ -59,7 +59,7 @@ async def test_the_first_commit_is_one_write_too():
 
 
 @async_test
-async def test_a_commit_of_nothing_writes_nothing():
+async def test_a_commit_without_pending_events_writes_nothing():
     store = Counted()
     session = await said(await opened(store), "first")
     store.forget()
@@ -70,7 +70,7 @@ async def test_a_commit_of_nothing_writes_nothing():
 
 
 @async_test
-async def test_saving_is_one_write_of_two_entries():
+async def test_a_save_writes_two_entries_at_once():
     store = Counted()
     session = await opened(store)
     await session.save()
@@ -85,7 +85,7 @@ async def test_saving_is_one_write_of_two_entries():
 
 
 @async_test
-async def test_saving_is_two_writes_where_the_store_writes_one_by_one():
+async def test_a_save_is_two_writes_without_atomic_batches():
     store = FaultyStateStore(MemoryStateStore(), atomic=False)
     session = await opened(store)
     await session.save()
@@ -97,7 +97,7 @@ async def test_saving_is_two_writes_where_the_store_writes_one_by_one():
 
 @pytest.mark.parametrize("how", ["commit", "save"])
 @async_test
-async def test_no_turn_costs_more_than_another_however_long_the_session_is(how):
+async def test_the_cost_of_a_commit_does_not_depend_on_the_length_of_the_session(how):
     store = Counted()
     session = await opened(store)
     cost = {}
@@ -109,7 +109,7 @@ async def test_no_turn_costs_more_than_another_however_long_the_session_is(how):
         await (session.commit() if how == "commit" else session.save())
         cost[turn] = (list(store.calls), store.bytes)
     assert cost[10][0] == cost[1000][0] == ["put_many"]
-    # A seq has more digits in the end.
+    # The last seq has more digits.
     assert abs(cost[1000][1] - cost[10][1]) < 20
     assert cost[1000][1] < 2500
     ordinary = [calls for calls, _ in cost.values() if calls == ["put_many"]]
@@ -117,7 +117,7 @@ async def test_no_turn_costs_more_than_another_however_long_the_session_is(how):
 
 
 @async_test
-async def test_the_state_is_written_now_and_then_so_that_opening_reads_a_part(monkeypatch):
+async def test_opening_reads_only_what_follows_the_last_keyframe(monkeypatch):
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 4)
     store = Counted()
     session = await said(await opened(store), *"abcdefghij")
@@ -149,7 +149,7 @@ async def test_a_keyframe_that_cannot_be_written_does_not_fail_the_commit(monkey
 
 
 @async_test
-async def test_of_two_writers_one_gets_a_conflict_with_nothing_of_its_own_written():
+async def test_a_commit_fails_and_writes_nothing_when_another_writer_committed_first():
     store = Counted()
     one, other = await two(store)
     await said(one, "one")
@@ -172,19 +172,19 @@ async def test_of_two_writers_one_gets_a_conflict_with_nothing_of_its_own_writte
 
 
 @async_test
-async def test_one_puts_its_own_on_top_however_many_others_were_first():
-    store = Meanwhile(MemoryStateStore())
+async def test_a_rebase_succeeds_after_any_number_of_other_commits():
+    store = InterceptingStateStore(MemoryStateStore())
     one, other = await two(store)
     others = iter("abcde")
 
     async def speak():
         text = next(others, None)
         if text is not None:
-            store.meanwhile = None
+            store.before_write = None
             await said(other, text)
-            store.meanwhile = speak
+            store.before_write = speak
 
-    store.meanwhile = speak
+    store.before_write = speak
     one.add_message("user", "mine")
     await one.commit(on_conflict="rebase")
     assert contents(await reopened(one)) == [*"abcde", "mine"]
@@ -192,65 +192,65 @@ async def test_one_puts_its_own_on_top_however_many_others_were_first():
 
 
 @async_test
-async def test_who_is_never_first_is_told_so_in_the_end(monkeypatch):
+async def test_a_rebase_that_always_loses_fails_in_the_end(monkeypatch):
     monkeypatch.setattr(contention, "GIVE_UP_AFTER", 0.2)
-    store = Meanwhile(MemoryStateStore())
+    store = InterceptingStateStore(MemoryStateStore())
     one, other = await two(store)
 
     async def speak():
-        store.meanwhile = None
+        store.before_write = None
         await said(other, "first again")
-        store.meanwhile = speak
+        store.before_write = speak
 
-    store.meanwhile = speak
+    store.before_write = speak
     one.add_message("user", "mine")
     with pytest.raises(ConflictError, match="other writers committed first in"):
         await one.commit(on_conflict="rebase")
-    store.meanwhile = None
+    store.before_write = None
     await one.commit(on_conflict="rebase")
     assert contents(await reopened(one))[-2:] == ["first again", "mine"]
 
 
 @async_test
-async def test_a_conflict_over_another_entry_is_not_taken_for_one_over_the_log():
-    store = Meanwhile(MemoryStateStore())
+async def test_a_conflict_on_another_key_is_raised_as_it_is():
+    store = InterceptingStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
 
     async def refuse():
-        raise ConflictError("somebody else has it", key="agents/bot")
+        raise ConflictError("another writer has it", key="agents/bot")
 
-    store.meanwhile = refuse
+    store.before_write = refuse
     session.add_message("user", "b")
-    with pytest.raises(ConflictError, match="somebody else has it"):
+    with pytest.raises(ConflictError, match="another writer has it"):
         await session.commit(on_conflict="rebase")
     assert session.is_dirty
 
 
 @async_test
-async def test_a_conflict_with_nobody_is_reported_and_not_tried_for_ever():
-    store = Meanwhile(MemoryStateStore())
+async def test_a_conflict_without_another_writer_is_reported():
+    store = InterceptingStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
 
     async def refuse():
         raise ConflictError("a store that does not say which key")
 
-    store.meanwhile = refuse
+    store.before_write = refuse
     session.add_message("user", "b")
     with pytest.raises(ConflictError, match="the segment at the head of the log disappeared"):
         await session.commit()
 
 
 @async_test
-async def test_what_is_recorded_during_a_commit_waits_for_the_next():
-    store = Meanwhile(MemoryStateStore())
+async def test_events_recorded_during_a_commit_stay_pending():
+    store = InterceptingStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
 
     async def speak():
-        store.meanwhile = None
-        session.add_message("user", "meanwhile")
+        store.before_write = None
+        session.add_message("user", "during the commit")
         session.set("x", 1)
 
-    store.meanwhile = speak
+    store.before_write = speak
     session.add_message("user", "b")
     saved = await session.save()
     assert [message["content"] for message in saved.state.messages] == ["a", "b"]
@@ -258,5 +258,5 @@ async def test_what_is_recorded_during_a_commit_waits_for_the_next():
     assert contents(await reopened(session)) == ["a", "b"]
     await session.commit()
     other = await reopened(session)
-    assert contents(other) == contents(session) == ["a", "b", "meanwhile"]
+    assert contents(other) == contents(session) == ["a", "b", "during the commit"]
     assert other.get("x") == 1

@@ -1,4 +1,4 @@
-"""Commits that went wrong or came late: what was written is found out, and nothing is lost."""
+"""Commits that failed or came too late: their outcome is found out, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support.faults import Fault, FaultyStateStore
 
 
 async def pruned(session, *, days=0):
-    """Let another process keep the last snapshot alone, and do so again some days later."""
+    """Prune to the last snapshot in another process, and again some days later."""
     other = await reopened(session)
     for number in range(3):
         other.add_message("user", f"later {number}")
@@ -36,7 +36,7 @@ async def pruned(session, *, days=0):
     return other
 
 
-# ---------------------------------------------------------------------------- lost answers
+# --------------------------------------------------------------------------------- lost responses
 
 
 LOST = [Fault(1, "unknown", done=True), Fault(1, "cancelled", done=True)]
@@ -46,7 +46,7 @@ NOT_DONE = [Fault(1, "error"), Fault(1, "unknown"), Fault(1, "cancelled")]
 @pytest.mark.parametrize("how", ["commit", "save"])
 @pytest.mark.parametrize("fault", [*LOST, *NOT_DONE], ids=str)
 @async_test
-async def test_whether_a_commit_was_done_is_found_out_by_the_next(fault, how):
+async def test_a_repeated_commit_finds_out_whether_the_first_was_written(fault, how):
     store = FaultyStateStore(MemoryStateStore())
     session = await opened(store)
     await session.save()
@@ -69,7 +69,7 @@ async def test_whether_a_commit_was_done_is_found_out_by_the_next(fault, how):
 
 @pytest.mark.parametrize("done", [False, True])
 @async_test
-async def test_a_first_commit_without_an_answer_is_found_out_too(done):
+async def test_a_repeated_first_commit_finds_out_whether_it_was_written(done):
     store = FaultyStateStore(MemoryStateStore())
     session = await opened(store)
     store.plan(Fault(1, "unknown", done=done))
@@ -80,7 +80,7 @@ async def test_a_first_commit_without_an_answer_is_found_out_too(done):
 
 
 @async_test
-async def test_a_lost_answer_is_told_from_what_others_wrote_after_it():
+async def test_a_lost_response_is_recognized_before_commits_of_other_writers():
     store = FaultyStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
     session.add_message("user", "b")
@@ -99,7 +99,7 @@ async def test_a_lost_answer_is_told_from_what_others_wrote_after_it():
 
 
 @async_test
-async def test_a_batch_that_was_written_in_part_is_finished_by_the_next():
+async def test_a_partly_written_batch_is_completed_by_the_next_commit():
     store = FaultyStateStore(MemoryStateStore(), atomic=False)
     session = await said(await opened(store), "a")
     session.add_message("user", "b")
@@ -112,7 +112,7 @@ async def test_a_batch_that_was_written_in_part_is_finished_by_the_next():
     assert (await session.verify()).snapshots == 1
 
 
-def test_a_commit_whose_task_was_cancelled_is_found_out_by_the_next(tmp_path):
+def test_a_commit_after_a_cancelled_one_finds_out_whether_it_was_written(tmp_path):
     async def work():
         async with open_state_store(f"sqlite:///{tmp_path}/state.db") as store:
             session = await said(await opened(store), "begun")
@@ -129,12 +129,12 @@ def test_a_commit_whose_task_was_cancelled_is_found_out_by_the_next(tmp_path):
     asyncio.run(work())
 
 
-# -------------------------------------------------------------------------- pruned meanwhile
+# ------------------------------------------------------------------------------------ pruned logs
 
 
 @pytest.mark.parametrize("on_conflict", ["raise", "rebase"])
 @async_test
-async def test_who_was_elsewhere_while_the_log_was_pruned_is_refused(on_conflict):
+async def test_a_writer_behind_a_pruned_log_gets_a_conflict(on_conflict):
     session = await said(await opened(MemoryStateStore()), "a")
     await pruned(session)
     session.add_message("user", "mine")
@@ -149,7 +149,7 @@ async def test_who_was_elsewhere_while_the_log_was_pruned_is_refused(on_conflict
 
 
 @async_test
-async def test_a_place_that_was_pruned_cannot_be_saved_any_more():
+async def test_a_pruned_position_cannot_be_saved():
     session = await said(await opened(MemoryStateStore()), "a")
     await pruned(session)
     with pytest.raises(ConflictError, match="the events up to 5 were pruned"):
@@ -158,7 +158,7 @@ async def test_a_place_that_was_pruned_cannot_be_saved_any_more():
     assert (await session.save()).event_log_count == 5
 
 
-# ------------------------------------------------------- pruned, deleted or replaced under a writer
+# ------------------------------------------------- sessions that were pruned, deleted or replaced
 
 
 def conditional():
@@ -194,7 +194,7 @@ async def test_nothing_is_written_after_pruned_events_whose_tombstones_are_gone(
 
 @STORES
 @async_test
-async def test_a_session_that_another_writer_created_first_is_a_conflict_or_is_joined(new_store):
+async def test_a_session_that_another_writer_created_first_is_a_conflict_or_rebased(new_store):
     store = new_store()
     session = await opened(store)
     await said(await opened(store), "theirs")
@@ -261,7 +261,7 @@ async def test_a_writer_that_changes_the_manifest_does_not_disturb_another(new_s
 
 
 @async_test
-async def test_a_writer_that_was_stopped_between_write_and_check_harms_nothing():
+async def test_a_writer_that_stops_between_write_and_check_does_no_harm():
     inner = MemoryStateStore()
     store = FaultyStateStore(inner, atomic=False)
     session = await said(await opened(store), "a")
@@ -269,7 +269,7 @@ async def test_a_writer_that_was_stopped_between_write_and_check_harms_nothing()
     new = await said(await opened(inner), "new")
     await new.save()
     session.add_message("user", "late")
-    # Both of its entries are written, and then the process ends.
+    # Both entries are written, and then the process ends.
     store.plan(Fault(2, "crash", done=True))
     with pytest.raises(BaseException, match="crash"):
         await session.save()

@@ -1,4 +1,4 @@
-"""Many writers of one session: every one of them makes progress, and nothing is lost."""
+"""Many writers of one session all make progress, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.conversations import opened
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "nats", "files"])
-def test_each_of_eight_writers_commits_and_none_fails(backend, request):
+def test_each_of_eight_writers_commits_and_no_message_is_lost(backend, request):
     run_async(check_eight(opener(backend, request)))
 
 

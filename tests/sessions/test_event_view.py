@@ -1,4 +1,4 @@
-"""The events as a sequence: the same events in the same places, in memory or not."""
+"""Events as a sequence: the same events at the same indexes, in memory or not."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from support.conversations import Counted, opened, reopened, said, two, types
 
 @pytest.fixture
 def short(monkeypatch):
-    """Few segments between keyframes, and few in memory."""
+    """Keep few segments between keyframes and few in memory."""
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 4)
     monkeypatch.setattr(event_view, "MAX_SEGMENTS_IN_MEMORY", 4)
 
 
 async def grown(state_store, commits=10, waiting=2):
-    """A session of some commits, each of two events, with some more events that wait."""
+    """Return a session with some commits of two events each, and pending events."""
     session = await opened(state_store)
     await session.commit()
     for number in range(commits):
@@ -38,7 +38,7 @@ async def grown(state_store, commits=10, waiting=2):
 
 
 async def pruned(session, kept=1):
-    """The session, pruned to its last snapshots, of which two are made now."""
+    """Prune a session to its last snapshots, two of them new."""
     await session.save()
     session.record("saved")
     await session.save()
@@ -48,7 +48,7 @@ async def pruned(session, kept=1):
 
 
 @async_test
-async def test_it_is_a_sequence_of_all_events_in_order():
+async def test_events_are_a_sequence_in_order():
     session = await grown(MemoryStateStore())
     events = session.events
     assert len(events) == 1 + 20 + 2
@@ -66,7 +66,7 @@ async def test_it_is_a_sequence_of_all_events_in_order():
 
 
 @async_test
-async def test_places_beyond_either_end_are_refused():
+async def test_an_index_out_of_range_is_an_error():
     events = (await grown(MemoryStateStore(), commits=2)).events
     for index in (len(events), -len(events) - 1, 1000):
         with pytest.raises(IndexError):
@@ -78,7 +78,7 @@ async def test_places_beyond_either_end_are_refused():
 
 
 @async_test
-async def test_what_waits_has_the_place_that_it_will_have():
+async def test_pending_events_have_their_future_positions():
     session = await grown(MemoryStateStore())
     waiting = session.events[-2:]
     assert [event.seq for event in waiting] == [22, 23]
@@ -88,7 +88,7 @@ async def test_what_waits_has_the_place_that_it_will_have():
 
 
 @async_test
-async def test_a_view_shows_what_is_recorded_later():
+async def test_a_view_includes_events_that_are_recorded_later():
     session = await opened(MemoryStateStore())
     events = session.events
     assert len(events) == 1
@@ -102,7 +102,7 @@ async def test_a_view_shows_what_is_recorded_later():
 
 @pytest.mark.parametrize("how", ["rebased", "reloaded"])
 @async_test
-async def test_a_view_goes_on_after_others_were_first(how):
+async def test_a_view_is_valid_after_a_rebase(how):
     one, other = await two(MemoryStateStore())
     one.record("mine")
     events = one.events
@@ -117,7 +117,7 @@ async def test_a_view_goes_on_after_others_were_first(how):
 
 
 async def check_all_ways(session, expected, places):
-    """One after the other, at once, from behind, in parts, in a loop of either kind."""
+    """Check indexes, slices, negative indexes and both kinds of loops."""
     events = session.events
     assert len(events) == len(expected)
     assert list(events) == expected
@@ -144,14 +144,14 @@ SLICES = [
 
 
 @async_test
-async def test_every_way_of_reading_gives_the_same():
+async def test_all_ways_of_reading_return_the_same_events():
     session = await grown(MemoryStateStore())
     expected = [event async for event in session.log.read()] + session.events[-2:]
     await check_all_ways(session, expected, SLICES)
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
-def test_events_that_are_not_in_memory_any_more_are_read(short, url, tmp_path):
+def test_events_that_are_not_in_memory_are_read_from_the_store(short, url, tmp_path):
     async def work():
         async with open_state_store(url.format(tmp_path)) as store:
             session = await grown(store)
@@ -168,7 +168,7 @@ def test_events_that_are_not_in_memory_any_more_are_read(short, url, tmp_path):
 
 
 @async_test
-async def test_the_last_events_are_at_hand_without_asking_the_store(short):
+async def test_the_last_events_are_read_from_memory(short):
     store = Counted()
     session = await reopened(await grown(store, waiting=0))
     session.record("waiting")
@@ -181,7 +181,7 @@ async def test_the_last_events_are_at_hand_without_asking_the_store(short):
 
 
 @async_test
-async def test_after_pruning_the_first_event_that_is_left_is_at_the_beginning(short):
+async def test_the_first_event_after_a_prune_has_index_0(short):
     session = await grown(MemoryStateStore(), waiting=0)
     again = await pruned(session)
     assert len(again.events) == 0
@@ -198,7 +198,7 @@ async def test_after_pruning_the_first_event_that_is_left_is_at_the_beginning(sh
 
 
 @async_test
-async def test_after_pruning_to_several_snapshots_the_events_between_them_are_left(short):
+async def test_events_between_kept_snapshots_stay_after_a_prune(short):
     session = await grown(MemoryStateStore(), commits=4, waiting=0)
     for text in "abcd":
         session.add_message("user", text)
@@ -233,7 +233,7 @@ async def test_a_range_of_events_is_read_by_their_numbers(short):
 
 
 @async_test
-async def test_what_is_done_to_an_event_changes_nothing_that_is_committed(short):
+async def test_changing_an_event_does_not_change_what_is_committed(short):
     session = await grown(MemoryStateStore(), waiting=0)
     session.set("plan", {"steps": [1]})
     session.record("tool.called", {"args": [1]})
@@ -252,7 +252,7 @@ async def test_what_is_done_to_an_event_changes_nothing_that_is_committed(short)
 
 
 def tamper(event):
-    """Do to an event what a careless caller may do."""
+    """Change an event, as a careless caller may."""
     if isinstance(event.data, dict):
         event.data["tampered"] = True
     for _, _, value in event.changes["set"]:
@@ -262,7 +262,7 @@ def tamper(event):
 
 
 @async_test
-async def test_looking_at_events_again_and_again_reads_no_more_than_is_asked(short):
+async def test_repeated_reads_of_events_read_only_the_requested_ones(short):
     store = Counted()
     session = await grown(store, commits=40)
     store.forget()
@@ -281,7 +281,7 @@ async def test_looking_at_events_again_and_again_reads_no_more_than_is_asked(sho
         max_size=4,
     ),
 )
-def test_it_is_like_a_list_of_all_that_happened(commits, waiting, places):
+def test_a_view_behaves_like_a_list(commits, waiting, places):
     before = (timeline.MAX_SEGMENTS, event_view.MAX_SEGMENTS_IN_MEMORY)
     timeline.MAX_SEGMENTS, event_view.MAX_SEGMENTS_IN_MEMORY = 3, 2
 
@@ -308,7 +308,7 @@ def test_it_is_like_a_list_of_all_that_happened(commits, waiting, places):
 
 
 @async_test
-async def test_times_of_events_are_in_utc_and_in_order():
+async def test_event_times_are_in_utc_and_ordered():
     session = await grown(MemoryStateStore(), commits=3)
     times = [event.at for event in session.events]
     assert times == sorted(times)

@@ -1,4 +1,4 @@
-"""Side effects are done once by key: across processes, callers, rollbacks and lost answers."""
+"""Side effects are done once per key, across processes, callers, rollbacks and lost responses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support.sample_values import SAMPLES, identical
 
 
 @async_test
-async def test_it_is_done_once_and_its_result_is_returned_ever_after():
+async def test_an_effect_is_done_once_and_its_result_returned_from_then_on():
     session = await opened(MemoryStateStore())
     pay = Effect({"receipt": (1, 2)})
     for _ in range(3):
@@ -37,7 +37,7 @@ async def test_it_is_done_once_and_its_result_is_returned_ever_after():
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
-def test_it_is_not_done_again_by_the_next_process(url, tmp_path):
+def test_an_effect_is_not_done_again_by_the_next_process(url, tmp_path):
     async def work():
         async with open_state_store(url.format(tmp_path)) as store:
             session = await opened(store)
@@ -53,7 +53,7 @@ def test_it_is_not_done_again_by_the_next_process(url, tmp_path):
 
 
 @async_test
-async def test_a_function_may_be_async():
+async def test_the_function_of_an_effect_may_be_async():
     session = await opened(MemoryStateStore())
     pay = Effect()
     assert await session.once("a", pay.slowly) == "paid"
@@ -63,7 +63,7 @@ async def test_a_function_may_be_async():
 
 
 @async_test
-async def test_callers_at_the_same_time_get_the_result_of_one():
+async def test_concurrent_callers_get_the_same_result():
     session = await opened(MemoryStateStore())
     pay = Effect()
     results = await asyncio.gather(*(session.once("pay", pay.slowly) for _ in range(10)))
@@ -76,14 +76,14 @@ async def test_callers_at_the_same_time_get_the_result_of_one():
 
 
 @async_test
-async def test_what_it_gives_is_a_copy_each_time():
+async def test_results_are_copies():
     session = await opened(MemoryStateStore())
     (await session.once("k", lambda: {"list": [1]}))["list"].append(2)
     assert await session.once("k", dict) == {"list": [1]}
 
 
 @async_test
-async def test_the_result_may_be_of_any_kind_that_can_be_kept():
+async def test_a_result_may_have_any_supported_type():
     session = await opened(MemoryStateStore())
     for name, value in SAMPLES.items():
         assert identical(await session.once(name, lambda value=value: value), value)
@@ -93,7 +93,7 @@ async def test_the_result_may_be_of_any_kind_that_can_be_kept():
 
 
 @async_test
-async def test_what_failed_was_not_done():
+async def test_an_effect_that_raised_is_done_by_the_next_call():
     session = await said(await opened(MemoryStateStore()), "a")
     failing = Effect(error=RuntimeError("no money"))
     before = everything(session)
@@ -106,7 +106,7 @@ async def test_what_failed_was_not_done():
 
 
 @async_test
-async def test_a_result_that_cannot_be_kept_is_an_error_and_it_is_not_done_again():
+async def test_an_effect_whose_result_cannot_be_stored_is_not_repeated():
     session = await opened(MemoryStateStore())
     odd = Effect(result={"connection": object()})
     with pytest.raises(UnsupportedValueError, match="could not be stored") as caught:
@@ -121,7 +121,7 @@ async def test_a_result_that_cannot_be_kept_is_an_error_and_it_is_not_done_again
 
 @pytest.mark.parametrize("key", [None, 7, "\ud800"])
 @async_test
-async def test_a_bad_key_is_refused_before_anything_is_done(key):
+async def test_an_invalid_key_is_rejected_before_the_effect(key):
     session = await opened(MemoryStateStore())
     pay = Effect()
     with pytest.raises(TypeError):
@@ -139,7 +139,7 @@ class Step(str, enum.Enum):
 
 @pytest.mark.parametrize("key", [Name("pay"), Step.PAY])
 @async_test
-async def test_a_key_of_a_subclass_of_str_is_its_text(key):
+async def test_a_key_that_is_a_str_subclass_becomes_a_plain_str(key):
     session = await opened(MemoryStateStore())
     pay = Effect()
     assert await session.once(key, pay) == "paid"
@@ -147,11 +147,11 @@ async def test_a_key_of_a_subclass_of_str_is_its_text(key):
     assert pay.times == 1
 
 
-# ------------------------------------------------------------------------------- going back
+# ------------------------------------------------------------------------- rollbacks and restores
 
 
 @async_test
-async def test_going_back_keeps_what_was_done_in_the_world():
+async def test_rollbacks_and_restores_keep_effects():
     session = await said(await opened(MemoryStateStore()), "a")
     saved, mark = await session.save(), session.snapshot()
     pay = Effect()
@@ -169,7 +169,7 @@ async def test_going_back_keeps_what_was_done_in_the_world():
 
 
 @async_test
-async def test_going_to_a_state_in_which_more_was_done_takes_that_over():
+async def test_restoring_a_state_with_more_effects_adopts_them():
     session = await opened(MemoryStateStore())
     await session.once("both", Effect("session"))
     other = await session.fork("other")
@@ -181,7 +181,7 @@ async def test_going_to_a_state_in_which_more_was_done_takes_that_over():
 
 
 @async_test
-async def test_a_fork_has_done_what_its_origin_had_done():
+async def test_a_fork_has_the_effects_of_its_origin():
     session = await opened(MemoryStateStore())
     before = session.snapshot()
     pay = Effect()
@@ -198,7 +198,7 @@ async def test_a_fork_has_done_what_its_origin_had_done():
 
 
 @async_test
-async def test_what_another_process_did_meanwhile_is_not_done_again():
+async def test_an_effect_that_another_process_did_is_not_repeated():
     one, other = await two(MemoryStateStore())
     await other.once("pay", Effect("theirs"))
     await said(other, "theirs")
@@ -213,7 +213,7 @@ async def test_what_another_process_did_meanwhile_is_not_done_again():
 
 
 @async_test
-async def test_what_others_did_otherwise_does_not_keep_it_from_being_done():
+async def test_other_commits_do_not_prevent_an_effect():
     one, other = await two(MemoryStateStore())
     await said(other, "theirs")
     one.add_message("user", "mine")
@@ -227,7 +227,7 @@ async def test_what_others_did_otherwise_does_not_keep_it_from_being_done():
 
 
 @async_test
-async def test_a_session_that_both_began_does_it_all_the_same():
+async def test_an_effect_is_done_in_a_session_that_two_writers_started():
     store = MemoryStateStore()
     one, other = await opened(store), await opened(store)
     await said(other, "theirs")
@@ -236,7 +236,7 @@ async def test_a_session_that_both_began_does_it_all_the_same():
 
 
 @async_test
-async def test_what_was_done_in_a_session_that_both_began_is_not_done_again():
+async def test_an_effect_of_another_writer_that_started_the_session_is_not_repeated():
     store = MemoryStateStore()
     one, other = await opened(store), await opened(store)
     await other.once("pay", Effect("theirs"))
@@ -246,7 +246,7 @@ async def test_what_was_done_in_a_session_that_both_began_is_not_done_again():
 
 
 @async_test
-async def test_two_who_did_it_at_the_same_moment_with_different_results_hear_of_it():
+async def test_concurrent_effects_with_different_results_are_a_conflict():
     one, other = await two(MemoryStateStore())
 
     async def pay():
@@ -265,7 +265,7 @@ async def test_two_who_did_it_at_the_same_moment_with_different_results_hear_of_
 
 @pytest.mark.parametrize("done", [False, True])
 @async_test
-async def test_its_result_is_committed_before_it_is_returned_whatever_became_of_the_first_try(done):
+async def test_a_result_is_committed_before_it_is_returned_despite_faults(done):
     store = FaultyStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
     store.plan(Fault(1, "unknown", done=done))
@@ -280,7 +280,7 @@ async def test_its_result_is_committed_before_it_is_returned_whatever_became_of_
 
 
 @async_test
-async def test_what_another_did_after_a_lost_answer_of_ours_is_not_done_again():
+async def test_an_effect_of_another_writer_after_a_lost_response_is_not_repeated():
     store = FaultyStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
     session.add_message("user", "b")
@@ -293,10 +293,10 @@ async def test_what_another_did_after_a_lost_answer_of_ours_is_not_done_again():
     assert pay.times == 0
 
 
-# ---------------------------------------------------------------------------- blocking twin
+# ------------------------------------------------------------------------------ blocking sessions
 
 
-def test_the_blocking_twin_does_it_once_in_the_thread_of_its_caller(tmp_path):
+def test_a_blocking_session_runs_the_effect_in_the_calling_thread(tmp_path):
     url = f"sqlite:///{tmp_path}/state.db"
     threads = []
 
@@ -322,7 +322,7 @@ def test_the_blocking_twin_does_it_once_in_the_thread_of_its_caller(tmp_path):
     assert threads == [threading.current_thread()]
 
 
-def test_the_blocking_twin_hears_what_another_process_did():
+def test_a_blocking_session_finds_effects_of_other_processes():
     store = MemoryStateStore()
     one = BlockingSession.open(store, agent_id="bot", session_id="ses")
     one.commit()
@@ -333,7 +333,7 @@ def test_the_blocking_twin_hears_what_another_process_did():
     assert pay.times == 0
 
 
-def test_threads_that_share_the_blocking_twin_do_it_once():
+def test_threads_that_share_a_blocking_session_do_an_effect_once():
     session = BlockingSession.open(MemoryStateStore(), agent_id="bot")
     pay = Effect()
     results = []
@@ -348,7 +348,7 @@ def test_threads_that_share_the_blocking_twin_do_it_once():
     assert pay.times == 1
 
 
-def test_what_is_done_once_may_record_and_commit_itself():
+def test_the_function_of_an_effect_may_record_and_commit():
     session = BlockingSession.open(MemoryStateStore(), agent_id="bot")
 
     def pay():
@@ -361,7 +361,7 @@ def test_what_is_done_once_may_record_and_commit_itself():
 
 
 @async_test
-async def test_who_did_the_same_at_the_same_moment_is_told_also_where_both_gave_the_same():
+async def test_concurrent_effects_with_equal_results_are_a_conflict():
     store = MemoryStateStore()
     one = await opened(store)
     await one.commit()
@@ -379,7 +379,7 @@ async def test_who_did_the_same_at_the_same_moment_is_told_also_where_both_gave_
 
 
 @async_test
-async def test_what_is_no_function_is_refused_before_anything_is_done():
+async def test_once_takes_a_function():
     session = await opened(MemoryStateStore())
     with pytest.raises(TypeError, match="once takes a function"):
         await session.once("pay", "paid")

@@ -1,4 +1,4 @@
-"""The loop that works for callers who have none: one a process, and never in its own way."""
+"""The portal runs coroutines for callers without an event loop."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ async def fail(error):
     raise error
 
 
-def test_a_call_gives_what_the_coroutine_gives():
+def test_a_call_returns_the_result_of_the_coroutine():
     assert get_portal().call(give(7)) == 7
     assert get_portal().call(give(None)) is None
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), RuntimeError("y"), asyncio.CancelledError()])
-def test_a_call_raises_what_the_coroutine_raises(error):
+def test_a_call_raises_the_error_of_the_coroutine(error):
     with pytest.raises(BaseException) as caught:
         get_portal().call(fail(error))
-    # A cancellation comes back as that of the waiting side, which has the same name.
+    # concurrent.futures raises its own CancelledError.
     assert type(caught.value).__name__ == type(error).__name__
     assert get_portal().call(give(1)) == 1
 
 
-def test_there_is_one_loop_in_a_thread_of_its_own():
+def test_a_portal_has_one_loop_in_its_own_thread():
     assert get_portal() is get_portal()
     thread, loop = get_portal().call(where())
     assert (thread, loop) == get_portal().call(where())
@@ -88,14 +88,14 @@ def test_calls_of_several_threads_do_not_wait_for_each_other():
     assert found == ["met"]
 
 
-def test_a_call_from_inside_another_loop_is_done():
+def test_a_call_from_another_loop_works():
     async def work():
         return get_portal().call(give("inside"))
 
     assert asyncio.run(work()) == "inside"
 
 
-def test_a_call_from_inside_its_own_loop_is_refused_and_not_waited_for_ever():
+def test_a_call_from_its_own_loop_is_an_error():
     async def work():
         return get_portal().call(give(1))
 
@@ -104,7 +104,7 @@ def test_a_call_from_inside_its_own_loop_is_refused_and_not_waited_for_ever():
     assert get_portal().call(give(2)) == 2
 
 
-def test_an_interruption_while_waiting_cancels_the_work():
+def test_an_interrupt_cancels_the_work():
     """As Ctrl-C does it, in the main thread."""
     begun, cancelled = threading.Event(), threading.Event()
 
@@ -131,7 +131,7 @@ def test_an_interruption_while_waiting_cancels_the_work():
     assert get_portal().call(give(3)) == 3
 
 
-def test_a_portal_of_its_own_is_another_loop():
+def test_portals_have_different_loops():
     other = Portal()
     assert other.call(where()) != get_portal().call(where())
 
@@ -166,8 +166,8 @@ print("done")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_child_process_has_a_loop_of_its_own():
-    # In a process of its own, as forking one that has threads is warned of.
+def test_a_forked_process_has_its_own_loop():
+    # In a subprocess, because forking a process with threads raises a warning.
     done = subprocess.run(
         [sys.executable, "-c", AFTER_A_FORK],
         env={"PYTHONPATH": ":".join(sys.path)},
@@ -179,7 +179,7 @@ def test_a_child_process_has_a_loop_of_its_own():
     assert done.stdout == "done\n", done.stderr
 
 
-def test_a_store_on_this_machine_works_in_the_thread_of_a_portal_that_is_for_one_caller(tmp_path):
+def test_a_local_store_works_in_the_thread_of_an_in_place_portal(tmp_path):
     names = []
 
     class Watching(SqliteStateStore):
@@ -202,14 +202,14 @@ def test_a_store_on_this_machine_works_in_the_thread_of_a_portal_that_is_for_one
         names.clear()
 
 
-def test_a_portal_that_is_closed_leaves_no_thread():
+def test_closing_a_portal_ends_its_thread():
     here = Portal()
     before = threading.active_count()
     here.close()
     assert threading.active_count() == before - 1
 
 
-def test_work_that_a_loop_asks_for_begins_in_order_and_ends_though_its_caller_is_cancelled():
+def test_work_for_another_loop_starts_in_order_and_survives_a_cancellation():
     here, begun, ended = Portal(), [], []
 
     async def work(number):
@@ -237,7 +237,7 @@ def test_work_that_a_loop_asks_for_begins_in_order_and_ends_though_its_caller_is
     assert isinstance(outcomes[5], ValueError)
 
 
-def test_a_loop_may_be_closed_before_the_work_that_it_asked_for_ends(capfd):
+def test_a_loop_may_be_closed_before_its_work_ends(capfd):
     here, ended = Portal(), threading.Event()
 
     async def work():

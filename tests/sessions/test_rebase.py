@@ -1,4 +1,4 @@
-"""One's own events on top of another's: done where keys differ, refused with the keys where not."""
+"""A rebase succeeds if keys differ, and otherwise reports the conflicting keys."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from support.conversations import contents, everything, opened, reopened, said, 
 from support.sample_values import identical
 
 
-async def on_top(state_store, theirs, ours, *, base=()):
-    """Two writers of one session, of whom the other is first; ours, after it was put on top."""
+async def rebase_on_top(state_store, theirs, ours, *, base=()):
+    """Let another writer commit first, rebase ours on top, and return it."""
     one = await opened(state_store)
     for key, value in base:
         one.set(key, value)
@@ -35,8 +35,8 @@ async def on_top(state_store, theirs, ours, *, base=()):
 
 
 @async_test
-async def test_changes_of_different_keys_are_both_there():
-    session = await on_top(
+async def test_changes_of_different_keys_are_combined():
+    session = await rebase_on_top(
         MemoryStateStore(),
         lambda other: (other.set("theirs", 1), other.delete("old")),
         lambda mine: (mine.set("mine", 2), mine.delete("older")),
@@ -57,7 +57,7 @@ async def test_changes_of_different_keys_are_both_there():
     ids=["both set", "deleted and set", "set and deleted", "inside"],
 )
 @async_test
-async def test_different_changes_of_one_key_are_a_conflict_that_names_it(theirs, ours):
+async def test_different_changes_of_one_key_are_a_conflict(theirs, ours):
     store = MemoryStateStore()
     one, other = await two(store)
     one.set("x", 0)
@@ -78,7 +78,7 @@ async def test_different_changes_of_one_key_are_a_conflict_that_names_it(theirs,
 
 
 @async_test
-async def test_all_keys_of_a_conflict_are_listed_and_a_few_of_them_shown():
+async def test_a_conflict_lists_all_keys_and_its_message_some_of_them():
     one, other = await two(MemoryStateStore())
     for number in range(8):
         other.set(f"k{number}", "theirs")
@@ -93,20 +93,20 @@ async def test_all_keys_of_a_conflict_are_listed_and_a_few_of_them_shown():
 
 
 @async_test
-async def test_what_both_made_equal_is_no_conflict():
+async def test_equal_changes_are_not_a_conflict():
     def same(session):
         session.set("plan", {"a": 1, "b": [2]})
         session.delete("old")
         session.status = "running"
 
-    session = await on_top(MemoryStateStore(), same, same, base=[("old", 1)])
+    session = await rebase_on_top(MemoryStateStore(), same, same, base=[("old", 1)])
     assert session.state == {"plan": {"a": 1, "b": [2]}}
     assert types(session.events).count("state.set") == 3
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [(True, 1), (1, 1.0), ((1,), [1]), (0.0, -0.0)])
 @async_test
-async def test_values_that_only_look_equal_are_a_conflict(theirs, ours):
+async def test_equal_values_of_different_types_are_a_conflict(theirs, ours):
     one, other = await two(MemoryStateStore())
     other.set("x", theirs)
     await other.commit()
@@ -117,11 +117,11 @@ async def test_values_that_only_look_equal_are_a_conflict(theirs, ours):
 
 
 @async_test
-async def test_a_value_that_is_not_equal_to_itself_is_no_conflict_where_both_set_it():
+async def test_nan_set_by_both_writers_is_not_a_conflict():
     def same(session):
         session.set("loss", math.nan)
 
-    session = await on_top(MemoryStateStore(), same, same)
+    session = await rebase_on_top(MemoryStateStore(), same, same)
     assert math.isnan(session.get("loss"))
 
 
@@ -129,7 +129,7 @@ async def test_a_value_that_is_not_equal_to_itself_is_no_conflict_where_both_set
 
 
 @async_test
-async def test_appended_messages_move_behind_those_of_others():
+async def test_appended_messages_move_behind_those_of_other_writers():
     one, other = await two(MemoryStateStore())
     await said(one, "begun")
     await other.reload()
@@ -145,7 +145,7 @@ async def test_appended_messages_move_behind_those_of_others():
 
 
 @async_test
-async def test_a_rollback_of_ones_own_messages_moves_with_them():
+async def test_a_rollback_of_pending_messages_is_renumbered_with_them():
     one, other = await two(MemoryStateStore())
     await said(other, "theirs")
     one.add_message("user", "mine 1")
@@ -162,7 +162,7 @@ async def test_a_rollback_of_ones_own_messages_moves_with_them():
 
 
 @async_test
-async def test_what_one_did_to_older_messages_stays_with_them():
+async def test_changes_of_older_messages_are_not_renumbered():
     one, other = await two(MemoryStateStore())
     await said(one, "a", "b", "c")
     await other.reload()
@@ -176,7 +176,7 @@ async def test_what_one_did_to_older_messages_stays_with_them():
 
 
 @async_test
-async def test_entries_of_the_conversation_that_are_no_messages_stay_where_they_are():
+async def test_entries_without_a_message_number_are_not_renumbered():
     one, other = await two(MemoryStateStore())
     await said(other, "theirs")
     note = {"set": [("messages", "note", {"content": "note"})], "delete": []}
@@ -188,7 +188,7 @@ async def test_entries_of_the_conversation_that_are_no_messages_stay_where_they_
 
 @pytest.mark.parametrize("theirs", ["removed a message", "took one back", "cleared all"])
 @async_test
-async def test_appended_messages_also_follow_where_the_other_has_removed_some(theirs):
+async def test_appended_messages_follow_after_messages_were_removed(theirs):
     one, other = await two(MemoryStateStore())
     await said(one, "a", "b")
     await other.reload()
@@ -206,7 +206,7 @@ async def test_appended_messages_also_follow_where_the_other_has_removed_some(th
 
 
 @async_test
-async def test_two_who_removed_the_same_message_agree():
+async def test_removing_the_same_message_is_not_a_conflict():
     one, other = await two(MemoryStateStore())
     await said(one, "a", "b")
     await other.reload()
@@ -219,7 +219,7 @@ async def test_two_who_removed_the_same_message_agree():
 
 
 @async_test
-async def test_what_was_done_once_and_is_brought_back_by_both_was_not_done_twice():
+async def test_an_effect_that_two_writers_restore_is_not_a_conflict():
     one = await opened(MemoryStateStore())
     await one.once("pay", lambda: 1)
     mark = one.snapshot()
@@ -234,7 +234,7 @@ async def test_what_was_done_once_and_is_brought_back_by_both_was_not_done_twice
 
 
 @async_test
-async def test_messages_that_were_taken_back_and_brought_back_move_behind_the_others():
+async def test_messages_that_were_rolled_back_and_restored_move_behind_the_others():
     one = await opened(MemoryStateStore())
     await said(one, "begun")
     other = await reopened(one)
@@ -248,11 +248,11 @@ async def test_messages_that_were_taken_back_and_brought_back_move_behind_the_ot
     assert contents(await reopened(one)) == contents(one) == ["begun", "x", "x"]
 
 
-# ------------------------------------------------------------------------------- beginnings
+# ----------------------------------------------------------------------------------- new sessions
 
 
 @async_test
-async def test_a_session_that_both_began_began_once():
+async def test_a_session_that_two_writers_start_starts_once():
     store = MemoryStateStore()
     one, other = await opened(store), await opened(store)
     other.status = "running"
@@ -267,7 +267,7 @@ async def test_a_session_that_both_began_began_once():
 
 
 @async_test
-async def test_who_only_began_a_session_that_is_there_has_nothing_left_to_write():
+async def test_a_writer_that_only_started_an_existing_session_has_nothing_to_commit():
     store = MemoryStateStore()
     one, other = await opened(store), await opened(store)
     await said(other, "theirs")
@@ -279,7 +279,7 @@ async def test_who_only_began_a_session_that_is_there_has_nothing_left_to_write(
     assert saved.event_log_count == 2
 
 
-# ---------------------------------------------------------------------------------- a model
+# ---------------------------------------------------------------------------------------- a model
 
 KEYS = st.sampled_from("abc")
 CHANGES = st.one_of(
@@ -293,7 +293,7 @@ OURS = st.one_of(
 
 
 class Model:
-    """A session as plain data: values, what was said since the beginning, and what was touched."""
+    """A session as plain data: values, messages and touched keys."""
 
     def __init__(self, values):
         self.values = dict(values)
@@ -331,7 +331,7 @@ class Model:
     theirs=st.lists(st.lists(CHANGES, min_size=1, max_size=3), min_size=1, max_size=3),
     ours=st.lists(OURS, min_size=1, max_size=8),
 )
-def test_what_is_on_top_is_what_both_did_or_a_conflict_of_the_right_keys(base, theirs, ours):
+def test_a_rebase_combines_both_writers_or_reports_the_conflicting_keys(base, theirs, ours):
     async def work():
         one = await opened(MemoryStateStore())
         for key, value in base.items():

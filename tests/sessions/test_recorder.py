@@ -1,4 +1,4 @@
-"""Messages, values and events: what an agent records is done at once, as copies, or not at all."""
+"""Messages and values are recorded as copies; invalid ones change nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Unknown:
 # ---------------------------------------------------------------------------------- messages
 
 
-def test_a_message_has_role_content_and_any_further_fields(session):
+def test_a_message_has_a_role_a_content_and_other_fields(session):
     session.add_message("user", "hello", name="ann", metadata={"tokens": 3})
     assert session.messages == [
         {"role": "user", "content": "hello", "name": "ann", "metadata": {"tokens": 3}}
@@ -40,25 +40,25 @@ def test_a_message_has_role_content_and_any_further_fields(session):
     assert types(session.events) == ["session.started", "message.appended"]
 
 
-def test_content_may_be_parts(session):
+def test_the_content_of_a_message_may_be_a_list_of_parts(session):
     parts = [{"type": "text", "text": "see"}, {"type": "image", "data": b"\x89PNG"}]
     session.add_message("user", parts)
     session.add_message("assistant", None)
     assert [message["content"] for message in session.messages] == [parts, None]
 
 
-def test_a_message_of_any_shape_is_appended_as_it_is(session):
+def test_append_message_stores_any_dict(session):
     session.append_message({"type": "function_call", "call_id": "c1", "name": "search"})
     assert session.messages == [{"type": "function_call", "call_id": "c1", "name": "search"}]
 
 
-def test_messages_stay_in_order_beyond_ten_and_a_hundred(session):
+def test_messages_stay_in_order(session):
     for number in range(120):
         session.add_message("user", number)
     assert contents(session) == list(range(120))
 
 
-def test_what_the_caller_does_to_a_message_afterwards_does_not_reach_it(session):
+def test_messages_are_copied(session):
     parts = [{"type": "text", "text": "before"}]
     session.add_message("user", parts)
     parts[0]["text"] = "after"
@@ -67,20 +67,20 @@ def test_what_the_caller_does_to_a_message_afterwards_does_not_reach_it(session)
 
 
 @pytest.mark.parametrize("role", [None, 7, ["user"]])
-def test_a_role_is_a_text(session, role):
+def test_an_invalid_role_is_rejected(session, role):
     before = everything(session)
     with pytest.raises(TypeError, match="message role must be a str"):
         session.add_message(role, "hello")
     assert everything(session) == before
 
 
-def test_a_message_is_a_dict(session):
+def test_a_message_must_be_a_dict(session):
     with pytest.raises(TypeError, match="message must be a dict, got 'hello'"):
         session.append_message("hello")
     assert session.message_count == 0
 
 
-def test_what_a_message_cannot_hold_is_named_with_its_place_in_the_conversation(session):
+def test_an_unsupported_value_in_a_message_is_reported_with_its_path(session):
     for number in range(3):
         session.add_message("user", str(number))
     before = everything(session)
@@ -95,7 +95,7 @@ def test_what_a_message_cannot_hold_is_named_with_its_place_in_the_conversation(
     assert contents(session)[3] == "go on"
 
 
-def test_popping_returns_the_last_message_and_removes_it(session):
+def test_pop_message_removes_the_last_message_and_returns_it(session):
     session.add_message("user", "first")
     session.add_message("assistant", "second", model="m")
     assert session.pop_message() == {"role": "assistant", "content": "second", "model": "m"}
@@ -106,13 +106,13 @@ def test_popping_returns_the_last_message_and_removes_it(session):
     assert contents(session) == ["first", "third"]
 
 
-def test_popping_from_an_empty_conversation_is_no_event(session):
+def test_pop_message_of_an_empty_conversation_records_nothing(session):
     before = everything(session)
     assert session.pop_message() is None
     assert everything(session) == before
 
 
-def test_clearing_removes_all_messages_in_one_event(session):
+def test_clear_messages_removes_all_messages_in_one_event(session):
     for number in range(5):
         session.add_message("user", number)
     session.set("kept", 1)
@@ -124,8 +124,8 @@ def test_clearing_removes_all_messages_in_one_event(session):
     before = everything(session)
     session.clear_messages()
     assert everything(session) == before
-    session.add_message("user", "anew")
-    assert contents(session) == ["anew"]
+    session.add_message("user", "again")
+    assert contents(session) == ["again"]
 
 
 # ------------------------------------------------------------------------------------ values
@@ -145,13 +145,13 @@ def test_values_are_set_read_and_deleted(session):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_value_comes_back_equal_and_of_the_same_type(session, name):
+def test_values_keep_their_type(session, name):
     session.set("value", SAMPLES[name])
     assert identical(session.get("value"), SAMPLES[name])
 
 
 @async_test
-async def test_every_kind_of_value_is_there_for_the_next_process():
+async def test_values_of_all_types_are_durable():
     session = await opened(MemoryStateStore())
     for name, value in SAMPLES.items():
         session.set(name, value)
@@ -162,7 +162,7 @@ async def test_every_kind_of_value_is_there_for_the_next_process():
     assert identical(contents(other), list(SAMPLES.values()))
 
 
-def test_what_the_caller_does_to_a_value_afterwards_does_not_reach_it(session):
+def test_values_are_copied(session):
     plan = {"steps": ["a"]}
     session.set("plan", plan)
     plan["steps"].append("b")
@@ -171,7 +171,7 @@ def test_what_the_caller_does_to_a_value_afterwards_does_not_reach_it(session):
     assert session.get("plan") == {"steps": ["a"]}
 
 
-def test_setting_an_equal_value_is_no_event(session):
+def test_setting_an_equal_value_records_nothing(session):
     session.set("plan", {"a": 1, "b": [2]})
     before = everything(session)
     session.set("plan", {"b": [2], "a": 1})
@@ -179,14 +179,14 @@ def test_setting_an_equal_value_is_no_event(session):
 
 
 @pytest.mark.parametrize(("one", "other"), [(1, True), (1, 1.0), ([1], (1,)), ("a", b"a")])
-def test_a_value_of_another_type_is_a_change(session, one, other):
+def test_setting_an_equal_value_of_another_type_is_a_change(session, one, other):
     session.set("x", one)
     session.set("x", other)
     assert identical(session.get("x"), other)
     assert types(session.events)[1:] == ["state.set", "state.set"]
 
 
-def test_a_value_that_cannot_be_kept_is_named_with_its_path(session):
+def test_an_unsupported_value_is_reported_with_its_path(session):
     session.set("plan", 1)
     before = everything(session)
     with pytest.raises(UnsupportedValueError, match=r"\$\.state\.plan\.steps\[1\]") as caught:
@@ -199,7 +199,7 @@ def test_a_value_that_cannot_be_kept_is_named_with_its_path(session):
 
 
 @pytest.mark.parametrize("key", [None, 7, b"plan", ("a",)])
-def test_the_key_of_a_value_is_a_text(session, key):
+def test_the_key_of_a_value_must_be_a_str(session, key):
     before = everything(session)
     with pytest.raises(TypeError, match="key must be a str"):
         session.set(key, 1)
@@ -209,7 +209,7 @@ def test_the_key_of_a_value_is_a_text(session, key):
     assert everything(session) == before
 
 
-def test_a_key_that_no_encoding_can_write_down_is_refused(session):
+def test_a_key_that_cannot_be_encoded_is_rejected(session):
     before = everything(session)
     with pytest.raises(UnsupportedValueError, match="lone surrogate"):
         session.set("\ud800", 1)
@@ -219,7 +219,7 @@ def test_a_key_that_no_encoding_can_write_down_is_refused(session):
 
 @pytest.mark.parametrize("key", [Name("plan"), Word.PLAN], ids=["str subclass", "enum"])
 @async_test
-async def test_a_key_of_a_subclass_of_str_is_kept_as_the_plain_text(key):
+async def test_a_value_key_that_is_a_str_subclass_becomes_a_plain_str(key):
     session = await opened(MemoryStateStore())
     session.set(key, 1)
     await session.commit()
@@ -232,7 +232,7 @@ async def test_a_key_of_a_subclass_of_str_is_kept_as_the_plain_text(key):
 
 @pytest.mark.parametrize("depth", [124, 125, 128])
 @async_test
-async def test_what_is_taken_in_can_be_committed_however_deep_it_is_nested(depth):
+async def test_whatever_can_be_recorded_can_be_committed(depth):
     session = await opened(MemoryStateStore())
     try:
         session.set("deep", deep(depth))
@@ -246,7 +246,7 @@ async def test_what_is_taken_in_can_be_committed_however_deep_it_is_nested(depth
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.none() | values), max_size=12))
-def test_values_are_those_of_a_dict(steps):
+def test_values_behave_like_a_dict(steps):
     async def work():
         session = await opened(MemoryStateStore())
         model = {}
@@ -260,7 +260,7 @@ def test_values_are_those_of_a_dict(steps):
         return session, model
 
     session, model = run_async(work())
-    # By digest, as an equal value is no change: a dict keeps the order that its keys had first.
+    # By digest: setting an equal dict keeps the first order of its keys.
     expected = Store()
     expected.set("session", "status", "pending")
     expected.set_many(("state", key, value) for key, value in model.items())

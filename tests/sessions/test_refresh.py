@@ -1,4 +1,4 @@
-"""Refresh: the commits of other writers are applied, and pending events stay on top of them."""
+"""A refresh applies the commits of other writers and keeps pending events on top."""
 
 from __future__ import annotations
 

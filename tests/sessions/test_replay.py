@@ -1,4 +1,4 @@
-"""Step by step through what happened: each event with the state before and after it."""
+"""A replay yields each event with the state before and after it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from support.conversations import Counted, opened, said, types
 
 @pytest.fixture
 def often(monkeypatch):
-    """A keyframe after few segments."""
+    """Write a keyframe after few segments."""
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 3)
 
 
 async def story(state_store, turns=5):
-    """A session in which something was said, changed, deleted and undone."""
+    """Return a session with messages, values, deletions and a rollback."""
     session = await opened(state_store)
     for turn in range(turns):
         mark = session.snapshot()
@@ -48,7 +48,7 @@ async def story(state_store, turns=5):
 
 
 async def states(session):
-    """The state after each number of events, folded by hand."""
+    """Return the state after each number of events."""
     store = Store()
     found = [store.snapshot().digest]
     async for event in session.log.read():
@@ -62,7 +62,7 @@ async def steps_of(source, **bounds):
 
 
 def check(steps, expected, events, first=1):
-    """Steps are these events, from the state before each to the one after it."""
+    """Check that steps have these events and the states before and after them."""
     assert [step.event for step in steps] == events
     for number, step in enumerate(steps, first):
         assert step.event.seq == number
@@ -72,7 +72,7 @@ def check(steps, expected, events, first=1):
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
-def test_each_step_has_its_event_and_the_states_around_it(often, url, tmp_path):
+def test_a_step_has_its_event_and_the_states_before_and_after_it(often, url, tmp_path):
     async def work():
         async with open_state_store(url.format(tmp_path)) as store:
             session = await story(store)
@@ -88,7 +88,7 @@ def test_each_step_has_its_event_and_the_states_around_it(often, url, tmp_path):
 
 @pytest.mark.parametrize("kind", ["session", "document"])
 @async_test
-async def test_a_range_of_events_is_replayed_with_the_right_state_before_it(often, kind):
+async def test_a_range_is_replayed_from_the_state_before_it(often, kind):
     session = await story(MemoryStateStore())
     source = session if kind == "session" else await session.export()
     expected, events = await states(session), list(session.events)
@@ -104,7 +104,7 @@ async def test_a_range_of_events_is_replayed_with_the_right_state_before_it(ofte
 
 @pytest.mark.parametrize("kind", ["session", "document"])
 @async_test
-async def test_beyond_the_last_event_there_is_nothing_to_replay(kind):
+async def test_after_the_last_event_there_are_no_steps(kind):
     session = await said(await opened(MemoryStateStore()), "a")
     source = session if kind == "session" else await session.export()
     assert await steps_of(source, first=3) == []
@@ -113,7 +113,7 @@ async def test_beyond_the_last_event_there_is_nothing_to_replay(kind):
 
 
 @async_test
-async def test_only_what_is_committed_is_replayed():
+async def test_pending_events_are_not_replayed():
     session = await said(await opened(MemoryStateStore()), "a")
     session.add_message("user", "waiting")
     assert types(step.event for step in await steps_of(session)) == [
@@ -124,7 +124,7 @@ async def test_only_what_is_committed_is_replayed():
 
 
 @async_test
-async def test_states_of_steps_can_be_compared_and_kept():
+async def test_the_states_of_steps_can_be_compared():
     session = await story(MemoryStateStore())
     steps = await steps_of(session)
     for step in steps:
@@ -139,7 +139,7 @@ async def test_states_of_steps_can_be_compared_and_kept():
 
 
 @async_test
-async def test_replaying_the_end_of_a_long_session_does_not_read_its_beginning(often):
+async def test_replaying_the_end_of_a_log_does_not_read_its_start(often):
     store = Counted()
     session = await said(await opened(store), *map(str, range(40)))
     read = []
@@ -155,7 +155,7 @@ async def test_replaying_the_end_of_a_long_session_does_not_read_its_beginning(o
 
 
 @async_test
-async def test_after_pruning_replaying_begins_with_what_is_left(often):
+async def test_a_replay_of_a_pruned_session_starts_at_the_log_start(often):
     session = await opened(MemoryStateStore())
     for number in range(6):
         session.add_message("user", number)
@@ -178,7 +178,7 @@ async def test_after_pruning_replaying_begins_with_what_is_left(often):
 
 @pytest.mark.parametrize("kind", ["session", "document"])
 @async_test
-async def test_events_that_were_pruned_cannot_be_replayed(kind):
+async def test_pruned_events_cannot_be_replayed(kind):
     session = await opened(MemoryStateStore())
     for number in range(3):
         session.add_message("user", number)
@@ -203,7 +203,7 @@ async def test_events_that_were_pruned_cannot_be_replayed(kind):
 
 @pytest.mark.parametrize("kind", ["session", "document"])
 @async_test
-async def test_where_every_event_was_pruned_there_is_nothing_to_replay(kind):
+async def test_a_log_without_events_has_no_steps(kind):
     session = await said(await opened(MemoryStateStore()), "a")
     for _ in range(2):
         await session.save()
@@ -227,18 +227,18 @@ async def test_a_snapshot_without_its_events_cannot_be_replayed():
 
 
 @pytest.mark.parametrize("source", [None, "ses", 7, Store()])
-def test_what_is_no_session_and_no_document_is_refused(source):
-    with pytest.raises(TypeError, match="replay takes a Session or a Document, got"):
+def test_replay_takes_a_session_or_a_document(source):
+    with pytest.raises(TypeError, match="replay takes a [sS]ession or a [dD]ocument, got"):
         replay(source)
 
 
-def test_events_are_counted_from_one(session):
+def test_replay_rejects_a_first_event_below_1(session):
     for first in (0, -3):
         with pytest.raises(ValueError, match=f"first must be at least 1, got {first}"):
             replay(session, first=first)
 
 
-def test_a_plain_loop_needs_no_event_loop_and_may_be_left_early(tmp_path):
+def test_a_plain_loop_over_steps_may_be_left_early(tmp_path):
     with BlockingSession.open(f"sqlite:///{tmp_path}/state.db", agent_id="bot") as session:
         for number in range(10):
             session.add_message("user", number)
@@ -252,7 +252,7 @@ def test_a_plain_loop_needs_no_event_loop_and_may_be_left_early(tmp_path):
         assert [step.event.seq for step in replay(session.export(), last=2)] == [1, 2]
 
 
-def test_a_session_that_is_replayed_twice_gives_the_same_twice(session):
+def test_replaying_twice_yields_the_same_steps(session):
     run_async(said(session, "a", "b"))
     again = replay(session)
     assert [step.event for step in again] == [step.event for step in again]
@@ -271,7 +271,7 @@ def test_a_session_that_is_replayed_twice_gives_the_same_twice(session):
     st.integers(1, 20),
     st.none() | st.integers(0, 20),
 )
-def test_any_session_replays_to_what_folding_gives(commits, first, last):
+def test_the_steps_of_any_session_equal_the_fold_of_its_events(commits, first, last):
     before = timeline.MAX_SEGMENTS
     timeline.MAX_SEGMENTS = 2
 

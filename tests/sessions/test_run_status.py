@@ -1,4 +1,4 @@
-"""The status of a run is derived from what it stored."""
+"""The status of a run is inferred from what it stored."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ def test_a_conversation_that_ends_with_an_answer_is_completed(message, expected)
         ({"orchestrator_id": "g", "state": None}, "pending"),
     ],
 )
-def test_a_snapshot_of_strands_shows_the_status_of_its_run(data, expected):
+def test_the_status_of_a_strands_run_is_inferred_from_its_snapshot(data, expected):
     assert infer_strands_status(data) == expected

@@ -1,4 +1,4 @@
-"""A session: begun or resumed exactly, gone back in memory, and left with a commit or without."""
+"""Sessions are opened, resumed, rolled back, reloaded and closed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from support.conversations import Counted, contents, everything, opened, reopene
 
 
 @async_test
-async def test_a_new_session_begins_pending_and_empty():
+async def test_a_new_session_is_pending_and_empty():
     session = await opened(MemoryStateStore())
     assert (session.agent_id, session.session_id, session.scope) == ("bot", "ses", "agent")
     assert session.status == "pending"
@@ -52,7 +52,7 @@ async def test_nothing_is_written_before_the_first_commit():
 
 
 @async_test
-async def test_a_session_without_an_id_is_a_new_one():
+async def test_a_session_opened_without_an_id_is_new():
     store = MemoryStateStore()
     one = await Session.open(store, agent_id="bot")
     other = await Session.open(store, agent_id="bot")
@@ -92,7 +92,7 @@ def test_a_session_is_resumed_exactly_as_it_was_committed(url, tmp_path):
 
 
 @async_test
-async def test_a_session_that_must_exist_and_does_not_is_not_found():
+async def test_must_exist_raises_for_a_missing_session():
     store = MemoryStateStore()
     with pytest.raises(NotFoundError, match="agent bot has no session ses.*Catalog"):
         await opened(store, must_exist=True)
@@ -115,18 +115,18 @@ async def test_a_session_that_must_exist_and_does_not_is_not_found():
         ({"scope": "team"}, ValueError, "invalid scope 'team'; use one of agent, multi_agent"),
     ],
 )
-def test_what_names_no_session_is_refused_at_once(options, error, words):
+def test_invalid_ids_are_rejected_at_once(options, error, words):
     with pytest.raises(error, match=words):
         Session.open(MemoryStateStore(), **{"agent_id": "bot", "session_id": "ses", **options})
 
 
-def test_a_session_is_opened_on_a_store_and_not_on_its_url():
+def test_open_takes_a_store_and_not_a_url():
     with pytest.raises(TypeError, match="must be a StateStore, got 'memory:'"):
         Session.open("memory:", agent_id="bot")
 
 
 @async_test
-async def test_ids_of_any_text_are_different_sessions():
+async def test_any_text_is_a_session_id():
     store = MemoryStateStore()
     ids = ["a", "a/b", "../a", "a%2Fb", ".", "..", "ä", "🦀" * 256]
     for session_id in ids:
@@ -138,7 +138,7 @@ async def test_ids_of_any_text_are_different_sessions():
 
 
 @async_test
-async def test_a_session_can_be_read_from_a_store_that_takes_no_writes():
+async def test_a_session_can_be_read_from_a_read_only_store():
     inner = MemoryStateStore()
     await said(await opened(inner), "hello")
     store = ReadOnlyStateStore(inner)
@@ -154,7 +154,7 @@ async def test_a_session_can_be_read_from_a_store_that_takes_no_writes():
 
 
 @async_test
-async def test_async_with_commits_at_the_end():
+async def test_an_async_with_block_commits_at_its_end():
     store = MemoryStateStore()
     async with opened(store) as session:
         assert isinstance(session, Session)
@@ -166,7 +166,7 @@ async def test_async_with_commits_at_the_end():
 
 
 @async_test
-async def test_async_with_does_not_commit_after_an_exception():
+async def test_an_async_with_block_does_not_commit_after_an_exception():
     store = MemoryStateStore()
     with pytest.raises(RuntimeError, match="the agent failed"):
         async with opened(store) as session:
@@ -189,14 +189,14 @@ async def test_a_session_that_cannot_be_opened_is_not_entered():
 
 
 @async_test
-async def test_an_opening_that_was_never_entered_has_nothing_to_leave():
+async def test_an_opener_that_was_never_entered_can_be_left():
     opening = opened(MemoryStateStore())
     assert isinstance(opening, SessionOpener)
     await opening.__aexit__(None, None, None)
     assert (await opening).messages == []
 
 
-# --------------------------------------------------------------------------- what it is
+# ------------------------------------------------------------------------------------- properties
 
 
 @async_test
@@ -213,14 +213,14 @@ async def test_the_status_is_one_of_six_and_each_change_is_an_event():
 
 
 @pytest.mark.parametrize("status", ["done", "", None, 1, ["running"], "RUNNING"])
-def test_any_other_status_is_refused_and_changes_nothing(session, status):
+def test_an_invalid_status_is_rejected_and_changes_nothing(session, status):
     before = everything(session)
     with pytest.raises(ValueError, match="invalid status .*; use one of pending, running"):
         session.status = status
     assert everything(session) == before
 
 
-def test_a_status_of_an_enum_is_its_text(session):
+def test_a_status_that_is_an_enum_becomes_a_plain_str(session):
     class Status(str, enum.Enum):
         RUNNING = "running"
 
@@ -229,13 +229,13 @@ def test_a_status_of_an_enum_is_its_text(session):
     assert type(session.status) is str
 
 
-def test_it_shows_what_it_is(session):
+def test_the_repr_shows_ids_status_and_counts(session):
     session.add_message("user", "hello")
     assert repr(session) == "<Session ses of bot: pending, 1 messages, 0 events, 2 pending>"
 
 
 @async_test
-async def test_what_is_committed_does_not_wait_any_more():
+async def test_committed_events_are_not_pending():
     session = await said(await opened(MemoryStateStore()), "hello")
     assert not session.is_dirty
     assert repr(session) == "<Session ses of bot: pending, 1 messages, 2 events>"
@@ -247,14 +247,14 @@ async def test_what_is_committed_does_not_wait_any_more():
 
 
 @async_test
-async def test_a_session_of_one_agent_has_no_parts():
+async def test_a_session_of_a_single_agent_has_no_agents_to_add():
     session = await opened(MemoryStateStore())
     with pytest.raises(ValueError, match="ses belongs to a single agent"):
         session.agent("writer")
 
 
 @async_test
-async def test_a_session_checks_itself():
+async def test_verify_finds_damage():
     store = Counted()
     session = await said(await opened(store), "a", "b")
     await session.save()
@@ -263,11 +263,11 @@ async def test_a_session_checks_itself():
     assert not (await session.verify()).ok
 
 
-# ------------------------------------------------------------------------------- in memory
+# --------------------------------------------------------------------------------------- rollback
 
 
 @async_test
-async def test_rolling_back_undoes_what_came_after_and_the_log_says_so():
+async def test_a_rollback_undoes_later_changes_and_is_recorded():
     session = await said(await opened(MemoryStateStore()), "kept")
     session.set("plan", {"step": 1})
     mark = session.snapshot()
@@ -292,7 +292,7 @@ async def test_rolling_back_undoes_what_came_after_and_the_log_says_so():
 
 
 @async_test
-async def test_rolling_back_across_commits_and_forward_again():
+async def test_a_rollback_may_go_across_commits_in_both_directions():
     session = await said(await opened(MemoryStateStore()), "a")
     before = session.snapshot()
     await said(session, "b", "c")
@@ -306,18 +306,18 @@ async def test_rolling_back_across_commits_and_forward_again():
 
 
 @pytest.mark.parametrize("mark", [None, 7, "019a8b5e-6f00-7000-8000-000000000000", {}])
-def test_rolling_back_takes_a_snapshot_in_memory(session, mark):
+def test_rollback_takes_an_in_memory_snapshot(session, mark):
     before = everything(session)
     with pytest.raises(TypeError, match="rollback takes a snapshot"):
         session.rollback(mark)
     assert everything(session) == before
 
 
-# --------------------------------------------------------------------------------- reloading
+# ----------------------------------------------------------------------------------------- reload
 
 
 @async_test
-async def test_reloading_takes_what_is_committed_and_drops_what_waits():
+async def test_reload_reads_the_last_commit_and_drops_pending_events():
     one, two_ = await two(MemoryStateStore())
     await said(one, "one")
     two_.add_message("user", "two")
@@ -332,7 +332,7 @@ async def test_reloading_takes_what_is_committed_and_drops_what_waits():
 
 
 @async_test
-async def test_reloading_a_session_that_was_never_committed_begins_it_anew():
+async def test_reload_of_a_session_that_was_never_committed_starts_it_again():
     session = await opened(MemoryStateStore())
     session.add_message("user", "dropped")
     await session.reload()
@@ -342,7 +342,7 @@ async def test_reloading_a_session_that_was_never_committed_begins_it_anew():
 
 
 @async_test
-async def test_a_snapshot_after_reloading_follows_the_last_one_there_is():
+async def test_the_parent_of_a_snapshot_after_a_reload_is_the_newest_snapshot():
     one, two_ = await two(MemoryStateStore())
     first = await two_.save()
     two_.set("x", 1)

@@ -1,8 +1,8 @@
-"""Sessions against a plain model: any sequence of operations, several writers, faults at any write.
+"""Sessions compared with a model: any operations of several writers, with faults at any write.
 
-Several processes work on a few sessions of one store. What was acknowledged is there for whoever
-opens the session next; what failed is there wholly or not at all, and the writer that it failed for
-goes on from either without losing or doubling anything; every kept snapshot loads as it was.
+Several processes work on a few sessions of one store. What was acknowledged is found by the next
+process; what failed is done or not done, and its writer continues from either without losing or
+repeating anything; every kept snapshot loads as it was saved.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class SessionMachine(Agent):
             return self.effects
 
         known, before = place.states[writer.draft.known], writer.entries
-        # A whole state that somebody saved replaces all, and with it what was done once.
+        # Saving a whole state replaces everything, including results of once.
         since = [place.states[seq] for seq in sorted(place.states) if seq >= writer.draft.known]
         taken = any(pair in one and pair not in two for one, two in pairwise(since))
         doomed = self.pruned_through(writer.place)
@@ -204,7 +204,7 @@ class SessionMachine(Agent):
             assert drafts[-1] is None
             result = FAILED
         if calls and result is FAILED and writer in self.writers:
-            # What it gave is kept, and committed by the next try.
+            # The result is kept, and committed by the next attempt.
             result = self.run(writer.session.once(key, effect))
         if calls:
             last = drafts[-1]
@@ -212,7 +212,7 @@ class SessionMachine(Agent):
             done = Step("once.done", ((pair, {"result": calls[0]}),))
             grown = self.grown(place)
             assert grown - len(last.pending) in ((0, 1) if result is FAILED else (1,))
-            # What precedes the effect is a commit of its own.
+            # Events before the effect are committed on their own.
             for steps in (last.pending, (done,)[: grown - len(last.pending)]):
                 if steps:
                     place.append(steps)
@@ -257,7 +257,7 @@ class SessionMachine(Agent):
     def save_again(
         self, number: int, source: int, which: int, goal: int, fault: Fault | None
     ) -> None:
-        """A snapshot that is kept: there once more, or in another place."""
+        """Save a snapshot again, in the same session or another one."""
         kept = self.place(source).kept
         if kept:
             snapshot = self.loaded(self.place(source), pick(kept, which)[0])
@@ -308,7 +308,7 @@ class SessionMachine(Agent):
 
     @rule(number=numbers)
     def read_events(self, number: int) -> None:
-        """What an object has in memory of the log, and what it reads, add up to its state."""
+        """Check that the events in memory and in the store lead to the state."""
         writer = self.writer(number)
         if writer.place.deleted:
             return
@@ -361,7 +361,7 @@ class SessionMachine(Agent):
         result = self.attempt(process, fault, process.archive.delete_session(session_id=session_id))
         if self.run(self.disk.get(deletion_mark_key(session_id))) is not None:
             assert result is FAILED
-            # Who opens it next goes on with deleting.
+            # The next process that opens it completes the deletion.
             self.open(place, self.new_process())
             self.writers.pop()
         elif self.keys(session_prefix(session_id)):
@@ -377,7 +377,7 @@ class SessionMachine(Agent):
 
 
 def pick(kept: dict[str, Kept], number: int) -> tuple[str, Kept]:
-    """One of them, the newest for 0."""
+    """Return one of the items, the newest for 0."""
     snapshot_id = sorted(kept)[-1 - number % len(kept)]
     return snapshot_id, kept[snapshot_id]
 

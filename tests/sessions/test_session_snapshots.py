@@ -1,4 +1,4 @@
-"""Durable moments of a session: saved, gone back to, and branched off."""
+"""Durable snapshots are saved, restored and forked."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from support.faults import Fault, FaultyStateStore
 
 
 async def kept(session):
-    """What is known of the snapshots that are kept, oldest first."""
+    """Return the metadata of all snapshots, oldest first."""
     return (await session.archive.list_snapshots(location=session.location)).snapshots
 
 
-# ------------------------------------------------------------------------------------ saving
+# ------------------------------------------------------------------------------------------- save
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
-def test_saving_commits_and_keeps_a_snapshot_of_that(url, tmp_path):
+def test_save_commits_and_saves_a_snapshot(url, tmp_path):
     async def work():
         async with open_state_store(url.format(tmp_path)) as store:
             session = await opened(store)
@@ -68,7 +68,7 @@ def test_saving_commits_and_keeps_a_snapshot_of_that(url, tmp_path):
 
 
 @async_test
-async def test_saving_without_anything_new_keeps_a_snapshot_of_the_same_place():
+async def test_save_without_pending_events_saves_the_same_position():
     session = await said(await opened(MemoryStateStore()), "hello")
     one = await session.save()
     other = await session.save(tags={"reason": "again"})
@@ -93,7 +93,7 @@ async def test_a_saved_snapshot_does_not_change_with_the_session():
 
 
 @async_test
-async def test_each_snapshot_names_the_one_before_it_also_in_the_next_process():
+async def test_the_parent_of_a_snapshot_is_the_previous_one_in_any_process():
     session = await opened(MemoryStateStore())
     saved = [await session.save()]
     for number in range(3):
@@ -107,7 +107,7 @@ async def test_each_snapshot_names_the_one_before_it_also_in_the_next_process():
 
 
 @async_test
-async def test_a_snapshot_after_restoring_follows_the_one_that_was_restored():
+async def test_the_parent_of_a_snapshot_after_a_restore_is_the_restored_one():
     session = await opened(MemoryStateStore())
     first = await session.save()
     await said(session, "wrong")
@@ -123,7 +123,7 @@ async def test_a_snapshot_after_restoring_follows_the_one_that_was_restored():
     [("env", TypeError), ({"env": 1}, TypeError), ({"env": "\ud800"}, ValueError)],
 )
 @async_test
-async def test_bad_tags_are_refused_before_anything_is_written(tags, error):
+async def test_invalid_tags_are_rejected_before_anything_is_written(tags, error):
     store = Counted()
     session = await opened(store)
     before = everything(session)
@@ -134,7 +134,7 @@ async def test_bad_tags_are_refused_before_anything_is_written(tags, error):
 
 
 @async_test
-async def test_how_to_treat_a_conflict_is_said_rightly_or_refused():
+async def test_an_invalid_on_conflict_is_rejected():
     session = await opened(MemoryStateStore())
     before = everything(session)
     for refused in (
@@ -147,7 +147,7 @@ async def test_how_to_treat_a_conflict_is_said_rightly_or_refused():
 
 
 @async_test
-async def test_a_snapshot_of_a_lost_race_is_of_what_was_put_on_top():
+async def test_a_snapshot_saved_after_a_conflict_has_the_rebased_state():
     one, other = await two(MemoryStateStore())
     await said(one, "one")
     other.add_message("user", "other")
@@ -160,12 +160,12 @@ async def test_a_snapshot_of_a_lost_race_is_of_what_was_put_on_top():
     assert (await one.verify()).ok
 
 
-# --------------------------------------------------------------------------------- restoring
+# ---------------------------------------------------------------------------------------- restore
 
 
 @pytest.mark.parametrize("how", ["by its id", "by itself", "as it was loaded", "in memory"])
 @async_test
-async def test_restoring_makes_the_state_what_it_was_and_commits_that(how):
+async def test_restore_restores_the_state_and_commits_it(how):
     session = await said(await opened(MemoryStateStore()), "kept")
     session.set("plan", 1)
     saved = await session.save()
@@ -192,7 +192,7 @@ async def test_restoring_makes_the_state_what_it_was_and_commits_that(how):
 
 
 @async_test
-async def test_one_can_go_back_and_forth_between_snapshots():
+async def test_snapshots_can_be_restored_in_any_order():
     session = await opened(MemoryStateStore())
     saved = []
     for number in range(5):
@@ -207,7 +207,7 @@ async def test_one_can_go_back_and_forth_between_snapshots():
 
 
 @async_test
-async def test_what_is_no_snapshot_of_the_session_is_not_restored():
+async def test_a_missing_snapshot_cannot_be_restored():
     store = MemoryStateStore()
     session = await said(await opened(store), "hello")
     elsewhere = await (await opened(store, "another")).save()
@@ -228,7 +228,7 @@ async def test_what_is_no_snapshot_of_the_session_is_not_restored():
 
 
 @async_test
-async def test_a_session_goes_back_to_any_of_its_events():
+async def test_the_state_after_any_event_can_be_restored():
     session = await said(await opened(MemoryStateStore()), "a", "b", "c")
     for seq, left in ((3, ["a", "b"]), (4, ["a", "b", "c"]), (1, []), (5, ["a", "b"])):
         await session.restore(seq)
@@ -237,7 +237,7 @@ async def test_a_session_goes_back_to_any_of_its_events():
 
 
 @async_test
-async def test_an_event_that_was_pruned_is_not_restored():
+async def test_a_pruned_event_cannot_be_restored():
     session = await said(await opened(MemoryStateStore()), "a", "b")
     for _ in range(2):
         await session.save()
@@ -250,7 +250,7 @@ async def test_an_event_that_was_pruned_is_not_restored():
 
 
 @async_test
-async def test_a_snapshot_of_another_session_is_restored_where_it_is_given_itself():
+async def test_a_snapshot_object_of_another_session_can_be_restored():
     store = MemoryStateStore()
     session = await said(await opened(store), "mine")
     theirs = await said(await opened(store, "another", agent_id="other"), "theirs")
@@ -259,7 +259,7 @@ async def test_a_snapshot_of_another_session_is_restored_where_it_is_given_itsel
 
 
 @async_test
-async def test_of_a_lost_race_to_restore_nothing_is_written_and_it_can_be_dropped():
+async def test_a_restore_with_a_conflict_writes_nothing():
     one, other = await two(MemoryStateStore())
     saved = await other.save()
     await said(one, "one")
@@ -270,11 +270,11 @@ async def test_of_a_lost_race_to_restore_nothing_is_written_and_it_can_be_droppe
     assert contents(other) == ["one"]
 
 
-# ----------------------------------------------------------------------------------- forking
+# ------------------------------------------------------------------------------------------- fork
 
 
 @async_test
-async def test_a_fork_has_the_state_of_now_with_what_waits_and_is_durable():
+async def test_a_fork_has_the_current_state_with_pending_events_and_is_durable():
     session = await said(await opened(MemoryStateStore()), "committed")
     session.add_message("user", "waiting")
     session.set("plan", 1)
@@ -296,7 +296,7 @@ async def test_a_fork_has_the_state_of_now_with_what_waits_and_is_durable():
 
 
 @async_test
-async def test_a_fork_and_its_origin_go_their_own_ways():
+async def test_a_fork_and_its_origin_are_independent():
     session = await said(await opened(MemoryStateStore()), "a")
     other = await session.fork()
     assert other.session_id.startswith("ses_")
@@ -313,7 +313,7 @@ async def test_a_fork_and_its_origin_go_their_own_ways():
 
 
 @async_test
-async def test_a_fork_at_a_snapshot_has_the_state_of_then():
+async def test_a_fork_at_a_snapshot_has_its_state():
     session = await said(await opened(MemoryStateStore()), "a")
     saved = await session.save()
     mark = session.snapshot()
@@ -337,7 +337,7 @@ async def test_a_fork_at_a_snapshot_has_the_state_of_then():
 
 
 @async_test
-async def test_a_fork_never_takes_the_place_of_a_session_that_is_there():
+async def test_a_fork_does_not_replace_an_existing_session():
     store = MemoryStateStore()
     session = await said(await opened(store), "mine")
     await said(await opened(store, "taken"), "theirs")
@@ -347,7 +347,7 @@ async def test_a_fork_never_takes_the_place_of_a_session_that_is_there():
 
 
 @async_test
-async def test_a_fork_never_takes_the_place_of_a_session_whose_first_events_are_pruned():
+async def test_a_fork_does_not_replace_a_pruned_session():
     store = MemoryStateStore()
     session = await said(await opened(store), "mine")
     there = await opened(store, "taken")
@@ -366,7 +366,7 @@ async def test_a_fork_never_takes_the_place_of_a_session_whose_first_events_are_
 
 
 @async_test
-async def test_a_fork_that_could_not_be_written_says_so():
+async def test_a_fork_that_cannot_be_written_raises():
     store = FaultyStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
     store.plan(Fault(1, "error"))

@@ -1,4 +1,4 @@
-"""Tool calls without results: found in messages of every shape, whatever is done to them."""
+"""Tool calls without results are found in messages of every format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.conversations import opened, reopened
 
 
 def chat_call(*calls):
-    """OpenAI's chat completions."""
+    """Return a call and its result as in OpenAI's chat completions."""
     made = [
         {"id": call_id, "type": "function", "function": {"name": tool, "arguments": "{}"}}
         for call_id, tool in calls
@@ -27,13 +27,13 @@ def chat_result(*call_ids):
 
 
 def plain_call(*calls):
-    """The same without the function around the name, as some frameworks have it."""
+    """Return the same without the function around the name, as in some frameworks."""
     made = tuple({"id": call_id, "name": tool, "args": {}} for call_id, tool in calls)
     return [{"role": "assistant", "tool_calls": made}]
 
 
 def item_call(*calls):
-    """OpenAI's responses: items beside the messages."""
+    """Return a call and its result as items of OpenAI's responses."""
     return [
         {
             "type": "function_call",
@@ -53,7 +53,7 @@ def item_result(*call_ids):
 
 
 def anthropic_call(*calls):
-    """Anthropic's parts."""
+    """Return a call and its result as Anthropic's parts."""
     parts = [
         {"type": "tool_use", "id": call_id, "name": tool, "input": {}} for call_id, tool in calls
     ]
@@ -66,7 +66,7 @@ def anthropic_result(*call_ids):
 
 
 def bedrock_call(*calls):
-    """Bedrock's parts, which Strands uses too."""
+    """Return a call and its result as Bedrock's parts, which Strands uses too."""
     parts = [
         {"toolUse": {"toolUseId": call_id, "name": tool, "input": {}}} for call_id, tool in calls
     ]
@@ -79,7 +79,7 @@ def bedrock_result(*call_ids):
 
 
 def gemini_call(*calls):
-    """Gemini's parts."""
+    """Return a call and its result as Gemini's parts."""
     parts = [{"functionCall": {"id": call_id, "name": tool, "args": {}}} for call_id, tool in calls]
     return [{"role": "model", "parts": parts}]
 
@@ -110,7 +110,7 @@ def ids(session):
 
 
 @shapes
-def test_a_call_is_unfinished_until_its_result_is_there(session, call, result):
+def test_a_call_is_unfinished_until_it_has_a_result(session, call, result):
     session.add_message("user", "what is it?")
     assert session.unfinished == []
     add(session, call(("c1", "search")))
@@ -125,7 +125,7 @@ def test_a_call_is_unfinished_until_its_result_is_there(session, call, result):
 
 
 @shapes
-def test_each_of_several_calls_needs_a_result_of_its_own(session, call, result):
+def test_each_of_several_calls_needs_its_own_result(session, call, result):
     add(session, call(("c1", "search"), ("c2", "search"), ("c3", "read")))
     assert ids(session) == ["c1", "c2", "c3"]
     assert [found.tool for found in session.unfinished] == ["search", "search", "read"]
@@ -138,7 +138,7 @@ def test_each_of_several_calls_needs_a_result_of_its_own(session, call, result):
 
 
 @shapes
-def test_rolling_back_takes_calls_and_results_with_it(session, call, result):
+def test_rollbacks_remove_and_restore_calls_and_results(session, call, result):
     begun = session.snapshot()
     add(session, call(("c1", "search")))
     called = session.snapshot()
@@ -158,7 +158,7 @@ def test_rolling_back_takes_calls_and_results_with_it(session, call, result):
 
 @shapes
 @async_test
-async def test_the_next_process_finds_the_same_and_snapshots_say_it(call, result):
+async def test_unfinished_calls_are_durable_and_marked_in_snapshots(call, result):
     session = await opened(MemoryStateStore())
     first = await session.save()
     add(session, call(("c1", "search")))
@@ -177,7 +177,7 @@ async def test_the_next_process_finds_the_same_and_snapshots_say_it(call, result
 
 
 @async_test
-async def test_where_every_snapshot_is_unfinished_there_is_none_to_go_back_to():
+async def test_last_finished_is_none_if_every_snapshot_has_unfinished_calls():
     session = await opened(MemoryStateStore())
     assert await session.last_finished() is None
     add(session, chat_call(("c1", "search")))
@@ -187,7 +187,7 @@ async def test_where_every_snapshot_is_unfinished_there_is_none_to_go_back_to():
 
 
 @async_test
-async def test_a_crash_in_the_middle_of_a_turn_is_gone_back_from():
+async def test_a_crash_during_a_turn_is_undone_with_last_finished():
     session = await opened(MemoryStateStore())
     session.add_message("user", "what is it?")
     await session.save()
@@ -200,7 +200,7 @@ async def test_a_crash_in_the_middle_of_a_turn_is_gone_back_from():
     assert len(resumed.messages) == 1
 
 
-def test_tools_that_the_provider_runs_are_calls_too(session):
+def test_tools_that_the_provider_runs_are_calls(session):
     for kind, answer in [
         ("server_tool_use", "web_search_tool_result"),
         ("mcp_tool_use", "mcp_tool_result"),
@@ -212,7 +212,7 @@ def test_tools_that_the_provider_runs_are_calls_too(session):
         assert session.unfinished == []
 
 
-def test_shapes_may_be_mixed_in_one_conversation(session):
+def test_formats_may_be_mixed_in_one_conversation(session):
     for number, (call, result) in enumerate(SHAPES.values()):
         add(session, call((f"c{number}", "search")))
         assert ids(session) == [f"c{number}"]
@@ -220,7 +220,7 @@ def test_shapes_may_be_mixed_in_one_conversation(session):
         assert session.unfinished == []
 
 
-def test_a_function_without_an_id_is_known_by_its_name(session):
+def test_a_call_without_an_id_is_matched_by_its_name(session):
     call = {"role": "model", "parts": [{"functionCall": {"name": "weather", "args": {}}}]}
     result = {"role": "user", "parts": [{"functionResponse": {"name": "weather"}}]}
     session.append_message(call)
@@ -229,7 +229,7 @@ def test_a_function_without_an_id_is_known_by_its_name(session):
     assert session.unfinished == []
 
 
-def test_a_function_without_an_id_that_is_called_again_needs_another_result(session):
+def test_each_call_without_an_id_needs_its_own_result(session):
     call = {"role": "model", "parts": [{"functionCall": {"name": "weather", "args": {}}}]}
     result = {"role": "user", "parts": [{"functionResponse": {"name": "weather"}}]}
     for message in (call, result, call):
@@ -251,12 +251,12 @@ def test_a_function_without_an_id_that_is_called_again_needs_another_result(sess
         {"type": "reasoning", "summary": []},
     ],
 )
-def test_what_is_no_call_is_none(session, message):
+def test_other_messages_are_not_calls(session, message):
     session.append_message(message)
     assert session.unfinished == []
 
 
-def test_a_call_with_an_odd_id_is_a_call(session):
+def test_a_call_may_have_any_id(session):
     session.append_message({"tool_calls": [{"id": 7, "function": {"name": None}}]})
     session.append_message({"type": "function_call", "id": "only", "name": "search"})
     assert session.unfinished == [
@@ -267,12 +267,12 @@ def test_a_call_with_an_odd_id_is_a_call(session):
     assert ids(session) == ["only"]
 
 
-def test_messages_that_are_no_dicts_are_passed_over(session):
+def test_messages_that_are_not_dicts_are_ignored(session):
     session.record("x", changes={"set": [("messages", "000000000000", "a text")], "delete": []})
     assert session.unfinished == []
 
 
-# ----------------------------------------------------------------- step by step, and at once
+# ------------------------------------------------------------------------------ incremental index
 
 CALL_IDS = st.sampled_from(["c1", "c2", "c3"])
 MESSAGES = st.one_of(
@@ -298,7 +298,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=20))
-def test_looking_at_what_changed_finds_what_looking_at_all_finds(steps):
+def test_an_incremental_index_equals_a_full_one(steps):
     store, ledger = Store(), ToolCallIndex()
     marks = [store.snapshot()]
     for what, *rest in steps:

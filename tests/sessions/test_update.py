@@ -1,4 +1,4 @@
-"""Update: a function is committed whole, on the state that it read, whoever else writes."""
+"""An update commits what a function recorded, on the state that the function read."""
 
 from __future__ import annotations
 

@@ -101,7 +101,9 @@ def parse_dotted_path(text: str) -> Steps:
     while at < len(rest) or not steps:
         found = STEP_PATTERN.match(rest, at)
         if found is None:
-            raise invalid_path_error(text, f"unexpected {short_repr(rest[at:])}" if rest[at:] else "it is empty")
+            raise invalid_path_error(
+                text, f"unexpected {short_repr(rest[at:])}" if rest[at:] else "it is empty"
+            )
         at = found.end()
         name, index, quoted = found["name"], found["index"], found["quoted"]
         if quoted:

@@ -1,5 +1,4 @@
-"""The result of a side effect is recorded before anything else can fail, and in one living session
-no effect is done twice."""
+"""The result of an effect survives conflicts, failures, cancellations and reloads."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ SRC = str(Path(__file__).parents[2] / "src")
 
 
 async def committed(session, **values):
-    """Another process commits values."""
+    """Commit values in another process."""
     other = await reopened(session)
     for key, value in values.items():
         other.set(key, value)
@@ -60,7 +59,7 @@ async def test_a_conflict_on_another_key_during_the_effect_does_not_lose_its_res
 
 
 @async_test
-async def test_what_is_pending_is_committed_before_the_effect():
+async def test_pending_events_are_committed_before_the_effect():
     session = await opened(MemoryStateStore())
     session.add_message("user", "pay")
     seen = []
@@ -76,7 +75,7 @@ async def test_what_is_pending_is_committed_before_the_effect():
 
 
 @async_test
-async def test_a_conflict_of_what_is_pending_shows_before_the_effect():
+async def test_a_conflict_of_pending_events_is_raised_before_the_effect():
     session = await said(await opened(MemoryStateStore()), "a")
     session.set("plan", "mine")
     await committed(session, plan="theirs")
@@ -90,7 +89,7 @@ async def test_a_conflict_of_what_is_pending_shows_before_the_effect():
 
 
 @async_test
-async def test_what_is_recorded_during_the_effect_stays_pending_on_top_of_the_result():
+async def test_events_recorded_during_the_effect_stay_pending_on_top_of_the_result():
     session = await said(await opened(MemoryStateStore()), "a")
 
     async def pay():
@@ -138,7 +137,7 @@ async def test_an_effect_costs_one_listing_and_one_write():
 
 
 @async_test
-async def test_two_that_do_it_at_the_same_moment_get_one_result_and_do_it_no_more():
+async def test_concurrent_effects_of_two_processes_have_one_result():
     one, other = await two(MemoryStateStore())
     mine = Effect("mine")
 
@@ -158,7 +157,7 @@ async def test_two_that_do_it_at_the_same_moment_get_one_result_and_do_it_no_mor
     assert mine.times == 1
 
 
-# ------------------------------------------------------------------------ failures of the store
+# -------------------------------------------------------------------------- failures of the store
 
 
 @pytest.mark.parametrize("then", ["once", "reload", "commit", "save", "rollback", "message"])
@@ -198,7 +197,7 @@ def test_a_result_that_could_not_be_committed_is_kept(kind, is_done, then):
 
 
 @async_test
-async def test_a_lost_answer_behind_what_others_committed_is_recognised():
+async def test_a_lost_response_of_a_result_is_recognized_behind_other_commits():
     store = FaultyStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
     pay = Effect()
@@ -219,7 +218,7 @@ async def test_a_lost_answer_behind_what_others_committed_is_recognised():
 
 
 @async_test
-async def test_a_task_that_is_cancelled_between_the_effect_and_its_commit_did_it():
+async def test_a_result_survives_a_cancellation_before_its_commit():
     session = await said(await opened(MemoryStateStore()), "a")
     pay, was_done = Effect(), asyncio.Event()
 
@@ -228,7 +227,7 @@ async def test_a_task_that_is_cancelled_between_the_effect_and_its_commit_did_it
         return pay()
 
     session._effects.prepare = lambda _: asyncio.sleep(0)
-    async with session._lock:  # as another task that commits and takes its time
+    async with session._lock:  # held by another task
         task = asyncio.create_task(session.once("pay", function))
         await was_done.wait()
         await asyncio.sleep(0)
@@ -241,7 +240,7 @@ async def test_a_task_that_is_cancelled_between_the_effect_and_its_commit_did_it
 
 
 @async_test
-async def test_a_result_that_cannot_be_stored_is_kept_as_done_as_well():
+async def test_an_effect_whose_result_cannot_be_stored_counts_as_done_after_a_failed_commit():
     store = FaultyStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
     odd = Effect(result=object())
@@ -255,7 +254,7 @@ async def test_a_result_that_cannot_be_stored_is_kept_as_done_as_well():
 
 
 @async_test
-async def test_a_fork_has_a_result_that_could_not_be_committed():
+async def test_a_fork_gets_results_that_are_not_committed():
     store = FaultyStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
     saved = await session.save()
@@ -287,7 +286,7 @@ async def test_an_effect_that_is_forgotten_is_done_again():
 
 
 @async_test
-async def test_a_session_that_was_deleted_begins_again_with_a_result_that_was_kept():
+async def test_a_kept_result_is_committed_to_a_new_session_after_a_deletion():
     store = FaultyStateStore(MemoryStateStore())
     session = await said(await opened(store), "a")
     pay = Effect()
@@ -303,10 +302,10 @@ async def test_a_session_that_was_deleted_begins_again_with_a_result_that_was_ke
     assert types(again.events) == ["session.started", "once.done"]
 
 
-# --------------------------------------------------------------------------- the blocking twin
+# ------------------------------------------------------------------------------ blocking sessions
 
 
-def test_the_blocking_twin_keeps_its_result_through_a_conflict_and_a_reload():
+def test_a_blocking_session_keeps_a_result_through_a_conflict_and_a_reload():
     store = MemoryStateStore()
     one = BlockingSession.open(store, agent_id="bot", session_id="ses")
     one.commit()
@@ -327,7 +326,7 @@ def test_the_blocking_twin_keeps_its_result_through_a_conflict_and_a_reload():
     assert effect.times == 1
 
 
-def test_the_blocking_twin_keeps_a_result_that_could_not_be_committed():
+def test_a_blocking_session_keeps_a_result_that_could_not_be_committed():
     store = FaultyStateStore(MemoryStateStore())
     session = BlockingSession.open(store, agent_id="bot", session_id="ses")
     session.commit()
@@ -344,7 +343,7 @@ def test_the_blocking_twin_keeps_a_result_that_could_not_be_committed():
     assert pay.times == 1
 
 
-def test_threads_that_record_during_effects_lose_nothing():
+def test_events_of_threads_during_effects_are_not_lost():
     store = MemoryStateStore()
     times = Counter()
     lock = threading.Lock()
@@ -370,7 +369,7 @@ def test_threads_that_record_during_effects_lose_nothing():
         assert session.verify().ok
 
 
-# ------------------------------------------------------------------------- two real processes
+# ---------------------------------------------------------------------------------- two processes
 
 WORKER = """
 import os, random, sys, time

@@ -1,4 +1,4 @@
-"""Side effects that are done once, beside whatever else goes on in the session."""
+"""Functions of `once` may use the session, start tasks and wait for threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.conversations import Effect, opened, reopened
 
 
 @async_test
-async def test_what_was_recorded_and_dropped_by_a_reload_is_recorded_again():
+async def test_an_effect_that_was_never_committed_is_done_again_after_a_reload():
     session = await opened(MemoryStateStore())
     effect, commit = Effect(), session.commit
 
@@ -28,7 +28,7 @@ async def test_what_was_recorded_and_dropped_by_a_reload_is_recorded_again():
 
 
 @async_test
-async def test_a_task_that_the_function_left_behind_may_ask_for_it_later():
+async def test_a_task_started_by_the_function_may_use_the_same_key_later():
     session, effect, left = await opened(MemoryStateStore()), Effect(), []
 
     async def again():
@@ -44,14 +44,14 @@ async def test_a_task_that_the_function_left_behind_may_ask_for_it_later():
     assert effect.times == 1
 
 
-def test_an_async_function_is_waited_for_without_async():
+def test_a_blocking_session_awaits_an_async_function():
     effect = Effect()
     with BlockingSession.open("memory:", agent_id="bot") as session:
         assert [session.once("pay", effect.slowly) for _ in range(2)] == ["paid", "paid"]
     assert effect.times == 1
 
 
-def test_a_function_may_wait_for_other_threads_that_use_the_session():
+def test_the_function_of_an_effect_may_wait_for_other_threads():
     with BlockingSession.open("memory:", agent_id="bot") as session:
 
         def batch():

@@ -1,4 +1,4 @@
-"""Events and what they change: recorded at once and whole, or refused with nothing changed."""
+"""Recorded events change the state at once; invalid ones change nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Word(str, enum.Enum):
     PLAN = "plan"
 
 
-def test_an_agent_records_events_of_its_own(session):
+def test_an_agent_records_its_own_events(session):
     session.record("tool.called", {"tool": "search", "args": {"q": "x"}})
     session.record("tick")
     session.record("empty", {})
@@ -35,7 +35,7 @@ def test_an_agent_records_events_of_its_own(session):
     assert all(event.changes == {"set": [], "delete": []} for event in session.events[1:])
 
 
-def test_an_event_may_carry_changes_in_any_namespace(session):
+def test_an_event_may_change_any_namespace(session):
     session.set("old", 1)
     session.record(
         "crm.synced",
@@ -50,7 +50,7 @@ def test_an_event_may_carry_changes_in_any_namespace(session):
     assert session.events[-1].changes["set"][0] == ("crm", "ann", {"id": 1})
 
 
-def test_changes_to_messages_are_counted(session):
+def test_changes_of_messages_update_the_message_count(session):
     for number in range(3):
         session.add_message("user", number)
     edited = [("messages", "000000000001", {"content": "edited"})]
@@ -69,7 +69,7 @@ def test_changes_to_messages_are_counted(session):
     assert session.message_count == 3
 
 
-def test_what_the_caller_does_to_data_and_changes_afterwards_does_not_reach_the_event(session):
+def test_data_and_changes_of_an_event_are_copied(session):
     data, value = {"args": [1]}, {"x": [1]}
     changes = {"set": [("state", "k", value)], "delete": []}
     session.record("tool.called", data, changes=changes)
@@ -81,7 +81,7 @@ def test_what_the_caller_does_to_data_and_changes_afterwards_does_not_reach_the_
     assert session.get("k") == {"x": [1]}
 
 
-def test_data_that_cannot_be_kept_is_named_with_its_path(session):
+def test_unsupported_data_is_reported_with_its_path(session):
     before = everything(session)
     with pytest.raises(UnsupportedValueError) as caught:
         session.record("tool.called", {"args": [Unknown()]})
@@ -102,7 +102,7 @@ def test_data_that_cannot_be_kept_is_named_with_its_path(session):
         ("\ud800", UnsupportedValueError, r"at \$\.type"),
     ],
 )
-def test_the_type_of_an_event_is_a_short_text(session, type_, error, words):
+def test_an_invalid_event_type_is_rejected(session, type_, error, words):
     before = everything(session)
     with pytest.raises(error, match=words):
         session.record(type_)
@@ -114,8 +114,8 @@ BAD_CHANGES = {
     "an unknown part": {"set": [], "delete": [], "more": []},
     "a missing part": {"set": []},
     "a triple too short": {"set": [("state", "k")], "delete": []},
-    "a namespace that is no text": {"set": [(1, "k", 1)], "delete": []},
-    "a key that is no text": {"set": [("state", None, 1)], "delete": []},
+    "a namespace that is not a str": {"set": [(1, "k", 1)], "delete": []},
+    "a key that is not a str": {"set": [("state", None, 1)], "delete": []},
     "a pair that is none": {"set": [], "delete": [("state",)]},
     "a pair of no texts": {"set": [], "delete": [(1, 2)]},
     "a key to set that is not text": {"set": [("state", "\ud800", 1)], "delete": []},
@@ -128,7 +128,7 @@ BAD_CHANGES = {
 
 @pytest.mark.parametrize("name", BAD_CHANGES)
 @async_test
-async def test_changes_of_a_wrong_shape_leave_everything_as_it_was(name):
+async def test_invalid_changes_are_rejected_and_change_nothing(name):
     session = await opened(MemoryStateStore())
     before = everything(session)
     with pytest.raises((TypeError, ValueError)):
@@ -137,23 +137,23 @@ async def test_changes_of_a_wrong_shape_leave_everything_as_it_was(name):
     await session.commit()
 
 
-def test_an_event_type_of_an_enum_is_kept_as_its_text(session):
+def test_an_event_type_that_is_an_enum_becomes_a_plain_str(session):
     session.record(Word.PLAN)
     assert type(session.events[-1].type) is str
     assert session.events[-1].type == "plan"
 
 
-def test_clearing_a_very_long_conversation_begins_it_anew(session, monkeypatch):
+def test_message_numbers_start_at_0_after_a_long_conversation_is_cleared(session, monkeypatch):
     monkeypatch.setattr(working_state, "MAX_STEPS_BACK", 10)
     for number in range(40):
         session.add_message("user", number)
     session.clear_messages()
-    session.add_message("user", "anew")
+    session.add_message("user", "again")
     assert session._store.keys("messages") == ["000000000000"]
 
 
 @async_test
-async def test_the_numbers_of_messages_are_the_same_for_whoever_opens_the_session_next():
+async def test_message_numbers_are_the_same_in_the_next_process():
     session = await opened(MemoryStateStore())
     session.record("note", changes={"set": [("messages", "note", {"content": "x"})], "delete": []})
     session.add_message("user", "first")
