@@ -1,8 +1,6 @@
-"""Compiles the hot modules with mypyc where a C compiler is at hand; without one, the same source
-is installed to be interpreted.
+"""Compile the hot modules with mypyc if there is a C compiler; otherwise they run interpreted.
 
-HOLDFAST_COMPILE=0 asks for the interpreted package, HOLDFAST_COMPILE=1 refuses to build any other
-than the compiled one.
+HOLDFAST_COMPILE=0 builds the interpreted package, HOLDFAST_COMPILE=1 fails if it cannot compile.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-# A build checks types only as far as compiling needs it; `make lint` is where they must be strict.
+# Types are checked only as far as mypyc needs; `make lint` checks them strictly.
 MYPY_OPTIONS = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
 
 COMPILED_MODULES = [
@@ -35,8 +33,8 @@ COMPILED_MODULES = [
 ]
 
 
-def why_not_compiled() -> str | None:
-    """What is missing for a compiled build, or None."""
+def find_missing_tool() -> str | None:
+    """Return what is missing for a compiled build, or None."""
     try:
         import mypyc.build  # noqa: F401
     except ImportError as error:
@@ -60,31 +58,31 @@ def why_not_compiled() -> str | None:
     return None
 
 
-def extensions() -> list[Extension]:
-    """The compiled modules, or none with a word on why."""
-    wish = os.environ.get("HOLDFAST_COMPILE", "")
-    if wish == "0":
-        say("HOLDFAST_COMPILE=0: building the interpreted package")
+def list_extensions() -> list[Extension]:
+    """Return the modules to compile, or none."""
+    setting = os.environ.get("HOLDFAST_COMPILE", "")
+    if setting == "0":
+        log("HOLDFAST_COMPILE=0: building the interpreted package")
         return []
-    missing = why_not_compiled()
+    missing = find_missing_tool()
     if missing is None:
         from mypyc.build import mypycify
 
         modules = mypycify([*MYPY_OPTIONS, *COMPILED_MODULES], opt_level="3", debug_level="0")
         if sys.platform != "win32":
-            # Lets gcc inline across functions of a shared library: a set takes 15% less time.
+            # Let gcc inline across functions of a shared library: Store.set is 15% faster.
             for module in modules:
                 module.extra_compile_args.append("-fno-semantic-interposition")
         return modules
-    if wish == "1":
+    if setting == "1":
         raise SystemExit(f"holdfast: HOLDFAST_COMPILE=1, but {missing}")
-    say(f"{missing}: building the interpreted package, which does the same at a lower speed")
+    log(f"{missing}; building the interpreted package, which is slower")
     return []
 
 
-def say(message: str) -> None:
-    """Tell the builder; pip shows it with -v."""
+def log(message: str) -> None:
+    """Print a message, which pip shows with -v."""
     print(f"holdfast: {message}", file=sys.stderr)
 
 
-setup(ext_modules=extensions())
+setup(ext_modules=list_extensions())

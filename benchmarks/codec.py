@@ -1,9 +1,9 @@
-"""Which msgpack library packs and unpacks our values fastest, and what exactness costs on top.
+"""Compare MessagePack libraries on our values, and measure what exactness adds.
 
-`ormsgpack` runs with every option that keeps it from changing a type silently; it still takes
-bytearray, memoryview and its own Ext without a word. `msgspec` runs bare: it turns tuples and sets
-into arrays, so by itself it is no answer, only the limit. `holdfast` is msgspec behind a check that
-the value is plain. Run: make bench-codec
+`ormsgpack` runs with every option that keeps it from changing a type silently; it still accepts
+bytearray, memoryview and its own Ext. `msgspec` runs bare: it turns tuples and sets into arrays, so
+it is only the limit. `holdfast` is msgspec behind a check that the value is plain.
+Run: make bench-codec
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SMALL = {"step": 3, "name": "onboarding", "done": False, "items": [1, 2, 3]}
 
 
 def message(rng: random.Random) -> dict[str, Any]:
-    """A turn of a conversation with a tool call."""
+    """Return a conversation turn with a tool call."""
     words = ["state", "agent", "snapshot", "report", "compare", "plan", "search", "merge"]
     text = " ".join(rng.choice(words) for _ in range(120))
     call = {"name": "search", "arguments": {"query": text[:40], "limit": 10}}
@@ -45,12 +45,12 @@ def message(rng: random.Random) -> dict[str, Any]:
 
 
 def refuse(value: object) -> object:
-    """What ormsgpack is to do with a type that it was told not to touch."""
+    """Refuse a type that ormsgpack was told not to convert."""
     raise TypeError(value)
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="a small run that keeps nothing")
     options = parser.parse_args()
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def repeat(call: Callable[[Any], object], argument: object, count: int) -> None:
-    """Call it so many times."""
+    """Call a function repeatedly."""
     for _ in range(count):
         call(argument)
 

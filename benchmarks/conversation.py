@@ -1,10 +1,10 @@
-"""What it costs to save a growing session every turn, with a snapshot to go back to.
+"""Measure saving a growing session every turn, with a durable snapshot of each.
 
 500 turns of a conversation, 1,500 messages, 1.5 MB. Each system makes every turn durable and takes
-a durable snapshot of it; then the latest is loaded, the snapshot of turn 250, and all ids are
-listed. Quick ones run in rounds, in another order each, and the best round counts; those that take
-long run once. `--smoke` runs a few turns, `--only sqlite,postgresql` some backends, `--plot` says
-where the picture goes. Run: make bench-conversation
+a snapshot of it; then the latest and that of turn 250 are loaded, and all ids are listed. Fast
+systems run in rounds of varying order, and the best round counts; slow ones run once. `--smoke`
+runs a few turns, `--only sqlite,postgresql` some backends, `--plot` sets the path of the plot.
+Run: make bench-conversation
 """
 
 from __future__ import annotations
@@ -72,31 +72,31 @@ COLOURS = {
     STRANDS: "#b7950b",
     ORJSON: "#c0392b",
 }
-# From BENCHMARKS: a figure of the peer, or the limit, over ours.
+# Targets: a figure of the peer, or the limit, divided by ours.
 NO_SLOWER, FLAT, LOAD, POSTGRES = 1 / 1.5, 1 / 1.3, 1 / 2, 10
 LARGEST, LONGEST_LISTING = 3.0, 5.0
 
 
 @dataclass(slots=True)
 class Entrant:
-    """Somebody who takes part, and in how many rounds."""
+    """A contestant, and its number of rounds."""
 
     name: str
     make: Callable[[Path], Contestant]
     rounds: int
     logged: Callable[[], int] = lambda: 0
-    """Bytes that its server has written to a log so far."""
+    """Returns the bytes that its server has written to its log."""
     after: Callable[[Any], Awaitable[None]] | None = None
-    """What else to do with it when its conversation is over."""
+    """Called when its conversation is over."""
 
 
 @dataclass(slots=True)
 class Scale:
-    """How much is done."""
+    """The size of a run."""
 
     turns: int
     rounds: tuple[int, int]
-    """Of the quick, and of those that take seconds."""
+    """Rounds of fast contestants, and of slow ones."""
     repeats: int
     long: int
 
@@ -119,7 +119,7 @@ class Seen:
 
 
 async def race(entrants: list[Entrant], seen: Seen, turns: int, repeats: int) -> None:
-    """Rounds in which everybody has the same conversation, one after another."""
+    """Run the same conversation with every contestant, in rounds."""
     rng, said = random.Random("race"), conversation(turns)
     seen.runs.update({entrant.name: [] for entrant in entrants})
     for number in range(max(entrant.rounds for entrant in entrants)):
@@ -127,7 +127,7 @@ async def race(entrants: list[Entrant], seen: Seen, turns: int, repeats: int) ->
         for name in shuffled(list(ready), rng):
             entrant = ready[name]
             with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-                os.sync()  # What others have left to write is not this one's cost.
+                os.sync()  # Flush what others wrote, so that it does not count here.
                 contestant, logged = entrant.make(Path(folder)), entrant.logged()
 
                 def told(turn: int, what: str = f"{name}, round {number + 1}") -> None:
@@ -142,12 +142,12 @@ async def race(entrants: list[Entrant], seen: Seen, turns: int, repeats: int) ->
 
 
 def beside_orjson(seen: Seen) -> Callable[[Any], Awaitable[None]]:
-    """Load what was saved, in turns with orjson parsing the document of the same moment."""
+    """Alternate loading the snapshot with parsing the same document by orjson."""
 
     async def compare(ours: HoldfastSession) -> None:
         rng = random.Random("loads")
         whole = await ours.document()
-        half = (await ours.snapshot(ours.marked)).to_dict()
+        half = holdfast.Document.from_snapshot(await ours.snapshot(ours.marked)).to_dict()
         half["events"] = whole["events"][: half["event_log_count"]]
         for row, document, snapshot_id in zip(
             seen.loads, (whole, half), (None, ours.marked), strict=True
@@ -166,12 +166,12 @@ def beside_orjson(seen: Seen) -> Callable[[Any], Awaitable[None]]:
 
 
 def on_sqlite(folder: Path) -> Contestant:
-    """Ourselves on SQLite."""
+    """Run Holdfast on SQLite."""
     return HoldfastSession(folder, f"sqlite:///{folder}/ours.db")
 
 
 async def sqlite(seen: Seen) -> None:
-    """Ourselves on SQLite, and all peers that need no server."""
+    """Compare Holdfast on SQLite with all peers that need no server."""
     scale = seen.scale
     quick, slow = scale.rounds
     entrants = [
@@ -203,7 +203,7 @@ async def sqlite(seen: Seen) -> None:
 
 
 async def postgresql(seen: Seen, server: Any) -> None:
-    """Ourselves beside PostgresSaver, each run in a database of its own."""
+    """Compare Holdfast with PostgresSaver, each run in a new database."""
     numbers = itertools.count(1)
 
     def fresh() -> str:
@@ -236,7 +236,7 @@ async def postgresql(seen: Seen, server: Any) -> None:
 
 
 async def alone(name: str, seen: Seen, url: Callable[[Path, int], str], server: bool) -> None:
-    """Ourselves on another backend. Bytes are those of the entries where a server keeps them."""
+    """Run Holdfast alone on another backend. Bytes are those of entries if a server stores them."""
     numbers = itertools.count(1)
     measure = entries_size if server else None
 
@@ -248,7 +248,7 @@ async def alone(name: str, seen: Seen, url: Callable[[Path, int], str], server: 
 
 
 async def measure(backend: str, seen: Seen, folder: Path) -> None:
-    """One backend, with its server where it has one."""
+    """Measure one backend, and run its server."""
     with ExitStack() as stack:
         match backend:
             case "sqlite":
@@ -272,12 +272,12 @@ async def measure(backend: str, seen: Seen, folder: Path) -> None:
 
 
 def ours(backend: str, turns: int | None = None) -> str:
-    """How we are called."""
+    """Return the name of our row."""
     return f"{OURS}, {backend}" + (f", {turns:,} turns" if turns else "")
 
 
 def rows(seen: Seen) -> list[Row]:
-    """The peers' figures over ours, and what is wanted of ours alone."""
+    """Return the peers' figures over ours, and our own targets."""
     found = {name: best(runs) for name, runs in seen.runs.items()}
     home, turns = ours("sqlite"), seen.scale.turns
     made = []
@@ -312,7 +312,7 @@ def rows(seen: Seen) -> list[Row]:
 
 
 async def main() -> None:
-    """All backends, one after another."""
+    """Measure all backends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="a small run that keeps nothing")
     parser.add_argument("--only", help=f"some of {','.join(BACKENDS)}")

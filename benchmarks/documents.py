@@ -1,12 +1,11 @@
-"""What it costs to carry a whole session away as a file, and to make a session of that file again.
+"""Measure exporting a whole session to a file, and importing it again.
 
 A session of 10,000 messages, committed turn by turn to SQLite; its document has about 30 MB, as it
-holds each message in the state and in the event that added it. An export reads the log, checks it
-and writes the document; an import reads it, checks its digest and its chain and writes a new store.
-The peer is the least that anybody could do: `orjson.dumps` of a tree that is there already and the
-same durable write, or the read and `orjson.loads`. Rounds alternate, and the best counts. Memory is
-what a fresh process has at its peak beyond what it had before, which for the peer's export is the
-tree; it is measured on Linux. `--smoke` runs a small session. Run: make bench-documents
+holds each message in the state and in its event. An export reads the log, checks it and writes the
+document; an import reads it, checks digest and chain, and writes a new store. The peer is the
+minimum of work: `orjson.dumps` of an existing tree with the same durable write, or a read with
+`orjson.loads`. Rounds alternate, and the best counts. Memory is the peak of a new process beyond
+its start, on Linux. `--smoke` runs a small session. Run: make bench-documents
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from holdfast.stores.local import sync_descriptor, sync_folder
 PEER, OURS = "orjson", "holdfast"
 MILLI, MEGA = 1e3, 1e6
 LONGEST, MOST_MEMORY = 1 / 2, 3
-"""From BENCHMARKS: orjson's time over ours, and documents that fit into the peak of memory."""
+"""Targets: orjson's time over ours, and peak memory in multiples of the document."""
 
-# The peak that getrusage tells is no less than that of the process that started this one.
+# The peak from getrusage is at least that of the parent process.
 MEMORY = """
 import asyncio, re, sys
 sys.path.insert(0, sys.argv[1])
@@ -58,29 +57,29 @@ print(memory("VmHWM") - before)
 
 @dataclass(slots=True)
 class Work:
-    """The four things that are done, in a folder that holds the session and its document."""
+    """The four operations, in a folder with the session and its document."""
 
     folder: Path
     number: int = 0
     tree: Any = None
     parts: dict[str, float] = field(default_factory=dict)
-    """Seconds of the parts of what was done last."""
+    """Seconds of the parts of the last operation."""
 
     @property
     def document(self) -> Path:
-        """The file that is read."""
+        """Return the path of the document."""
         return self.folder / "session.json"
 
     def store(self, name: str) -> holdfast.StateStore:
-        """A database in the folder."""
+        """Return the URL of a database in the folder."""
         return holdfast.open_state_store(f"sqlite:///{self.folder}/{name}.db")
 
     def read_tree(self) -> None:
-        """Have the document in memory, for the peer to write."""
+        """Load the document for the peer to write."""
         self.tree = orjson.loads(self.document.read_bytes())
 
     async def build(self, messages: int) -> None:
-        """A session of so many messages, and its document."""
+        """Write a session of this many messages, and its document."""
         async with (
             self.store("source") as state_store,
             holdfast.Session.open(state_store, agent_id=AGENT, session_id=SESSION) as session,
@@ -96,7 +95,7 @@ class Work:
         await self.export(self.document)
 
     async def holdfast_export(self) -> None:
-        """Ours: from the store to a file."""
+        """Export from the store to a file."""
         await self.export(self.fresh("json"))
 
     async def export(self, path: Path) -> None:
@@ -111,7 +110,7 @@ class Work:
         self.parts = {"export_session": middle - start, "to_file": end - middle}
 
     async def orjson_export(self) -> None:
-        """The peer's: from a tree to a file that is there after a power cut."""
+        """Write a tree to a file durably with orjson."""
         path = self.fresh("json")
         start = time.perf_counter()
         with path.open("wb") as file:
@@ -122,10 +121,10 @@ class Work:
         self.parts = {"": time.perf_counter() - start}
 
     async def holdfast_import(self) -> None:
-        """Ours: from a file to a session in a new store."""
+        """Import a file as a session of a new store."""
         path = self.fresh("db")
         async with self.store(path.stem) as state_store:
-            await state_store.get("nothing")  # The database is made, and its thread runs.
+            await state_store.get("nothing")  # The database exists, and its thread runs.
             manager = holdfast.SnapshotManager(state_store)
             start = time.perf_counter()
             found = manager.from_file(self.document)
@@ -135,14 +134,14 @@ class Work:
         self.parts = {"from_file": middle - start, "import_session": end - middle}
 
     async def orjson_import(self) -> None:
-        """The peer's: from a file to a tree."""
+        """Parse a file with orjson."""
         start = time.perf_counter()
         tree = orjson.loads(self.document.read_bytes())
         self.parts = {"": time.perf_counter() - start}
         del tree
 
     def fresh(self, suffix: str) -> Path:
-        """A path that nobody has written to; what was written before is taken away."""
+        """Return an unused path; delete what was written before."""
         for path in self.folder.glob("out-*"):
             path.unlink()
         self.number += 1
@@ -150,7 +149,7 @@ class Work:
 
 
 async def race(work: Work, rounds: int) -> list[Row]:
-    """Both sides in turns."""
+    """Alternate both sides."""
     rng = random.Random("documents")
     work.read_tree()
     rows = {}
@@ -162,7 +161,7 @@ async def race(work: Work, rounds: int) -> list[Row]:
             for who in shuffled([PEER, OURS], rng):
                 call: Callable[[], Awaitable[None]] = getattr(work, f"{who}_{what}")
                 gc.collect()
-                os.sync()  # What others have left to write is not this one's cost.
+                os.sync()  # Flush what others wrote, so that it does not count here.
                 await call()
                 total.offer(who, sum(work.parts.values()) * MILLI)
                 for part, seconds in work.parts.items():
@@ -173,7 +172,7 @@ async def race(work: Work, rounds: int) -> list[Row]:
 
 
 def remembered(work: Work, size: int) -> list[Row]:
-    """What each side has in memory at its peak, beside three times the document."""
+    """Compare the peak memory of each side with three times the document."""
     rows = []
     for what in ("export", "import"):
         row = Row(f"{what}: memory at its peak", "MB", target=1)
@@ -188,12 +187,12 @@ def remembered(work: Work, size: int) -> list[Row]:
 
 
 def limit() -> str:
-    """How the most memory that is wanted is called."""
+    """Return the name of the memory limit."""
     return f"{MOST_MEMORY} documents"
 
 
 async def main() -> None:
-    """Build, race, weigh, print, keep."""
+    """Build, compare, measure memory, print, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="a small run that keeps nothing")
     parser.add_argument("--messages", type=int, help="how many, instead of 10,000; keeps nothing")

@@ -1,4 +1,4 @@
-"""What every benchmark shares: interleaved best-of rounds, a table with ratios, a copy as JSON."""
+"""What benchmarks share: interleaved best-of rounds, a table with ratios, results as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 
 @dataclass(slots=True)
 class Row:
-    """One question and its answers, in the unit given; lower is better."""
+    """One question and its answers in the given unit; lower is better."""
 
     question: str
     unit: str
@@ -32,18 +32,18 @@ class Row:
     target: float | None = None
 
     def offer(self, who: str, value: float) -> None:
-        """Keep the best."""
+        """Keep the best time."""
         self.times[who] = min(value, self.times.get(who, value))
 
     def ratio(self, peer: str, ours: str) -> float | None:
-        """How many times the peer's figure ours goes into."""
+        """The peer's figure divided by ours."""
         if peer in self.times and self.times.get(ours):
             return self.times[peer] / self.times[ours]
         return None
 
 
 def interpreted_twin() -> ModuleType:
-    """The same source of holdfast, interpreted, under another name in this very process."""
+    """Import the same source of holdfast interpreted, under another name in this process."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-twin-"))
     target = folder / "holdfast_interpreted"
     shutil.copytree(
@@ -59,24 +59,24 @@ def interpreted_twin() -> ModuleType:
 
 
 def clock_cost() -> float:
-    """Seconds that reading the clock twice takes, to be taken off single-call times."""
+    """Return the seconds that reading the clock twice takes, to subtract from single calls."""
     return min(-time.perf_counter() + time.perf_counter() for _ in range(1000))
 
 
 def timed(call: Callable[..., object], *arguments: object) -> float:
-    """Seconds that one call takes."""
+    """Return the seconds that one call takes."""
     start = time.perf_counter()
     call(*arguments)
     return time.perf_counter() - start
 
 
 def shuffled(names: list[str], rng: random.Random) -> list[str]:
-    """The contestants in another order every round, so that none always meets a cold cache."""
+    """Yield the contestants in random order per round, so that none always meets a cold cache."""
     return rng.sample(names, len(names))
 
 
 def in_fresh_process(program: str, *arguments: str) -> float:
-    """The number that a program prints, run alone: for memory, which a process never gives back."""
+    """Return the number that a program prints when run alone: for memory measurements."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True
     )
@@ -84,14 +84,14 @@ def in_fresh_process(program: str, *arguments: str) -> float:
 
 
 def progress(message: str) -> None:
-    """Tell a person who waits what is going on."""
+    """Print progress to stderr."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{message}")
         sys.stderr.flush()
 
 
 def table(title: str, rows: list[Row], peer: str, ours: list[str]) -> str:
-    """All rows as text, with the peer's time over ours."""
+    """Return all rows as text, with the peer's time over ours."""
     progress("")
     heads = [title, "unit", peer, *ours, *[f"{peer} / {name}" for name in ours], "to reach", ""]
     lines = [heads]
@@ -122,7 +122,7 @@ def table(title: str, rows: list[Row], peer: str, ours: list[str]) -> str:
 
 
 def figure(value: float | None) -> str:
-    """Three digits that count, and thousands with commas."""
+    """Format a number with three significant digits."""
     if value is None:
         return ""
     if value >= 100:
@@ -131,7 +131,7 @@ def figure(value: float | None) -> str:
 
 
 def keep(name: str, rows: list[Row], **more: object) -> Path:
-    """Write the machine-readable copy."""
+    """Write the results as JSON."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     content = {

@@ -1,11 +1,9 @@
-"""What a long history costs to read: many snapshots in one session, many sessions of one agent.
+"""Measure reading a long history: many snapshots of one session, many sessions of one agent.
 
-Histories of growing sizes are built in one database, and then each question is asked of all of them
-in turns, so that what else the machine does does not pose as growth: of ourselves, and of a plain
-table with an index and a whole JSON document a snapshot, which is the limit, as it checks nothing.
-The cost should be flat. Every snapshot is made by saving a session, with a change of a small state
-between two. `--smoke` runs it all on a small scale, `--only sqlite` on one backend.
-Run: make bench-history
+Histories of growing sizes are built in one database, and each question is asked of all of them in
+turn, so that other load does not look like growth. The peer is a plain table with an index and one
+JSON document per snapshot, which checks nothing and is the limit. The cost should be flat.
+`--smoke` runs on a small scale, `--only sqlite` on one backend. Run: make bench-history
 """
 
 from __future__ import annotations
@@ -37,15 +35,15 @@ PEER, OURS = "plain table", "holdfast"
 BACKENDS = ["sqlite", "postgresql"]
 PAGE = 100
 SPREAD = 9
-"""Snapshots, spread over the history, that are looked at."""
+"""Snapshots to load, spread over the history."""
 MILLI = 1e3
 FLAT = 1 / 1.5
-"""What counts as flat: the smallest size's time over the largest's, on a noisy machine."""
+"""What counts as flat on a noisy machine: time at the smallest size over that at the largest."""
 WORDS = ["agent", "reads", "report", "writes", "found", "user", "plan", "later", "tool", "answer"]
 
 
 class Side(Protocol):
-    """One who is asked."""
+    """A contestant."""
 
     async def page(self, session: str, limit: int) -> object: ...
     async def ids(self, session: str, after: str, limit: int) -> object: ...
@@ -63,7 +61,7 @@ class Ours:
         self.agent = agent
 
     def location(self, session: str) -> holdfast.SnapshotLocation:
-        """Where a session of the agent is."""
+        """Return the location of a session."""
         return holdfast.SnapshotLocation(session, scope_id=self.agent)
 
     async def page(self, session: str, limit: int) -> object:
@@ -93,7 +91,7 @@ Ask = Callable[[Side], Awaitable[object]]
 
 @dataclass(slots=True)
 class Scale:
-    """How much there is, and how often it is asked."""
+    """Sizes, and the number of rounds."""
 
     snapshots: list[int]
     sessions: list[int]
@@ -102,7 +100,7 @@ class Scale:
 
 @dataclass(slots=True)
 class Question:
-    """What is asked of both sides, in one call or in several that should cost the same."""
+    """A question to both sides, in one call or in several of similar cost."""
 
     text: str
     calls: list[Ask]
@@ -110,7 +108,7 @@ class Question:
     best: dict[tuple[str, int], float] = field(default_factory=dict)
 
     async def ask(self, who: str, number: int) -> None:
-        """One call, timed."""
+        """Time one call."""
         start = time.perf_counter()
         found = await self.calls[number](self.sides[who])
         spent = time.perf_counter() - start
@@ -119,9 +117,9 @@ class Question:
         self.best[who, number] = min(spent, self.best.get((who, number), spent))
 
     def row(self) -> Row:
-        """The best time of a call; of several calls the median of their best.
+        """Return the best time of a call, or the median of the best times of several calls.
 
-        A load reads what was logged since the last keyframe, which is now more and now less.
+        A load reads what was logged since the last keyframe, which varies.
         """
         numbers = range(len(self.calls))
         return Row(
@@ -140,11 +138,11 @@ class Bench:
     database: Database
 
     def sides(self, agent: str) -> tuple[Ours, PlainTable]:
-        """Both, for an agent."""
+        """Return both sides for an agent."""
         return Ours(self.state_store, agent), PlainTable(self.database, agent)
 
     async def save(self, agent: str, session_id: str, numbers: Sequence[int]) -> list[str]:
-        """Snapshots of a session, one a number."""
+        """Save snapshots of a session."""
         session = await holdfast.Session.open(
             self.state_store, agent_id=agent, session_id=session_id
         )
@@ -157,7 +155,7 @@ class Bench:
         return ids
 
     async def snapshots(self, size: int) -> list[Question]:
-        """One session with so many snapshots, and what is asked of it."""
+        """Build one session with this many snapshots, and return its questions."""
         agent, session = f"{size:,} snapshots", f"ses_{size}"
         ours, plain = self.sides(agent)
         ids = await self.save(agent, session, range(size))
@@ -174,7 +172,7 @@ class Bench:
         return self.questions(agent, calls, ours, plain)
 
     async def sessions(self, size: int) -> list[Question]:
-        """So many sessions of one agent, with one snapshot each, and what is asked of it."""
+        """Build this many sessions of one agent, and return their questions."""
         agent = f"{size:,} sessions"
         ours, plain = self.sides(agent)
         names = [f"ses_of_{size}_{number:06}" for number in range(size)]
@@ -192,7 +190,7 @@ class Bench:
     def questions(
         self, what: str, calls: dict[str, list[Ask]], ours: Side, plain: Side
     ) -> list[Question]:
-        """Each with both sides."""
+        """Return each question with both sides."""
         return [
             Question(f"{self.name}, {what}: {text}", asked, {OURS: ours, PEER: plain})
             for text, asked in calls.items()
@@ -200,7 +198,7 @@ class Bench:
 
 
 async def asked(questions: list[Question], rounds: int) -> list[Row]:
-    """All questions in turns, in another order each round."""
+    """Ask all questions, in random order per round."""
     rng = random.Random("history")
     calls = [
         (question, who, number)
@@ -217,7 +215,7 @@ async def asked(questions: list[Question], rounds: int) -> list[Row]:
 
 @asynccontextmanager
 async def bench(name: str, folder: Path) -> AsyncIterator[Bench]:
-    """A backend with nothing in it."""
+    """Open an empty backend."""
     database: Database
     if name == "sqlite":
         url = f"sqlite:///{folder}/ours.db"
@@ -226,7 +224,7 @@ async def bench(name: str, folder: Path) -> AsyncIterator[Bench]:
                 yield Bench(name, state_store, database)
         return
     with PostgresServer(folder) as server:
-        # What is measured is reading: that the building waits for the disk would tell nothing.
+        # Only reads are measured, so building need not wait for the disk.
         server.execute("ALTER DATABASE postgres SET synchronous_commit = off")
         with closing(OnPostgres(server.url())) as database:
             async with holdfast.open_state_store(server.url()) as state_store:
@@ -234,15 +232,15 @@ async def bench(name: str, folder: Path) -> AsyncIterator[Bench]:
 
 
 def state(number: int) -> dict[str, Any]:
-    """A small state, another one each time."""
+    """Return a small state that differs each time."""
     rng = random.Random(number)
     return {"step": number, "goal": " ".join(rng.choices(WORDS, k=8)), "open": [number, 7]}
 
 
 def growth(rows: list[Row], sizes: list[int], what: str) -> list[Row]:
-    """Our time at the smallest size over that at the largest, and the same from the second on.
+    """Return our time at the smallest size over that at the largest, and from the second on.
 
-    The smallest has no keyframe yet, so that its loads read less than a bounded one reads later.
+    The smallest has no keyframe yet, so its loads read less than later ones.
     """
     times = {row.question: row.times[OURS] for row in rows}
     most = f"{sizes[-1]:,} {what}"
@@ -258,7 +256,7 @@ def growth(rows: list[Row], sizes: list[int], what: str) -> list[Row]:
 
 
 async def main() -> None:
-    """All backends, one after another."""
+    """Measure all backends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="a small run that keeps nothing")
     parser.add_argument("--only", default=",".join(BACKENDS))
@@ -277,7 +275,7 @@ async def main() -> None:
                 questions += [
                     each for size in scale.sessions for each in await place.sessions(size)
                 ]
-                # Statistics that a server gathers by itself in time, so that it takes the index.
+                # Servers gather statistics in time; they need them to use the index.
                 place.database.analyze()
                 found = await asked(questions, scale.rounds)
         rows += found

@@ -1,10 +1,10 @@
-"""What a checkpointer costs a whole graph of LangGraph, saved three times a turn.
+"""Measure what a checkpointer costs a whole LangGraph graph, saved three times per turn.
 
-500 turns of a conversation, 1,500 messages; the user's message goes in, one node answers. The same
-graph runs on SqliteSaver and PostgresSaver, on the saver that swarmstate has, and on ours, over the
-same databases. Then the latest checkpoint is asked for with everything opened anew, and a new
-process resumes the thread and takes one more turn. `--smoke` runs a few turns on SQLite, `--only
-sqlite` one database. Run: make bench-langgraph
+500 turns of a conversation, 1,500 messages; a user message goes in, and one node answers. The same
+graph runs on SqliteSaver and PostgresSaver, on swarmstate's saver, and on ours, over the same
+databases. Then the latest checkpoint is read with everything reopened, and a new process resumes
+the thread for one turn. `--smoke` runs a few turns on SQLite, `--only sqlite` one database.
+Run: make bench-langgraph
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ OURS = "holdfast"
 MILLI, MEGA = 1e3, 1e6
 FASTER, SMALLER, NO_SLOWER = 5, 50, 1
 REPEATS = 20
-# What a new process does: open, read where the thread is, take one more turn.
+# Runs in a new process: open, read the thread, take one more turn.
 RESUME = "import sys; from benchmarks.langgraph import resume; resume(*sys.argv[1:])"
 
 
 @dataclass(slots=True)
 class Seen:
-    """The best that was seen of one saver."""
+    """The best results of one saver."""
 
     total: float = float("inf")
     size: int = 0
@@ -52,18 +52,18 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a run keeps its data: a folder, or a database of PostgreSQL."""
+    """Where a run stores its data: a folder, or a PostgreSQL database."""
 
     folder: Path
     url: str = ""
 
     def size(self) -> int:
-        """Bytes of all of it."""
+        """Return the bytes stored."""
         return database_size(self.url) if self.url else folder_size(self.folder)
 
 
 def run(saver: str, place: Place, turns: int, seen: Seen) -> None:
-    """One whole conversation, and what it is kept for."""
+    """Run one conversation, and record the results."""
     work = conversation(turns + 1)
     with opened(saver, str(place.folder), place.url) as graph:
         start = time.perf_counter()
@@ -87,7 +87,7 @@ def run(saver: str, place: Place, turns: int, seen: Seen) -> None:
 
 
 def fastest(graph: Graph, expected: int) -> float:
-    """Seconds of one get_tuple of the latest, the fastest of some."""
+    """Return the seconds of the fastest get_tuple of several."""
     best = float("inf")
     for _ in range(REPEATS):
         start = time.perf_counter()
@@ -99,7 +99,7 @@ def fastest(graph: Graph, expected: int) -> float:
 
 
 def resume(saver: str, folder: str, url: str, turns: str) -> None:
-    """In a new process: go on with the thread for one turn; prints the seconds it took."""
+    """In a new process, continue the thread for one turn, and print the seconds it took."""
     turn = conversation(int(turns) + 1)[-1]
     start = time.perf_counter()
     with opened(saver, folder, url) as graph:
@@ -112,7 +112,7 @@ def resume(saver: str, folder: str, url: str, turns: str) -> None:
 
 
 def rows_of(database: str, peer: str, seen: dict[str, Seen]) -> list[Row]:
-    """What the peer needs over what we need."""
+    """Return the peer's figures over ours."""
     theirs, ours = seen[peer], seen[f"{OURS}, {database}"]
     found = []
     for question, unit, scale, target, value in (
@@ -130,7 +130,7 @@ def rows_of(database: str, peer: str, seen: dict[str, Seen]) -> list[Row]:
 
 
 def main() -> None:
-    """Run it."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="a few turns")
     parser.add_argument("--only", help="one database: sqlite or postgresql")
@@ -165,7 +165,7 @@ def main() -> None:
 
 
 def postgres(stack: ExitStack, folder: Path, names: list[str]) -> Callable[[], str]:
-    """What makes a new database each time it is called, on a server that is started if needed."""
+    """Yield a function that creates a database, and run a server if needed."""
     if not any(SAVERS[name].database == "postgresql" for name in names):
         return str
     data = folder / "postgres"

@@ -1,10 +1,9 @@
-"""What the server adds to a session's cost: documents out and in over HTTP, eight at a time.
+"""Measure what the server adds: documents out and in over HTTP, eight connections at a time.
 
-A session of 14 messages on SQLite, with a server in a process of its own. Eight connections ask for
-its document, then send one to be restored, as often as they can. Beside each, the same server with
-the same checks in front answers with the same bytes from memory, which is the limit. Nothing may
-fail, what was acknowledged must be there at the end, and memory must not grow.
-`--smoke` runs it all for a moment.
+A session of 14 messages on SQLite, with a server in its own process. Eight connections request its
+document, then post one to be restored, as often as they can. The limit is the same server with the
+same middleware, responding with the same bytes from memory. Nothing may fail, everything
+acknowledged must be stored, and memory must not grow. `--smoke` runs for a moment.
 Run: make bench-server
 """
 
@@ -29,12 +28,12 @@ from starlette.responses import Response
 import holdfast
 from benchmarks.harness import Row, keep, progress, shuffled, table
 from holdfast.server import create_app
-from holdfast.server.run import listening
+from holdfast.server.run import open_socket
 
 LIMIT, OURS = "constant", "holdfast"
 CONNECTIONS = 8
 AGENT, SESSION = "research-bot", "ses_abc123"
-# Each restore adds to the log of its session: what is read has one of its own.
+# Each restore adds to the log of its session, so reads use another one.
 RESTORED = "ses_restored"
 WORDS = ["agent", "reads", "report", "writes", "found", "user", "plan", "later", "tool", "answer"]
 MILLI = 1e3
@@ -44,7 +43,7 @@ READS = "GET /agents/{id}/snapshot"
 
 
 async def record(path: Path) -> bytes:
-    """A session of 14 messages; gives its document."""
+    """Write a session of 14 messages; return its document."""
     rng = random.Random(14)
     async with holdfast.open_state_store(f"sqlite:///{path}") as store:
         session = await holdfast.Session.open(store, agent_id=AGENT, session_id=SESSION)
@@ -58,7 +57,7 @@ async def record(path: Path) -> bytes:
 
 
 def run_server(path: Path, document: bytes, told: Connection) -> None:
-    """The server, in its own process, with routes of its own for the limit."""
+    """Run the server in its own process, with extra routes for the limit."""
     app = create_app(holdfast.open_state_store(f"sqlite:///{path}"), owns_store=True)
 
     @app.get(f"/constant/{SESSION}/snapshot")
@@ -71,7 +70,7 @@ def run_server(path: Path, document: bytes, told: Connection) -> None:
             continue
         return Response(b'{"dry_run":false}', media_type="application/json")
 
-    with listening("127.0.0.1", 0) as listener:
+    with open_socket("127.0.0.1", 0) as listener:
         told.send(listener.getsockname()[1])
         config = uvicorn.Config(app, log_config=None, access_log=False)
         uvicorn.Server(config).run(sockets=[listener])
@@ -79,19 +78,19 @@ def run_server(path: Path, document: bytes, told: Connection) -> None:
 
 @dataclass(slots=True)
 class Load:
-    """What some connections saw."""
+    """The results of some connections."""
 
     seconds: list[float] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     took: float = 0.0
 
     def percentile(self, part: float) -> float:
-        """The time below which so many requests stay."""
+        """Return the time below which a share of the requests stays."""
         return sorted(self.seconds)[min(len(self.seconds) - 1, int(len(self.seconds) * part))]
 
 
 async def connection(port: int, request: bytes, until: float, load: Load) -> None:
-    """Ask the same again and again over one connection."""
+    """Repeat a request over one connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         while (start := time.perf_counter()) < until:
@@ -107,7 +106,7 @@ async def connection(port: int, request: bytes, until: float, load: Load) -> Non
 
 
 async def read_body(reader: asyncio.StreamReader, head: bytes) -> bytes:
-    """The body of an answer, of a known length or in chunks."""
+    """Return the body of a response, of a known length or in chunks."""
     if b"content-length:" in head:
         length = head.split(b"content-length:")[1].split(b"\r\n")[0]
         return await reader.readexactly(int(length))
@@ -120,7 +119,7 @@ async def read_body(reader: asyncio.StreamReader, head: bytes) -> bytes:
 
 
 async def under_load(port: int, request: bytes, seconds: float) -> Load:
-    """Eight connections for a while."""
+    """Run eight connections for some time."""
     load = Load()
     start = time.perf_counter()
     tasks = [connection(port, request, start + seconds, load) for _ in range(CONNECTIONS)]
@@ -130,7 +129,7 @@ async def under_load(port: int, request: bytes, seconds: float) -> Load:
 
 
 def requests(document: bytes) -> dict[tuple[str, str], bytes]:
-    """What is asked, of whom."""
+    """Return the requests, and which server they go to."""
     head = "Host: 127.0.0.1\r\n"
     sent = f"{head}Content-Type: application/json\r\nContent-Length: {len(document)}\r\n\r\n"
     return {
@@ -142,13 +141,13 @@ def requests(document: bytes) -> dict[tuple[str, str], bytes]:
 
 
 def resident(pid: int) -> float:
-    """Megabytes that a process has in memory."""
+    """Return the resident memory of a process in MB."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * 4096 / 1e6
 
 
 async def imports_there(path: Path) -> int:
-    """How many restores the session's log says there were, after checking all of it."""
+    """Verify the session, and return how many restores its log has."""
     async with holdfast.open_state_store(f"sqlite:///{path}") as store:
         session = await holdfast.Session.open(store, agent_id=AGENT, session_id=RESTORED)
         if (await session.verify()).damage:
@@ -157,7 +156,7 @@ async def imports_there(path: Path) -> int:
 
 
 def main() -> None:
-    """Run it."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="for a moment only")
     smoke = parser.parse_args().smoke
@@ -167,7 +166,7 @@ def main() -> None:
         path = Path(folder) / "state.db"
         document = asyncio.run(record(path))
         here, there = multiprocessing.Pipe()
-        # A fresh interpreter, as a forked one would share memory with this one.
+        # Spawned, as a fork would share memory with this process.
         spawn = multiprocessing.get_context("spawn")
         server = spawn.Process(target=run_server, args=(path, document, there))
         server.start()
@@ -193,7 +192,7 @@ def main() -> None:
 def measure(
     port: int, pid: int, document: bytes, seconds: float, rounds: int, rng: random.Random
 ) -> dict[str, Any]:
-    """All questions in turns, and what the server's memory does meanwhile."""
+    """Run all requests in turn, and sample the server's memory."""
     asked = requests(document)
     rows = {
         (what, name): Row(f"{what}, {name}", "ms")

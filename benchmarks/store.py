@@ -1,8 +1,8 @@
-"""How fast the store in memory is, beside swarmstate and beside `copy.deepcopy`.
+"""Compare the in-memory store with swarmstate and `copy.deepcopy`.
 
 Every round gives each contestant the same keys in random order; the best round counts, and only
-the ratio means anything. `--smoke` runs it all on a small scale, `--plot` draws how snapshot and
-diff grow with the size. Run: make bench-store
+the ratio is meaningful. `--smoke` runs on a small scale, `--plot` plots snapshot and diff by size.
+Run: make bench-store
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from benchmarks.harness import (
 PEER, OURS, TWIN = "swarmstate", "holdfast", "interpreted"
 MICRO = 1e6
 
-# From BENCHMARKS: the peer's time over ours, at 1e3, 1e5 and 1e6 entries.
+# Targets: the peer's time over ours, at 1e3, 1e5 and 1e6 entries.
 TARGETS: dict[str, tuple[float, float, float]] = {
     "set": (2, 2, 2),
     "get": (1.5, 1.5, 1.5),
@@ -61,14 +61,14 @@ TARGETS_256 = {
 
 
 def value(turn: int) -> dict[str, Any]:
-    """The value of the benchmark, and for every later turn another one."""
+    """Return the value of an entry, which differs per turn."""
     step = 1000 + turn if turn else 3
     return {"step": step, "name": "onboarding", "done": False, "items": [1, 2, 3]}
 
 
 @dataclass(slots=True)
 class Arena:
-    """The contestants, each filled with the same entries."""
+    """The contestants, filled with the same entries."""
 
     size: int
     namespaces: int
@@ -77,7 +77,7 @@ class Arena:
     rng: random.Random
 
     def sample(self, count: int) -> list[tuple[str, str]]:
-        """Random entries, each once."""
+        """Return random distinct entries."""
         return self.rng.sample(self.pairs, min(count, self.size))
 
 
@@ -96,19 +96,19 @@ def arena(size: int, namespaces: int, makers: dict[str, Callable[[], Any]]) -> A
 
 
 def set_all(store: Any, pairs: list[tuple[str, str]], new: object) -> None:
-    """One set an entry."""
+    """Set each entry."""
     for namespace, key in pairs:
         store.set(namespace, key, new)
 
 
 def get_all(store: Any, pairs: list[tuple[str, str]]) -> None:
-    """One get an entry."""
+    """Get each entry."""
     for namespace, key in pairs:
         store.get(namespace, key)
 
 
 def thousand_snapshots(store: Any) -> None:
-    """Taken and dropped."""
+    """Take and drop 1,000 snapshots."""
     for _ in range(1000):
         store.snapshot()
 
@@ -116,7 +116,7 @@ def thousand_snapshots(store: Any) -> None:
 def measure(
     place: Arena, rounds: int, targets: dict[str, tuple[float, float, float]], column: int | None
 ) -> list[Row]:
-    """Every operation of the table on one arena."""
+    """Measure every operation."""
     suffix = f"{place.size:,} in {place.namespaces}"
     rows: dict[str, Row] = {}
 
@@ -128,7 +128,7 @@ def measure(
 
     read_clock = clock_cost()
     step = 0
-    # Plain reads and writes first, while no snapshot makes a write copy anything.
+    # Reads and writes first, while no snapshot makes a write copy anything.
     for turn in range(rounds):
         progress(f"{suffix}: reads and writes, round {turn + 1} of {rounds}")
         sample = place.sample(5000)
@@ -219,7 +219,7 @@ else:
 
 
 def memory(size: int, twin_folder: str) -> list[Row]:
-    """Bytes an entry, and bytes a write after a snapshot that is kept; keys are the store's own."""
+    """Return the bytes per entry, and per write after a snapshot that is kept."""
     rows = []
     for what, question in (
         ("entry", f"memory of an entry, {size:,}"),
@@ -236,7 +236,7 @@ def memory(size: int, twin_folder: str) -> list[Row]:
 def growth(
     sizes: list[int], makers: dict[str, Callable[[], Any]]
 ) -> dict[str, dict[str, list[float]]]:
-    """Snapshot, and diff of one changed key, over the size: what the plot shows."""
+    """Measure a snapshot, and the diff of one changed key, over the size."""
     curves: dict[str, dict[str, list[float]]] = {"snapshot": {}, "diff": {}}
     for size in sizes:
         place = arena(size, 1, makers)
@@ -251,7 +251,7 @@ def growth(
 
 
 def draw(sizes: list[int], curves: dict[str, dict[str, list[float]]], path: Path) -> None:
-    """The picture for the docs."""
+    """Draw the plot for the docs."""
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "holdfast"
     figure_, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
@@ -273,7 +273,7 @@ def draw(sizes: list[int], curves: dict[str, dict[str, list[float]]], path: Path
 
 
 def main() -> None:
-    """Measure, print, keep, draw."""
+    """Measure, print, write the results, and plot."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="a small run that keeps nothing")
     parser.add_argument("--plot", type=Path, default=ROOT / "docs/images/store-cost.svg")

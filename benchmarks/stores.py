@@ -1,9 +1,8 @@
-"""What the contract costs on every backend, beside its bare client library doing the same.
+"""Compare every backend with its bare client library doing the same.
 
-The bare client is the limit: it checks no key, keeps no etag, and repeats nothing that failed. All
-writes are durable on both sides. Servers come from wheels and run on this machine, so that the
-network costs nothing and what is left is the work. `--smoke` runs it all on a small scale,
-`--only sqlite,redis` some of it. Run: make bench-stores
+The bare client is the limit: it validates no keys, keeps no etags, and retries nothing. All writes
+are durable on both sides. Servers come from wheels and run locally, so the network costs nothing.
+`--smoke` runs on a small scale, `--only sqlite,redis` some backends. Run: make bench-stores
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ WORDS = ["agent", "reads", "report", "writes", "found", "user", "plan", "later",
 
 
 class Bare(Protocol):
-    """A client library, doing the least."""
+    """A client library doing the minimum."""
 
     async def put(self, key: str, value: bytes) -> object: ...
     async def get(self, key: str) -> object: ...
@@ -78,7 +77,7 @@ class BareMemory:
 
 
 class BareSqlite:
-    """The standard library's module, in the thread of the event loop, which it blocks."""
+    """The standard library's module, blocking the event loop."""
 
     def __init__(self, path: Path) -> None:
         self.base = sqlite3.connect(path, isolation_level=None)
@@ -103,7 +102,7 @@ class BareSqlite:
 
 
 class BareFiles:
-    """Write aside, sync, rename, sync the folder; in the thread of the event loop."""
+    """Write to a temporary file, sync, rename, sync the folder; blocks the event loop."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -133,7 +132,7 @@ class BareFiles:
 
 
 class BarePostgres:
-    """One connection of psycopg, in autocommit."""
+    """One psycopg connection in autocommit mode."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
         self.connection = connection
@@ -161,7 +160,7 @@ class BarePostgres:
 
 
 class BareRedis:
-    """SET and GET, and the keys of a sorted set."""
+    """SET and GET, with the keys in a sorted set."""
 
     def __init__(self, client: Any) -> None:
         self.client = client
@@ -183,7 +182,7 @@ class BareRedis:
 
 
 class BareObjects:
-    """obstore as it is."""
+    """Plain obstore."""
 
     def __init__(self, store: S3Store) -> None:
         self.store = store
@@ -204,7 +203,7 @@ class BareObjects:
 
 
 class BareNats:
-    """A bucket of nats-py; its names as the stream behind it tells them."""
+    """A nats-py bucket; keys are listed from its stream."""
 
     def __init__(self, stream: Any, bucket: Any) -> None:
         self.stream = stream
@@ -226,7 +225,7 @@ class BareNats:
 
 
 class BareDapr:
-    """The SDK's client. It has no listing, so a document with all keys is read."""
+    """The SDK's client. It cannot list, so it reads a document with all keys."""
 
     def __init__(self, client: DaprClient) -> None:
         self.client = client
@@ -250,7 +249,7 @@ class BareDapr:
 
 @asynccontextmanager
 async def pair(name: str, folder: Path) -> AsyncIterator[tuple[Bare, holdfast.StateStore]]:
-    """The bare client and our store, side by side on one server."""
+    """Yield the bare client and our store on the same server."""
     bare: Bare
     async with AsyncExitStack() as stack:
         url = {"memory": "memory:", "sqlite": f"sqlite:///{folder}/ours.db"}.get(name, "")
@@ -298,7 +297,7 @@ BACKENDS = ["memory", "sqlite", "files", "postgresql", "redis", "s3", "nats", "d
 
 
 class Ours:
-    """A store of ours, called as the bare ones are."""
+    """Our store, with the interface of the bare clients."""
 
     def __init__(self, store: holdfast.StateStore) -> None:
         self.store = store
@@ -317,7 +316,7 @@ class Ours:
 
 
 async def measured(calls: list[Awaitable[object]]) -> float:
-    """Seconds that one of them takes, one after another."""
+    """Return the seconds that a contestant takes."""
     start = time.perf_counter()
     for call in calls:
         await call
@@ -327,7 +326,7 @@ async def measured(calls: list[Awaitable[object]]) -> float:
 def work(
     turn: int, count: int, value: bytes
 ) -> dict[str, Callable[[Bare], list[Awaitable[object]]]]:
-    """What is done in a round."""
+    """Return the operations of a round."""
     keys = [f"one/{turn}/{number}" for number in range(count)]
     batches = [[(f"many/{turn}/{a}/{b}", value) for b in range(BATCH)] for a in range(count // 3)]
     return {
@@ -339,7 +338,7 @@ def work(
 
 
 async def compare(name: str, folder: Path, *, smoke: bool) -> list[Row]:
-    """The rows of one backend."""
+    """Return the rows of one backend."""
     rng = random.Random(name)
     value = " ".join(rng.choices(WORDS, k=400))[:2048].encode()
     count, rounds, filled = (3, 1, 20) if smoke else (100, 5, 1000)
@@ -360,7 +359,7 @@ async def compare(name: str, folder: Path, *, smoke: bool) -> list[Row]:
 
 
 async def main() -> None:
-    """All backends, one after another."""
+    """Measure all backends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true")
     parser.add_argument("--only", default=",".join(BACKENDS))

@@ -70,7 +70,7 @@ def test_a_known_vulnerability_fails_the_audit_also_if_others_could_not_be_asked
         file.write("silent==3.0\n")
     assert tool.audit(constraints, service=service) == 1
     said = capsys.readouterr().out
-    assert "audit: weak==1.0: CVE-2026-1, GHSA-1: raise it to 1.1\n" in said
+    assert "audit: weak==1.0: CVE-2026-1, GHSA-1: upgrade to 1.1\n" in said
     assert "audit: NOT ASKED about silent==3.0: " in said
     assert "3 pinned versions, 1 not asked about, 1 problems" in said
 
@@ -85,7 +85,7 @@ def test_a_service_that_cannot_be_reached_is_said_in_one_line_and_fails_where_it
         gone = f"http://127.0.0.1:{free_port()}/"
         assert tool.audit(path, service=gone, required=required) == int(required)
         (line,) = capsys.readouterr().out.splitlines()
-        assert line.startswith("audit: NOT DONE, as the vulnerability service could not be asked")
+        assert line.startswith("audit: NOT DONE: cannot reach the vulnerability service")
 
 
 def test_a_failure_of_another_kind_is_not_taken_for_a_service_out_of_reach(tmp_path):
@@ -97,10 +97,10 @@ def test_a_failure_of_another_kind_is_not_taken_for_a_service_out_of_reach(tmp_p
 
 
 def test_what_is_ignored_has_a_reason_and_is_still_there():
-    assert tool.verdict([WEAK], {}) == ["weak==1.0: GHSA-1, CVE-2026-1: raise it to 1.1"]
-    assert tool.verdict([WEAK], {"CVE-2026-1": "not called here"}) == []
-    assert tool.verdict([], {"CVE-2026-1": "not called here"}) == [
-        "CVE-2026-1 is ignored, and no pin has it: take it out"
+    assert tool.find_problems([WEAK], {}) == ["weak==1.0: GHSA-1, CVE-2026-1: upgrade to 1.1"]
+    assert tool.find_problems([WEAK], {"CVE-2026-1": "not called here"}) == []
+    assert tool.find_problems([], {"CVE-2026-1": "not called here"}) == [
+        "CVE-2026-1 is ignored, but no pin has it; remove it"
     ]
     assert all(reason.strip() for reason in tool.IGNORED.values())
 
@@ -116,11 +116,11 @@ def test_a_package_that_was_skipped_counts_as_not_asked_about_and_hides_no_other
         ([skipped], 0, 1),
         ([sound], 0, 0),
     ):
-        answer = tool.answer_of(packages)
+        answer = tool.parse_packages(packages)
         assert answer.unasked == ({"fine": "not found"} if skipped in packages else {})
         for required in (False, True):
             expected = code_if_required if required else code
-            assert tool.told(len(packages), answer, {}, required=required) == expected
+            assert tool.report(len(packages), answer, {}, required=required) == expected
             said = capsys.readouterr().out
             assert ("weak==1.0: GHSA-1" in said) == (weak in packages)
             assert ("NOT" in said) == (skipped in packages)
@@ -128,16 +128,16 @@ def test_a_package_that_was_skipped_counts_as_not_asked_about_and_hides_no_other
 
 def test_what_is_ignored_is_not_taken_for_gone_while_some_were_not_asked_about(capsys):
     ignored = {"CVE-2026-1": "not called here"}
-    assert tool.told(2, tool.Answer(unasked={"weak": "slow"}), ignored, required=False) == 0
-    assert tool.told(2, tool.Answer(), ignored, required=False) == 1
-    assert capsys.readouterr().out.count("take it out") == 1
+    assert tool.report(2, tool.Answer(unasked={"weak": "slow"}), ignored, required=False) == 0
+    assert tool.report(2, tool.Answer(), ignored, required=False) == 1
+    assert capsys.readouterr().out.count("; remove it") == 1
 
 
 def test_where_pip_audit_fails_what_is_known_is_said_first(capsys):
     with pytest.raises(SystemExit, match="pip-audit failed: it broke"):
-        tool.told(2, tool.Answer([WEAK], failures=["it broke"]), {}, required=False)
+        tool.report(2, tool.Answer([WEAK], failures=["it broke"]), {}, required=False)
     assert "weak==1.0" in capsys.readouterr().out
 
 
 def test_every_line_of_the_constraints_pins_one_version():
-    assert all(line.count("==") == 1 for line in tool.pins(tool.CONSTRAINTS))
+    assert all(line.count("==") == 1 for line in tool.read_pins(tool.CONSTRAINTS))

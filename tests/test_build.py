@@ -1,4 +1,4 @@
-"""The package builds with and without a compiler, and says which it is."""
+"""Building with and without a C compiler."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def build(sources: Path, **environment: str) -> subprocess.CompletedProcess[str]
     return ran(wheel_command(sources, sources), sources, **environment)
 
 
-def test_a_build_without_a_compiler_works_and_says_so(sources, tmp_path):
+def test_a_build_without_a_compiler_is_interpreted(sources, tmp_path):
     done = build(sources, CC="/bin/false", HOLDFAST_COMPILE="")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no working C compiler" in done.stdout + done.stderr
@@ -38,7 +38,7 @@ def test_a_build_without_a_compiler_works_and_says_so(sources, tmp_path):
     assert used.stdout.startswith(f"False (1,) {tmp_path}"), used.stderr
 
 
-def test_a_build_that_must_be_compiled_fails_without_a_compiler(sources):
+def test_a_required_compilation_fails_without_a_compiler(sources):
     done = build(sources, CC="/bin/false", HOLDFAST_COMPILE="1")
     assert done.returncode != 0
     assert "HOLDFAST_COMPILE=1, but no working C compiler" in done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Ids that sort by time."""
+"""UUIDv7 ids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from holdfast import ids
 
 
-def test_an_id_is_a_uuid_of_version_7_with_its_time():
+def test_an_id_is_a_uuid7_with_the_current_time():
     before = time.time_ns() // 1_000_000
     made = uuid.UUID(ids.new_id())
     after = time.time_ns() // 1_000_000
@@ -21,18 +21,18 @@ def test_an_id_is_a_uuid_of_version_7_with_its_time():
     assert before <= made.int >> 80 <= after + 1
 
 
-def test_ids_are_in_the_order_in_which_they_are_made():
+def test_ids_sort_in_creation_order():
     made = [ids.new_id() for _ in range(20_000)]
     assert made == sorted(set(made))
 
 
-def test_ids_of_threads_are_all_different():
+def test_ids_are_unique_across_threads():
     with ThreadPoolExecutor(4) as threads:
         made = list(threads.map(lambda _: ids.new_id(), range(5_000)))
     assert len(set(made)) == 5_000
 
 
-def test_a_clock_that_is_set_back_or_stands_still_does_not_disturb_the_order(monkeypatch):
+def test_ids_sort_even_if_the_clock_is_set_back(monkeypatch):
     clock = ids.Clock()
     first = clock.tick()
     monkeypatch.setattr(time, "time_ns", lambda: 1)
@@ -44,7 +44,7 @@ def test_a_clock_that_is_set_back_or_stands_still_does_not_disturb_the_order(mon
 
 
 @pytest.mark.parametrize("millisecond", [0, 1 << 47, (1 << 48) - 2])
-def test_an_id_comes_after_one_that_was_made_by_a_clock_ahead(monkeypatch, millisecond):
+def test_an_id_can_follow_one_from_a_clock_that_is_ahead(monkeypatch, millisecond):
     there = ids.Clock()
     monkeypatch.setattr(time, "time_ns", lambda: millisecond * 1_000_000)
     monkeypatch.setattr(ids, "_clock", there)
@@ -63,13 +63,13 @@ def test_an_id_comes_after_one_that_was_made_by_a_clock_ahead(monkeypatch, milli
     "other",
     ["", "zzz", "ffffffff-ffff-4fff-bfff-ffffffffffff", "ffffffff-ffff-7fff-bfff-ffffffffffff"],
 )
-def test_an_id_of_another_kind_and_the_last_of_all_do_not_disturb(other):
+def test_other_ids_and_the_greatest_id_are_ignored_as_predecessors(other):
     made = [ids.new_id(), ids.new_id(after=other), ids.new_id()]
     assert made == sorted(set(made))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_process_makes_ids_of_its_own():
+def test_a_forked_process_generates_different_ids():
     ids.new_id()
     reading, writing = os.pipe()
     child = os.fork()

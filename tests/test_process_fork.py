@@ -1,4 +1,4 @@
-"""Processes that fork while other threads are at work: nothing hangs in the child."""
+"""Forking while other threads work: nothing hangs in the child."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 LOCAL = pytest.mark.parametrize("scheme", ["sqlite", "file"])
 
-# What a child does is bounded by an alarm, which ends it where it hangs.
+# An alarm ends a child that hangs.
 BEGINNING = """
 import asyncio, os, signal, sys, threading, time
 import holdfast
@@ -51,7 +51,7 @@ def url(scheme, tmp_path):
 
 
 def run(program, *arguments):
-    """What a process of its own prints, as forking one that has threads is warned of."""
+    """Return the output of a program that runs in a subprocess."""
     finished = subprocess.run(
         [sys.executable, "-c", BEGINNING + program, *arguments],
         env={"PYTHONPATH": ":".join(sys.path)},
@@ -65,7 +65,7 @@ def run(program, *arguments):
 
 
 @LOCAL
-def test_a_child_forked_in_the_middle_of_a_write_can_write(url):
+def test_a_child_forked_during_a_write_can_write(url):
     program = """
 store = holdfast.open_state_store(sys.argv[1])
 done = keep_doing(lambda: asyncio.run(store.put_many([holdfast.Put("parent", b"x" * 100_000)])))
@@ -81,7 +81,7 @@ asyncio.run(store.close())
 
 
 @LOCAL
-def test_a_child_forked_in_the_middle_of_a_commit_goes_on_with_the_session(url):
+def test_a_child_forked_during_a_commit_can_continue_the_session(url):
     program = """
 session = holdfast.BlockingSession.open(sys.argv[1], agent_id="bot", session_id="ses")
 def say(text):
@@ -104,10 +104,10 @@ session.close()
     assert run(program, url) == "30 6 True\n"
 
 
-def test_a_session_that_stays_in_use_is_refused_in_the_child(tmp_path):
+def test_a_session_that_stays_busy_cannot_be_used_in_the_child(tmp_path):
     program = """
-from holdfast import forking
-forking.MAX_WAIT = 0.3
+from holdfast import process_fork
+process_fork.MAX_WAIT = 0.3
 session = holdfast.BlockingSession.open(sys.argv[1], agent_id="bot", session_id="ses")
 session.add_message("user", "before")
 session.commit()
@@ -139,7 +139,7 @@ session.close()
     assert run(program, f"sqlite:///{tmp_path}/state.db") == "before child parent\n"
 
 
-def test_a_child_forked_during_a_side_effect_is_not_kept_waiting_by_it(tmp_path):
+def test_a_child_forked_during_a_side_effect_does_not_wait_for_it(tmp_path):
     program = """
 session = holdfast.BlockingSession.open(sys.argv[1], agent_id="bot", session_id="ses")
 session.commit()
@@ -159,45 +159,45 @@ begun.wait()
 check(in_child(lambda: session.once("key", lambda: "child")))
 let_go.set()
 doing.join()
-print(session.once("key", lambda: "nobody"))
+print(session.once("key", lambda: "not called"))
 session.close()
 """
     assert run(program, f"sqlite:///{tmp_path}/state.db") == "child\n"
 
 
-def test_a_child_does_not_keep_the_file_locks_of_its_parent(tmp_path):
+def test_a_child_does_not_inherit_file_locks(tmp_path):
     program = """
-from holdfast.stores.files.store import HELD
+from holdfast.stores.files.locks import FILE_LOCKS
 folder = os.open(sys.argv[1], os.O_RDONLY)
 def sleep():
     time.sleep(600)
 
-# The parent gives its lock back while a child lives.
-lock = HELD.take("one", folder)
+# The parent releases its lock while a child lives.
+lock = FILE_LOCKS.take("one", folder)
 child = os.fork()
 if child == 0:
     sleep()
-assert HELD.take("one", folder) is None
-HELD.release(lock)
-lock = HELD.take("one", folder)
+assert FILE_LOCKS.take("one", folder) is None
+FILE_LOCKS.release(lock)
+lock = FILE_LOCKS.take("one", folder)
 assert lock is not None
-HELD.release(lock)
+FILE_LOCKS.release(lock)
 
 # A parent that holds a lock is killed while its child lives.
 read, write = os.pipe()
 parent = os.fork()
 if parent == 0:
-    assert HELD.take("two", folder) is not None
+    assert FILE_LOCKS.take("two", folder) is not None
     grandchild = os.fork()
     if grandchild == 0:
         os.write(write, b"%d" % os.getpid())
         sleep()
     sleep()
 grandchild = int(os.read(read, 20))
-assert HELD.take("two", folder) is None
+assert FILE_LOCKS.take("two", folder) is None
 os.kill(parent, signal.SIGKILL)
 os.waitpid(parent, 0)
-assert HELD.take("two", folder) is not None
+assert FILE_LOCKS.take("two", folder) is not None
 os.kill(child, signal.SIGKILL)
 os.kill(grandchild, signal.SIGKILL)
 print("free")
@@ -205,7 +205,7 @@ print("free")
     assert run(program, str(tmp_path)) == "free\n"
 
 
-def test_a_portal_of_a_parent_works_in_the_child(tmp_path):
+def test_a_blocking_session_works_in_the_child(tmp_path):
     program = """
 from holdfast.sessions.portal import Portal
 portal = Portal(in_place=True)

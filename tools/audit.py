@@ -1,9 +1,8 @@
-"""Known vulnerabilities in the versions that constraints.txt pins: ``make audit``.
+"""Find known vulnerabilities in the versions that constraints.txt pins: ``make audit``.
 
-pip-audit asks OSV about each of them. One that is known fails the audit, unless IGNORED gives a
-reason why it does not matter here, and whatever became of the others. Where OSV gives no answer
-nothing is known, which is said in one line, of all pins or of those that it concerns; that is no
-failure, unless HOLDFAST_AUDIT=required is in the environment.
+pip-audit asks OSV about each pin. A vulnerability fails the audit unless IGNORED gives a reason why
+it does not apply. Pins that OSV could not be asked about are listed, and fail the audit only with
+HOLDFAST_AUDIT=required in the environment.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any
 
 CONSTRAINTS = Path(__file__).parent.parent / "constraints.txt"
 IGNORED: Mapping[str, str] = {}
-"""Ids of vulnerabilities, each with the reason why it cannot hurt; GHSA, PYSEC or CVE."""
+"""GHSA, PYSEC or CVE ids, each with the reason why it does not apply."""
 
 FAILED_TO_ASK = re.compile(r"ConnectionError|Timeout|ServiceError|JSONDecodeError")
 AT_ONCE = 4
@@ -44,36 +43,34 @@ class Finding:
     description: str
 
     def __str__(self) -> str:
-        remedy = (
-            f"raise it to {' or '.join(self.fixed_in)}" if self.fixed_in else "no version mends"
-        )
+        remedy = f"upgrade to {' or '.join(self.fixed_in)}" if self.fixed_in else "no fixed version"
         return f"{self.package}=={self.version}: {', '.join(self.ids)}: {remedy}"
 
 
-def pins(constraints: Path) -> list[str]:
-    """The lines that pin a version."""
+def read_pins(constraints: Path) -> list[str]:
+    """Return the lines that pin a version."""
     lines = (line.partition("#")[0].strip() for line in constraints.read_text("utf-8").splitlines())
     return [line for line in lines if line]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of asking: what is known, and of which pins nothing is."""
+    """What OSV knows about some pins, and which ones it was not asked about."""
 
     findings: list[Finding] = field(default_factory=list)
     unasked: dict[str, str] = field(default_factory=dict)
-    """Pins that could not be asked about, each with the reason."""
+    """Pins without an answer, each with the reason."""
     failures: list[str] = field(default_factory=list)
-    """What pip-audit says where it did not work at all."""
+    """Errors of pip-audit itself."""
 
 
-def answer_to(lines: Sequence[str], service: str | None, seconds: float) -> Answer:
-    """What is known of these pins. Several processes ask, as each waits for every answer."""
-    if service is None and (why := unreachable(OSV)):
+def query(lines: Sequence[str], service: str | None, seconds: float) -> Answer:
+    """Return what is known about pins. Runs several pip-audits, as each waits for its answers."""
+    if service is None and (why := find_connection_error(OSV)):
         return Answer(unasked=dict.fromkeys(lines, why))
     parts = [part for part in (lines[each::AT_ONCE] for each in range(AT_ONCE)) if part]
     with ThreadPoolExecutor(len(parts)) as pool:
-        answers = list(pool.map(lambda part: asked(part, service, seconds), parts))
+        answers = list(pool.map(lambda part: run_pip_audit(part, service, seconds), parts))
     return Answer(
         sorted((found for answer in answers for found in answer.findings), key=str),
         {pin: why for answer in answers for pin, why in answer.unasked.items()},
@@ -81,8 +78,8 @@ def answer_to(lines: Sequence[str], service: str | None, seconds: float) -> Answ
     )
 
 
-def unreachable(address: tuple[str, int]) -> str | None:
-    """Why nobody listens there, if so: known at once, as starting pip-audit takes seconds."""
+def find_connection_error(address: tuple[str, int]) -> str | None:
+    """Return why an address cannot be reached, or None. Faster than starting pip-audit."""
     try:
         socket.create_connection(address, timeout=REQUEST_SECONDS).close()
     except OSError as error:
@@ -90,8 +87,8 @@ def unreachable(address: tuple[str, int]) -> str | None:
     return None
 
 
-def asked(lines: Sequence[str], service: str | None, seconds: float) -> Answer:
-    """What pip-audit says of some pins."""
+def run_pip_audit(lines: Sequence[str], service: str | None, seconds: float) -> Answer:
+    """Return what pip-audit says about pins."""
     with tempfile.TemporaryDirectory() as folder:
         listed = Path(folder, "pins.txt")
         listed.write_text("\n".join(lines), "utf-8")
@@ -112,22 +109,22 @@ def asked(lines: Sequence[str], service: str | None, seconds: float) -> Answer:
         if FAILED_TO_ASK.search(words):
             return Answer(unasked=dict.fromkeys(lines, words.splitlines()[-1]))
         return Answer(failures=[words])
-    return answer_of(packages)
+    return parse_packages(packages)
 
 
-def answer_of(packages: Sequence[Mapping[str, Any]]) -> Answer:
-    """What is known of some packages. One that was skipped counts as not asked about."""
+def parse_packages(packages: Sequence[Mapping[str, Any]]) -> Answer:
+    """Return what is known about packages. A skipped one counts as not asked about."""
     answer = Answer()
     for package in packages:
         if "skip_reason" in package:
             answer.unasked[package["name"]] = package["skip_reason"]
         else:
-            answer.findings.extend(findings_of(package))
+            answer.findings.extend(parse_findings(package))
     return answer
 
 
-def findings_of(package: Mapping[str, Any]) -> list[Finding]:
-    """What is known of one package."""
+def parse_findings(package: Mapping[str, Any]) -> list[Finding]:
+    """Return the vulnerabilities of one package."""
     return [
         Finding(
             package["name"],
@@ -140,15 +137,15 @@ def findings_of(package: Mapping[str, Any]) -> list[Finding]:
     ]
 
 
-def verdict(
+def find_problems(
     found: Sequence[Finding], ignored: Mapping[str, str], *, all_asked: bool = True
 ) -> list[str]:
-    """What is wrong: vulnerabilities, and reasons to ignore some that are not there any more."""
+    """Return vulnerabilities, and entries of IGNORED that no pin has any more."""
     known = {name for finding in found for name in finding.ids}
     wrong = [str(finding) for finding in found if ignored.keys().isdisjoint(finding.ids)]
     if all_asked:
         gone = ignored.keys() - known
-        wrong += [f"{name} is ignored, and no pin has it: take it out" for name in gone]
+        wrong += [f"{name} is ignored, but no pin has it; remove it" for name in gone]
     return wrong
 
 
@@ -159,23 +156,23 @@ def audit(
     service: str | None = None,
     required: bool = False,
 ) -> int:
-    """Say what is known and give the exit code."""
-    lines = pins(constraints)
+    """Audit the pins of a file, print the result, and return the exit code."""
+    lines = read_pins(constraints)
     if not lines:
-        raise SystemExit(f"audit: {constraints} pins nothing")
-    answer = answer_to(lines, service, SECONDS_IF_REQUIRED if required else SECONDS)
-    return told(len(lines), answer, ignored, required=required)
+        raise SystemExit(f"audit: no pins in {constraints}")
+    answer = query(lines, service, SECONDS_IF_REQUIRED if required else SECONDS)
+    return report(len(lines), answer, ignored, required=required)
 
 
-def told(number: int, answer: Answer, ignored: Mapping[str, str], *, required: bool) -> int:
-    """Say what is known of so many pins, then of which nothing is, and give the exit code."""
+def report(number: int, answer: Answer, ignored: Mapping[str, str], *, required: bool) -> int:
+    """Print the result for a number of pins, and return the exit code."""
     unasked = answer.unasked
-    wrong = verdict(answer.findings, ignored, all_asked=not (unasked or answer.failures))
+    wrong = find_problems(answer.findings, ignored, all_asked=not (unasked or answer.failures))
     for line in wrong:
         print(f"audit: {line}")
     if len(unasked) == number:
         reason = next(iter(unasked.values()))[:120]
-        print(f"audit: NOT DONE, as the vulnerability service could not be asked: {reason}")
+        print(f"audit: NOT DONE: cannot reach the vulnerability service: {reason}")
         return 1 if required else 0
     for name, reason in ignored.items():
         print(f"audit: ignored {name}: {reason}")
@@ -189,10 +186,10 @@ def told(number: int, answer: Answer, ignored: Mapping[str, str], *, required: b
 
 
 def main() -> int:
-    """Audit what development and CI install."""
+    """Audit the versions that development and CI install."""
     parser = argparse.ArgumentParser(description="Known vulnerabilities in pinned versions.")
     parser.add_argument("--constraints", type=Path, default=CONSTRAINTS)
-    parser.add_argument("--service", metavar="URL", help="another service that speaks as OSV does")
+    parser.add_argument("--service", metavar="URL", help="another service with the API of OSV")
     given = parser.parse_args()
     required = os.environ.get("HOLDFAST_AUDIT") == "required"
     return audit(given.constraints, service=given.service, required=required)

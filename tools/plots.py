@@ -1,8 +1,8 @@
-"""Pictures of the benchmarks' results, for docs/benchmarks.md.
+"""Plot the results of benchmarks for docs/benchmarks.md.
 
-``python -m tools.plots`` draws them anew from `benchmarks/results/`; a test says when that is due.
-They are small SVGs that can be read on a light and on a dark page, and need no font from elsewhere.
-Bars begin at 0. Where values lie too far apart for bars, each is a dot on a logarithmic scale.
+``python -m tools.plots`` draws the SVGs from `benchmarks/results/`; a test fails if they are old.
+They are readable on light and dark pages and load no fonts. Bars start at 0; values too far apart
+for bars are dots on a logarithmic scale.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS, IMAGES = ROOT / "benchmarks" / "results", ROOT / "docs" / "images"
 OURS = "holdfast"
 WIDTH, LABEL, ROW, TOP = 376, 128, 24, 38
-ROOM = WIDTH - LABEL - 74  # what a bar may take, with its value behind it
+ROOM = WIDTH - LABEL - 74  # the longest bar, with space for its value
 STYLE = """
     text { fill: #00433b; } .small { font-size: 12px; fill: #3f5f5b; } .end { text-anchor: end; }
     .ours { fill: #00796b; } .peer { fill: #d9822b; }
@@ -33,7 +33,7 @@ Times = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A name with a value; ours are told from others' by colour."""
+    """A name and a value; ``ours`` selects the colour."""
 
     name: str
     value: float
@@ -42,22 +42,22 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Bars to be compared with each other."""
+    """Bars on one scale."""
 
     title: str
     unit: str
     bars: list[Bar]
 
 
-def rows_of(benchmark: str) -> dict[str, Times]:
-    """What was measured, by question."""
+def read_rows(benchmark: str) -> dict[str, Times]:
+    """Return the measurements, by question."""
     kept: dict[str, Any] = json.loads((RESULTS / f"{benchmark}.json").read_text(encoding="utf-8"))
     return {row["question"]: row["times"] for row in kept["rows"]}
 
 
 def langgraph() -> str:
-    """Whole graphs on each saver."""
-    rows = rows_of("langgraph")
+    """Plot whole graphs on each saver."""
+    rows = read_rows("langgraph")
     panels = []
     for what, title, unit in (
         ("total", "500 turns", "s"),
@@ -78,8 +78,8 @@ def langgraph() -> str:
 
 
 def documents() -> str:
-    """A session to a file and back, beside the least that could be done."""
-    rows = rows_of("documents")
+    """Plot a session written to a file and read back, beside the minimum of work."""
+    rows = read_rows("documents")
     panels = []
     for what, title, unit in (
         ("export: all of it", "export to a file", "ms"),
@@ -94,8 +94,8 @@ def documents() -> str:
 
 
 def server() -> str:
-    """Requests beside the same server that answers from memory."""
-    rows = rows_of("server")
+    """Plot requests, beside a server that answers from memory."""
+    rows = read_rows("server")
     panels = []
     for route in ("GET /agents/{id}/snapshot", "POST /agents/snapshot/restore"):
         bars = [
@@ -108,20 +108,20 @@ def server() -> str:
 
 
 def stores() -> str:
-    """Each backend beside its bare client."""
-    rows = rows_of("stores")
+    """Plot each backend beside its bare client."""
+    rows = read_rows("stores")
     panels: dict[str, list[tuple[str, Times]]] = {}
     for question, times in rows.items():
         backend, _, what = question.partition(": ")
-        if backend != "memory":  # a dict in Python, far off every other
+        if backend != "memory":  # a Python dict would dwarf every other
             panels.setdefault(what, []).append((backend, times))
     return dot_chart("State stores: a call, and the bare client's", panels)
 
 
 def bar_chart(label: str, panels: list[Panel]) -> str:
-    """Panels of bars, two beside each other."""
+    """Draw panels of bars, two per row."""
     drawn = []
-    for place, panel in enumerated(panels, max(len(panel.bars) for panel in panels)):
+    for place, panel in lay_out(panels, max(len(panel.bars) for panel in panels)):
         largest = max(bar.value for bar in panel.bars)
         parts = [heading(panel.title, panel.unit)]
         for number, bar in enumerate(panel.bars):
@@ -132,14 +132,14 @@ def bar_chart(label: str, panels: list[Panel]) -> str:
                 f'<text class="small end" x="{LABEL - 8}" y="{y + 13}">{bar.name}</text>'
                 f'<rect class="{kind}" x="{LABEL}" y="{y}" width="{long:.1f}" height="17" rx="2"/>'
                 f'<text class="small" x="{LABEL + long + 6:.1f}" y="{y + 13}">'
-                f"{shown(bar.value)}</text>"
+                f"{format_number(bar.value)}</text>"
             )
         drawn.append(group(place, parts))
     return picture(label, drawn, len(panels), max(len(panel.bars) for panel in panels))
 
 
 def dot_chart(label: str, panels: dict[str, list[tuple[str, Times]]]) -> str:
-    """Panels of pairs of dots on a logarithmic scale, the same for all."""
+    """Draw panels of pairs of dots on one logarithmic scale."""
     values = [value for lines in panels.values() for _, times in lines for value in times.values()]
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
 
@@ -148,14 +148,15 @@ def dot_chart(label: str, panels: dict[str, list[tuple[str, Times]]]) -> str:
 
     most = max(map(len, panels.values())) + 1
     drawn = []
-    for (place, what), lines in zip(enumerated(panels, most), panels.values(), strict=True):
+    for (place, what), lines in zip(lay_out(panels, most), panels.values(), strict=True):
         bottom = TOP + len(lines) * ROW
         parts = [heading(what, "ms")]
         for power in range(low, high + 1):
             x = across(10.0**power)
             parts.append(
                 f'<path class="scale" d="M{x:.1f} {TOP - 4}V{bottom}"/><text class="small" '
-                f'text-anchor="middle" x="{x:.1f}" y="{bottom + 14}">{shown(10.0**power)}</text>'
+                f'text-anchor="middle" x="{x:.1f}" y="{bottom + 14}">'
+                f"{format_number(10.0**power)}</text>"
             )
         for number, (name, times) in enumerate(lines):
             y = TOP + number * ROW + 8
@@ -170,24 +171,24 @@ def dot_chart(label: str, panels: dict[str, list[tuple[str, Times]]]) -> str:
     return picture(label, drawn, len(panels), most, "bare client")
 
 
-def enumerated(panels: Iterable[Any], most: int) -> Iterable[tuple[tuple[int, int], Any]]:
-    """Panels with their places, row by row."""
+def lay_out(panels: Iterable[Any], most: int) -> Iterable[tuple[tuple[int, int], Any]]:
+    """Yield panels with their position, row by row."""
     for number, panel in enumerate(panels):
         yield (number % 2 * (WIDTH + 8), number // 2 * (TOP + most * ROW + 16)), panel
 
 
 def heading(title: str, unit: str) -> str:
-    """What a panel shows."""
+    """Draw the title of a panel."""
     return f'<text x="0" y="20" font-weight="bold">{title}, {unit}</text>'
 
 
 def group(place: tuple[int, int], parts: list[str]) -> str:
-    """A panel in its place."""
+    """Draw a panel at its position."""
     return f'<g transform="translate({place[0]}, {place[1]})">\n' + "\n".join(parts) + "\n</g>"
 
 
 def picture(label: str, drawn: list[str], panels: int, most: int, peer: str = "others") -> str:
-    """The whole picture, with what the colours mean below."""
+    """Return the whole SVG with a legend."""
     height = math.ceil(panels / 2) * (TOP + most * ROW + 16)
     legend = (
         f'<rect class="ours" x="0" y="{height}" width="12" height="12" rx="2"/>'
@@ -202,8 +203,8 @@ def picture(label: str, drawn: list[str], panels: int, most: int, peer: str = "o
     )
 
 
-def shown(value: float) -> str:
-    """A figure with as many places as it is worth."""
+def format_number(value: float) -> str:
+    """Format a number with a sensible precision."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -216,7 +217,7 @@ PLOTS = {
 
 
 def main() -> None:
-    """Draw all of them."""
+    """Write all plots."""
     for name, draw in PLOTS.items():
         (IMAGES / f"{name}.svg").write_text(draw(), encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""How a trial tells what it did: counts while it runs, a Markdown table and an exit code."""
+"""Counts, problems and the exit code of a trial."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class Report:
-    """What was done, counted by name; and what was lost, each told in one line."""
+    """What a trial did, counted by name, and what it found lost, duplicated or damaged."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -23,40 +23,40 @@ class Report:
         self.begun = time.monotonic()
 
     def count(self, name: str, number: int = 1) -> None:
-        """So many more of this were done."""
+        """Add to a count."""
         self.counts[name] += number
 
     def problem(self, text: str) -> None:
-        """Something was lost, doubled or damaged: the trial goes on, and fails at its end."""
+        """Record a problem: the trial continues, and fails at its end."""
         self.problems.append(text)
 
     def merge(self, counts: dict[str, int], problems: list[str]) -> None:
-        """Add what another process counted."""
+        """Add the counts and problems of another process."""
         self.counts.update(counts)
         self.problems += problems
 
     @contextmanager
     def to_the_end(self) -> Iterator[None]:
-        """Whatever ends the block too early is one more problem, and hides none before it.
+        """Record an exception that ends the block as one more problem.
 
-        Where somebody wants the program itself to end, all that is known is printed first.
+        ``SystemExit`` and ``KeyboardInterrupt`` propagate, after the report is printed.
         """
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - told, and the trial fails
+        except Exception as error:  # noqa: BLE001 - recorded, and the trial fails
             self.failed("the trial did not come to its end", error)
         except BaseException:
             self.finish()
             raise
 
     def failed(self, what: str, error: Exception) -> None:
-        """An error that should not have been: a problem, with where it came from."""
+        """Record an unexpected error as a problem, and print its traceback."""
         traceback.print_exception(error)
         self.problem(f"{what}: {type(error).__name__}: {error}")
 
     @property
     def tried(self) -> int:
-        """How much was done at all."""
+        """The sum of all counts."""
         return self.counts.total()
 
     @property
@@ -69,7 +69,7 @@ class Report:
         return "\n".join([*lines, *(f"| {name} | {number:,} |" for name, number in rows)])
 
     def finish(self) -> int:
-        """Print it all; gives the exit code of the program. To have done nothing is a failure."""
+        """Print the report and return the exit code. A trial that did nothing fails."""
         if not self.tried and not self.problems:
             self.problem("nothing was tried")
         print(self.table)
@@ -80,7 +80,7 @@ class Report:
 
 @contextmanager
 def progress(what: str, total: float) -> Iterator[ProgressBar]:
-    """A bar on a terminal's error output; nothing elsewhere."""
+    """Show a progress bar on stderr, if that is a terminal."""
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
@@ -88,16 +88,16 @@ def progress(what: str, total: float) -> Iterator[ProgressBar]:
 
 
 class ProgressBar:
-    """One bar of `progress`."""
+    """The bar of `progress`."""
 
     def __init__(self, bar: Progress, total: float) -> None:
         self._bar = bar
         self._task = bar.add_task("", total=total)
 
     def to(self, done: float) -> None:
-        """So much is done by now."""
+        """Set the progress."""
         self._bar.update(self._task, completed=done)
 
     def step(self, number: float = 1) -> None:
-        """So much more is done."""
+        """Add to the progress."""
         self._bar.advance(self._task, number)

@@ -1,4 +1,4 @@
-"""One graph of LangGraph on several savers, each opened with nothing in memory."""
+"""One LangGraph graph on several savers, each opened with nothing in memory."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Saver = BaseCheckpointSaver[Any]
 
 
 class State(TypedDict):
-    """The state, its messages as a list that is added to."""
+    """The state, with messages as an append-only list."""
 
     messages: Annotated[list[Message], operator.add]
     plan: dict[str, Any]
 
 
 class Graph:
-    """The user's message goes in, one node answers."""
+    """A user message goes in, and one node answers."""
 
     def __init__(self, saver: Saver) -> None:
         self.saver = saver
@@ -42,16 +42,16 @@ class Graph:
         self.graph = builder.compile(checkpointer=saver)
 
     def answer(self, _: object) -> dict[str, Any]:
-        """What the assistant and its tool say."""
+        """Return what the assistant and its tool say."""
         return {"messages": self.now.messages[1:], "plan": self.now.plan}
 
     def turn(self, turn: Turn) -> None:
-        """One invocation."""
+        """Run one invocation."""
         self.now = turn
         self.graph.invoke({"messages": turn.messages[:1]}, THREAD)
 
     def latest(self) -> list[Message]:
-        """The messages of the latest checkpoint."""
+        """Return the messages of the latest checkpoint."""
         found = self.saver.get_tuple(THREAD)
         if found is None:
             raise LookupError("the thread is not there")
@@ -61,7 +61,7 @@ class Graph:
 
 @contextmanager
 def sqlite_saver(folder: str, _: str) -> Iterator[Saver]:
-    """SqliteSaver, every commit synced."""
+    """Open SqliteSaver with every commit synced."""
     connection = sqlite3.connect(Path(folder) / "checkpoints.db", check_same_thread=False)
     connection.execute("PRAGMA synchronous = FULL")
     try:
@@ -72,7 +72,7 @@ def sqlite_saver(folder: str, _: str) -> Iterator[Saver]:
 
 @contextmanager
 def postgres_saver(_: str, url: str) -> Iterator[Saver]:
-    """PostgresSaver, as its own documentation opens it."""
+    """Open PostgresSaver as its documentation does."""
     with PostgresSaver.from_conn_string(url) as saver:
         saver.setup()
         yield saver
@@ -80,8 +80,8 @@ def postgres_saver(_: str, url: str) -> Iterator[Saver]:
 
 @contextmanager
 def swarmstate_saver(folder: str, _: str) -> Iterator[Saver]:
-    """The saver that swarmstate has, on its disk store, which does not sync each save."""
-    from swarmstate.backends.disk import DiskStore  # noqa: PLC0415 - not everybody has it
+    """Open swarmstate's saver on its disk store, which does not sync each save."""
+    from swarmstate.backends.disk import DiskStore  # noqa: PLC0415 - optional
     from swarmstate.integrations.langgraph import SwarmStateSaver  # noqa: PLC0415
 
     store: Any = DiskStore(str(Path(folder) / "swarmstate.db"))
@@ -93,28 +93,28 @@ def swarmstate_saver(folder: str, _: str) -> Iterator[Saver]:
 
 @contextmanager
 def ours_on_sqlite(folder: str, _: str) -> Iterator[Saver]:
-    """Ours on SQLite."""
+    """Open our saver on SQLite."""
     with HoldfastSaver.from_url(f"sqlite:///{folder}/state.db") as saver:
         yield saver
 
 
 @contextmanager
 def ours_on_postgres(_: str, url: str) -> Iterator[Saver]:
-    """Ours on PostgreSQL."""
+    """Open our saver on PostgreSQL."""
     with HoldfastSaver.from_url(url) as saver:
         yield saver
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A saver, and the database that it is on."""
+    """A saver, and its database."""
 
     database: str
     make: Callable[[str, str], AbstractContextManager[Saver]]
     needs: str = "langgraph"
 
     def is_there(self) -> bool:
-        """Whether its package is installed."""
+        """Return whether its package is installed."""
         return find_spec(self.needs) is not None
 
 
@@ -129,6 +129,6 @@ SAVERS = {
 
 @contextmanager
 def opened(saver: str, folder: str, url: str) -> Iterator[Graph]:
-    """A graph on a saver by its name."""
+    """Open a graph on a saver by name."""
     with SAVERS[saver].make(folder, url) as found:
         yield Graph(found)

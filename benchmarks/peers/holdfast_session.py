@@ -1,4 +1,4 @@
-"""Ourselves: a session that is saved every turn, on any state store."""
+"""Holdfast: a session that is saved every turn, on any state store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOCATION = holdfast.SnapshotLocation(SESSION, scope_id=AGENT)
 
 
 class HoldfastSession(Contestant):
-    """A save a turn. ``measure`` tells the bytes where they are in no folder of ours."""
+    """One save per turn. ``measure`` returns the bytes stored, if they are not in the folder."""
 
     def __init__(
         self, folder: Path, url: str, measure: Callable[[str], Awaitable[int]] | None = None
@@ -46,14 +46,14 @@ class HoldfastSession(Contestant):
         return (await self.snapshot(snapshot_id)).state.messages
 
     async def snapshot(self, snapshot_id: str | None) -> holdfast.SessionSnapshot:
-        """One snapshot, or the latest."""
+        """Return a snapshot, or the latest."""
         found = await self.archive.load_snapshot(location=LOCATION, snapshot_id=snapshot_id)
         if found is None:
             raise LookupError(snapshot_id)
         return found
 
     async def document(self) -> dict[str, Any]:
-        """The session as a document, its events included."""
+        """Return the session as a document with its events."""
         return (await self.session.export()).to_dict()
 
     async def ids(self) -> Sequence[str]:
@@ -67,7 +67,7 @@ class HoldfastSession(Contestant):
 
 
 async def entries_size(url: str) -> int:
-    """Bytes of all keys and values: what there is, whatever the server makes of it."""
+    """Return the bytes of all keys and values."""
     async with holdfast.open_state_store(url) as state_store:
         keys = [key async for key in state_store.list("")]
         total = sum(len(key.encode()) for key in keys)

@@ -1,7 +1,7 @@
-"""A whole graph of LangGraph on SqliteSaver: the user's message goes in, one node answers.
+"""A whole LangGraph graph on SqliteSaver: a user message goes in, and one node answers.
 
-LangGraph writes three checkpoints a turn by itself: the input, the start, and what the node did.
-DeltaChannel, where the installed LangGraph has it, writes the messages as differences.
+LangGraph writes three checkpoints per turn: the input, the start, and the result of the node.
+DeltaChannel, if the installed LangGraph has it, writes messages as differences.
 """
 
 import operator
@@ -20,19 +20,19 @@ Added = list[Message]
 
 
 class Grown(TypedDict):
-    """The state, its messages as a list that is added to."""
+    """The state, with messages as an append-only list."""
 
     messages: Annotated[Added, operator.add]
     plan: dict[str, Any]
 
 
 def joined(messages: Added, writes: Sequence[Added]) -> Added:
-    """What DeltaChannel folds: the messages, and all that was added."""
+    """Fold messages for DeltaChannel."""
     return [*messages, *(message for write in writes for message in write)]
 
 
 def with_delta_channel() -> Any:
-    """The same state with DeltaChannel. ImportError where LangGraph is too old."""
+    """Return the state with DeltaChannel. Raises ImportError if LangGraph is too old."""
     channel = import_module("langgraph.channels.delta").DeltaChannel(joined)
 
     class Delta(TypedDict):
@@ -43,7 +43,7 @@ def with_delta_channel() -> Any:
 
 
 class WholeGraph(Contestant):
-    """One invocation a turn."""
+    """One invocation per turn."""
 
     def __init__(self, folder: Path, state: Any = Grown) -> None:
         super().__init__(folder)
@@ -59,7 +59,7 @@ class WholeGraph(Contestant):
         self.graph = builder.compile(checkpointer=self.saver)
 
     def answer(self, _: object) -> dict[str, Any]:
-        """What the assistant and its tool say."""
+        """Return what the assistant and its tool say."""
         return {"messages": self.now.messages[1:], "plan": self.now.plan}
 
     async def turn(self, turn: Turn) -> None:

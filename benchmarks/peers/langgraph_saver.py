@@ -1,4 +1,4 @@
-"""LangGraph's savers, each called with `put` alone: one checkpoint a turn, and no graph."""
+"""LangGraph's savers, called with `put` alone: one checkpoint per turn, without a graph."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ THREAD: RunnableConfig = {"configurable": {"thread_id": "ses_1", "checkpoint_ns"
 
 
 def at(snapshot_id: str | None) -> RunnableConfig:
-    """Where a checkpoint is, or the latest."""
+    """Return the config of a checkpoint, or of the latest."""
     if snapshot_id is None:
         return THREAD
     return {"configurable": {**THREAD["configurable"], "checkpoint_id": snapshot_id}}
 
 
 class SaverPut(Contestant):
-    """What any saver of LangGraph is given. Who inherits makes one in ``open``."""
+    """Calls any LangGraph saver. Subclasses create it in ``open``."""
 
     saver: BaseCheckpointSaver[Any]
 
@@ -64,7 +64,7 @@ class SaverPut(Contestant):
 
 
 def database(folder: Path) -> sqlite3.Connection:
-    """A connection as SqliteSaver wants it, every commit synced."""
+    """Return a connection for SqliteSaver, with every commit synced."""
     connection = sqlite3.connect(folder / "checkpoints.db", check_same_thread=False)
     connection.execute("PRAGMA synchronous = FULL")
     return connection
@@ -82,14 +82,14 @@ class SqliteSaverPut(SaverPut):
 
 
 class PostgresSaverPut(SaverPut):
-    """On PostgreSQL, in a database of its own."""
+    """On PostgreSQL, in its own database."""
 
     def __init__(self, folder: Path, url: str) -> None:
         super().__init__(folder)
         self.url = url
 
     async def open(self) -> None:
-        # As its `from_conn_string` connects.
+        # As `from_conn_string` connects.
         self.connection = psycopg.connect(
             self.url, autocommit=True, prepare_threshold=0, row_factory=dict_row
         )
@@ -105,7 +105,7 @@ class PostgresSaverPut(SaverPut):
 
 
 def database_size(url: str) -> int:
-    """Bytes of a database of PostgreSQL, beyond those of an empty one."""
+    """Return the bytes of a PostgreSQL database beyond an empty one."""
     query = "SELECT pg_database_size(current_database()), pg_database_size('template1')"
     with psycopg.connect(url) as connection:
         row = connection.execute(query).fetchone()

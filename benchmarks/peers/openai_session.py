@@ -1,7 +1,7 @@
 """The SQLiteSession of the OpenAI Agents SDK, which appends messages.
 
-It keeps no dict and no snapshot to go back to. So it does less than everybody else, and is near the
-limit of what SQLite can do. It uses a write-ahead log with ``synchronous=FULL``, as we do.
+It stores neither a dict nor snapshots. It does less than every other contestant and is close to the
+limit of SQLite. It uses a write-ahead log with ``synchronous=FULL``, as we do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The whole state as one JSON file a turn, synced: what one writes without a library."""
+"""The whole state as one synced JSON file per turn: what one writes without a library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.peers.workload import Contestant, Message, Turn
 
 
 class OrjsonFiles(Contestant):
-    """A file a turn."""
+    """One file per turn."""
 
     async def open(self) -> None:
         self.messages: list[Message] = []

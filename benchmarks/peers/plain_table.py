@@ -1,7 +1,7 @@
-"""What one writes by hand: a table with a whole JSON document a snapshot, and an index.
+"""A hand-written table with one JSON document per snapshot, and an index.
 
-The limit for reading a history, as it answers each question with one query in the thread that asks.
-It checks nothing of what it reads.
+The limit for reading a history: it answers each question with one query in the calling thread, and
+checks nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Record = Sequence[Any]
 
 
 class Database(Protocol):
-    """A connection in autocommit."""
+    """A connection in autocommit mode."""
 
     def rows(self, query: str, values: Record) -> list[Any]: ...
     def insert(self, query: str, records: Iterable[Record]) -> None: ...
@@ -39,7 +39,7 @@ class Database(Protocol):
 
 
 class OnSqlite:
-    """The standard library's."""
+    """The standard library's module."""
 
     def __init__(self, path: Path) -> None:
         self.base = sqlite3.connect(path, isolation_level=None)
@@ -62,11 +62,11 @@ class OnSqlite:
 
 
 class OnPostgres:
-    """One connection of psycopg."""
+    """One psycopg connection."""
 
     def __init__(self, url: str) -> None:
         self.base: psycopg.Connection[Any] = psycopg.connect(url, autocommit=True)
-        # As plain text compares, byte by byte, so that the index serves.
+        # Compare text byte by byte, so that the index is used.
         self.base.execute(SCHEMA.replace(" TEXT", ' TEXT COLLATE "C"').encode())
 
     def rows(self, query: str, values: Record) -> list[Any]:
@@ -84,43 +84,43 @@ class OnPostgres:
 
 
 class PlainTable:
-    """The questions, on either."""
+    """The questions, on either database."""
 
     def __init__(self, database: Database, agent: str) -> None:
         self.database = database
         self.agent = agent
 
     def add_sessions(self, sessions: Iterable[str]) -> None:
-        """Sessions in the order in which they start, each later than those before."""
+        """Add sessions in the order they start."""
         started = [(self.agent, session, session) for session in sessions]
         self.database.insert("INSERT INTO sessions VALUES (?, ?, ?)", started)
 
     def add_snapshots(self, snapshots: Iterable[tuple[str, str, dict[str, Any]]]) -> None:
-        """Session, id and state of each."""
+        """Add snapshots, each with session, id and state."""
         records = (
             (self.agent, session, id_, id_, json.dumps(state)) for session, id_, state in snapshots
         )
         self.database.insert("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?)", records)
 
     async def page(self, session: str, limit: int) -> Sequence[Any]:
-        """The first page of the metadata of a session's snapshots."""
+        """Return the first page of the metadata of a session's snapshots."""
         return self.database.rows(PAGE, (session, "", limit))
 
     async def ids(self, session: str, after: str, limit: int) -> Sequence[Any]:
-        """Ids that follow one."""
+        """Return the ids after one."""
         return [id_ for id_, _ in self.database.rows(PAGE, (session, after, limit))]
 
     async def sessions(self, limit: int) -> Sequence[Any]:
-        """A page of the agent's sessions, newest first."""
+        """Return a page of the agent's sessions, newest first."""
         return self.database.rows(SESSIONS, (self.agent, limit))
 
     async def latest(self) -> dict[str, Any]:
-        """The state of the latest snapshot of the latest session."""
+        """Return the state of the latest snapshot of the latest session."""
         (session,) = self.database.rows(LATEST_SESSION, (self.agent,))[0]
         state: dict[str, Any] = json.loads(self.database.rows(LATEST, (session,))[0][0])
         return state
 
     async def one(self, session: str, id_: str) -> dict[str, Any]:
-        """The state of one snapshot."""
+        """Return the state of one snapshot."""
         state: dict[str, Any] = json.loads(self.database.rows(ONE, (session, id_))[0][0])
         return state

@@ -1,4 +1,4 @@
-"""What was seen of each system: its figures in lines, and their growth in a picture."""
+"""The figures of each system as text, and their growth as a plot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Runs = dict[str, list[Run]]
 
 
 def figures(runs: list[Run]) -> dict[str, float | None]:
-    """The figures of one system. What it cannot do is None."""
+    """Return the figures of one system, None for what it cannot do."""
     run, turns = best(runs), quietest(runs)
     first, last = turns.ends()
     return {
@@ -38,7 +38,7 @@ def figures(runs: list[Run]) -> dict[str, float | None]:
 
 
 def systems(seen: Runs, notes: dict[str, str]) -> Iterator[list[str]]:
-    """One line each."""
+    """Return one line per system."""
     for number, (name, runs) in enumerate(seen.items()):
         found = figures(runs)
         if number == 0:
@@ -47,7 +47,7 @@ def systems(seen: Runs, notes: dict[str, str]) -> Iterator[list[str]]:
 
 
 def aligned(lines: list[list[str]]) -> str:
-    """Columns: the first and the last to the left, figures to the right."""
+    """Align columns: the first and the last to the left, figures to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(
@@ -59,7 +59,7 @@ def aligned(lines: list[list[str]]) -> str:
 
 
 def curves(runs: list[Run]) -> dict[str, list[tuple[float, float]]]:
-    """Bytes, and the time of a turn, over the turns: medians of some in a row."""
+    """Return bytes, and the time of a turn, over the turns, as running medians."""
     turns = quietest(runs).turns
     window = max(1, len(turns) // POINTS)
     starts = range(0, len(turns) - window + 1, window)
@@ -72,12 +72,12 @@ def curves(runs: list[Run]) -> dict[str, list[tuple[float, float]]]:
 
 
 def kept(seen: Runs) -> dict[str, Any]:
-    """Everything that is worth keeping, as JSON data."""
+    """Return the results as JSON data."""
     return {name: {**figures(runs), "curves": curves(runs)} for name, runs in seen.items()}
 
 
 def draw(seen: Runs, colours: dict[str, str], path: Path) -> None:
-    """The picture for the docs: bytes and time of a turn, as the conversation grows."""
+    """Plot bytes and time of a turn as the conversation grows."""
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "holdfast"
     figure_, axes = plt.subplots(1, 2, figsize=(10, 4.4))

@@ -1,11 +1,11 @@
-"""The snapshot manager of Strands on files, in a process of its own.
+"""The snapshot manager of Strands on files, in its own process.
 
-Strands wants other versions of packages than our development does, so that it lives in another
-environment: ``HOLDFAST_BENCH_STRANDS`` names the Python of one that has strands-agents. Run by that
-Python, this file has the whole conversation and prints what was seen as JSON.
+Strands needs other package versions than our development, so it has its own environment:
+``HOLDFAST_BENCH_STRANDS`` names the Python of one with strands-agents. Run by that Python, this
+file runs the whole conversation and prints the results as JSON.
 
-A turn ends as an invocation of an agent does, with the manager told to keep an immutable snapshot
-and the latest one. Its files are renamed into place but not synced, so its times flatter it.
+A turn ends like an invocation of an agent, and the manager writes an immutable snapshot and the
+latest one. Its files are renamed into place but not synced, so its times flatter it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VARIABLE = "HOLDFAST_BENCH_STRANDS"
 
 
 class StrandsFiles(Contestant):
-    """An agent whose messages come from the conversation, and never from a model."""
+    """An agent whose messages come from the conversation instead of a model."""
 
     async def open(self) -> None:
         sessions, storage = import_module("strands.session"), import_module("strands.storage")
@@ -67,7 +67,7 @@ class StrandsFiles(Contestant):
 
 
 def as_strands_has_it(message: Message) -> dict[str, Any]:
-    """A message in its form: the result of a tool is said by the user."""
+    """Return a message in the format of Strands, where the user sends tool results."""
     text = {"text": message["content"]}
     if message["role"] != "tool":
         return {"role": message["role"], "content": [text]}
@@ -76,14 +76,14 @@ def as_strands_has_it(message: Message) -> dict[str, Any]:
 
 
 def interpreter() -> str | None:
-    """A Python that has Strands."""
+    """Return a Python that has Strands."""
     if found := os.environ.get(VARIABLE):
         return found
     return sys.executable if find_spec("strands") else None
 
 
 def elsewhere(python: str, folder: Path, turns: int, repeats: int) -> Run:
-    """The same conversation in a process of that Python."""
+    """Run the same conversation in a process of that Python."""
     done = subprocess.run(
         [python, __file__, str(folder), str(turns), str(repeats)],
         capture_output=True,
@@ -98,7 +98,7 @@ def elsewhere(python: str, folder: Path, turns: int, repeats: int) -> Run:
 
 
 async def main(folder: Path, turns: int, repeats: int) -> None:
-    """Have the conversation here."""
+    """Run the conversation here."""
     contestant = StrandsFiles(folder)
     print(json.dumps(asdict(await drive(contestant, conversation(turns), repeats))))
     await contestant.close()

@@ -1,4 +1,4 @@
-"""The saver that swarmstate has for LangGraph, on its disk store, called with `put` alone.
+"""swarmstate's saver for LangGraph, on its disk store, called with `put` alone.
 
 Its disk store sets ``synchronous=NORMAL``: a save is not synced, so its times flatter it.
 """
@@ -17,7 +17,7 @@ class SwarmstatePut(SaverPut):
     """With its defaults."""
 
     async def open(self) -> None:
-        # It takes any store of its package, and is declared for the one in memory.
+        # Accepts any store of its package, though its type says memory.
         self.store = cast("Any", DiskStore(str(self.folder / "swarmstate.db")))
         self.begin(SwarmStateSaver(self.store))
 

@@ -1,9 +1,9 @@
-"""A conversation that grows, what a contestant does with it, and how that is timed.
+"""A growing conversation, the interface of a contestant, and how it is timed.
 
-A turn appends a user's message of 200 bytes, an assistant's of 800 and a tool's result of 2 KB, and
-updates a small dict; then it is made durable, with a snapshot that can be loaded later. Text is
-pseudo-English from a seeded list of words. Only the standard library is used here, as a peer may
-run in an interpreter of its own.
+A turn appends a user message of 200 bytes, an assistant message of 800 and a tool result of 2 KB,
+and updates a small dict; then it is made durable, with a snapshot that can be loaded later. Text is
+pseudo-English from a seeded list of words. Only the standard library is used, as a peer may run in
+another interpreter.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WORDS = re.findall(
 )
 SIZES = {"user": 200, "assistant": 800, "tool": 2000}
 PATIENCE = 1.0
-"""Seconds after which a load is not repeated any more."""
+"""Seconds after which a load is not repeated."""
 
 Message = dict[str, str]
 
@@ -42,7 +42,7 @@ class Turn:
 
 
 def conversation(turns: int) -> list[Turn]:
-    """The same turns for everybody."""
+    """Return the same turns for every contestant."""
     rng = random.Random("conversation")
     return [
         Turn(
@@ -54,7 +54,7 @@ def conversation(turns: int) -> list[Turn]:
 
 
 def said(rng: random.Random, role: str, number: int) -> Message:
-    """A message; the result of a tool says which call it answers, as every model wants it."""
+    """Return a message; a tool result names its call."""
     message = {"role": role, "content": text(rng, SIZES[role])}
     if role == "tool":
         message["tool_call_id"] = f"call_{number:06}"
@@ -62,7 +62,7 @@ def said(rng: random.Random, role: str, number: int) -> Message:
 
 
 def text(rng: random.Random, size: int) -> str:
-    """So many bytes of words."""
+    """Return words of this many bytes."""
     words = ""
     while len(words) < size:
         words += " ".join(rng.choices(WORDS, k=size // 4)) + ". "
@@ -70,19 +70,19 @@ def text(rng: random.Random, size: int) -> str:
 
 
 class Contestant(ABC):
-    """One who keeps a conversation. The folder is its own and empty."""
+    """Stores a conversation in an empty folder."""
 
     has_snapshots = True
-    """Whether it can go back to a turn."""
+    """Whether it can load an earlier turn."""
     samples = 50
-    """How often its size is looked at in the course of a conversation."""
+    """How often its size is sampled during a conversation."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @abstractmethod
     async def open(self) -> None:
-        """Begin, or begin again with what is there and nothing in memory."""
+        """Open, or reopen with nothing in memory."""
 
     @abstractmethod
     async def turn(self, turn: Turn) -> None:
@@ -90,36 +90,36 @@ class Contestant(ABC):
 
     @abstractmethod
     async def mark(self) -> str:
-        """The id of the snapshot of the last turn."""
+        """Return the id of the snapshot of the last turn."""
 
     @abstractmethod
     async def load(self, snapshot_id: str | None) -> Sequence[Any]:
-        """The messages of a snapshot, or of the latest."""
+        """Return the messages of a snapshot, or of the latest."""
 
     @abstractmethod
     async def ids(self) -> Sequence[str]:
-        """The ids of all snapshots."""
+        """Return the ids of all snapshots."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Leave nothing open."""
+        """Close everything."""
 
     async def size(self) -> int:
-        """Bytes on the disk, logs of databases included."""
+        """Return the bytes on disk, including database logs."""
         return folder_size(self.folder)
 
 
 @dataclass(slots=True)
 class Run:
-    """What was seen: seconds and bytes."""
+    """Results in seconds and bytes."""
 
     turns: list[float] = field(default_factory=list)
     sizes: list[tuple[int, int]] = field(default_factory=list)
-    """Turn, and bytes after it, while it is open."""
+    """Turns, each with the bytes after it, while it is open."""
     size: int = 0
     """Bytes at the end, after closing."""
     log: int = 0
-    """Bytes that a server wrote to its own log meanwhile, where that can be told."""
+    """Bytes that a server wrote to its log during the run, if known."""
     latest: float | None = None
     middle: float | None = None
     listing: float | None = None
@@ -127,17 +127,17 @@ class Run:
 
     @property
     def total(self) -> float:
-        """Seconds of all turns."""
+        """Return the seconds of all turns."""
         return sum(self.turns)
 
     def ends(self) -> tuple[float, float]:
-        """Median turn of the first and of the last tenth."""
+        """Return the median turn of the first and of the last tenth."""
         tenth = max(1, len(self.turns) // 10)
         return statistics.median(self.turns[:tenth]), statistics.median(self.turns[-tenth:])
 
 
 def best(runs: Sequence[Run]) -> Run:
-    """The fastest run, with each load the fastest of all."""
+    """Return the fastest run, with the fastest of all loads."""
     found = min(runs, key=lambda run: run.total)
     found.latest = least(run.latest for run in runs)
     found.middle = least(run.middle for run in runs)
@@ -146,12 +146,12 @@ def best(runs: Sequence[Run]) -> Run:
 
 
 def quietest(runs: Sequence[Run]) -> Run:
-    """Each turn at its fastest, so that what disturbs one run does not pose as growth."""
+    """Return each turn at its fastest, so that a disturbance does not look like growth."""
     return Run(turns=[min(turns) for turns in zip(*(run.turns for run in runs), strict=True)])
 
 
 def least(values: Any) -> float | None:
-    """The smallest of those that are there."""
+    """Return the smallest value that is not None."""
     return min((value for value in values if value is not None), default=None)
 
 
@@ -161,7 +161,7 @@ async def drive(
     repeats: int,
     told: Callable[[int], None] = lambda _: None,
 ) -> Run:
-    """A whole conversation, and then what it is kept for. The contestant is left open."""
+    """Run a conversation and then its loads. The contestant stays open."""
     run, middle_id = Run(), ""
     every = max(1, len(turns) // contestant.samples)
     middle = len(turns) // 2
@@ -191,7 +191,7 @@ async def drive(
 async def loaded(
     contestant: Contestant, snapshot_id: str | None, expected: int, repeats: int
 ) -> float:
-    """Seconds of a load, which must give what was saved."""
+    """Return the seconds of a load, after checking what it returns."""
     spent, messages = await timed(lambda: contestant.load(snapshot_id), repeats)
     if len(messages) != expected:
         raise AssertionError(f"{type(contestant).__name__} gave {len(messages)}, not {expected}")
@@ -201,7 +201,7 @@ async def loaded(
 async def timed(
     call: Callable[[], Awaitable[Sequence[Any]]], repeats: int
 ) -> tuple[float, Sequence[Any]]:
-    """The fastest of some calls, and what it gave. Slow ones are not repeated for long."""
+    """Return the fastest of some calls, and its result. Slow calls are repeated less."""
     spent: list[float] = []
     while not spent or (len(spent) < repeats and sum(spent) < PATIENCE):
         start = time.perf_counter()
@@ -211,7 +211,7 @@ async def timed(
 
 
 def folder_size(folder: Path) -> int:
-    """Bytes of all files below it; one that goes away meanwhile counts nothing."""
+    """Return the bytes of all files below a folder, ignoring files that vanish."""
     total = 0
     for place, _, files in os.walk(folder):
         for name in files:

@@ -1,4 +1,4 @@
-"""Holdfast keeps the state of AI agents: freeze, compare, roll back, branch, survive a crash.
+"""Holdfast stores the state of AI agents: snapshot, diff, roll back, fork, resume after a crash.
 
 import holdfast
 
@@ -31,9 +31,13 @@ from holdfast.values import register_type
 from holdfast.version import VERSION
 
 if TYPE_CHECKING:
-    from holdfast.documents.files import read_document, write_document
-    from holdfast.documents.limits import DocumentLimits
-    from holdfast.documents.migrations import ValueMigrations
+    from holdfast.documents import (
+        Document,
+        DocumentLimits,
+        ValueMigrations,
+        read_document,
+        write_document,
+    )
     from holdfast.log import Event, EventLog
     from holdfast.redaction import Redactor
     from holdfast.sessions import BlockingSession, Session, Step, UnfinishedCall, replay
@@ -60,7 +64,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 compiled: bool = COMPILED
-"""Whether the hot code runs compiled by mypyc, or the same source interpreted."""
+"""Whether the hot code was compiled by mypyc, or runs interpreted."""
 
 __all__ = [
     "MISSING",
@@ -71,6 +75,7 @@ __all__ = [
     "Conflict",
     "ConflictError",
     "Diff",
+    "Document",
     "DocumentLimits",
     "Entry",
     "Event",
@@ -116,13 +121,14 @@ __all__ = [
     "write_document",
 ]
 
-_ON_FIRST_USE = {
-    "holdfast.documents.files": (
+_LAZY_NAMES = {
+    "holdfast.documents": (
+        "Document",
+        "DocumentLimits",
+        "ValueMigrations",
         "read_document",
         "write_document",
     ),
-    "holdfast.documents.limits": ("DocumentLimits",),
-    "holdfast.documents.migrations": ("ValueMigrations",),
     "holdfast.log": (
         "Event",
         "EventLog",
@@ -158,15 +164,15 @@ _ON_FIRST_USE = {
         "SnapshotManager",
     ),
 }
-_HOME = {name: home for home, names in _ON_FIRST_USE.items() for name in names}
+_MODULE_OF = {name: module for module, names in _LAZY_NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs asyncio when it is first used: a program may want a Store and no more."""
-    if name not in _HOME:
+    """Import names that need asyncio on first use: a program may only need a Store."""
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
-    return found
+    value = globals()[name] = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,12 +1,13 @@
-"""What the command ``holdfast`` calls: it needs the extra ``cli``, and says so without it."""
+"""Entry point of the ``holdfast`` command. Reports a missing ``cli`` extra."""
 
 from __future__ import annotations
 
 import sys
 from io import TextIOWrapper
 
-INTERRUPTED = 130
-NEEDED = ("typer", "rich", "click")
+from holdfast.extras import MissingExtraError, require_extra
+
+EXIT_INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -14,26 +15,25 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         run(arguments)
     except KeyboardInterrupt:
-        # A command says this itself; to import it takes a while in which there is none as yet.
+        # Commands handle this themselves; this is for Ctrl-C during their import.
         if sys.stderr is not None:
             sys.stderr.write("interrupted\n")
-        sys.exit(INTERRUPTED)
+        sys.exit(EXIT_INTERRUPTED)
 
 
 def run(arguments: list[str] | None) -> None:
-    """Import the commands, and run the one that is asked for."""
+    """Import the commands, and run one."""
     try:
-        from holdfast.cli.main import app  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        if error.name not in NEEDED:
-            raise
-        sys.exit(f"the command line needs {error.name}: pip install 'holdfast[cli]'")
+        with require_extra("cli"):
+            from holdfast.cli.main import app  # noqa: PLC0415 - an extra
+    except MissingExtraError as error:
+        sys.exit(str(error))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # A character that the terminal does not have is spelled out, rather than an error.
+            # Escape characters that the terminal cannot display instead of failing.
             stream.reconfigure(errors="backslashreplace")
     try:
         app(arguments, prog_name="holdfast")
     except OSError as error:
-        # Help and completion are printed by the framework, to wherever the output goes.
+        # Typer prints help and completion itself.
         sys.exit(f"error: the output cannot be written: {error.strerror or error}")

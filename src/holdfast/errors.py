@@ -1,14 +1,14 @@
-"""The tree of errors, grouped by what the one who catches them would do.
+"""The error hierarchy, grouped by what the caller does about an error.
 
     HoldfastError
     ├── NotFoundError          (also KeyError)    ask for something else, or create it
-    ├── ConflictError                             somebody else was first: reload, merge, or decide
+    ├── ConflictError                             another writer was first: reload, rebase or merge
     ├── UnsupportedValueError  (also TypeError)   change the value, or register its type
-    ├── InvalidDocumentError   (also ValueError)  the data was never a valid one: get another copy
-    ├── IntegrityError                            the data was valid once and is damaged: restore it
-    └── StateStoreError                           the home of the bytes failed: retry, or mend it
+    ├── InvalidDocumentError   (also ValueError)  the data was never valid: get another copy
+    ├── IntegrityError                            stored data is damaged: restore it
+    └── StateStoreError                           the backend failed: retry, or fix it
 
-Every message says what happened, where, and what to do about it.
+Each message says what is wrong, where, and what to do.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from collections.abc import Iterable
 
 
 class HoldfastError(Exception):
-    """Base of every error that Holdfast raises on purpose."""
+    """Base class of all errors that Holdfast raises deliberately."""
 
 
 class NotFoundError(HoldfastError, KeyError):
-    """What was asked for does not exist."""
+    """The requested item does not exist."""
 
     def __str__(self) -> str:
-        # KeyError shows the repr of its argument, which is made for keys and not for sentences.
+        # KeyError returns the repr of its argument.
         return Exception.__str__(self)
 
 
 class ConflictError(HoldfastError):
-    """Two writers changed the same thing.
+    """Concurrent writers changed the same thing.
 
     ``conflicts`` lists the ``(namespace, key)`` pairs that both sides changed, sorted; it is empty
-    where a conflict has no keys to name. ``key`` is the key of a ``StateStore`` whose condition did
-    not hold, where it was one.
+    if the conflict is not about entries. ``key`` is the key of the ``StateStore`` whose condition
+    failed, if there is one.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class ConflictError(HoldfastError):
 
 
 class UnsupportedValueError(HoldfastError, TypeError):
-    """A value holds something that cannot be kept exactly.
+    """A value cannot be stored exactly.
 
-    ``path`` says where in the value, as in ``$.messages[3].image``.
+    ``path`` is the path to the unsupported part, such as ``$.messages[3].image``.
     """
 
     def __init__(self, message: str, path: str = "$") -> None:
@@ -56,19 +56,23 @@ class UnsupportedValueError(HoldfastError, TypeError):
         self.path = path
 
 
+class UnregisteredTypeError(UnsupportedValueError):
+    """The data has a value of a type that is not registered: call ``register_type`` first."""
+
+
 class InvalidDocumentError(HoldfastError, ValueError):
-    """Data from outside is not what it should be: malformed, of an unknown kind, or too new."""
+    """External data is malformed, of an unknown kind, or written by a newer version."""
 
 
 class IntegrityError(HoldfastError):
-    """Stored data does not match its own digest: it was damaged or changed after writing."""
+    """Stored data is damaged: it does not match its digest, or is missing."""
 
 
 class StateStoreError(HoldfastError):
-    """The durable store could not do what was asked: unreachable, refused, full, misconfigured.
+    """The state store failed: it is unreachable, full or misconfigured, or denied access.
 
-    ``transient``: the same call may succeed later, with nothing changed by hand.
-    ``unknown``: it was a write, and whether it was done cannot be told; read before trying again.
+    ``transient``: the same call may succeed later.
+    ``unknown``: a write may or may not have happened; read before you retry.
     """
 
     def __init__(self, message: str, *, transient: bool = False, unknown: bool = False) -> None:
@@ -82,7 +86,7 @@ _short.maxstring = _short.maxother = 60
 
 
 def short_repr(value: object) -> str:
-    """A value as a message may show it: short, and whatever its own repr does."""
+    """Return a short repr for error messages, even if the value's own repr fails."""
     try:
         text = _short.repr(value)
     except Exception:  # noqa: BLE001 - the message is about something else

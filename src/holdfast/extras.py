@@ -1,7 +1,6 @@
-"""What is imported from packages that not everybody installs: there, or an error that helps.
+"""Report a missing optional dependency with the command that installs it.
 
-The name of the package that is missing is seldom the name of the extra that brings it, so the
-command that installs it is part of the error.
+The name of the missing package is seldom the name of the extra that installs it.
 """
 
 from __future__ import annotations
@@ -11,28 +10,56 @@ from contextlib import contextmanager
 
 from holdfast.errors import HoldfastError
 
+FEATURES = {
+    "cli": "the command line",
+    "compression": "zstd compression",
+    "dapr": "a Dapr store",
+    "encryption": "encryption",
+    "langgraph": "LangGraph support",
+    "nats": "a NATS store",
+    "objectstore": "an object store",
+    "openai-agents": "the OpenAI Agents adapter",
+    "postgresql": "PostgreSQL support",
+    "redaction": "redaction",
+    "redis": "a Redis store",
+    "server": "the server",
+    "signing": "signing",
+    "strands": "the Strands adapter",
+    "testing": "holdfast.testing",
+}
 
-class MissingExtraError(HoldfastError, ModuleNotFoundError):
-    """A module of Holdfast was imported, and what it needs is not installed.
 
-    ``extra`` is the extra that brings it, as in ``pip install 'holdfast[extra]'``.
+class MissingExtraError(HoldfastError, ImportError):
+    """An optional dependency is not installed, too old, or broken.
+
+    ``extra`` is the extra that installs it, as in ``pip install 'holdfast[extra]'``.
     """
 
-    extra = ""
+    def __init__(self, extra: str, problem: str = "", *, name: str | None = None) -> None:
+        problem = problem or f"needs the extra {extra!r}"
+        hint = f"pip install 'holdfast[{extra}]'"
+        super().__init__(f"{FEATURES[extra]} {problem}; {hint}", name=name)
+        self.extra = extra
 
 
 @contextmanager
-def require_extra(name: str) -> Iterator[None]:
-    """Around imports that need an extra."""
+def require_extra(extra: str) -> Iterator[None]:
+    """Turn the failure of an import inside the block into a `MissingExtraError`.
+
+    Raises:
+        MissingExtraError: A package outside of Holdfast could not be imported.
+
+    """
     try:
         yield
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == "holdfast":
+    except MissingExtraError:
+        raise
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "holdfast":
             raise
-        missing = MissingExtraError(
-            f"this part of Holdfast needs the package {error.name}, which is not installed: "
-            f"pip install 'holdfast[{name}]'",
-            name=error.name,
-        )
-        missing.extra = name
-        raise missing from error
+        if isinstance(error, ModuleNotFoundError):
+            problem = f"needs the extra {extra!r} ({package} is not installed)"
+        else:
+            problem = f"cannot be loaded: {error}"
+        raise MissingExtraError(extra, problem, name=error.name) from error

@@ -1,16 +1,15 @@
-"""What must not be half-way done when the process forks.
+"""Make locks and stores safe when the process forks.
 
-A forked child has the memory of its parent and one of its threads. A lock that another thread held
-stays locked for ever there, and a SQLite connection that was writing stays in the middle of its
-transaction. So a fork wait_on_fork until what is registered here has come to rest, sessions before the
-stores below them, and the child starts with fresh locks. It does not wait for longer than
-``MAX_WAIT`` seconds.
+A forked child has a copy of its parent's memory, but only one of its threads. There, a lock held by
+another thread would stay locked forever, and a SQLite connection would stay in the middle of its
+transaction. So a fork waits, up to ``MAX_WAIT`` seconds, until all registered objects are idle,
+sessions before the stores below them, and the child starts with fresh locks.
 """
 
 from __future__ import annotations
 
-# Both take a lock before a fork. What is imported first does so last: they would take theirs while
-# this module wait_on_fork for threads that need them.
+# Both take a lock before a fork, in the reverse order of import. Imported after this module, they
+# would hold their locks while this module waits for threads that need them.
 import concurrent.futures.thread  # noqa: F401
 import logging  # noqa: F401
 import os
@@ -27,42 +26,42 @@ SESSIONS, STORES = 0, 1
 
 
 class ForkAware(ABC):
-    """Something that comes to rest before a fork. ``rank`` orders them: low ones come first."""
+    """An object that becomes idle before a fork. Those with a low ``rank`` come first."""
 
     rank = STORES
 
     def __init__(self) -> None:
         with _guard:
-            _all.add(self)
+            _registered.add(self)
 
     @abstractmethod
-    def before_fork(self, end: float) -> None:
-        """Come to rest, waiting until a time of ``time.monotonic()`` at most."""
+    def before_fork(self, deadline: float) -> None:
+        """Become idle; wait at most until ``deadline``, a time of ``time.monotonic()``."""
 
     @abstractmethod
     def after_fork_in_parent(self) -> None:
-        """Go on."""
+        """Resume."""
 
     @abstractmethod
     def after_fork_in_child(self) -> None:
-        """Start afresh, in a process with the forking thread alone."""
+        """Reset, in a process that has only the forking thread."""
 
 
 class ForkSafeLock(ForkAware):
-    """A re-entrant lock that no child inherits locked by a thread that it does not have.
+    """A reentrant lock that a forked child never inherits in a locked state.
 
-    With ``wait_on_fork`` a fork wait_on_fork for whoever holds it. Where that takes too long, what the lock
-    guards may be half-way done in the child, and taking the lock there is refused. Without, the
-    lock is free in the child.
+    With ``wait_on_fork``, a fork waits until the lock is free. If that takes too long, the guarded
+    data may be inconsistent in the child, and acquiring the lock there raises StateStoreError.
+    Without it, the lock is simply free in the child.
     """
 
     rank = SESSIONS
 
     def __init__(self, what: str, *, wait_on_fork: bool = True) -> None:
         self._what = what
-        self._waits = wait_on_fork
+        self._wait_on_fork = wait_on_fork
         self._lock = threading.RLock()
-        self._gate = threading.Lock()
+        self._barrier = threading.Lock()
         self._owner: int | None = None
         self._depth = 0
         self._taken = False
@@ -73,10 +72,10 @@ class ForkSafeLock(ForkAware):
         if self._broken:
             raise StateStoreError(
                 f"{self._what} was in use by another thread when this process was forked; open it "
-                "again in this process"
+                "again in the child"
             )
         if self._owner != threading.get_ident():
-            with self._gate:  # after a fork that wait_on_fork, or it would wait for ever
+            with self._barrier:  # let a waiting fork go first
                 pass
         self._lock.acquire()
         self._owner = threading.get_ident()
@@ -93,63 +92,63 @@ class ForkSafeLock(ForkAware):
             self._owner = None
         self._lock.release()
 
-    def before_fork(self, end: float) -> None:
-        """Take the lock, if it is waited for."""
-        if self._waits:
-            self._gate.acquire()
-            self._taken = self._lock.acquire(timeout=max(0.0, end - time.monotonic()))
+    def before_fork(self, deadline: float) -> None:
+        """Acquire the lock, with ``wait_on_fork``."""
+        if self._wait_on_fork:
+            self._barrier.acquire()
+            self._taken = self._lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
 
     def after_fork_in_parent(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._taken:
             self._taken = False
             self._lock.release()
-        if self._waits:
-            self._gate.release()
+        if self._wait_on_fork:
+            self._barrier.release()
 
     def after_fork_in_child(self) -> None:
-        """Give the lock back; make another where a thread of the parent holds it."""
+        """Release the lock; replace it if another thread of the parent holds it."""
         self.after_fork_in_parent()
         if self._lock.acquire(blocking=False):
             self._lock.release()  # free, or held by the thread that forked
         else:
             self._lock = threading.RLock()
             self._owner, self._depth = None, 0
-            self._broken = self._waits
+            self._broken = self._wait_on_fork
 
 
 _guard = threading.Lock()
-_turn = threading.RLock()
-_all: WeakSet[ForkAware] = WeakSet()
-_resting: list[ForkAware] = []
+_fork_lock = threading.RLock()
+_registered: WeakSet[ForkAware] = WeakSet()
+_idle: list[ForkAware] = []
 
 
 def _before() -> None:
-    _turn.acquire()
-    end = time.monotonic() + MAX_WAIT
+    _fork_lock.acquire()
+    deadline = time.monotonic() + MAX_WAIT
     with _guard:
-        _resting[:] = sorted(_all, key=lambda each: each.rank)
-    for each in _resting:
-        each.before_fork(end)
-    # Held until the fork is done, so that nobody in the child finds it taken.
+        _idle[:] = sorted(_registered, key=lambda each: each.rank)
+    for each in _idle:
+        each.before_fork(deadline)
+    # Held during the fork, so that no other thread holds it in the child.
     _guard.acquire()
 
 
 def _after_in_parent() -> None:
     _guard.release()
-    for each in reversed(_resting):
+    for each in reversed(_idle):
         each.after_fork_in_parent()
-    _resting.clear()
-    _turn.release()
+    _idle.clear()
+    _fork_lock.release()
 
 
 def _after_in_child() -> None:
-    global _turn  # noqa: PLW0603
+    global _fork_lock  # noqa: PLW0603
     _guard.release()
-    for each in reversed(_resting):
+    for each in reversed(_idle):
         each.after_fork_in_child()
-    _resting.clear()
-    _turn = threading.RLock()
+    _idle.clear()
+    _fork_lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 if TYPE_CHECKING:
+    from holdfast.documents.document import Document
     from holdfast.sessions.blocking import BlockingSession
-    from holdfast.snapshots.session_snapshot import SessionSnapshot
 
-    Document: TypeAlias = str | os.PathLike[str] | SessionSnapshot
+    DocumentSource: TypeAlias = str | os.PathLike[str] | Document
     SessionFactory: TypeAlias = Callable[..., BlockingSession]
 
 UPDATE = "--holdfast-update"
@@ -107,16 +107,16 @@ def holdfast_session() -> Iterator[SessionFactory]:
     was read; ``holdfast_session()`` begins an empty session. ``agent_id`` and ``session_id`` give
     it other names. Everything is closed when the test ends.
     """
+    from holdfast.documents.document import Document  # noqa: PLC0415
     from holdfast.sessions.blocking import BlockingSession  # noqa: PLC0415
     from holdfast.sessions.portal import get_portal  # noqa: PLC0415
-    from holdfast.snapshots.session_snapshot import SessionSnapshot  # noqa: PLC0415
     from holdfast.stores.registry import open_state_store  # noqa: PLC0415
     from holdfast.transfer.manager import SnapshotManager  # noqa: PLC0415
 
     with ExitStack() as stack:
 
         def opened(
-            document: Document | None = None,
+            document: DocumentSource | None = None,
             *,
             agent_id: str | None = None,
             session_id: str | None = None,
@@ -128,7 +128,7 @@ def holdfast_session() -> Iterator[SessionFactory]:
                     store, agent_id=AGENT if agent_id is None else agent_id, session_id=session_id
                 )
             manager = SnapshotManager(store)
-            if not isinstance(document, SessionSnapshot):
+            if not isinstance(document, Document):
                 document = manager.from_file(beside_test(document), allow_modified=True)
             result = get_portal().call(
                 manager.import_session(document, agent_id=agent_id, session_id=session_id)

@@ -1,4 +1,4 @@
-"""The version, in one place that a build can read without importing the package."""
+"""The version, in a module that a build can read without importing the package."""
 
 from __future__ import annotations
 

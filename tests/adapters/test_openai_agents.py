@@ -133,7 +133,7 @@ async def test_an_id_may_have_any_characters(name):
 def test_an_invalid_store_or_id_is_rejected_at_once():
     with pytest.raises(TypeError, match="open_state_store"):
         HoldfastSession("ses", "memory:")
-    with pytest.raises(ValueError, match="session_id has 1 to 256 characters"):
+    with pytest.raises(ValueError, match="session_id must have 1 to 256 characters"):
         HoldfastSession("", MemoryStateStore())
 
 

@@ -141,7 +141,7 @@ def test_a_folder_with_a_colon_in_its_name_is_told_how_to_be_named(run, world, f
     ran = run("backup", "ada:secret@host/db")
     ran.failed("./FOLDER")
     assert "secret" not in ran.err
-    run("backup", "what://x").failed("no store is known for the scheme")
+    run("backup", "what://x").failed("unknown scheme")
 
 
 def test_verifying_and_mending_at_once_is_wrong_usage(run, world):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.cli.completion import MOST, find_agents, find_ids
+from holdfast.cli.completion import MAX_CANDIDATES, find_agents, find_ids
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import run_async
 
@@ -158,7 +158,7 @@ def test_all_names_that_start_with_what_was_typed_are_found(names, prefix):
 def test_a_name_behind_many_others_is_found():
     async def work():
         store = MemoryStateStore()
-        for number in range(MOST + 20):
+        for number in range(MAX_CANDIDATES + 20):
             async with holdfast.Session.open(
                 store, agent_id="bot", session_id=f"ses_1{number:03}"
             ) as session:

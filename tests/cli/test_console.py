@@ -14,8 +14,15 @@ import typer
 
 import holdfast
 from holdfast.cli import references, show
-from holdfast.cli.console import confirm, interruptible, plural, print_json, say, visible
-from holdfast.stores.registry import MissingStoreExtraError
+from holdfast.cli.console import (
+    confirm,
+    escape_control_codes,
+    format_count,
+    print_json,
+    print_line,
+    restore_sigint,
+)
+from holdfast.extras import MissingExtraError
 from holdfast.stores.urls import StoreURLError
 
 
@@ -27,7 +34,7 @@ def failing(run, world, monkeypatch):
         async def load(*_, **__):
             raise error
 
-        monkeypatch.setattr(show, "load", load)
+        monkeypatch.setattr(show, "load_documents", load)
         return run("state", "show", "ses_1")
 
     return call
@@ -53,9 +60,9 @@ def failing(run, world, monkeypatch):
         (holdfast.InvalidDocumentError("bad: see allow_modified"), "--allow-modified"),
         (holdfast.IntegrityError("bad"), "state verify"),
         (holdfast.StateStoreError("down"), "doctor"),
-        (StoreURLError("no", meant="sqlite:///s.db"), "did you mean sqlite:///s.db?"),
+        (StoreURLError("no", suggestion="sqlite:///s.db"), "did you mean sqlite:///s.db?"),
         (StoreURLError("no"), "a store is named by a URL"),
-        (MissingStoreExtraError("no", "redis"), "pip install 'holdfast[redis]'"),
+        (MissingExtraError("redis"), "pip install 'holdfast[redis]'"),
         (BrokenPipeError(32, "Broken pipe"), "see whether the place exists"),
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, BaseException) else None,
@@ -104,25 +111,25 @@ def test_what_may_be_a_password_is_not_repeated_in_a_hint(run):
 
 
 def test_a_number_agrees_with_its_noun():
-    assert [plural(number, "session") for number in (0, 1, 2)] == [
+    assert [format_count(number, "session") for number in (0, 1, 2)] == [
         "0 sessions",
         "1 session",
         "2 sessions",
     ]
-    assert [plural(number, "new entry") for number in (1, 1234)] == [
+    assert [format_count(number, "new entry") for number in (1, 1234)] == [
         "1 new entry",
         "1,234 new entries",
     ]
 
 
 def test_control_codes_are_spelled_out_and_writing_is_not():
-    assert visible("a\x1b[2J\r\n\x9b\u202e\ud800") == r"a\x1b[2J\r\n\x9b\u202e\ud800"
-    assert visible("Grüße, 東京 👩‍💻 [b]") == "Grüße, 東京 👩‍💻 [b]"
+    assert escape_control_codes("a\x1b[2J\r\n\x9b\u202e\ud800") == r"a\x1b[2J\r\n\x9b\u202e\ud800"
+    assert escape_control_codes("Grüße, 東京 👩‍💻 [b]") == "Grüße, 東京 👩‍💻 [b]"
 
 
 def test_a_line_is_never_wrapped(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
-    say("word " * 40 + "end")
+    print_line("word " * 40 + "end")
     assert capsys.readouterr().out == "word " * 40 + "end\n"
 
 
@@ -149,7 +156,7 @@ def test_ctrl_c_ends_a_question_at_once(monkeypatch):
     try:
         with pytest.raises(KeyboardInterrupt):
             confirm("Really?", yes=False)
-        with interruptible():
+        with restore_sigint():
             assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     finally:
@@ -181,12 +188,12 @@ def test_control_codes_in_json_are_spelled_out_and_it_says_the_same(capsysbinary
     print_json({odd: [odd]})
     text = capsysbinary.readouterr().out.decode()
     assert json.loads(text) == {odd: [odd]}
-    assert visible(text.replace("\n", "")) == text.replace("\n", "")
+    assert escape_control_codes(text.replace("\n", "")) == text.replace("\n", "")
     assert "Grüße, 👩‍💻" in text
 
 
 def test_a_store_elsewhere_is_opened_without_a_look_at_this_machine():
-    store = references.existing_store("redis://localhost:1/0")
+    store = references.open_existing_store("redis://localhost:1/0")
     assert "redis" in repr(store)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.cli import copy
-from holdfast.cli.console import err, plural
+from holdfast.cli.console import err, format_count
 from holdfast.cli.names import is_same_store
 
 STORE = "sqlite:///state.db"
@@ -28,7 +28,7 @@ def lacking(source: dict[str, bytes], target: dict[str, bytes], part: str = "") 
     keys = [key for key in source if part in key and target.get(key) != source[key]]
     # A segment; some seconds after the last time, also the index entry and the manifest.
     assert len(keys) in (1, 3)
-    return plural(len(keys), "new entry")
+    return format_count(len(keys), "new entry")
 
 
 @pytest.mark.parametrize("target", ["sqlite:///new.db", "file:new"])

@@ -73,7 +73,7 @@ def test_ctrl_c_at_the_offer_ends_it_as_interrupted(run, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(demo, "is_terminal", lambda: True)
-    monkeypatch.setattr(demo, "tell", lambda *_: None)
+    monkeypatch.setattr(demo, "play_demo", lambda *_: None)
     monkeypatch.setattr(sys.modules[typer.confirm.__module__], "visible_prompt_func", interrupted)
     ran = run("demo", "--folder", "play")
     assert (ran.code, ran.err) == (130, "Open the viewer on them now? [y/N]:\ninterrupted\n")
@@ -83,8 +83,10 @@ def test_ctrl_c_in_a_step_ends_it_as_interrupted(run, monkeypatch):
     async def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(show, "load", interrupted)
-    monkeypatch.setattr(demo, "tell", lambda context, _: demo.run(context, "state", "show", "x"))
+    monkeypatch.setattr(show, "load_documents", interrupted)
+    monkeypatch.setattr(
+        demo, "tell", lambda context, _: demo.run_command(context, "state", "show", "x")
+    )
     ran = run("demo", "--folder", "play")
     assert (ran.code, ran.err) == (130, "interrupted\n")
 

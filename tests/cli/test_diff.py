@@ -7,7 +7,7 @@ import json
 import pytest
 from rich.cells import cell_len
 
-from holdfast.cli.diff import shortened
+from holdfast.cli.diff import shorten_value
 
 
 def test_entries_and_the_fields_inside_them_are_shown(run, world):
@@ -72,7 +72,7 @@ def test_names_with_slashes_are_found_inside_values(run, document):
 
 
 def test_long_values_are_cut_and_their_length_is_said():
-    assert shortened("x" * 500) == '"' + "x" * 199 + "… (502 characters)"
+    assert shorten_value("x" * 500) == '"' + "x" * 199 + "… (502 characters)"
 
 
 def test_one_name_alone_is_wrong_usage(run, world):

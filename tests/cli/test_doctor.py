@@ -74,7 +74,7 @@ def test_a_store_that_breaks_its_promise_is_found_out(run, monkeypatch, store, w
 
 
 def test_a_store_that_cannot_be_opened_is_an_error(run):
-    run("doctor", "--store", "what://ever").failed("no store is known")
+    run("doctor", "--store", "what://ever").failed("unknown scheme")
 
 
 def test_every_extra_is_looked_for_by_what_it_brings():

@@ -30,7 +30,7 @@ def test_an_environment_that_is_no_text_is_told_with_its_variable(
     monkeypatch.setenv("HOLDFAST_ENVIRONMENT", os.fsdecode(b"pr\xffod"))
     for output in ("x.json", "-"):
         ran = run("state", "export", "research-bot", "-o", output)
-        ran.failed("HOLDFAST_ENVIRONMENT", "is not UTF-8")
+        ran.failed("HOLDFAST_ENVIRONMENT", "not UTF-8")
         assert ran.out == ""
     assert not (tmp_path / "x.json").exists()
 
@@ -165,7 +165,7 @@ def test_an_unwritable_output_is_said_before_the_export_begins(run, world, monke
     def never(*_):
         raise AssertionError("the store was opened")
 
-    monkeypatch.setattr(export, "existing_store", never)
+    monkeypatch.setattr(export, "open_existing_store", never)
     run("state", "export", "research-bot", "-o", output).failed("--output")
 
 

@@ -8,9 +8,9 @@ import shlex
 import pytest
 
 import holdfast
-from holdfast.cli.console import typed
+from holdfast.cli.console import format_command
 from holdfast.documents.json_file import read_json_file
-from support.observed_store import with_digest
+from support.sample_documents import with_digest
 
 TARGETS = ["sqlite:///new.db", "file:new"]
 
@@ -97,13 +97,13 @@ def test_events_that_were_taken_out_are_told_and_no_option_that_does_not_help(ru
     document.write_text(json.dumps({**tree, "events": tree["events"][:4] + tree["events"][5:]}))
     for more in ((), ("--allow-modified",)):
         ran = run("state", "import", "incident.json", *more, *target)
-        ran.failed("the event 5", "cannot be taken out of the middle", "get another copy")
+        ran.failed("event 5", "cannot be removed or reordered", "get another copy")
         assert "allow" not in ran.err
 
 
 def test_a_read_only_store_is_an_error(run, document):
     ran = run("state", "import", "incident.json", "--store", "sqlite:///state.db?read_only=true")
-    ran.failed("takes no writes")
+    ran.failed("is read-only")
 
 
 def test_the_command_that_undoes_it_can_be_typed_as_it_is_printed(run, document):
@@ -118,7 +118,7 @@ def test_the_command_that_undoes_it_can_be_typed_as_it_is_printed(run, document)
 
 
 def test_a_password_is_not_printed_with_a_command():
-    said = typed("holdfast state list", "bot", store="postgresql://ada:secret@host/db")
+    said = format_command("holdfast state list", "bot", store="postgresql://ada:secret@host/db")
     assert said == "holdfast state list --store 'postgresql://ada:***@host/db' bot"
 
 

@@ -223,7 +223,7 @@ def test_an_empty_store_says_so(run):
 
 
 def test_an_empty_agent_is_none_and_two_are_too_many(run, world):
-    run("state", "list", "").failed("agent_id has 1 to 256")
+    run("state", "list", "").failed("agent_id must have 1 to 256")
     run("state", "list", "ann", "--agent", "bob").misused("--agent")
     assert run("state", "list", "ann", "--agent", "ann").code == 0
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from holdfast.cli.rendering import message_role, message_text, text_difference, value_lines
+from holdfast.cli.rendering import diff_texts, message_role, message_text, render_value
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -20,7 +20,7 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_what_fits_on_a_line_is_json_unless_it_is_a_text_of_several_lines(value):
-    lines = value_lines(value, 10**6)
+    lines = render_value(value, 10**6)
     if isinstance(value, str) and "\n" in value:
         assert len(lines) > 1
     else:
@@ -29,30 +29,30 @@ def test_what_fits_on_a_line_is_json_unless_it_is_a_text_of_several_lines(value)
 
 @given(JSON, st.integers(min_value=24, max_value=100))
 def test_lines_fit_the_width(value, width):
-    most = max(map(cell_len, value_lines(value, width, None)), default=0)
+    most = max(map(cell_len, render_value(value, width, None)), default=0)
     deepest = json.dumps(value).count("[") + json.dumps(value).count("{")
     assert most <= max(width, 16 + 2 * deepest)
 
 
 def test_long_values_are_folded_with_a_count():
-    lines = value_lines("\n".join(map(str, range(30))), 40, 5)
+    lines = render_value("\n".join(map(str, range(30))), 40, 5)
     assert lines == ["0", "1", "2", "3", "… 26 more lines"]
-    assert len(value_lines("\n".join(map(str, range(30))), 40, None)) == 30
+    assert len(render_value("\n".join(map(str, range(30))), 40, None)) == 30
 
 
 def test_control_codes_in_values_are_spelled_out():
-    assert value_lines("a\x1b[2J\nb", 40) == [r"a\x1b[2J", "b"]
-    assert value_lines({"\x1b": "x" * 40}, 30)[0] == "\\x1b:"
+    assert render_value("a\x1b[2J\nb", 40) == [r"a\x1b[2J", "b"]
+    assert render_value({"\x1b": "x" * 40}, 30)[0] == "\\x1b:"
 
 
 def test_texts_that_are_too_long_are_not_compared():
-    assert text_difference("a\n" * 4000, "b\n" * 4000, 80) is None
-    assert text_difference("same", "same", 80) == [("…", "")]
+    assert diff_texts("a\n" * 4000, "b\n" * 4000, 80) is None
+    assert diff_texts("same", "same", 80) == [("…", "")]
 
 
 def test_a_change_is_shown_with_a_line_around_it():
     before, after = "1\n2\n3\n4\n5", "1\n2\nx\n4\n5"
-    assert text_difference(before, after, 80) == [
+    assert diff_texts(before, after, 80) == [
         ("…", ""),
         (" ", "2"),
         ("-", "3"),

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 import holdfast
-from support.observed_store import with_digest
+from support.sample_documents import with_digest
 
 
 @pytest.fixture

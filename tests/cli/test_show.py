@@ -12,7 +12,7 @@ from rich.cells import cell_len
 import holdfast
 from cli.conftest import STORE
 from holdfast.ids import new_id
-from support.observed_store import with_digest
+from support.sample_documents import with_digest
 
 
 def rows(text: str) -> dict[str, str]:
@@ -103,7 +103,7 @@ def test_what_is_not_there_is_an_error(run, world):
     run("state", "show", "nowhere.json").failed("there is no file nowhere.json")
     run("state", "show", "x", "--store", "memory:").failed("the store has none")
     run("state", "show", "x", "--store", "file:nowhere").failed("there is no store file:nowhere")
-    run("state", "show", "x", "--store", "what://x").failed("no store is known for the scheme")
+    run("state", "show", "x", "--store", "what://x").failed("unknown scheme")
     run("state", "show", "x", "--store", "what:x").failed("no '//' before the host")
     run("state", "show", "x\ny", "--store", "memory:").failed()
 

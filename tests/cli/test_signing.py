@@ -75,12 +75,12 @@ def test_a_key_that_is_there_is_never_replaced(run, tmp_path):
 def test_where_the_second_file_cannot_be_written_the_first_does_not_stay(
     run, monkeypatch, tmp_path
 ):
-    def full(path, data, mode, write=keys.write):
+    def full(path, data, mode, write=keys.write_key_file):
         if path.suffix == ".pub":
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         write(path, data, mode)
 
-    monkeypatch.setattr(keys, "write", full)
+    monkeypatch.setattr(keys, "write_key_file", full)
     run("keys", "new", "release").failed("release.pub: No space left on device")
     assert list(tmp_path.iterdir()) == []
     run("keys", "show", "none.pub").failed("none.pub", "No such file")
@@ -172,7 +172,7 @@ def test_who_signed_is_shown(run, signed, monkeypatch, tmp_path):
     tree = json.loads((tmp_path / "signed.json").read_bytes())
     (tmp_path / "odd.json").write_text(json.dumps({**tree, "signatures": "\x1b[2J"}))
     ran = run("state", "show", "odd.json")
-    assert "nobody that is trusted: the document's signatures are malformed" in ran.out
+    assert "nobody that is trusted: malformed signatures" in ran.out
     assert "\x1b" not in ran.out
     for nobody in ([], None):
         (tmp_path / "odd.json").write_text(json.dumps({**tree, "signatures": nobody}))
@@ -210,7 +210,9 @@ def test_what_is_not_signed_as_required_is_refused_and_nothing_is_written(run, s
         for more in ([], ["--allow-modified"], ["--dry-run"]):
             run("state", "import", file, *trust, *more).failed(words)
     run("state", "import", "signed.json", *trust, "--as", "chat").failed("it is read as chat")
-    run("state", "import", "signed.json", *NEW, "--trust", "other.pub").failed(signed, "trust it")
+    run("state", "import", "signed.json", *NEW, "--trust", "other.pub").failed(
+        signed, "trust that key"
+    )
     run("state", "import", "signed.json", *NEW, "--trust", "release.key").failed("private key")
     run("state", "show", "edited.json", "--trust", "release.pub").failed("edited.json: the sig")
     run("state", "import", "signed.json", *NEW, "--require-signature").misused(
@@ -262,8 +264,6 @@ def test_a_server_that_is_broken_is_not_called_missing(run, signed, monkeypatch,
     (tmp_path / "uvicorn.py").write_text("raise ImportError('its library is of another machine')")
     for name in [name for name in sys.modules if name.partition(".")[0] == "uvicorn"]:
         monkeypatch.delitem(sys.modules, name)
-    ran = run("serve")
-    ran.failed("its library is of another machine")
-    assert "install" not in ran.err
+    run("serve").failed("the server cannot be loaded: its library is of another machine")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    run("serve").failed("needs uvicorn, which is not installed", "pip install 'holdfast[server]'")
+    run("serve").failed("uvicorn is not installed", "pip install 'holdfast[server]'")

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from holdfast.cli.tables import Column, fit, fold, minute_text, print_table, short_ids, tags_text
+from holdfast.cli.tables import (
+    Column,
+    fit_columns,
+    fold_text,
+    format_minute,
+    format_tags,
+    print_table,
+    shorten_ids,
+)
 
 COLUMNS = (
     Column("name", least=8),
@@ -36,7 +44,7 @@ def test_the_least_important_columns_are_dropped_first():
     rows = [["name" * 3, 12345, "some words"]]
 
     def names(width: int) -> list[str]:
-        return [column.name for column in fit(COLUMNS, rows, width)[0]]
+        return [column.name for column in fit_columns(COLUMNS, rows, width)[0]]
 
     assert names(40) == ["name", "n", "extra"]
     assert names(28) == ["name", "n", "extra"]  # folded
@@ -47,8 +55,8 @@ def test_the_least_important_columns_are_dropped_first():
 
 def test_a_short_form_is_used_where_the_full_one_does_not_fit():
     rows = [[("full" * 5, "short"), 1, ""]]
-    assert fit(COLUMNS, rows, 30)[1] == [["full" * 5, "1"]]
-    assert fit(COLUMNS, rows, 15)[1] == [["short", "1"]]
+    assert fit_columns(COLUMNS, rows, 30)[1] == [["full" * 5, "1"]]
+    assert fit_columns(COLUMNS, rows, 15)[1] == [["short", "1"]]
 
 
 @given(
@@ -56,33 +64,33 @@ def test_a_short_form_is_used_where_the_full_one_does_not_fit():
     st.integers(min_value=24, max_value=120),
 )
 def test_a_table_fits_and_cuts_nothing_that_it_shows(rows, width):
-    kept, cells, widths = fit(COLUMNS, rows, width)
+    kept, cells, widths = fit_columns(COLUMNS, rows, width)
     assert sum(widths) + 2 * (len(widths) - 1) <= width
     assert kept[0].name == "name"
     for row in cells:
         for text, most in zip(row, widths, strict=True):
-            lines = fold(text, most)
+            lines = fold_text(text, most)
             assert all(cell_len(line) <= most for line in lines)
             assert "".join("".join(lines).split()) == "".join(text.split())
 
 
 def test_short_ids_are_told_apart_and_are_not_taken_for_numbers():
     ids = ["019a8b5e-6f00-7000-8000-000000000001", "019a8b5e-6f01-7000-8000-000000000002"]
-    assert short_ids(ids, ids) == ["019a8b5e-6f00", "019a8b5e-6f01"]
+    assert shorten_ids(ids, ids) == ["019a8b5e-6f00", "019a8b5e-6f01"]
     others = [*ids, "019a8b5e-6f01-7000-9000-000000000003"]
-    assert short_ids(ids, others) == [each[:20] for each in ids]
+    assert shorten_ids(ids, others) == [each[:20] for each in ids]
     digits = ["0" * 20 + "a", "1" * 20 + "b"]
-    assert short_ids(digits, digits) == digits
-    assert short_ids(["a", "b"], ["a", "b"]) == ["a", "b"]
-    assert short_ids([], []) == []
+    assert shorten_ids(digits, digits) == digits
+    assert shorten_ids(["a", "b"], ["a", "b"]) == ["a", "b"]
+    assert shorten_ids([], []) == []
 
 
 def test_times_are_utc_to_the_second_or_to_the_minute():
     zone = dt.timezone(dt.timedelta(hours=2))
     at = dt.datetime(2026, 6, 1, 11, 30, 15, tzinfo=zone)
-    assert minute_text(at) == ("2026-06-01 09:30:15Z", "2026-06-01 09:30Z")
+    assert format_minute(at) == ("2026-06-01 09:30:15Z", "2026-06-01 09:30Z")
 
 
 def test_tags_are_separated_by_commas():
-    assert tags_text({"env": "x", "reason": "incident"}) == "env=x, reason=incident"
-    assert tags_text({}) == "-"
+    assert format_tags({"env": "x", "reason": "incident"}) == "env=x, reason=incident"
+    assert format_tags({}) == "-"

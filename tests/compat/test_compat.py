@@ -14,9 +14,9 @@ import pytest
 from compat.write import KINDS
 from holdfast import (
     Catalog,
+    Document,
     RetentionPolicy,
     Session,
-    SessionSnapshot,
     SnapshotArchive,
     SnapshotLocation,
     open_state_store,
@@ -212,7 +212,7 @@ def test_a_session_goes_on(written):
 
 
 def test_a_document_is_read_and_written_as_it_was(written):
-    found = SessionSnapshot.from_dict(written.document)
+    found = Document.from_dict(written.document)
     expected = written.expected["document"]
     assert found.snapshot_id == expected["snapshot_id"]
     assert found.tags == expected["tags"]
@@ -221,7 +221,7 @@ def test_a_document_is_read_and_written_as_it_was(written):
     assert len(found.events) == expected["events"]
     assert [step.after.digest for step in replay(found)][-1] == written.expected["digest"]
     again = found.to_dict()
-    assert SessionSnapshot.from_dict(again).to_dict() == again
+    assert Document.from_dict(again).to_dict() == again
     if written.document["schema_version"] == again["schema_version"]:
         assert again == written.document
 

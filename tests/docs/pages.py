@@ -1,11 +1,11 @@
-"""A page of the docs, run as a reader would: its blocks in order, in one empty folder.
+"""Run a page of the docs as a reader would: its blocks in order, in an empty folder.
 
-A `python` block is run; one with a title is a file of that name. A `console` block is a transcript:
-what stands after ``$`` is run, and what follows is what it must print. Ids and times are others
-each time, so any will do; an id that was shown stands for the printed one in later commands. ``…``
-stands for anything. A command that ends with another code than 0 says so: ``# ends with 1``.
+A `python` block is executed, or written to a file if it has a title. A `console` block is a
+transcript: the command after ``$`` is run, and the lines below are its expected output. Ids and
+times match any others; an id shown on the page is replaced by the printed one in later commands.
+``…`` matches anything. ``# ends with 1`` gives an exit code other than 0.
 
-Commands of Holdfast run in this process, which is a tenth of the work of starting one each.
+Commands of Holdfast run in this process, which takes a tenth of the time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SPECIAL = re.compile(
 )
 KILLED = re.compile(r"python (\S+) & sleep \d+; kill -9 \$!")
 ENDS_WITH = re.compile(r"# ends with (\d+)$")
-# Plugins of pytest that are installed here for other tests, each of which takes its time to load.
+# pytest plugins of other packages, which are slow to load.
 OTHERS = ("schemathesis", "langsmith_plugin", "anyio", "xdist", "timeout", "hypothesispytest")
 QUICK = {"PYTEST_ADDOPTS": " ".join(f"-p no:{name}" for name in (*OTHERS, "cacheprovider"))}
 COMMAND = typer.main.get_command(app)
@@ -45,7 +45,7 @@ COMMAND = typer.main.get_command(app)
 
 @dataclass(frozen=True)
 class Block:
-    """One block of a page, and the line that it begins in."""
+    """A block of a page, and its first line."""
 
     language: str
     title: str | None
@@ -53,8 +53,8 @@ class Block:
     line: int
 
 
-def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page in order."""
+def parse_blocks(page: Path) -> list[Block]:
+    """Return the fenced blocks of a page."""
     text = page.read_text(encoding="utf-8")
     found = []
     for match in BLOCK.finditer(text):
@@ -66,16 +66,16 @@ def blocks(page: Path) -> list[Block]:
 
 
 @dataclass
-class Reader:
-    """Somebody who tries a page in the working folder, from its beginning to its end."""
+class PageRunner:
+    """Runs a page in the working directory."""
 
     page: Path
     names: dict[str, object] = field(default_factory=lambda: {"__name__": "__main__"})
     ids: dict[str, str] = field(default_factory=dict)
 
-    def follow(self) -> None:
-        """Run what can be run of the page."""
-        for block in blocks(self.page):
+    def run(self) -> None:
+        """Run all blocks of the page."""
+        for block in parse_blocks(self.page):
             if block.language == "python" and block.title is None:
                 code = compile("\n" * block.line + block.text, str(self.page), "exec")
                 exec(code, self.names)
@@ -83,26 +83,26 @@ class Reader:
                 Path(block.title).parent.mkdir(parents=True, exist_ok=True)
                 Path(block.title).write_text(block.text, encoding="utf-8")
             elif block.language == "console":
-                for command, wanted in steps(block.text):
-                    self.step(command, wanted, block.line)
+                for command, wanted in split_transcript(block.text):
+                    self.run_step(command, wanted, block.line)
 
-    def step(self, command: str, wanted: str, line: int) -> None:
-        """Run one command of a transcript, and compare what it prints."""
+    def run_step(self, command: str, wanted: str, line: int) -> None:
+        """Run a command of a transcript, and compare its output."""
         for shown, real in self.ids.items():
             command = command.replace(shown, real)
-        code, printed = run(command)
+        code, printed = run_command(command)
         ends_with = ENDS_WITH.search(command)
         where = f"{self.page.name}, line {line}: {command}\n{printed}"
         assert code == (int(ends_with[1]) if ends_with else 0), where
         if not wanted.strip():
             return
-        pattern, shown_ids = self.expected(wanted)
+        pattern, shown_ids = self.make_pattern(wanted)
         found = re.fullmatch(pattern, tidy(printed))
         assert found, f"{where}\nis not what the page shows:\n{wanted}"
         self.ids |= dict(zip(shown_ids, found.groups(), strict=True))
 
-    def expected(self, wanted: str) -> tuple[str, list[str]]:
-        """What is shown as a pattern, and the ids in it that are not known yet."""
+    def make_pattern(self, wanted: str) -> tuple[str, list[str]]:
+        """Return the expected output as a pattern, and the ids in it that are new."""
         parts, new, end, text = [], [], 0, tidy(wanted)
         for special in SPECIAL.finditer(text):
             parts.append(re.escape(text[end : special.start()]))
@@ -122,28 +122,28 @@ class Reader:
 
 
 def tidy(text: str) -> str:
-    """Without what nobody sees at the ends of lines and of all."""
+    """Strip trailing whitespace and outer blank lines."""
     return "\n".join(line.rstrip() for line in text.strip("\n").splitlines()) + "\n"
 
 
-def steps(transcript: str) -> list[tuple[str, str]]:
-    """The commands of a transcript, each with what it prints."""
+def split_transcript(transcript: str) -> list[tuple[str, str]]:
+    """Return the commands of a transcript, each with its output."""
     joined = transcript.replace("\\\n", "")
     first, *parts = re.split(r"^\$ ", joined, flags=re.MULTILINE)
     assert not first.strip(), f"a console block begins with a command after $: {first}"
     return [(command, wanted) for command, _, wanted in (part.partition("\n") for part in parts)]
 
 
-def run(command: str) -> tuple[int, str]:
-    """How a command ends, and what it prints."""
+def run_command(command: str) -> tuple[int, str]:
+    """Run a command; return its exit code and output."""
     if killed := KILLED.fullmatch(command):
-        return 0, killed_in_the_middle(killed[1])
+        return 0, run_and_kill(killed[1])
     words = shlex.split(command, comments=True)
     plain = not re.search(r"[|<>;&$`]", command)
     if plain and words[0] == "holdfast":
-        return captured(lambda: COMMAND.main(words[1:], prog_name="holdfast"))
+        return capture(lambda: COMMAND.main(words[1:], prog_name="holdfast"))
     if plain and words[0] == "python" and words[1].endswith(".py"):
-        return captured(lambda: runpy.run_path(words[1], run_name="__main__"))
+        return capture(lambda: runpy.run_path(words[1], run_name="__main__"))
     done = subprocess.run(
         ["bash", "-c", command],
         stdout=subprocess.PIPE,
@@ -156,8 +156,8 @@ def run(command: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def captured(work) -> tuple[int, str]:
-    """Run something in this process as if it were one of its own."""
+def capture(work) -> tuple[int, str]:
+    """Call a function; return its exit code and output."""
     screen = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     code = 0
     with contextlib.redirect_stdout(screen), contextlib.redirect_stderr(screen):
@@ -168,8 +168,8 @@ def captured(work) -> tuple[int, str]:
     return code, screen.buffer.getvalue().decode()
 
 
-def killed_in_the_middle(program: str) -> str:
-    """Start a program, kill it after three lines as its reader does after some seconds."""
+def run_and_kill(program: str) -> str:
+    """Start a program, and kill it after three lines of output."""
     with subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, text=True) as process:
         printed = [process.stdout.readline() for _ in range(3)]
         process.send_signal(signal.SIGKILL)

@@ -1,8 +1,7 @@
-"""The pictures of docs/cli.md, made of what the commands print after ``holdfast demo``.
+"""The pictures of docs/cli.md: output of commands after ``holdfast demo``.
 
-``python tests/docs/pictures.py`` writes them anew. They are the same after every run: the one time
-that is printed is replaced. They have a background of their own, so that they can be read on a
-light and on a dark page, and need no font from elsewhere.
+``python tests/docs/pictures.py`` writes them. They are reproducible, as the only time in them is
+replaced, have a background that suits light and dark pages, and load no fonts.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ A_TIME = "2026-06-01T09:30:00.000000Z"
 NARROWEST = 80
 END_OF_LINE = re.compile(r"<text[^>]*>\n</text>")
 THEME = TerminalTheme(
-    (0x1B, 0x24, 0x2C),  # behind
+    (0x1B, 0x24, 0x2C),  # background
     (0xD8, 0xDE, 0xE3),  # text
     [
         (0x1B, 0x24, 0x2C),
@@ -70,13 +69,13 @@ FORMAT = """\
 """
 
 
-def play(folder: Path) -> None:
-    """Have the demo leave a store and a document in an empty folder."""
-    printed(["holdfast", "demo", "--folder", str(folder)], folder.parent)
+def run_demo(folder: Path) -> None:
+    """Run the demo in an empty folder."""
+    run_command(["holdfast", "demo", "--folder", str(folder)], folder.parent)
 
 
-def printed(command: list[str], folder: Path) -> str:
-    """What a command prints at a terminal that has colours."""
+def run_command(command: list[str], folder: Path) -> str:
+    """Return what a command prints to a colour terminal."""
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -94,10 +93,10 @@ def printed(command: list[str], folder: Path) -> str:
     ).stdout
 
 
-def picture(name: str, folder: Path) -> str:
-    """A command and what it prints in the folder of the demo, as an SVG."""
+def draw(name: str, folder: Path) -> str:
+    """Return a command and its output as an SVG."""
     command = COMMANDS[name]
-    said = TIME.sub(A_TIME, printed(command, folder))
+    said = TIME.sub(A_TIME, run_command(command, folder))
     shown = Text.assemble(("$ ", "dim"), " ".join(command), "\n").append(Text.from_ansi(said))
     width = max(NARROWEST, *(line.cell_len for line in shown.split("\n")))
     console = Console(
@@ -116,12 +115,12 @@ def picture(name: str, folder: Path) -> str:
 
 
 def main() -> None:
-    """Write all of them."""
+    """Write all pictures."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "demo"
-        play(folder)
+        run_demo(folder)
         for name in COMMANDS:
-            (IMAGES / f"{name}.svg").write_text(picture(name, folder), encoding="utf-8")
+            (IMAGES / f"{name}.svg").write_text(draw(name, folder), encoding="utf-8")
 
 
 if __name__ == "__main__":

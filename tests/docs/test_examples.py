@@ -1,4 +1,4 @@
-"""Every block of README and docs runs or can be read, and every page and example is reached."""
+"""Every block of README and docs runs or parses, and every page and example is covered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from docs.pages import COMMAND, Reader, blocks
+from docs.pages import COMMAND, PageRunner, parse_blocks
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -27,7 +27,7 @@ READERS = {
     "ini": lambda text: configparser.RawConfigParser(strict=False).read_string(text),
 }
 COMMANDS = re.compile(r"^(?:\$ |    )?(?:[A-Z_]+=\S+ )?(holdfast [a-z-].*)$", re.MULTILINE)
-# Run, read as above, or for the eye: commands that need what is not here, and what is printed.
+# Executed, parsed as above, or not checked.
 LANGUAGES = {"python", "console", *READERS, "shell", "sql", "text", ""}
 
 
@@ -36,34 +36,34 @@ def name(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_the_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
+def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")  # as wide as the pages are
+    monkeypatch.setenv("COLUMNS", "120")  # the width of the pages
     for variable in ("HOLDFAST_STORE", "HOLDFAST_ENVIRONMENT", "HOLDFAST_TRACEBACK"):
         monkeypatch.delenv(variable, raising=False)
-    # Readers have patience; a program started by a page has a copy of this one's environment.
+    # Pages may sleep; do not wait. Started programs get a copy of this environment.
     monkeypatch.setattr(time, "sleep", lambda seconds, sleep=time.sleep: sleep(seconds / 100))
-    Reader(page).follow()
+    PageRunner(page).run()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_the_blocks_of_a_page_can_be_read(page):
-    for block in blocks(page):
+def test_the_blocks_of_a_page_parse(page):
+    for block in parse_blocks(page):
         assert block.language in LANGUAGES, f"{name(page)}, line {block.line}: {block.language}"
         if read := READERS.get(block.language):
             read(block.text)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_command_of_a_page_exists_with_its_options(page):
-    fenced = [each.text for each in blocks(page) if each.language in {"shell", "console", ""}]
+def test_every_command_on_a_page_exists_with_its_options(page):
+    fenced = [each.text for each in parse_blocks(page) if each.language in {"shell", "console", ""}]
     indented = re.findall(r"^    \S.*$", page.read_text(), re.MULTILINE)
     for command in COMMANDS.findall("\n".join([*fenced, *indented])):
-        understood(re.split(r" && | \| | # | > ", command)[0])
+        parse_command(re.split(r" && | \| | # | > ", command)[0])
 
 
-def understood(command: str) -> None:
-    """Read a command as the program would, without running it."""
+def parse_command(command: str) -> None:
+    """Parse a command without running it."""
     here, words = COMMAND, shlex.split(command)[1:]
     while hasattr(here, "commands") and words[0] in here.commands:
         here = here.commands[words.pop(0)]
@@ -83,15 +83,15 @@ def test_an_example_runs(example, tmp_path):
 
 
 def test_every_page_is_in_the_navigation():
-    navigation = (ROOT / "mkdocs.yml").read_text()
+    navigation = (ROOT / "zensical.toml").read_text()
     for page in (ROOT / "docs").rglob("*.md"):
-        assert f" {page.relative_to(ROOT / 'docs')}\n" in navigation, page
+        assert f'"{page.relative_to(ROOT / "docs").as_posix()}"' in navigation, page
 
 
 def test_every_public_name_is_in_the_docs():
     import holdfast
 
-    everything = "".join(page.read_text() for page in PAGES)
+    everything = "".join(page.read_text() for page in PAGES if page.parent.name != "reference")
     missing = [
         name for name in holdfast.__all__ if not name.startswith("__") and name not in everything
     ]

@@ -1,4 +1,4 @@
-"""The pictures of the command line show what it prints, and need nothing from elsewhere."""
+"""The pictures of the command line show its current output, and load nothing."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ pictures = importlib.util.module_from_spec(found)
 found.loader.exec_module(pictures)
 
 
-def drawn(name: str) -> str:
+def read_picture(name: str) -> str:
     return (DOCS / "images" / f"{name}.svg").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory):
+def demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pictures") / "demo"
-    pictures.play(folder)
+    pictures.run_demo(folder)
     return folder
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_a_picture_shows_what_the_command_prints(name):
-    text = drawn(name).replace("&#160;", " ")
+def test_a_picture_shows_the_command_and_its_output(name):
+    text = read_picture(name).replace("&#160;", " ")
     for word in [" ".join(pictures.COMMANDS[name]), *WORDS[name]]:
         assert word in text, word
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_a_picture_names_no_address_and_asks_for_nothing_from_elsewhere(name):
-    text = drawn(name)
+def test_a_picture_loads_nothing(name):
+    text = read_picture(name)
     assert re.findall(r"https?:[^\"'\s)]*", text) == [NAMESPACE]
     assert set(re.findall(r"url\((.)", text)) <= {"#"}
     assert "@import" not in text
@@ -58,12 +58,12 @@ def test_a_picture_names_no_address_and_asks_for_nothing_from_elsewhere(name):
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_a_picture_is_what_the_command_prints_today(name, played):
-    # Another version of rich may draw otherwise: what is written counts, and in which colours.
+def test_a_picture_shows_the_current_output(name, demo):
+    # Layout depends on the version of rich; compare texts and colours.
     text = re.compile(r'<text class="([^"]*)"[^>]*>([^<]*)</text>|(\.[\w-]+ \{ fill[^}]*\})')
-    assert text.findall(pictures.picture(name, played)) == text.findall(drawn(name))
+    assert text.findall(pictures.draw(name, demo)) == text.findall(read_picture(name))
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_a_picture_is_on_the_page_with_words_for_those_who_do_not_see_it(name):
+def test_a_picture_is_on_the_page_with_an_alternative_text(name):
     assert re.search(rf"!\[[^\]]{{20,}}\]\(images/{name}\.svg\)", (DOCS / "cli.md").read_text())

@@ -1,4 +1,4 @@
-"""Every table of the docs is rendered as one, with all of its rows."""
+"""Every table of the docs renders as a table, with all of its rows."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 CODE = re.compile(r"<(pre|code)\b.*?</\1>", re.DOTALL)
 RAW = re.compile(r"^(?:<p>)?\s*\|.*|^.*\|\s*:?-{3,}.*", re.MULTILINE)
-"""A line of the rendered page that is still the source of a row."""
+"""Matches a row of a table that was not rendered."""
 
 
-def left_over(text):
-    """The rows of tables in a Markdown text that the site shows as text."""
-    import markdown  # comes with the site's generator
+def find_unrendered_rows(text):
+    """Return the rows of tables that the site shows as text."""
+    import markdown  # comes with Zensical
 
     rendered = markdown.markdown(text, extensions=["tables", "fenced_code", "admonition"])
     return RAW.findall(CODE.sub("", rendered))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_no_row_of_a_table_is_shown_as_text(page):
+def test_every_row_of_a_table_is_rendered(page):
     needs("markdown")
-    assert left_over(page.read_text("utf-8")) == []
+    assert find_unrendered_rows(page.read_text("utf-8")) == []
 
 
-def test_a_row_that_an_empty_line_cuts_off_is_found():
+def test_a_row_after_an_empty_line_is_found():
     needs("markdown")
     table = "| a | b |\n| --- | --- |\n| 1 | 2 |\n"
-    assert left_over(table) == []
-    assert left_over(f"{table}\n| 3 | 4 |\n") != []
-    assert left_over(f"Text\n{table}") != []
+    assert find_unrendered_rows(table) == []
+    assert find_unrendered_rows(f"{table}\n| 3 | 4 |\n") != []
+    assert find_unrendered_rows(f"Text\n{table}") != []

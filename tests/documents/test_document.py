@@ -1,82 +1,125 @@
-"""Documents are read and written without a state store."""
+"""A document and a loaded snapshot convert to each other, and are not mistaken for each other."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 
 import holdfast
-from holdfast import InvalidDocumentError, SnapshotManager, StateStoreError, ValueMigrations
-from holdfast.documents.signing import SignatureError, SigningKey, sign_document
+from holdfast import Document, Redactor, SessionSnapshot, SnapshotArchive, SnapshotManager
+from holdfast.documents.signing import SigningKey, sign_document
+from holdfast.log.event_log import Position
+from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
-from support.observed_store import changed, full_snapshot, with_digest
+from support.observed_store import HERE, session_snapshot, state
+from support.sample_documents import full_document, make_document
 
-FULL = full_snapshot()
-
-
-@pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.json.zst"])
-def test_a_document_is_written_and_read_by_two_functions(tmp_path, name):
-    assert holdfast.write_document(FULL, tmp_path / name) is None
-    assert holdfast.read_document(tmp_path / name).to_dict() == FULL.to_dict()
-    assert holdfast.read_document(str(tmp_path / name)).to_dict() == FULL.to_dict()
-
-
-def test_a_document_that_was_edited_is_read_where_that_is_allowed(tmp_path):
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(changed(FULL.to_dict(), "tags", to={})))
-    with pytest.raises(InvalidDocumentError, match="digest"):
-        holdfast.read_document(path)
-    assert holdfast.read_document(path, allow_modified=True).tags == {}
-
-
-def test_a_signature_can_be_required(tmp_path):
-    key = SigningKey.generate()
-    holdfast.write_document(sign_document(FULL, key), tmp_path / "a.json")
-    found = holdfast.read_document(tmp_path / "a.json", trusted=[key.public])
-    assert found.signed_by == (key.key_id,)
-    with pytest.raises(SignatureError):
-        holdfast.read_document(tmp_path / "a.json", trusted=[SigningKey.generate().public])
+SHARED_FIELDS = (
+    "snapshot",
+    "agent_id",
+    "session_id",
+    "scope",
+    "snapshot_id",
+    "parent_id",
+    "created_at",
+    "tags",
+    "event_log_count",
+    "position",
+    "source_environment",
+    "digest",
+    "location",
+)
 
 
-def test_what_is_not_a_snapshot_is_not_written(tmp_path):
-    with pytest.raises(TypeError, match="expected a SessionSnapshot, got"):
-        holdfast.write_document(FULL.to_dict(), tmp_path / "a.json")
-    assert list(tmp_path.iterdir()) == []
+def shared(value):
+    return {name: getattr(value, name) for name in SHARED_FIELDS}
 
 
-def test_a_manager_without_a_state_store_reads_and_writes_documents(tmp_path):
-    manager = SnapshotManager()
-    manager.to_file(FULL, tmp_path / "a.json.gz")
-    assert manager.from_file(tmp_path / "a.json.gz").to_dict() == FULL.to_dict()
-    assert manager.from_dict(manager.to_dict(FULL)).to_dict() == FULL.to_dict()
+def test_a_document_of_a_snapshot_has_its_metadata_and_state():
+    snapshot = session_snapshot(
+        state(2, plan=1),
+        parent_id="before",
+        tags={"env": "test"},
+        event_log_count=7,
+        position=Position(7, "hash"),
+        source_environment="laptop",
+    )
+    document = Document.from_snapshot(snapshot)
+    assert shared(document) == shared(snapshot)
+    assert (document.events, document.base, document.extra) == ((), None, {})
+    assert document.to_snapshot() == snapshot
+
+
+def test_a_snapshot_of_a_document_has_its_metadata_and_state():
+    document = full_document()
+    snapshot = document.to_snapshot()
+    assert isinstance(snapshot, SessionSnapshot)
+    assert shared(snapshot) == shared(document)
+    assert snapshot.state.messages == document.state.messages
 
 
 @async_test
-async def test_a_manager_without_a_state_store_says_what_needs_one():
-    manager = SnapshotManager()
-    needs = r"no state store.*SnapshotManager\(state_store=\.\.\.\)"
-    with pytest.raises(StateStoreError, match=needs):
-        await manager.export_session("a")
-    with pytest.raises(StateStoreError, match=needs):
-        await manager.import_session(FULL)
-    with pytest.raises(StateStoreError, match=needs):
-        await manager.locate("a", "s")
-    for name in ("state_store", "archive", "catalog"):
-        with pytest.raises(StateStoreError, match=needs):
-            getattr(manager, name)
+async def test_the_snapshot_of_a_document_can_be_saved():
+    archive = SnapshotArchive(MemoryStateStore())
+    document = make_document(state(3))
+    await archive.save_snapshot(
+        location=HERE,
+        snapshot_id=document.snapshot_id,
+        is_latest=False,
+        snapshot=document.to_snapshot(),
+    )
+    loaded = await archive.load_snapshot(location=HERE, snapshot_id=document.snapshot_id)
+    assert loaded.digest == document.digest
 
 
-def test_values_that_were_migrated_are_written_with_the_event_that_did_it(tmp_path):
-    migrations = ValueMigrations(2, {1: lambda values: {**values, "plan": "new"}})
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(with_digest(FULL.to_dict())))
-    found = holdfast.read_document(path, migrations=migrations)
-    *events, last = found.events
-    assert tuple(events) == FULL.events
-    assert (last.type, last.data) == ("state.migrated", {"from": 1, "to": 2})
-    assert last.changes["set"] == [("state", "plan", "new")]
-    assert found.event_log_count == len(found.events)
-    assert holdfast.read_document(path, migrations=migrations).to_dict() == found.to_dict()
-    holdfast.write_document(found, tmp_path / "b.json")
-    assert holdfast.read_document(tmp_path / "b.json").to_dict() == found.to_dict()
+def test_the_store_of_a_document_is_a_copy_of_its_state():
+    document = make_document(state(1, plan=[1]))
+    store = document.to_store()
+    store.set("state", "plan", [2])
+    assert document.state.values == {"plan": [1]}
+
+
+def test_json_text_is_read_as_the_same_document():
+    document = full_document()
+    assert Document.from_json(document.to_json()).to_dict() == document.to_dict()
+    assert Document.from_json(document.to_json().encode()).to_dict() == document.to_dict()
+    with pytest.raises(holdfast.InvalidDocumentError, match="the JSON text is not JSON"):
+        Document.from_json("{")
+
+
+def test_signatures_are_listed_and_can_be_removed():
+    key = SigningKey.generate()
+    document = full_document()
+    signed = sign_document(document, key)
+    assert document.signatures == []
+    assert [each.key_id for each in signed.signatures] == [key.key_id]
+    assert signed.without_signatures() == document
+
+
+SNAPSHOT = session_snapshot(state(1))
+TAKES_A_DOCUMENT = {
+    "replay": holdfast.replay,
+    "sign_document": lambda value: sign_document(value, SigningKey.generate()),
+    "write_document": lambda value: holdfast.write_document(value, "never-written.json"),
+    "Redactor.redact": Redactor(patterns=False).redact,
+    "to_dict": SnapshotManager().to_dict,
+}
+
+
+@pytest.mark.parametrize("name", TAKES_A_DOCUMENT)
+def test_a_snapshot_in_place_of_a_document_is_a_type_error_that_says_how_to_convert(name):
+    with pytest.raises(
+        TypeError, match=f"^{name} takes a.*Document, got SessionSnapshot.*from_snap"
+    ):
+        TAKES_A_DOCUMENT[name](SNAPSHOT)
+
+
+@async_test
+async def test_a_snapshot_is_not_imported_and_a_document_is_not_saved():
+    store = MemoryStateStore()
+    with pytest.raises(TypeError, match=r"import_session takes a Document.*from_snapshot"):
+        await SnapshotManager(store).import_session(SNAPSHOT)
+    document = make_document()
+    with pytest.raises(TypeError, match=r"must be a SessionSnapshot.*document\.to_snapshot\(\)"):
+        await SnapshotArchive(store).save_snapshot(
+            location=HERE, snapshot_id=document.snapshot_id, is_latest=True, snapshot=document
+        )

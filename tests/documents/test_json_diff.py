@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Store
-from holdfast.documents.encode import state_json
+from holdfast.documents.encode import encode_state
 from holdfast.documents.json_diff import (
     Difference,
     diff_states,
@@ -118,6 +118,6 @@ ENTRIES = st.dictionaries(
 @given(ENTRIES, ENTRIES)
 def test_the_patch_of_two_states_leads_from_one_document_to_the_other(before, after):
     base, later = (frozen(*((*pair, value) for pair, value in e.items())) for e in (before, after))
-    document = {"state": state_json(base), "more": 1}
+    document = {"state": encode_state(base), "more": 1}
     found = applied(document, make_state_patch(later, base))
-    assert exact(found) == exact({"state": state_json(later), "more": 1})
+    assert exact(found) == exact({"state": encode_state(later), "more": 1})

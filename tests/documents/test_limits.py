@@ -61,7 +61,7 @@ def test_a_small_file_cannot_cost_much(tmp_path, name, pack):
 MEASURE = """
 import resource, sys
 import holdfast
-from holdfast.snapshots import documents
+from holdfast.documents import files
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     holdfast.read_document(sys.argv[1])
@@ -100,10 +100,10 @@ def test_what_stands_in_texts_does_not_count(tmp_path):
 def test_a_document_that_no_reader_would_take_is_not_written(tmp_path):
     store = holdfast.Store()
     store.set("state", "grid", [0] * 400_000)
-    snapshot = holdfast.SessionSnapshot.from_snapshot(
-        store.snapshot(), agent_id="a", session_id="s"
-    )
-    with pytest.raises(StateStoreError, match=r"would be refused by a reader.*write it as \.json"):
+    snapshot = holdfast.Document(snapshot=store.snapshot(), agent_id="a", session_id="s")
+    with pytest.raises(
+        StateStoreError, match=r"readers refuse as a decompression bomb; write it as \.json"
+    ):
         holdfast.write_document(snapshot, tmp_path / "a.json.gz")
     assert list(tmp_path.iterdir()) == []
     holdfast.write_document(snapshot, tmp_path / "a.json")
@@ -112,7 +112,7 @@ def test_a_document_that_no_reader_would_take_is_not_written(tmp_path):
 
 @pytest.mark.parametrize("fields", [{"max_bytes": 0}, {"max_objects": -1}, {"max_bytes": 1.5}])
 def test_limits_are_numbers_from_1(fields):
-    with pytest.raises(ValueError, match="must be an int from 1, got"):
+    with pytest.raises(ValueError, match="must be a positive int, got"):
         DocumentLimits(**fields)
 
 

@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import InvalidDocumentError
-from holdfast.snapshots import SessionSnapshot
-from support.observed_store import changed, full_snapshot
+from holdfast import Document, InvalidDocumentError
+from support.sample_documents import edit_json, full_document
 
-FULL = full_snapshot()
+FULL = full_document()
 
 
 def document(*path, to=...):
     """A document that has all, with something else at a place, or without it."""
-    return changed(FULL.to_dict(), *path, to=to)
+    return edit_json(FULL.to_dict(), *path, to=to)
 
 
 MALFORMED = [
@@ -120,7 +119,7 @@ def refusal(path, value):
         if isinstance(event, dict):
             event.pop("hash")
     with pytest.raises(InvalidDocumentError) as caught:
-        SessionSnapshot.from_dict(tree)
+        Document.from_dict(tree)
     return str(caught.value)
 
 
@@ -139,7 +138,7 @@ def test_an_event_before_the_first_is_refused(seq):
     event = {**FULL.to_dict()["events"][0], "seq": seq}
     del event["hash"]
     with pytest.raises(InvalidDocumentError, match="seq"):
-        SessionSnapshot.from_dict(document("events", to=[event]))
+        Document.from_dict(document("events", to=[event]))
 
 
 JUNK = st.recursive(
@@ -177,7 +176,7 @@ PLACES = list(places(FULL.to_dict()))
 @given(st.sampled_from(PLACES), JUNK | st.just(...))
 def test_a_document_with_anything_anywhere_is_read_or_refused(path, junk):
     try:
-        again = SessionSnapshot.from_dict(document(*path, to=junk))
+        again = Document.from_dict(document(*path, to=junk))
     except InvalidDocumentError:
         pass
     else:
@@ -198,11 +197,11 @@ def test_a_document_that_may_be_modified_is_read_or_refused(changes):
         except (KeyError, IndexError, TypeError):
             continue
     try:
-        again = SessionSnapshot.from_dict(tree, allow_modified=True)
+        again = Document.from_dict(tree, allow_modified=True)
     except InvalidDocumentError:
         return
     written = json.loads(json.dumps(replace(again, extra={}, state_extra={}).to_dict()))
-    once_more = SessionSnapshot.from_dict(written, allow_modified=True)
+    once_more = Document.from_dict(written, allow_modified=True)
     assert once_more.digest == again.digest
 
 
@@ -212,4 +211,4 @@ def test_a_document_that_is_nested_without_end_is_refused():
         deep = [deep]
     for path in [("state", "values", "plan"), ("events", 1, "data"), ("base", "set")]:
         with pytest.raises(InvalidDocumentError):
-            SessionSnapshot.from_dict(document(*path, to=deep))
+            Document.from_dict(document(*path, to=deep))

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from holdfast import InvalidDocumentError, RetentionPolicy, SessionSnapshot, Store
+from holdfast import Document, InvalidDocumentError, RetentionPolicy, Store
 from holdfast.documents.encode import encode_chunks
 from holdfast.log.event import draft_event
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import run_async
 from support.conversations import opened
-from support.observed_store import changed, full_snapshot, session_snapshot, with_events
+from support.sample_documents import document_with_events, edit_json, full_document, make_document
 from support.sample_values import SAMPLES
 
 SCHEMA = Path(__file__).parent.parent.parent / "docs" / "spec" / "document.schema.json"
@@ -47,13 +47,13 @@ async def real_documents():
     await crew.commit()
     yield "several agents", await crew.export()
     values = [("state", name, value) for name, value in SAMPLES.items()]
-    yield "all values", session_snapshot(frozen(*values, ("session", "status", "failed")))
-    yield "odd keys", session_snapshot(frozen(("messages", "x", 1), ("$set", "$map", 1)))
-    yield "no status", session_snapshot(frozen(("session", "status", 7), ("session", "x", None)))
-    yield "full", full_snapshot()
+    yield "all values", make_document(frozen(*values, ("session", "status", "failed")))
+    yield "odd keys", make_document(frozen(("messages", "x", 1), ("$set", "$map", 1)))
+    yield "no status", make_document(frozen(("session", "status", 7), ("session", "x", None)))
+    yield "full", full_document()
     yield (
         "events",
-        with_events(draft_event("state.set", set_=list(values)), after=3, prev="ab" * 32),
+        document_with_events(draft_event("state.set", set_=list(values)), after=3, prev="ab" * 32),
     )
 
 
@@ -80,7 +80,7 @@ def test_the_documents_are_of_every_kind():
 def test_real_documents_are_as_the_schema_says(name):
     tree = json.loads(b"".join(encode_chunks(REAL[name].to_dict())))
     VALIDATOR.validate(tree)
-    assert SessionSnapshot.from_dict(tree).digest == REAL[name].digest
+    assert Document.from_dict(tree).digest == REAL[name].digest
     migrated = {**tree, "values_version": 3, "later": {"any": [1]}}
     VALIDATOR.validate(migrated)
 
@@ -119,7 +119,7 @@ def test_real_documents_are_as_the_schema_says(name):
     ],
 )
 def test_what_the_schema_refuses_is_refused_on_reading(path, value):
-    tree = changed(REAL["full"].to_dict(), *path, to=value)
+    tree = edit_json(REAL["full"].to_dict(), *path, to=value)
     assert not VALIDATOR.is_valid(tree)
     with pytest.raises(InvalidDocumentError):
-        SessionSnapshot.from_dict(tree)
+        Document.from_dict(tree)

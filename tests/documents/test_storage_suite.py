@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from holdfast import ConflictError, SessionSnapshot, SnapshotManifest, SnapshotPage
+from holdfast import ConflictError, Document, SnapshotManifest, SnapshotPage
 from holdfast.testing import SnapshotStorageSuite
 
 
@@ -26,8 +26,8 @@ class DocumentStorage:
         )
 
     async def save_snapshot(self, *, location, snapshot_id, is_latest, snapshot):
-        tree = dataclasses.replace(snapshot, snapshot_id=snapshot_id, scope=location.scope)
-        text = json.dumps(tree.to_dict())
+        snapshot = dataclasses.replace(snapshot, snapshot_id=snapshot_id, scope=location.scope)
+        text = Document.from_snapshot(snapshot).to_json()
         if is_latest:
             self.place(location)["latest"] = text
             return
@@ -46,7 +46,7 @@ class DocumentStorage:
         else:
             newest = next(reversed(place["history"]), None)
             text = place["latest"] or (newest and place["history"][newest])
-        return None if text is None else SessionSnapshot.from_dict(json.loads(text))
+        return None if text is None else Document.from_json(text).to_snapshot()
 
     async def list_snapshot_ids(self, *, location, limit=None, start_after=None):
         numbers = self.place(location)["numbers"]

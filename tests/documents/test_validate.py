@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import InvalidDocumentError, Redactor, SessionSnapshot
+from holdfast import Document, InvalidDocumentError, Redactor
 from holdfast.documents.encode import (
     compute_digest,
     encode_canonical_value,
@@ -18,15 +18,15 @@ from holdfast.documents.encode import (
 from holdfast.documents.json_file import parse_json
 from holdfast.documents.signing import SignatureError, SigningKey, sign_document, verify_signature
 from holdfast.log.event import draft_event
-from support.observed_store import (
-    changed,
-    full_snapshot,
-    session_snapshot,
+from support.sample_documents import (
+    document_with_events,
+    edit_json,
+    full_document,
+    make_document,
     with_digest,
-    with_events,
 )
 
-FULL = replace(full_snapshot(), extra={"viewer": {"colour": "red"}, "ratio": 0.25})
+FULL = replace(full_document(), extra={"viewer": {"colour": "red"}, "ratio": 0.25})
 TREE = FULL.to_dict()
 
 
@@ -41,7 +41,7 @@ def flips(text):
 def read(text):
     """The document of a text; None where it is refused."""
     try:
-        return SessionSnapshot.from_dict(parse_json(text, "text"))
+        return Document.from_dict(parse_json(text, "text"))
     except InvalidDocumentError:
         return None
 
@@ -50,7 +50,9 @@ def read(text):
     "snapshot",
     [
         FULL,
-        with_events(draft_event("one", set_=[("state", "k", 1)]), draft_event("two", {"n": 1.5})),
+        document_with_events(
+            draft_event("one", set_=[("state", "k", 1)]), draft_event("two", {"n": 1.5})
+        ),
     ],
     ids=["full", "small"],
 )
@@ -64,7 +66,7 @@ def test_every_flipped_bit_is_refused_or_means_the_same(snapshot):
 
 def test_every_flipped_byte_of_a_signed_document_is_refused_where_a_signature_is_required():
     key = SigningKey.generate()
-    signed = sign_document(with_events(draft_event("one", set_=[("state", "k", 1)])), key)
+    signed = sign_document(document_with_events(draft_event("one", set_=[("state", "k", 1)])), key)
     text = b"".join(signed.chunks())
     expected = json.loads(text)
     for at in range(len(text)):
@@ -98,64 +100,64 @@ def test_every_flipped_byte_of_a_signed_document_is_refused_where_a_signature_is
     ],
 )
 def test_a_field_that_was_changed_is_refused(path, value):
-    tree = changed(TREE, *path, to=value)
+    tree = edit_json(TREE, *path, to=value)
     with pytest.raises(InvalidDocumentError, match="does not match its digest.*allow_modified"):
-        SessionSnapshot.from_dict(tree)
-    assert SessionSnapshot.from_dict(tree, allow_modified=True)
+        Document.from_dict(tree)
+    assert Document.from_dict(tree, allow_modified=True)
 
 
 @pytest.mark.parametrize("digest", [..., None])
 def test_a_document_with_events_needs_its_digest(digest):
-    tree = changed(TREE, "digest", to=digest)
+    tree = edit_json(TREE, "digest", to=digest)
     with pytest.raises(InvalidDocumentError, match="events but no digest.*allow_modified"):
-        SessionSnapshot.from_dict(tree)
-    assert SessionSnapshot.from_dict(tree, allow_modified=True).events == FULL.events
+        Document.from_dict(tree)
+    assert Document.from_dict(tree, allow_modified=True).events == FULL.events
 
 
 def test_a_document_without_events_needs_no_digest():
-    tree = session_snapshot().to_dict()
+    tree = make_document().to_dict()
     del tree["digest"]
-    assert SessionSnapshot.from_dict(tree).to_dict()["digest"] == compute_digest(tree)
+    assert Document.from_dict(tree).to_dict()["digest"] == compute_digest(tree)
 
 
 @pytest.mark.parametrize(
     ("path", "value", "problem"),
     [
         (("state", "values", "plan"), 1, "'plan'. has another value in the state"),
-        (("state", "values", "plan"), ..., "'plan'. was set by its events and is not in the state"),
-        (("state", "values", "new"), 1, "'new'. is in the state, and no event set it"),
-        (("state", "messages"), [], "was set by its events"),
+        (("state", "values", "plan"), ..., "'plan'. was set by an event, but is not in the state"),
+        (("state", "values", "new"), 1, "'new'. is in the state, but no event set it"),
+        (("state", "messages"), [], "was set by an event"),
         (("state", "status"), "failed", "'status'. has another value"),
-        (("state", "namespaces"), {}, "'mail'. was set by its events"),
+        (("state", "namespaces"), {}, "'mail'. was set by an event"),
         (("base", "set"), [["state", "before", 2]], "'before'. has another value"),
     ],
 )
 def test_events_that_contradict_the_state_are_refused_whatever_the_digest(path, value, problem):
-    tree = with_digest(changed(TREE, *path, to=value))
+    tree = with_digest(edit_json(TREE, *path, to=value))
     with pytest.raises(InvalidDocumentError, match=f"do not lead to its state.*{problem}"):
-        SessionSnapshot.from_dict(tree)
-    assert SessionSnapshot.from_dict(tree, allow_modified=True)
+        Document.from_dict(tree)
+    assert Document.from_dict(tree, allow_modified=True)
 
 
 def test_events_after_a_pruned_beginning_need_the_state_before_them():
-    tree = with_digest(changed(TREE, "base"))
-    with pytest.raises(InvalidDocumentError, match="begin at 5, and it has no state from before"):
-        SessionSnapshot.from_dict(tree)
+    tree = with_digest(edit_json(TREE, "base"))
+    with pytest.raises(InvalidDocumentError, match="start at 5, but it has no base"):
+        Document.from_dict(tree)
 
 
 def test_a_redacted_document_has_a_digest_of_its_own_and_events_that_lead_to_its_state():
     secret = "AKIAIOSFODNN7EXAMPLF"
-    snapshot = with_events(
+    snapshot = document_with_events(
         draft_event("state.set", {"key": secret}, set_=[("state", "aws", secret)]),
         draft_event("state.set", set_=[("state", "note", f"use {secret}")]),
         after=3,
         prev="ab" * 32,
     )
-    redacted = Redactor().redacted(snapshot)
+    redacted = Redactor().redact(snapshot)
     tree = json.loads(b"".join(redacted.chunks()))
     assert secret not in json.dumps(tree)
     assert tree["digest"] != snapshot.to_dict()["digest"]
-    assert SessionSnapshot.from_dict(tree).to_dict() == tree
+    assert Document.from_dict(tree).to_dict() == tree
 
 
 def test_a_digest_does_not_depend_on_layout_and_order():
@@ -170,7 +172,7 @@ def test_a_digest_does_not_depend_on_layout_and_order():
 
 
 def test_unknown_fields_that_json_writes_in_another_way_keep_their_digest():
-    snapshot = session_snapshot(extra={"x": (1, {10: "a", 9: "b"})}, state_extra={"y": {2: (3,)}})
+    snapshot = make_document(extra={"x": (1, {10: "a", 9: "b"})}, state_extra={"y": {2: (3,)}})
     assert read(b"".join(snapshot.chunks())).to_dict() == snapshot.to_dict()
 
 

@@ -131,7 +131,7 @@ def test_one_message_alone_is_a_conversation(write):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (json.dumps(OPENAI).encode()[:-9], "cut short"),
+        (json.dumps(OPENAI).encode()[:-9], "truncated"),
         ([*OPENAI, 7], "message 7 of chat.json is no message"),
         ([*OPENAI, {"content": "x"}], "message 7 of chat.json is no message"),
         ([{"role": "user"}, {"role": 1}], "message 1"),

@@ -37,7 +37,8 @@ from langgraph.types import Interrupt, Send
 from pydantic import BaseModel
 
 import holdfast.importers
-from holdfast.errors import InvalidDocumentError, StateStoreError
+from holdfast.errors import InvalidDocumentError
+from holdfast.extras import MissingExtraError
 from holdfast.importers.langgraph_serde import Serde
 
 DATABASE = "checkpoints.sqlite"
@@ -92,7 +93,7 @@ KEPT = {
 @pytest.mark.parametrize("name", KEPT)
 def test_a_value_is_what_it_was_made_of(name):
     value, kept = KEPT[name]
-    found = Serde("x").value(*JsonPlusSerializer().dumps_typed(value), "a row")
+    found = Serde().value(*JsonPlusSerializer().dumps_typed(value), "a row")
     assert found == kept
     assert type(found) is type(kept)
     holdfast.Store().set("state", "x", found)
@@ -100,7 +101,7 @@ def test_a_value_is_what_it_was_made_of(name):
 
 def test_paths_arrays_and_interrupts_are_plain_data():
     def read(value):
-        return Serde("x").value(*JsonPlusSerializer().dumps_typed(value), "a row")
+        return Serde().value(*JsonPlusSerializer().dumps_typed(value), "a row")
 
     assert read(pathlib.Path("/a/b")) == "/a/b"
     array = read(np.array([[1, 2]], dtype="<i4"))
@@ -127,7 +128,7 @@ def test_paths_arrays_and_interrupts_are_plain_data():
     ],
 )
 def test_a_message_has_a_role_and_all_that_is_not_empty(message, role):
-    found = Serde("x").value(*JsonPlusSerializer().dumps_typed(message), "a row")
+    found = Serde().value(*JsonPlusSerializer().dumps_typed(message), "a row")
     assert found["role"] == role
     assert found["langchain"] == type(message).__name__
     said = {key: value for key, value in message.model_dump().items() if value and key != "type"}
@@ -154,7 +155,7 @@ def test_messages_in_the_json_of_older_versions_are_messages():
             },
         }
     )
-    found = Serde("x").value("json", text.encode(), "a row")
+    found = Serde().value("json", text.encode(), "a row")
     assert found["messages"] == [
         {"role": "user", "content": "hi", "id": "1", "langchain": "HumanMessage"}
     ]
@@ -164,9 +165,9 @@ def test_messages_in_the_json_of_older_versions_are_messages():
 @pytest.mark.parametrize("names", [None, [], 5, [5], "text"])
 def test_an_object_that_only_begins_like_one_of_langchain_is_kept_as_it_is(names):
     tree = {"lc": 1, "type": "constructor", "id": names, "args": []}
-    assert Serde("x").value("json", json.dumps(tree), "a row") == tree
+    assert Serde().value("json", json.dumps(tree), "a row") == tree
     tree = {"lc": 1, "type": "constructor", "id": ["a", "b"], "args": 5}
-    assert Serde("x").value("json", json.dumps(tree), "a row") == tree
+    assert Serde().value("json", json.dumps(tree), "a row") == tree
 
 
 # ---------------------------------------------------------------------------------------- hostile
@@ -196,9 +197,9 @@ def test_nothing_that_a_value_names_is_called_or_imported(tmp_path):
     modules = {"antigravity"}
     assert not modules & sys.modules.keys()
     for data in hostile(target):
-        Serde("x").value("msgpack", data, "a row")
+        Serde().value("msgpack", data, "a row")
     text = {"lc": 2, "type": "constructor", "id": ["os", "system"], "args": [f"touch {target}"]}
-    assert Serde("x").value("json", json.dumps(text), "a row") == f"touch {target}"
+    assert Serde().value("json", json.dumps(text), "a row") == f"touch {target}"
     assert not target.exists()
     assert not modules & sys.modules.keys()
 
@@ -206,7 +207,7 @@ def test_nothing_that_a_value_names_is_called_or_imported(tmp_path):
 def test_secrets_of_the_environment_are_not_put_into_data(monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_TEST", "s3cret")
     tree = {"lc": 1, "type": "secret", "id": ["SECRET_OF_THE_TEST"]}
-    assert Serde("x").value("json", json.dumps(tree), "a row") == tree
+    assert Serde().value("json", json.dumps(tree), "a row") == tree
 
 
 class Touch:
@@ -220,7 +221,7 @@ class Touch:
 def test_a_pickle_is_refused_and_not_loaded(tmp_path):
     target = tmp_path / "touched"
     with pytest.raises(InvalidDocumentError, match="a row is a pickle"):
-        Serde("x").value("pickle", pickle.dumps(Touch(target)), "a row")
+        Serde().value("pickle", pickle.dumps(Touch(target)), "a row")
     assert not target.exists()
 
 
@@ -249,11 +250,11 @@ def nested_extensions(depth):
 )
 def test_malformed_bytes_are_one_error_that_names_the_row(data):
     with pytest.raises(InvalidDocumentError, match="^a row is damaged"):
-        Serde("x").value("msgpack", data, "a row")
+        Serde().value("msgpack", data, "a row")
 
 
 def test_an_extension_that_nobody_knows_is_kept_as_its_bytes():
-    assert Serde("x").value("msgpack", packed(99, b"abc"), "a row") == {"ext": 99, "data": b"abc"}
+    assert Serde().value("msgpack", packed(99, b"abc"), "a row") == {"ext": 99, "data": b"abc"}
 
 
 def write_value(data):
@@ -286,8 +287,8 @@ def test_a_value_that_no_session_can_keep_names_its_checkpoint(tmp_path, monkeyp
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "langgraph.checkpoint.serde.jsonplus", None)
-    with pytest.raises(StateStoreError, match=r"langgraph-checkpoint.*holdfast\[langgraph\]"):
-        Serde("checkpoints.sqlite")
+    with pytest.raises(MissingExtraError, match=r"holdfast\[langgraph\]"):
+        Serde()
 
 
 def test_a_package_that_cannot_be_strict_is_refused(monkeypatch):
@@ -296,8 +297,8 @@ def test_a_package_that_cannot_be_strict_is_refused(monkeypatch):
             pass
 
     monkeypatch.setattr("langgraph.checkpoint.serde.jsonplus.JsonPlusSerializer", Lenient)
-    with pytest.raises(StateStoreError, match="too old.*--upgrade"):
-        Serde("checkpoints.sqlite")
+    with pytest.raises(MissingExtraError, match="needs a newer langgraph-checkpoint"):
+        Serde()
 
 
 @given(st.data())
@@ -307,4 +308,4 @@ def test_bytes_that_were_changed_are_read_or_refused(data):
     for _ in range(data.draw(st.integers(1, 5))):
         changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
     with suppress(InvalidDocumentError):
-        Serde("x").value("msgpack", bytes(changed), "a row")
+        Serde().value("msgpack", bytes(changed), "a row")

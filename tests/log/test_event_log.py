@@ -1,4 +1,4 @@
-"""The append-only, hash-chained log over a store."""
+"""EventLog: append and read."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from holdfast.log.changes import fold_changes
 from holdfast.log.event import draft_event, draft_from_json, event_to_json
 from holdfast.log.event_log import Position
 from holdfast.log.hash_chain import GENESIS, link_events
+from holdfast.log.segment import decode_segment
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import run_async
 from support.sample_values import identical, values
@@ -28,12 +29,12 @@ def message(number, text="hello"):
     )
 
 
-async def collected(events):
+async def collect(events):
     return [event async for event in events]
 
 
 class CountingStore(MemoryStateStore):
-    """Counts what is read."""
+    """Counts reads."""
 
     def __init__(self):
         super().__init__()
@@ -44,7 +45,7 @@ class CountingStore(MemoryStateStore):
         return await super()._get_many(keys)
 
 
-async def filled(commits, each=2, store=None):
+async def make_log(commits, each=2, store=None):
     store = store or CountingStore()
     log = EventLog(store, "place/", "1")
     number = 0
@@ -54,7 +55,7 @@ async def filled(commits, each=2, store=None):
     return store, log
 
 
-def test_events_come_back_as_they_were_appended():
+def test_read_returns_the_appended_events():
     async def work():
         store = MemoryStateStore()
         log = EventLog(store, "sessions/s/", "1")
@@ -68,7 +69,7 @@ def test_events_come_back_as_they_were_appended():
             "sessions/s/log/1/000000000003.json",
         ]
         other = EventLog(store, "sessions/s/", "1")
-        assert await collected(other.read()) == first + second
+        assert await collect(other.read()) == first + second
         assert [event.seq for event in first + second] == [1, 2, 3]
         assert [event.prev for event in first + second] == [
             GENESIS,
@@ -80,7 +81,7 @@ def test_events_come_back_as_they_were_appended():
     run_async(work())
 
 
-def test_a_segment_is_json_that_a_stranger_can_read():
+def test_a_segment_is_plain_json():
     async def work():
         store = MemoryStateStore()
         await EventLog(store, "", "1").append([message(1, "hi")])
@@ -93,33 +94,33 @@ def test_a_segment_is_json_that_a_stranger_can_read():
     run_async(work())
 
 
-def test_of_two_writers_one_gets_a_conflict_and_writes_nothing():
+def test_append_fails_when_another_writer_appended_first():
     async def work():
         store = MemoryStateStore()
         one, two = EventLog(store, "", "1"), EventLog(store, "", "1")
         won = (await one.append([message(1)])).events
         with pytest.raises(ConflictError):
             await two.append([message(2)])
-        assert await collected(two.read()) == won
+        assert await collect(two.read()) == won
         assert two.head == Position()
 
     run_async(work())
 
 
-def test_a_range_is_read_without_the_rest():
+def test_reading_a_range_reads_only_its_segments():
     async def work():
-        store, log = await filled(100)
-        assert [event.seq for event in await collected(log.read(20, 23))] == [20, 21, 22, 23]
-        middle = (await collected(log.read(120, 120)))[0]
+        store, log = await make_log(100)
+        assert [event.seq for event in await collect(log.read(20, 23))] == [20, 21, 22, 23]
+        middle = (await collect(log.read(120, 120)))[0]
         store.read.clear()
-        found = await collected(log.read(121, 124, after=Position(120, middle.hash)))
+        found = await collect(log.read(121, 124, after=Position(120, middle.hash)))
         assert [event.seq for event in found] == [121, 122, 123, 124]
         assert store.read == ["place/log/1/000000000121.json", "place/log/1/000000000123.json"]
 
     run_async(work())
 
 
-def test_folding_gives_the_state_that_the_changes_add_up_to():
+def test_folding_the_changes_yields_the_state():
     events = link_events(
         [
             draft_event("a", set_=[("state", "x", 1), ("state", "y", (1, 2))]),
@@ -137,14 +138,29 @@ def test_folding_gives_the_state_that_the_changes_add_up_to():
 
 
 @given(values)
-def test_any_value_survives_in_an_event_with_its_hash(value):
+def test_an_event_round_trips_with_any_value(value):
     made = draft_event("any", {"value": value}, set_=[("state", "key", value)])
     again = draft_from_json(json.loads(json.dumps(event_to_json(made))))
     assert link_events([again], 6, "prev")[0].hash == link_events([made], 6, "prev")[0].hash
     assert identical(again.changes, made.changes)
 
 
-def test_the_hash_depends_on_everything():
+@given(values)
+def test_a_prepared_segment_equals_the_decoded_one(value):
+    drafts = [draft_event("any", value, set_=[("n", "k", value)], delete=[("n", "d")])] * 2
+    log = EventLog(MemoryStateStore(), "sessions/s/", "1")
+    prepared = log.prepare(drafts, Position(6, "prev"))
+    assert [event.hash for event in prepared.events] == [
+        event.hash for event in link_events(drafts, 6, "prev")
+    ]
+    assert log.prepare_linked(prepared.events).put == prepared.put
+    decoded = decode_segment(prepared.put.key, prepared.put.value)
+    assert identical(list(decoded.changes()), list(prepared.segment.changes()))
+    assert decoded.size == prepared.segment.size
+    assert prepared.end == Position(decoded.last, decoded.hash)
+
+
+def test_the_hash_covers_every_field():
     made = draft_event("a", {"x": 1}, set_=[("n", "k", 1)], delete=[("n", "d")])
     hashes = {link_events([made], 0, "")[0].hash, link_events([made], 1, "")[0].hash}
     hashes.add(link_events([made], 0, "other")[0].hash)
@@ -172,9 +188,9 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_segment_is_named_and_what_comes_before_still_reads(damage):
+def test_a_damaged_segment_is_reported_after_the_events_before_it(damage):
     async def work():
-        store, log = await filled(3)
+        store, log = await make_log(3)
         key = "place/log/1/000000000003.json"
         await store.put(key, DAMAGE[damage]((await store.get(key)).value))
         found = []
@@ -186,37 +202,37 @@ def test_a_damaged_segment_is_named_and_what_comes_before_still_reads(damage):
     run_async(work())
 
 
-def test_a_hash_that_the_events_do_not_lead_to_is_damage():
+def test_a_segment_whose_hash_does_not_match_its_events_is_damaged():
     async def work():
-        store, log = await filled(1)
+        store, log = await make_log(1)
         key = "place/log/1/000000000001.json"
         segment = json.loads((await store.get(key)).value)
         segment["hash"] = "0" * 64
         await store.put(key, json.dumps(segment, separators=(",", ":")).encode())
-        with pytest.raises(IntegrityError, match="do not lead to the hash"):
-            await collected(log.read())
+        with pytest.raises(IntegrityError, match="hash of its events does not match"):
+            await collect(log.read())
 
     run_async(work())
 
 
-def test_a_missing_segment_is_named():
+def test_a_missing_segment_is_reported_with_its_key():
     async def work():
-        store, log = await filled(3)
+        store, log = await make_log(3)
         await store.delete("place/log/1/000000000003.json")
         with pytest.raises(IntegrityError, match="000000000003.json is missing"):
-            await collected(log.read())
+            await collect(log.read())
 
     run_async(work())
 
 
-def test_a_newer_format_is_refused():
+def test_a_newer_segment_format_is_rejected():
     async def work():
-        store, log = await filled(1)
+        store, log = await make_log(1)
         key = "place/log/1/000000000001.json"
         data = (await store.get(key)).value
         await store.put(key, data.replace(b'"format":1', b'"format":2'))
-        with pytest.raises(InvalidDocumentError, match="newer Holdfast.*upgrade"):
-            await collected(log.read())
+        with pytest.raises(InvalidDocumentError, match="has format 2.*upgrade Holdfast"):
+            await collect(log.read())
 
     run_async(work())
 
@@ -235,6 +251,6 @@ def test_a_newer_format_is_refused():
         {**event_to_json(draft_event("a")), "data": {"$bytes": "not base64!"}},
     ],
 )
-def test_what_is_no_event_is_refused(tree):
+def test_malformed_events_are_rejected(tree):
     with pytest.raises(InvalidDocumentError):
         draft_from_json(tree)

@@ -1,4 +1,4 @@
-"""The hash that binds an event to all before it."""
+"""The hash chain, changes and the JSON form of events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Store
-from holdfast.log.changes import changes_from_json, fold_changes
+from holdfast.log.changes import array_header, changes_from_json, fold_changes
 from holdfast.log.event import (
     draft_event,
     draft_from_json,
@@ -17,7 +17,7 @@ from holdfast.log.event import (
     event_to_json,
     format_time,
 )
-from holdfast.log.hash_chain import array_header, encode_canonical_event, link_event, link_events
+from holdfast.log.hash_chain import encode_canonical_event, link_event, link_events
 from holdfast.values.binary_encoding import canonicalize, encode
 from support.sample_values import deep, text, values
 
@@ -32,8 +32,8 @@ DRAFTS = st.builds(
 )
 
 
-def as_a_dict(event, seq):
-    """What an event says, as one value."""
+def hashed_fields(event, seq):
+    """Return the hashed fields of an event as one value."""
     return {
         "seq": seq,
         "id": event.id,
@@ -48,32 +48,32 @@ def as_a_dict(event, seq):
 
 
 @given(DRAFTS, st.integers(1, 2**40))
-def test_an_event_has_the_canonical_bytes_of_what_it_says(event, seq):
-    assert encode_canonical_event(event, seq) == canonicalize(encode(as_a_dict(event, seq)))
+def test_canonical_event_bytes_equal_those_of_a_dict(event, seq):
+    assert encode_canonical_event(event, seq) == canonicalize(encode(hashed_fields(event, seq)))
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 65_535, 65_536])
-def test_an_array_begins_as_msgpack_has_it(count):
+def test_array_headers_match_msgpack(count):
     assert encode([None] * count)[: len(array_header(count))] == array_header(count)
     assert len(encode([None] * count)) == len(array_header(count)) + count
 
 
-def test_an_event_with_many_changes_has_the_same_bytes():
+def test_canonical_event_bytes_with_many_changes():
     event = draft_event(
         "many",
         set_=[("n", f"{number}", number) for number in range(70_000)],
         delete=[("n", f"{number}") for number in range(300)],
     )
-    assert encode_canonical_event(event, 7) == canonicalize(encode(as_a_dict(event, 7)))
+    assert encode_canonical_event(event, 7) == canonicalize(encode(hashed_fields(event, 7)))
 
 
-def test_the_hash_is_what_the_specification_says():
+def test_the_hash_matches_the_specification():
     event = draft_event("a", {"b": 1, "a": 2}, set_=[("n", "k", (1, 2))])
-    expected = hashlib.sha256(b"prev" + canonicalize(encode(as_a_dict(event, 3)))).hexdigest()
+    expected = hashlib.sha256(b"prev" + canonicalize(encode(hashed_fields(event, 3)))).hexdigest()
     assert link_event(event, 3, "prev").hash == expected
 
 
-def test_a_value_may_be_as_deep_in_an_event_as_anywhere():
+def test_values_in_events_have_the_full_nesting_limit():
     deepest = 1
     while True:
         try:
@@ -92,7 +92,7 @@ def test_a_value_may_be_as_deep_in_an_event_as_anywhere():
 
 
 @given(DRAFTS)
-def test_the_short_form_and_the_long_one_say_the_same(event):
+def test_compact_and_full_json_decode_to_the_same_event(event):
     hashes = {
         link_event(each, 9, "p").hash
         for each in (
@@ -105,7 +105,7 @@ def test_the_short_form_and_the_long_one_say_the_same(event):
 
 
 @given(st.lists(DRAFTS, max_size=5), st.integers(0, 99), text)
-def test_every_event_has_the_hash_before_it(drafts, seq, prev):
+def test_each_event_refers_to_the_previous_hash(drafts, seq, prev):
     events = link_events(drafts, seq, prev)
     assert [event.seq for event in events] == list(range(seq + 1, seq + 1 + len(drafts)))
     assert [event.prev for event in events] == [prev, *(event.hash for event in events)][:-1]
@@ -122,7 +122,7 @@ SMALL = st.fixed_dictionaries(
 
 
 @given(st.lists(SMALL, max_size=8))
-def test_folding_all_at_once_is_folding_one_by_one(changes):
+def test_folding_at_once_equals_folding_one_by_one(changes):
     together, apart = Store(), Store()
     fold_changes(together, changes)
     for each in changes:
@@ -137,7 +137,7 @@ def test_folding_all_at_once_is_folding_one_by_one(changes):
     assert {(space, key): value for space, key, value in together.snapshot().items()} == plain
 
 
-def test_nothing_is_written_to_a_store_for_no_changes():
+def test_folding_no_changes_does_not_touch_the_store():
     store = Store()
     before = store.snapshot()
     fold_changes(store, [{"set": [], "delete": []}])
@@ -147,6 +147,6 @@ def test_nothing_is_written_to_a_store_for_no_changes():
 @pytest.mark.parametrize(
     "tree", [None, 7, [], {"set": 7}, {"set": [["n"]]}, {"set": [[1, "k", 2]]}, {"delete": [["n"]]}]
 )
-def test_what_are_no_changes_is_refused(tree):
+def test_malformed_changes_are_rejected(tree):
     with pytest.raises((AttributeError, TypeError, ValueError)):
         changes_from_json(tree)

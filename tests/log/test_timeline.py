@@ -1,4 +1,4 @@
-"""State over time: keyframes bound every load, and change nothing of what it gives."""
+"""Timeline: loads at any position, and keyframes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from holdfast import ConflictError, InvalidDocumentError, Store
 from holdfast.log import timeline
 from holdfast.log.event import draft_event
 from holdfast.log.event_log import Position
-from holdfast.log.hash_chain import link_events
 from holdfast.log.keyframe import decode_keyframe, encode_keyframe
 from holdfast.log.timeline import Timeline
 from holdfast.stores.memory import MemoryStateStore
@@ -23,8 +22,8 @@ from support.async_tests import async_test
 PLACE = "sessions/s/"
 
 
-class Counting(MemoryStateStore):
-    """Counts what is read."""
+class CountingStore(MemoryStateStore):
+    """Counts reads."""
 
     def __init__(self):
         super().__init__()
@@ -40,7 +39,7 @@ class Counting(MemoryStateStore):
 
 
 class Recorder:
-    """A session in short: every commit sets and deletes, and a keyframe is written when due."""
+    """Commits changes, writes keyframes when due, and remembers every state."""
 
     def __init__(self, state_store):
         self.state_store = state_store
@@ -53,9 +52,9 @@ class Recorder:
         drafts += [draft_event("tool.called", {"n": number}) for number in range(events - 1)]
         self.store.apply(drafts[0].changes)
         log = self.timeline.log
-        sealed = log.prepare_segment(link_events(drafts, log.head.seq, log.head.hash))
-        await log.write(sealed)
-        self.timeline.advance(sealed)
+        prepared = log.prepare(drafts, log.head)
+        await log.write(prepared)
+        self.timeline.advance(prepared)
         state = self.store.snapshot()
         self.past[self.timeline.log.head.seq] = state
         if self.timeline.is_keyframe_due(state):
@@ -68,34 +67,34 @@ class Recorder:
             assert loaded.end.seq == seq
 
 
-async def grown(commits, state_store=None, size=50):
-    recorder = Recorder(state_store or Counting())
+async def make_recorder(commits, state_store=None, size=50):
+    recorder = Recorder(state_store or CountingStore())
     for number in range(commits):
         await recorder.commit([("messages", f"{number:06}", "x" * size)])
     return recorder
 
 
-def keyframes_of(store):
+def list_keyframes(store):
     return [key for key in store._keys if "/keyframes/" in key]
 
 
 @pytest.fixture
-def often(monkeypatch):
-    """A keyframe after few segments, and chains of few keyframes."""
+def frequent_keyframes(monkeypatch):
+    """Make keyframes due after a few segments, with short chains."""
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 4)
     monkeypatch.setattr(timeline, "MAX_CHAIN", 3)
 
 
 @async_test
-async def test_every_moment_loads_as_it_was(often):
-    recorder = await grown(30)
-    assert len(keyframes_of(recorder.state_store)) == 7
+async def test_every_position_loads_the_state_it_had(frequent_keyframes):
+    recorder = await make_recorder(30)
+    assert len(list_keyframes(recorder.state_store)) == 7
     await recorder.check()
 
 
 @async_test
-async def test_a_load_reads_a_bounded_part_of_the_log(often):
-    recorder = await grown(100)
+async def test_a_load_reads_a_bounded_part_of_the_log(frequent_keyframes):
+    recorder = await make_recorder(100)
     recorder.state_store.reads.clear()
     await recorder.check([99])
     read = recorder.state_store.reads
@@ -104,25 +103,25 @@ async def test_a_load_reads_a_bounded_part_of_the_log(often):
 
 
 @async_test
-async def test_a_state_that_only_grows_is_kept_about_once_in_keyframes(monkeypatch):
+async def test_keyframes_of_a_growing_state_store_it_about_once(monkeypatch):
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 8)
     monkeypatch.setattr(timeline, "KEYFRAME_SLACK", 1000)
-    recorder = await grown(160, size=500)
+    recorder = await make_recorder(160, size=500)
     frames = [
         decode_keyframe(key, recorder.state_store._entries[key].value)
-        for key in keyframes_of(recorder.state_store)
+        for key in list_keyframes(recorder.state_store)
     ]
     assert sum(frame.size for frame in frames) < 1.3 * recorder.store.snapshot().size_bytes
     await recorder.check([1, 80, 159, 160])
 
 
 @async_test
-async def test_a_state_that_is_overwritten_again_and_again_gets_keyframes_by_bytes(monkeypatch):
+async def test_overwriting_the_state_makes_keyframes_due_by_size(monkeypatch):
     monkeypatch.setattr(timeline, "KEYFRAME_SLACK", 2000)
-    recorder = Recorder(Counting())
+    recorder = Recorder(CountingStore())
     for number in range(60):
         await recorder.commit([("state", "plan", f"{number}" * 200)])
-    assert 2 < len(keyframes_of(recorder.state_store)) < 30
+    assert 2 < len(list_keyframes(recorder.state_store)) < 30
     await recorder.check()
     recorder.state_store.reads.clear()
     await recorder.check([60])
@@ -130,8 +129,8 @@ async def test_a_state_that_is_overwritten_again_and_again_gets_keyframes_by_byt
 
 
 @async_test
-async def test_what_is_opened_goes_on_where_it_ended(often):
-    recorder = await grown(10)
+async def test_an_opened_timeline_continues_at_the_head(frequent_keyframes):
+    recorder = await make_recorder(10)
     again = Recorder(recorder.state_store)
     loaded = await again.timeline.open()
     assert loaded.store.snapshot().digest == recorder.store.snapshot().digest
@@ -145,8 +144,8 @@ async def test_what_is_opened_goes_on_where_it_ended(often):
 
 
 @async_test
-async def test_a_moment_in_the_middle_of_a_commit_loads_too(often):
-    recorder = Recorder(Counting())
+async def test_a_position_inside_a_segment_can_be_loaded(frequent_keyframes):
+    recorder = Recorder(CountingStore())
     for number in range(10):
         await recorder.commit([("messages", f"{number}", number)], events=3)
     loaded = await Timeline(recorder.state_store, PLACE, "1").load(14)
@@ -158,19 +157,19 @@ async def test_a_moment_in_the_middle_of_a_commit_loads_too(often):
 
 
 @async_test
-async def test_two_who_write_the_same_keyframe_do_not_disturb_each_other(often):
-    recorder = await grown(3)
+async def test_two_writers_can_write_the_same_keyframe(frequent_keyframes):
+    recorder = await make_recorder(3)
     other = Timeline(recorder.state_store, PLACE, "1")
     loaded = await other.open()
     await recorder.timeline.write_keyframe(recorder.store.snapshot())
     await other.write_keyframe(loaded.store.snapshot())
-    assert len(keyframes_of(recorder.state_store)) == 1
+    assert len(list_keyframes(recorder.state_store)) == 1
     await recorder.check()
 
 
 @async_test
-async def test_a_keyframe_that_the_caller_knows_is_begun_with(often):
-    recorder = await grown(20)
+async def test_a_load_starts_at_the_hinted_keyframe(frequent_keyframes):
+    recorder = await make_recorder(20)
     again = Timeline(recorder.state_store, PLACE, "1")
     listed = []
     plain = recorder.state_store.list
@@ -197,10 +196,10 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_keyframe_is_passed_over_and_named(often, damage, caplog):
+def test_a_damaged_keyframe_is_skipped_with_a_warning(frequent_keyframes, damage, caplog):
     async def work():
-        recorder = await grown(6)
-        (key,) = keyframes_of(recorder.state_store)
+        recorder = await make_recorder(6)
+        (key,) = list_keyframes(recorder.state_store)
         entry = await recorder.state_store.get(key)
         await recorder.state_store.put(key, DAMAGE[damage](entry.value))
         await recorder.check(range(1, 7))
@@ -213,26 +212,26 @@ def test_a_damaged_keyframe_is_passed_over_and_named(often, damage, caplog):
 
 
 @async_test
-async def test_a_missing_keyframe_of_a_chain_is_passed_over_and_named(often, caplog):
-    recorder = await grown(12)
-    first, *_ = keyframes_of(recorder.state_store)
+async def test_a_keyframe_with_a_missing_base_is_skipped_with_a_warning(frequent_keyframes, caplog):
+    recorder = await make_recorder(12)
+    first, *_ = list_keyframes(recorder.state_store)
     await recorder.state_store.delete(first)
     await recorder.check(range(1, 13))
     assert f"{first} is missing" in caplog.text
 
 
 @async_test
-async def test_a_keyframe_of_a_newer_format_is_refused(often):
-    recorder = await grown(4)
-    (key,) = keyframes_of(recorder.state_store)
+async def test_a_newer_keyframe_format_is_rejected(frequent_keyframes):
+    recorder = await make_recorder(4)
+    (key,) = list_keyframes(recorder.state_store)
     tree = json.loads(gzip.decompress((await recorder.state_store.get(key)).value))
     tree["format"] = 2
     await recorder.state_store.put(key, gzip.compress(json.dumps(tree).encode()))
-    with pytest.raises(InvalidDocumentError, match="newer Holdfast"):
+    with pytest.raises(InvalidDocumentError, match="upgrade Holdfast"):
         await Timeline(recorder.state_store, PLACE, "1").load()
 
 
-def test_the_same_state_gives_the_same_bytes():
+def test_equal_states_have_equal_keyframe_bytes():
     changes = {"set": [("n", "k", (1, 2))], "delete": [("n", "gone")]}
     data, size = encode_keyframe(7, "hash", (3,), changes)
     assert encode_keyframe(7, "hash", (3,), changes)[0] == data
@@ -251,9 +250,9 @@ def test_the_same_state_gives_the_same_bytes():
         max_size=25,
     )
 )
-def test_any_history_loads_at_any_moment(steps):
+def test_any_history_loads_at_any_position(steps):
     async def work():
-        recorder = Recorder(Counting())
+        recorder = Recorder(CountingStore())
         for values, gone in steps:
             await recorder.commit(
                 [("state", key, value) for key, value in values.items()],
@@ -268,13 +267,13 @@ def test_any_history_loads_at_any_moment(steps):
         asyncio.run(work())
 
 
-def test_a_position_begins_before_the_first_event():
+def test_the_default_position_is_before_the_first_event():
     assert Position() == Position(0, "")
 
 
 @async_test
-async def test_events_are_read_from_the_keyframe_before_them(often):
-    recorder = await grown(40)
+async def test_events_are_read_from_the_keyframe_before_them(frequent_keyframes):
+    recorder = await make_recorder(40)
     await recorder.commit(events=5)
     everything = [event async for event in recorder.timeline.log.read()]
     assert [event async for event in recorder.timeline.events(1)] == everything
@@ -286,12 +285,12 @@ async def test_events_are_read_from_the_keyframe_before_them(often):
 
 
 @async_test
-async def test_the_head_changes_with_every_commit_and_costs_no_reading(often):
-    recorder = Recorder(Counting())
-    seen = {await recorder.timeline.head()}
+async def test_the_change_token_changes_with_every_commit_without_reads(frequent_keyframes):
+    recorder = Recorder(CountingStore())
+    seen = {await recorder.timeline.change_token()}
     for number in range(20):
         await recorder.commit([("messages", f"{number:06}", "x" * 50)])
         recorder.state_store.reads.clear()
-        seen.add(await recorder.timeline.head())
+        seen.add(await recorder.timeline.change_token())
         assert recorder.state_store.reads == []
     assert len(seen) == 21

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import RetentionPolicy, SessionSnapshot, Store, register_type
+from holdfast import Document, RetentionPolicy, Store, register_type
 from holdfast.redaction.redactor import Redactor
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.transfer.manager import SnapshotManager
 from support.async_tests import async_test
 from support.conversations import opened
-from support.observed_store import with_digest
 from support.redaction_samples import (
     ADA,
     AWS,
@@ -30,6 +29,7 @@ from support.redaction_samples import (
     listed,
     redacted,
 )
+from support.sample_documents import with_digest
 from support.sample_values import SAMPLES, identical, keys, values
 
 # ---------------------------------------------------------------------------- what is found
@@ -205,7 +205,7 @@ def test_namespaces_ids_tags_types_and_unknown_fields_are_looked_at():
     tree = document.to_dict()
     tree |= {"tags": {ADA: BOB, "token": "abc123def456"}, "source_environment": ADA, "x": [ADA]}
     tree["state"]["note"] = BOB
-    new = REDACTOR.redacted(SessionSnapshot.from_dict(with_digest(tree)))
+    new = REDACTOR.redact(Document.from_dict(with_digest(tree)))
     check(new, document)
     assert ADA not in everything(new)
     assert BOB not in everything(new)
@@ -256,7 +256,7 @@ def test_a_document_without_secrets_stays_what_it_was():
         session.add_message("user", "Good morning. It is 2026-11-15T09:30:00Z; see §5, #17.")
 
     old = exported(work)
-    new = REDACTOR.redacted(old)
+    new = REDACTOR.redact(old)
     assert new.digest == old.digest
     assert [event.hash for event in new.events] == [event.hash for event in old.events]
     assert new.to_dict() == with_digest({**old.to_dict(), "redactions": []})
@@ -276,7 +276,7 @@ async def test_a_pruned_document_is_redacted_from_what_it_begins_with():
     await session.commit()
     old = await session.export()
     assert old.base is not None
-    new = REDACTOR.redacted(old)
+    new = REDACTOR.redact(old)
     assert new.base.get("state", "mail") == {"[redacted: email]": 3}
     assert new.events[0].prev == old.events[0].prev
     assert new.position.hash == new.events[-1].hash
@@ -286,8 +286,8 @@ async def test_a_pruned_document_is_redacted_from_what_it_begins_with():
 def test_a_document_without_events_is_redacted_too():
     store = Store()
     store.set("state", "mail", ADA)
-    made = SessionSnapshot.from_snapshot(store.snapshot(), agent_id="a", session_id="s")
-    new = REDACTOR.redacted(made)
+    made = Document(snapshot=store.snapshot(), agent_id="a", session_id="s")
+    new = REDACTOR.redact(made)
     assert new.state.values == {"mail": "[redacted: email]"}
     assert (new.events, new.position, new.snapshot_id) == ((), None, made.snapshot_id)
 
@@ -299,7 +299,7 @@ def test_what_is_redacted_again_adds_to_the_list():
     first = redacted(work, Redactor(phones=False))
     tree = first.to_dict()
     tree["redactions"].append("a note of somebody")
-    second = REDACTOR.redacted(SessionSnapshot.from_dict(with_digest(tree)))
+    second = REDACTOR.redact(Document.from_dict(with_digest(tree)))
     assert second.extra["redactions"] == [
         "a note of somebody",
         {"kind": "email", "path": "messages[0].content", "count": 2},
@@ -313,7 +313,7 @@ async def test_the_manager_exports_redacted():
     session.add_message("user", ADA)
     await session.commit()
     manager = SnapshotManager(session.state_store)
-    document = await manager.export_session("bot", "ses", redact=Redactor().redacted)
+    document = await manager.export_session("bot", "ses", redact=Redactor().redact)
     assert document.state.messages[0]["content"] == "[redacted: email]"
 
 
@@ -404,7 +404,7 @@ def test_values_without_secrets_are_the_same_afterwards(state, data):
         session.record("x", data)
 
     old = exported(do)
-    assert REDACTOR.redacted(old).to_dict() == with_digest({**old.to_dict(), "redactions": []})
+    assert REDACTOR.redact(old).to_dict() == with_digest({**old.to_dict(), "redactions": []})
 
 
 # ------------------------------------------------------------------------- a missing library
@@ -430,5 +430,6 @@ def test_a_missing_library_is_one_clear_error(module, off):
     told = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert told.stdout.startswith(f"MissingStoreExtraError redaction needs {module}")
+    assert told.stdout.startswith("MissingExtraError redaction needs the extra 'redaction'")
+    assert f"{module} is not installed" in told.stdout
     assert "pip install 'holdfast[redaction]'" in told.stdout

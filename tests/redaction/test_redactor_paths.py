@@ -74,7 +74,7 @@ def test_data_of_events_and_tags_can_be_named():
     )
     document = exported(a_conversation)
     tagged = replace(document, tags={"who": "Ada L.", "x": "y"})
-    new = redactor.redacted(tagged)
+    new = redactor.redact(tagged)
     check(new, document)
     assert new.tags == {"who": "[redacted: path]", "x": "y"}
     assert new.events[6].data == {"prompt": "[redacted: path]", "model": "m"}

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import IntegrityError, RetentionPolicy, Session, SnapshotArchive
 from holdfast.server import cache
-from holdfast.server.cache import Moments
+from holdfast.server.cache import StateCache
 from holdfast.server.problems import Problem
 from support.async_tests import async_test
 from support.observed_store import HERE, Watched
@@ -26,7 +26,7 @@ async def recorded(store, count=5):
 async def test_a_state_is_loaded_once_and_its_session_is_looked_at_again():
     store = Watched()
     await recorded(store)
-    moments = Moments(SnapshotArchive(store))
+    moments = StateCache(SnapshotArchive(store))
     first = await moments.at(HERE, "3")
     store.forget()
     assert await moments.at(HERE, "3") is first
@@ -41,7 +41,7 @@ async def test_a_session_that_was_begun_again_is_another_one():
     store = Watched()
     await recorded(store)
     archive = SnapshotArchive(store)
-    moments = Moments(archive)
+    moments = StateCache(archive)
     await moments.at(HERE, "3")
     await archive.delete_session(session_id=HERE.session_id)
     session = await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
@@ -59,7 +59,7 @@ async def test_a_session_that_went_on_from_a_backup_is_another_one(with_keyframe
     session = await recorded(store, 1)
     backup = store.content
     archive = SnapshotArchive(store)
-    moments = Moments(archive)
+    moments = StateCache(archive)
     for value in ("first", "second"):
         session.set("n", value)
         await session.commit()
@@ -81,7 +81,7 @@ async def test_a_session_that_went_on_from_a_backup_is_another_one(with_keyframe
 async def test_what_is_remembered_is_loaded_anew_where_its_event_is_gone_or_damaged():
     store = Watched()
     session = await recorded(store)
-    moments = Moments(SnapshotArchive(store))
+    moments = StateCache(SnapshotArchive(store))
     await moments.at(HERE, "6")
     key = session.log.key(6)
     await store.damage(key, lambda data: data.replace(b"4", b"5"))
@@ -97,7 +97,7 @@ async def test_what_was_pruned_is_not_remembered():
     store = Watched()
     await recorded(store)
     archive = SnapshotArchive(store)
-    moments = Moments(archive)
+    moments = StateCache(archive)
     await moments.at(HERE, "3")
     await archive.prune(location=HERE, policy=RetentionPolicy(last=1))
     with pytest.raises(Problem, match="was pruned; "):
@@ -110,7 +110,7 @@ async def test_what_was_pruned_is_not_remembered():
 async def test_what_is_remembered_is_bounded_by_number_and_size(monkeypatch):
     store = Watched()
     await recorded(store, 20)
-    moments = Moments(SnapshotArchive(store))
+    moments = StateCache(SnapshotArchive(store))
     monkeypatch.setattr(cache, "MOST", 4)
     for seq in range(1, 21):
         await moments.at(HERE, str(seq))

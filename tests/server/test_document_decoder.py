@@ -19,7 +19,7 @@ from fastapi.testclient import TestClient
 
 import holdfast
 from holdfast.server import Limits, create_app
-from holdfast.server.document_decoder import SMALL, Decoder, is_small
+from holdfast.server.document_decoder import SMALL, Decoder, needs_no_worker
 from holdfast.server.problems import Problem
 from support.async_tests import async_test
 from support.rest_api import S, client, entries, filled, good, opened, problem
@@ -61,7 +61,7 @@ def nothing_left():
 def served(store):
     """An app that ends with the test, and its decoder."""
     with TestClient(create_app(store)) as api:
-        yield api, api.app.state.desk.decoder
+        yield api, api.app.state.context.decoder
 
 
 async def large(store):
@@ -110,7 +110,7 @@ def test_how_much_a_document_may_hold_follows_the_largest_body():
 @async_test
 async def test_a_document_that_takes_too_long_to_decode_is_refused_and_its_worker_gone(store):
     api = client(store)
-    api._transport.app.state.desk.decoder.cpu_seconds = 0.5
+    api._transport.app.state.context.decoder.cpu_seconds = 0.5
     problem(
         await api.post(IMPORT, content=bomb(b"0,", 8_000_000)),
         413,
@@ -124,7 +124,7 @@ async def test_a_document_that_takes_too_long_to_decode_is_refused_and_its_worke
 @async_test
 async def test_a_request_that_times_out_kills_its_worker(store):
     api = client(store, limits=Limits(seconds=2))
-    api._transport.app.state.desk.decoder.cpu_seconds = 60
+    api._transport.app.state.context.decoder.cpu_seconds = 60
     problem(await api.post(IMPORT, content=bomb(b"0,", 8_000_000)), 503, "longer than 2 s")
     assert workers() == []
     assert await entries(store) == {}
@@ -190,7 +190,7 @@ def test_documents_that_come_together_are_decoded_by_a_few_workers(store):
         for answered in await asyncio.gather(*sent):
             problem(answered, 422)
         assert len(workers()) <= 2
-        api._transport.app.state.desk.decoder.close()
+        api._transport.app.state.context.decoder.close()
 
     asyncio.run(together())
 
@@ -199,10 +199,10 @@ def test_a_small_plain_document_needs_no_worker(served):
     api, _ = served
     assert api.post(IMPORT, content=HEAD + b'"x"' + TAIL).status_code == 200
     assert workers() == []
-    assert is_small(io.BytesIO(b"{" + b" " * (SMALL - 1)))
+    assert needs_no_worker(io.BytesIO(b"{" + b" " * (SMALL - 1)))
     for body in (b"{" + b" " * SMALL, gzip.compress(b"{}"), zstandard.compress(b"{}")):
-        assert not is_small(io.BytesIO(body))
-    assert not is_small(io.BytesIO(b"\x50\x2a\x4d\x18"))
+        assert not needs_no_worker(io.BytesIO(body))
+    assert not needs_no_worker(io.BytesIO(b"\x50\x2a\x4d\x18"))
 
 
 # ------------------------------------------------------------------------------------ same answers
@@ -215,7 +215,7 @@ async def test_a_large_document_is_imported_as_a_small_one_is(store):
     for name, body in (("plain", document), ("packed", gzip.compress(document))):
         done = good(await api.post(IMPORT, params={"session_id": name}, content=body))
         assert (done["created"], done["messages_restored"]) == (True, 3)
-    api._transport.app.state.desk.decoder.close()
+    api._transport.app.state.context.decoder.close()
 
 
 @async_test
@@ -233,13 +233,13 @@ async def test_a_worker_and_the_server_refuse_a_document_with_the_same_words(sto
     ):
         wrong = {**tree, **change}
         packed = await api.post(IMPORT, content=gzip.compress(json.dumps(wrong).encode()))
-        here = app.state.desk.decoder
+        here = app.state.context.decoder
         with pytest.raises((holdfast.HoldfastError, Problem)) as said:
             here._decode_here(io.BytesIO(json.dumps(wrong).encode()), allow_modified=False)
         assert problem(packed, status)["detail"] == str(said.value)
     cut = await api.post(IMPORT, content=gzip.compress(document)[:-20])
     problem(cut, 400, "the body", kind="bad-request")
-    api._transport.app.state.desk.decoder.close()
+    api._transport.app.state.context.decoder.close()
 
 
 class Money:
@@ -272,4 +272,4 @@ async def test_types_that_the_server_has_registered_pass_a_worker_that_does_not_
     other = gzip.compress(document.replace(b"server-test-money", b"nobody-knows-this"))
     answered = await api.post(IMPORT, content=other)
     problem(answered, 422, "nobody-knows-this")
-    api._transport.app.state.desk.decoder.close()
+    api._transport.app.state.context.decoder.close()

@@ -12,8 +12,8 @@ import holdfast
 from holdfast import Session, SnapshotManager
 from support.async_tests import async_test
 from support.importable_documents import PRUNED, WHOLE
-from support.observed_store import with_digest
 from support.rest_api import ODD, ODD_PATH, S, client, entries, filled, good, opened, problem
+from support.sample_documents import with_digest
 
 IMPORT = "/agents/snapshot/restore"
 UNREADABLE = "it is not JSON, or not packed as it says"

@@ -358,5 +358,5 @@ async def test_the_api_describes_itself(api):
         "/diff",
     ):
         assert path in tree["paths"]
-    assert "ProblemShape" in tree["components"]["schemas"]
+    assert "Problem" in tree["components"]["schemas"]
     assert logging.getLogger("holdfast.access").propagate

@@ -1,4 +1,4 @@
-"""The gate around any app: answers that break off, and those who are gone before one comes."""
+"""The middlewares around any app: responses that break off, and clients that disconnect."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
+from holdfast.server.app import make_middleware
 from holdfast.server.auth import Token, Tokens
-from holdfast.server.metrics import Metrics
-from holdfast.server.middleware import Gate, Limits
+from holdfast.server.context import AppContext
+from holdfast.server.limits import Limits
 from holdfast.server.problems import Problem
+from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
 from support.rest_api import READER
 
@@ -27,14 +29,17 @@ ASKED = {
 }
 
 
-def gate(app, *tokens):
-    """A gate before an app, with what it counted."""
-    metrics = Metrics()
-    return Gate(app, tokens=Tokens(tokens), limits=Limits(), metrics=metrics), metrics
+def wrap(app, *tokens):
+    """Return an app behind all middlewares, and the metrics that they count."""
+    limits = Limits()
+    context = AppContext(MemoryStateStore(), limits)
+    for each in reversed(make_middleware(Tokens(tokens), limits, context, ())):
+        app = each.cls(app, *each.args, **each.kwargs)
+    return app, context.metrics
 
 
 async def ask(app, *, scope=ASKED, arriving=(), hang_up_at=99):
-    """What an app sends; at one of its messages the other side is gone."""
+    """Return what an app sends; the client disconnects at one of its messages."""
     sent, parts = [], list(arriving)
 
     async def receive():
@@ -54,14 +59,14 @@ async def hello(scope, receive, send):
 
 
 @async_test
-async def test_an_answer_that_breaks_off_is_not_followed_by_another_one(caplog):
+async def test_a_response_that_breaks_off_is_not_followed_by_another_one(caplog):
     async def breaking(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"half", "more_body": True})
         raise ZeroDivisionError("in the middle")
 
-    app, metrics = gate(breaking)
-    # The server behind it hears of it and cuts the connection: half must not look like all.
+    app, metrics = wrap(breaking)
+    # The server cuts the connection, so that half a response does not look complete.
     with pytest.raises(Problem):
         await ask(app)
     assert "in the middle" in caplog.text
@@ -70,22 +75,22 @@ async def test_an_answer_that_breaks_off_is_not_followed_by_another_one(caplog):
 
 @pytest.mark.parametrize("hang_up_at", [0, 1])
 @async_test
-async def test_who_is_gone_before_the_answer_comes_is_no_error(caplog, hang_up_at):
+async def test_a_client_that_disconnects_before_the_response_is_not_an_error(caplog, hang_up_at):
     caplog.set_level(logging.INFO, logger="holdfast")
     for tokens in ((), (Token(READER),)):
-        app, _ = gate(hello, *tokens)
+        app, _ = wrap(hello, *tokens)
         assert len(await ask(app, hang_up_at=hang_up_at)) == hang_up_at
-    assert caplog.text.count("went away") == 2
+    assert caplog.text.count("client disconnected") == 2
     assert "ERROR" not in [record.levelname for record in caplog.records]
 
 
 @async_test
-async def test_who_is_gone_before_the_body_is_there_is_no_error_and_counted_apart(caplog):
+async def test_a_client_that_disconnects_before_the_body_arrives_counts_as_499(caplog):
     async def reading(scope, receive, send):
         await Request(scope, receive).body()
         raise AssertionError("there was none")
 
-    app, metrics = gate(reading)
+    app, metrics = wrap(reading)
     arriving = [{"type": "http.request", "body": b"{", "more_body": True}]
     assert await ask(app, arriving=arriving) == []
     assert b'status="499"' in metrics.text()
@@ -93,24 +98,24 @@ async def test_who_is_gone_before_the_body_is_there_is_no_error_and_counted_apar
 
 
 @async_test
-async def test_what_is_no_request_passes():
+async def test_scopes_other_than_http_pass():
     seen = []
 
     async def noting(scope, receive, send):
         seen.append(scope)
 
-    app, _ = gate(noting, Token(READER))
+    app, _ = wrap(noting, Token(READER))
     await ask(app, scope={"type": "lifespan"})
     assert seen == [{"type": "lifespan"}]
 
 
 @async_test
-async def test_headers_that_an_app_sets_itself_stay():
+async def test_headers_set_by_the_app_are_kept():
     async def own(scope, receive, send):
         headers = {"Cache-Control": "private", "Content-Security-Policy": "default-src 'none'"}
         await PlainTextResponse("hello", headers=headers)(scope, receive, send)
 
-    app, _ = gate(own)
+    app, _ = wrap(own)
     headers = dict((await ask(app))[0]["headers"])
     assert headers[b"cache-control"] == b"private"
     assert headers[b"content-security-policy"] == b"default-src 'none'"

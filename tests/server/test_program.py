@@ -18,7 +18,7 @@ import typer
 
 from holdfast import BlockingSession
 from holdfast.cli.main import app
-from holdfast.server.run import listening
+from holdfast.server.run import open_socket
 from support.rest_api import ANNS, READER, WRITER, bearer
 from support.running_server import until
 
@@ -224,7 +224,7 @@ def test_what_would_be_open_to_other_machines_needs_a_token(folder, misused):
 
 
 def test_a_port_in_use_is_said_in_one_line(folder):
-    with listening("127.0.0.1", 0) as taken:
+    with open_socket("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         code, said = refused(folder, "--port", str(port))
     assert code == 1

@@ -77,7 +77,7 @@ async def test_what_no_trusted_key_signed_is_refused_and_nothing_is_written(trus
 
 
 def test_an_app_that_trusts_nobody_is_a_mistake(store):
-    with pytest.raises(ValueError, match="no key is trusted"):
+    with pytest.raises(ValueError, match="no trusted keys"):
         create_app(store, trusted=[])
     with pytest.raises(TypeError, match="PublicKey"):
         create_app(store, trusted="release.pub")

@@ -1,5 +1,5 @@
-"""Real servers for the tests, each from a wheel, started once a run in a temporary folder.
+"""Real servers for the tests, installed from wheels, started once per run in a temporary folder.
 
-A module a server, with a class that is started on free ports of this machine, can be killed and
-started again in the middle of a test, and is stopped by the run that started it.
+One module per server, with a class that starts it on free local ports. A test may kill and restart
+it; the run that started a server stops it.
 """

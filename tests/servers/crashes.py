@@ -1,4 +1,4 @@
-"""A server that dies in the middle of writes and comes back: what must be true afterwards."""
+"""A server that dies during writes and comes back, and what must hold afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.testing.state_store_suite import increment, listed
 
 
 class Writers:
-    """Writers of one store that go on through failures, and remember what was acknowledged."""
+    """Writers of one store that continue after failures, and remember what was acknowledged."""
 
     def __init__(self, store):
         self.store = store
@@ -33,13 +33,13 @@ class Writers:
                 return
             key = f"made/{worker}/{number}"
             try:
-                # Nobody else writes this key, so that a conflict would be one with itself.
+                # No other writer uses this key, so a conflict would be with itself.
                 self.made[key] = await self.store.put(key, key.encode(), if_absent=True)
             except StateStoreError as error:
                 self.failed.append(error)
 
     async def progress(self, steps=20):
-        """Wait until so many more of both kinds are acknowledged."""
+        """Wait until this many more writes of both kinds are acknowledged."""
         counted, made = self.counted + steps, len(self.made) + steps
         async with asyncio.timeout(60):
             while self.counted < counted or len(self.made) < made:  # noqa: ASYNC110
@@ -57,7 +57,7 @@ class Writers:
 
 
 async def write_through_deaths(server, store, *, deaths=1, counters=4, makers=4):
-    """Write while the server is killed and started again; nothing may be lost or doubled."""
+    """Write while the server is killed and restarted; nothing may be lost or duplicated."""
     writers = Writers(store)
     await store.put("first", b"1")
 

@@ -1,7 +1,7 @@
-"""A proxy in front of a real server that loses requests and answers where a test says so.
+"""A proxy in front of a real server that loses requests and responses on demand.
 
-A lost answer is the hard case of every retry: the server has done the work, and the client cannot
-know. Here it happens at will, with the real server behind it, whatever the protocol:
+A lost response is the hard case of every retry: the server has done the work, and the client cannot
+know. The proxy works with any protocol:
 
     with CuttingProxy(server.port) as proxy:
         store = open_state_store(f"redis://127.0.0.1:{proxy.port}")
@@ -31,7 +31,7 @@ QUIET = 0.05
 
 @dataclass(frozen=True)
 class Loss:
-    """What is to get lost: at which bytes of a request, and what happens before it is noticed."""
+    """What to lose: the bytes that trigger it, and what to call before it is noticed."""
 
     mark: bytes
     meanwhile: Callable[[], object] | None = None
@@ -39,7 +39,7 @@ class Loss:
 
 @dataclass(eq=False)
 class Route:
-    """One connection through the proxy: a client's side and the server's."""
+    """A connection through the proxy: the client's side and the server's."""
 
     near_reader: asyncio.StreamReader
     near_writer: asyncio.StreamWriter
@@ -50,17 +50,17 @@ class Route:
     tail: bytes = field(default=b"", repr=False)
 
     def carries(self, mark: bytes, data: bytes) -> bool:
-        """Whether a mark ends in these bytes; it may have begun in those before."""
+        """Return whether a mark ends in these bytes; it may start in the bytes before."""
         before = self.tail[max(0, len(self.tail) - len(mark) + 1) :]
         return mark in before + data
 
 
 class CuttingProxy:
-    """Listens on a free ``port`` of this machine and passes everything on to another port of it.
+    """Listens on a free local ``port`` and forwards to another one.
 
-    It runs in a thread of its own. ``lost`` counts the requests and answers that were lost as asked
-    for, so that a test can tell that its fault happened. With ``tls`` its clients speak TLS, while
-    the server behind does not.
+    It runs in its own thread. ``lost`` counts the requests and responses that were lost, so that a
+    test can tell that its fault happened. With ``tls``, clients of the proxy use TLS, and the
+    server behind it does not.
     """
 
     def __init__(self, to: int, tls: ssl.SSLContext | None = None) -> None:
@@ -76,28 +76,25 @@ class CuttingProxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="cutting-proxy")
 
-    # ---- what a test asks for ----------------------------------------------------------------
-
     def lose_next_answer(self, after: bytes, meanwhile: Callable[[], object] | None = None) -> None:
-        """Cut the connection when the next request that holds these bytes has been answered.
+        """Cut the connection after the next request with these bytes was answered.
 
-        The server has done the work; the client never hears of it. ``meanwhile`` is called, in
-        another thread, before the client can notice. Asking again before it has happened loses one
-        more.
+        The server has done the work, and the client gets no response. ``meanwhile`` is called in
+        another thread before the client can notice. Each further call loses one more.
         """
         self._answers.append(Loss(after, meanwhile))
 
     def lose_next_request(self, at: bytes) -> None:
-        """Cut the connection in place of passing on the next request that holds these bytes."""
+        """Cut the connection instead of forwarding the next request with these bytes."""
         self._requests.append(Loss(at))
 
     def cut(self) -> None:
-        """End all connections of this moment, and take new ones."""
+        """Close all current connections; new ones are accepted."""
         self._do(self._cut())
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """End all connections, and refuse new ones while the block lasts."""
+        """Close all connections, and refuse new ones within the block."""
         self._do(self._refuse())
         try:
             yield
@@ -105,12 +102,10 @@ class CuttingProxy:
             self._do(self._listen())
 
     def refuse_for(self, seconds: float) -> None:
-        """End all connections, and refuse new ones for a while; does not wait for its end."""
+        """Close all connections, and refuse new ones for some seconds, without waiting."""
 
         self._do(self._refuse())
         self._return = asyncio.run_coroutine_threadsafe(self._listen_in(seconds), self._loop)
-
-    # ---- its life ----------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -146,20 +141,18 @@ class CuttingProxy:
 
     async def _end(self) -> None:
         await self._refuse()
-        await asyncio.sleep(0)  # or else a task that has not begun would never close its socket
+        await asyncio.sleep(0)  # otherwise a task that has not started would never close its socket
         rest = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in rest:  # those that were about to connect
+        for task in rest:  # clients that were about to connect
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
-        await asyncio.sleep(0.01)  # in which the sockets are closed
+        await asyncio.sleep(0.01)  # closes the sockets
 
     async def _cut(self) -> None:
         tasks = [route.task for route in self._routes if route.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    # ---- one connection ----------------------------------------------------------------------
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -171,10 +164,10 @@ class CuttingProxy:
         self._routes.add(route)
         ways = [asyncio.ensure_future(self._there(route)), asyncio.ensure_future(self._back(route))]
         try:
-            with suppress(asyncio.CancelledError):  # by _cut, which waits for the end of this
+            with suppress(asyncio.CancelledError):  # by _cut, which waits for this to end
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # At once, as it may be cancelled once more in what follows.
+            # First, as this may be cancelled again below.
             for end in (route.near_writer, route.far_writer):
                 end.transport.abort()
             self._routes.discard(route)
@@ -204,7 +197,7 @@ class CuttingProxy:
             await route.near_writer.drain()
 
     async def _rest_of_answer(self, route: Route) -> None:
-        """Wait until the server has no more to say, so that it has done all of the request."""
+        """Wait until the server has sent its whole response, so that the request is done."""
         while True:
             try:
                 async with asyncio.timeout(QUIET):

@@ -1,4 +1,4 @@
-"""The components of the stand-in for Dapr: what each kind of store makes of an operation."""
+"""The components of the fake Dapr sidecar: how each kind of store handles an operation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ UPSERT, DELETE = "upsert", "delete"
 
 
 class RefusedError(Exception):
-    """What a component says no to."""
+    """An operation that a component refuses."""
 
 
 class MismatchError(RefusedError):
-    """An etag that does not match, where the component tells it from other failures."""
+    """An etag mismatch, where the component can tell it from other failures."""
 
     def __str__(self) -> str:
         return f"possible etag mismatch. error from state store: {super().__str__()}"
@@ -32,7 +32,7 @@ class Operation:
 
 
 class Component:
-    """As ``state.in-memory`` does it."""
+    """Behaves like ``state.in-memory``."""
 
     type = "state.in-memory"
     capabilities = ("ETAG", "TRANSACTIONAL", "TTL")
@@ -103,7 +103,7 @@ class Component:
 
 
 class RedisLike(Component):
-    """As ``state.redis`` does it: each record by a script, several in MULTI without a way back."""
+    """Behaves like ``state.redis``: scripts per record, and MULTI without rollback for several."""
 
     type = "state.redis"
 
@@ -120,7 +120,7 @@ class RedisLike(Component):
         refusals = []
         with self.alone():
             for operation in operations:
-                operation.first_write = False  # its pipeline does not pass it on
+                operation.first_write = False  # its pipeline drops it
                 try:
                     self._script(operation)
                 except RefusedError as refusal:
@@ -169,6 +169,3 @@ COMPONENTS = {
     "etagstore": EtagsOnly,
     "plainstore": Plain,
 }
-
-
-# ---- the sidecar -----------------------------------------------------------------------------

@@ -1,19 +1,17 @@
-"""A stand-in for the Dapr sidecar, for machines that have no ``daprd``.
+"""A fake Dapr sidecar, for machines without ``daprd``.
 
-It is not Dapr. It serves the state API of Dapr over the service that the SDK was generated from, in
-a process of its own, with four components that answer as the runtime and its components do:
+It serves the state API of Dapr in a process, over the service that the SDK was generated from, with
+four components that respond as the runtime and its components do:
 
-    statestore   ``state.in-memory``   transactions are all or nothing, no etag is used twice
-    redisstore   ``state.redis``       a transaction with an etag that does not match is done all
-                                       the same, but for that one record; versions count from 1
-                                       again after a delete; an etag for an absent record is no
-                                       obstacle
+    statestore   ``state.in-memory``   atomic transactions; no etag is used twice
+    redisstore   ``state.redis``       a transaction applies all records except one whose etag does
+                                       not match; versions restart at 1 after a delete; an etag for
+                                       an absent record is ignored
     etagstore    ``state.couchbase``   etags, no transactions
     plainstore   ``state.memcached``   no etags, no transactions
 
-What is written is in a file before it is answered, so that a killed process can be started again,
-and two of them can share a folder. A test may have one lose a request or an answer, be slow, or
-answer with an error.
+Writes reach a file before the response, so a killed process can be restarted, and two can share a
+folder. A test can make it lose a request or a response, be slow, or respond with an error.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ FIRST_WRITE = common_v1.StateOptions.StateConcurrency.CONCURRENCY_FIRST_WRITE
 
 
 class DaprStandIn(Server):
-    """The process, as tests see it."""
+    """Handle of the process."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._own = folder is None
@@ -86,11 +84,11 @@ class DaprStandIn(Server):
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def fault(self, method: str, kind: str, *, skip: int = 0, times: int = 1, **details) -> None:
-        """Have calls of a method fail: after ``skip`` good ones, so many times.
+        """Make calls of a method fail after ``skip`` successful ones.
 
-        ``lose_request``: it is not done. ``lose_answer``: it is done, and the client is not told.
-        ``hold``: it is done, and the answer waits for ``seconds``. ``say`` and ``do_and_say``: it
-        is not done, or done, and answered with ``code`` and ``text``.
+        ``lose_request``: it is not done. ``lose_answer``: it is done without a response. ``hold``:
+        it is done, and the response waits for ``seconds``. ``say`` and ``do_and_say``: it is not
+        done, or done, and the response is ``code`` and ``text``.
         """
         order = {"method": method, "kind": kind, "skip": skip, "times": times, **details}
         self._post("faults", order)
@@ -99,12 +97,12 @@ class DaprStandIn(Server):
         self._post("faults", None)
 
     def calls(self) -> dict[str, int]:
-        """How often each method was called since the start."""
+        """Return how often each method was called."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/calls") as answer:
             return json.load(answer)
 
     def keys(self, component: str) -> list[str]:
-        """The names of a component's records, as Dapr was given them."""
+        """Return the keys of a component's records, as Dapr received them."""
         with sqlite3.connect(self.folder / "state.db") as database:
             rows = database.execute("SELECT key FROM records WHERE component = ?", [component])
             found = sorted(key.partition("||")[2] for (key,) in rows)
@@ -119,11 +117,8 @@ class DaprStandIn(Server):
             pass
 
 
-# ---- the components --------------------------------------------------------------------------
-
-
 class Sidecar(api_service_v1.DaprServicer):
-    """The calls that the SDK makes for states, with the faults that a test asked for."""
+    """The methods that the SDK calls for states, with the faults of a test."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self.components = {name: kind(name, database) for name, kind in COMPONENTS.items()}
@@ -193,7 +188,7 @@ class Sidecar(api_service_v1.DaprServicer):
             for key in request.keys:
                 data, etag = component.get(full(key))
                 items.append(api_v1.BulkStateItem(key=key, data=data, etag=etag))
-            random.shuffle(items)  # they are read in parallel, and come as they come
+            random.shuffle(items)  # read in parallel, so in any order
             return api_v1.GetBulkStateResponse(items=items)
 
         return await self.served("GetBulkState", context, work)
@@ -235,7 +230,7 @@ class Sidecar(api_service_v1.DaprServicer):
             try:
                 component.multi(wanted)
             except RefusedError as refusal:
-                # Whatever the component's error was, the runtime makes this one of it.
+                # The runtime replaces every error of a component by this one.
                 raise Answer(
                     grpc.StatusCode.INTERNAL, f"error while executing state transaction: {refusal}"
                 ) from refusal
@@ -259,7 +254,7 @@ class Answer(Exception):
 
 
 def full(key: str) -> str:
-    """A key as the component gets it."""
+    """Return a key as the component gets it."""
     if "||" in key:
         raise Answer(grpc.StatusCode.UNKNOWN, f"input key/keyPrefix '{key}' can't contain '||'")
     return f"{APP}||{key}"
@@ -276,7 +271,7 @@ def operation(kind: str, state) -> Operation:
 async def serve(grpc_port: int, http_port: int, file: str) -> None:
     database = sqlite3.connect(file, isolation_level=None, timeout=10)
     database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = OFF")  # killed is not the same as a power cut
+    database.execute("PRAGMA synchronous = OFF")  # a kill is not a power cut
     database.execute(
         "CREATE TABLE IF NOT EXISTS records (component TEXT, key TEXT, value BLOB, etag TEXT, "
         "first_write INTEGER, PRIMARY KEY (component, key))"

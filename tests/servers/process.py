@@ -1,4 +1,4 @@
-"""What all servers share: a process with a log, its ports, its death and its return."""
+"""What all servers share: a process with a log, its ports, kill and restart."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ import pytest
 
 
 def needs(*modules: str) -> None:
-    """Skip where a package is missing, visibly; fail where that cannot be, in CI."""
+    """Skip the test if a package is missing; in CI, fail."""
     for module in modules:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what others warn of is not what is tested
+                warnings.simplefilter("ignore")  # warnings of other packages are not tested here
                 importlib.import_module(module)
         except ImportError as error:
             if os.environ.get("CI"):
@@ -33,13 +33,12 @@ def needs(*modules: str) -> None:
 
 
 def free_port(also: int = 0) -> int:
-    """A port of this machine that nobody listens on; with ``also``, neither on port + also.
+    """Return a free local port; with ``also``, port + also is free too.
 
-    It is this process's for as long as that lives: no other that asks here gets it, though nobody
-    may listen on it yet.
+    It is reserved for this process while that lives, even if no server listens on it yet.
     """
     while True:
-        # Below the range from which the kernel lends ports to clients. Tests may seed `random`.
+        # Below the range of ephemeral ports. Tests may seed `random`.
         port = random.SystemRandom().randrange(12_000, 22_000)
         if is_free(port) and (not also or is_free(port + also)) and is_ours(port):
             return port
@@ -47,13 +46,13 @@ def free_port(also: int = 0) -> int:
 
 @functools.cache
 def taken() -> tuple[int, set[int]]:
-    """A file in whose bytes processes lock their ports until they end, and those of this one."""
+    """Return a file in which processes lock their ports, and the ports of this one."""
     name = Path(tempfile.gettempdir(), f"holdfast-ports-of-{os.getuid()}")
     return os.open(name, os.O_RDWR | os.O_CREAT, 0o600), set()
 
 
 def is_ours(port: int) -> bool:
-    """Whether a port could be taken, that neither this process nor another has."""
+    """Return whether a port could be reserved for this process."""
     file, ours = taken()
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
@@ -75,14 +74,14 @@ def is_free(port: int) -> bool:
 
 
 def answers(port: int) -> bool:
-    """Whether somebody listens."""
+    """Return whether a server accepts connections."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class Server:
-    """A process that serves on this machine. Subclasses give ``command`` and ``ready``."""
+    """A local server process. Subclasses define ``command`` and ``ready``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -112,7 +111,7 @@ class Server:
         return self.process is not None and self.process.poll() is None
 
     def kill(self) -> None:
-        """As a power cut does."""
+        """Kill it, as a power cut does."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -144,7 +143,7 @@ def wait_until(
     alive: Callable[[], bool] = lambda: True,
     seconds: float = 30,
 ) -> None:
-    """Wait, but not for ever, nor for one who has died."""
+    """Wait for a condition, until a timeout or the death of the process."""
     end = time.monotonic() + seconds
     while not done():
         if not alive() or time.monotonic() > end:

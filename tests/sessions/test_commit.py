@@ -138,7 +138,7 @@ async def test_a_keyframe_that_cannot_be_written_does_not_fail_the_commit(monkey
     store.plan(Fault(2, "error"))
     with caplog.at_level(logging.WARNING):
         await said(session, "a")
-    assert "was put off to the next commit" in caplog.text
+    assert "postponed to the next commit" in caplog.text
     assert not session.is_dirty
     await said(session, "b")
     assert [key async for key in store.list(f"{session.location.prefix}keyframes/")] != []

@@ -201,7 +201,7 @@ def test_an_unsupported_value_is_reported_with_its_path(session):
 @pytest.mark.parametrize("key", [None, 7, b"plan", ("a",)])
 def test_the_key_of_a_value_must_be_a_str(session, key):
     before = everything(session)
-    with pytest.raises(TypeError, match="the key must be a str"):
+    with pytest.raises(TypeError, match="key must be a str"):
         session.set(key, 1)
     for read in (session.get, session.delete):
         with pytest.raises(TypeError, match="must be a str"):
@@ -239,7 +239,7 @@ async def test_whatever_can_be_recorded_can_be_committed(depth):
         session.add_message("user", deep(depth - 1))
         session.record("deep", deep(depth))
     except UnsupportedValueError as refused:
-        assert "nested deeper" in str(refused)  # noqa: PT017 - refusing it is as good as taking it
+        assert "nested more than" in str(refused)  # noqa: PT017 - refusing it is as good as taking it
     session.set("shallow", 1)
     await session.commit()
     assert (await reopened(session)).get("shallow") == 1

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast import (
     BlockingSession,
+    Document,
     NotFoundError,
     RetentionPolicy,
     Store,
@@ -217,10 +218,12 @@ async def test_a_log_without_events_has_no_steps(kind):
 async def test_a_snapshot_without_its_events_cannot_be_replayed():
     session = await said(await opened(MemoryStateStore()), "a")
     saved = await session.save()
+    with pytest.raises(TypeError, match="replay takes a Session or a Document.*export the session"):
+        replay(saved)
     with pytest.raises(NotFoundError, match="has no events; replay the session"):
-        list(replay(saved))
+        list(replay(Document.from_snapshot(saved)))
     with pytest.raises(NotFoundError):
-        await steps_of(saved)
+        await steps_of(Document.from_snapshot(saved))
 
 
 @pytest.mark.parametrize("source", [None, "ses", 7, Store()])

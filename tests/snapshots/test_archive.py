@@ -1,4 +1,4 @@
-"""The archive: whole states without a log, and snapshots that a session saved."""
+"""Saving whole states and session snapshots in an archive, and loading them."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ from support.sample_values import text, values
 HOUR = dt.timedelta(hours=1)
 
 
-def test_an_archive_is_a_snapshot_storage():
+def test_archive_implements_snapshot_storage():
     assert isinstance(SnapshotArchive(Watched()), SnapshotStorage)
 
 
 @pytest.mark.parametrize("bad", [None, "memory:", Store()])
-def test_an_archive_is_made_over_a_state_store(bad):
-    with pytest.raises(TypeError, match="made over a StateStore"):
+def test_archive_requires_a_state_store(bad):
+    with pytest.raises(TypeError, match="state_store must be a StateStore"):
         SnapshotArchive(bad)
 
 
-# ---------------------------------------------------------------------- whole states, without a log
+# ------------------------------------------------------------------------------- whole states
 
 
 @async_test
-async def test_what_was_saved_is_loaded():
+async def test_saved_snapshots_load():
     store = Watched()
     made = session_snapshot(
         state(3, plan=(1, b"x")), tags={"env": "test"}, parent_id="before", unfinished=True
@@ -71,20 +71,20 @@ async def test_what_was_saved_is_loaded():
 
 
 @async_test
-async def test_only_the_difference_is_written():
+async def test_save_writes_only_the_difference():
     store = Watched()
-    keeper = SnapshotArchive(store)
+    archive = SnapshotArchive(store)
     live = Store()
     for number in range(200):
         live.set("messages", f"{number:012}", {"content": f"{number}" * 300})
-    await save(keeper, session_snapshot(live.snapshot()))
+    await save(archive, session_snapshot(live.snapshot()))
     whole = store.bytes
     sizes = []
     for number in range(20):
         before = store.bytes
         live.set("messages", f"{200 + number:012}", {"content": "short"})
         live.delete("messages", f"{number:012}")
-        await save(keeper, session_snapshot(live.snapshot()))
+        await save(archive, session_snapshot(live.snapshot()))
         sizes.append(store.bytes - before)
     assert max(sizes) < 1500
     assert max(sizes) < 1.1 * min(sizes)
@@ -94,20 +94,20 @@ async def test_only_the_difference_is_written():
 
 
 @async_test
-async def test_a_state_that_did_not_change_costs_a_record_alone():
+async def test_saving_an_unchanged_state_writes_only_a_record():
     store = Watched()
-    keeper = SnapshotArchive(store)
-    await save(keeper, session_snapshot(state(50)))
+    archive = SnapshotArchive(store)
+    await save(archive, session_snapshot(state(50)))
     log, before = store.keys_with("/log/"), store.bytes
     for number in range(1, 11):
-        await save(keeper, session_snapshot(state(50), tags={"n": str(number)}))
+        await save(archive, session_snapshot(state(50), tags={"n": str(number)}))
         assert store.keys_with("/log/") == log
         assert store.bytes - before < number * 500
     assert len(await ids_of(store)) == 11
 
 
 @async_test
-async def test_an_empty_state_is_a_state():
+async def test_an_empty_state_can_be_saved():
     store = Watched()
     for made in (session_snapshot(), session_snapshot(state(1)), session_snapshot()):
         await save(SnapshotArchive(store), made)
@@ -116,7 +116,7 @@ async def test_an_empty_state_is_a_state():
 
 
 @async_test
-async def test_a_log_without_a_session_says_what_it_is():
+async def test_the_log_of_a_saved_state_starts_with_session_started():
     store = Watched()
     first, second = session_snapshot(state(1)), session_snapshot(state(2))
     for made in (first, second):
@@ -134,16 +134,16 @@ async def test_a_log_without_a_session_says_what_it_is():
 
 @settings(max_examples=30)
 @given(st.lists(st.dictionaries(st.tuples(text, text), values, max_size=4), min_size=1, max_size=5))
-def test_any_states_come_back_exactly(states):
+def test_any_states_load_as_they_were_saved(states):
     async def work():
         store = Watched()
-        keeper = SnapshotArchive(store)
+        archive = SnapshotArchive(store)
         kept = {}
         for entries in states:
             live = Store()
             live.set_many((*pair, value) for pair, value in entries.items())
             made = session_snapshot(live.snapshot())
-            kept[await save(keeper, made)] = made
+            kept[await save(archive, made)] = made
         await check_loads(store, kept)
 
     asyncio.run(work())
@@ -153,12 +153,12 @@ def test_any_states_come_back_exactly(states):
 
 
 @async_test
-async def test_the_latest_is_replaced_and_not_listed():
+async def test_the_latest_snapshot_is_overwritten_and_not_listed():
     store = Watched()
-    keeper = SnapshotArchive(store)
+    archive = SnapshotArchive(store)
     for number in range(5):
         latest = session_snapshot(state(number), tags={"n": str(number)})
-        await save(keeper, latest, is_latest=True)
+        await save(archive, latest, is_latest=True)
         found = await load(store)
         assert (found.digest, found.tags) == (latest.digest, latest.tags)
         assert found.snapshot_id == latest.snapshot_id
@@ -169,74 +169,74 @@ async def test_the_latest_is_replaced_and_not_listed():
 
 
 @async_test
-async def test_the_newest_of_both_kinds_is_loaded_without_an_id():
+async def test_load_without_id_returns_the_newest_of_latest_and_history():
     store = Watched()
-    keeper = SnapshotArchive(store)
+    archive = SnapshotArchive(store)
     for number, is_latest in enumerate((False, True, False, False, True, True, False)):
         made = session_snapshot(state(number), created_at=NOW + number * HOUR)
-        await save(keeper, made, is_latest=is_latest)
+        await save(archive, made, is_latest=is_latest)
         assert (await load(store)).snapshot_id == made.snapshot_id
-        info = await keeper.load_info(location=HERE)
+        info = await archive.load_info(location=HERE)
         assert info.snapshot_id == made.snapshot_id
 
 
 @async_test
-async def test_the_latest_may_be_added_to_the_history_too():
+async def test_the_latest_snapshot_can_also_be_added_to_the_history():
     store = Watched()
-    keeper = SnapshotArchive(store)
+    archive = SnapshotArchive(store)
     made = session_snapshot(state(3))
-    await save(keeper, made, is_latest=True)
-    await save(keeper, made)
+    await save(archive, made, is_latest=True)
+    await save(archive, made)
     assert await ids_of(store) == [made.snapshot_id]
-    # The latest moves on, and the history still has it.
-    await save(keeper, session_snapshot(state(4)), is_latest=True)
+    # A new latest snapshot does not remove it from the history.
+    await save(archive, session_snapshot(state(4)), is_latest=True)
     assert (await load(store, made.snapshot_id)).digest == made.digest
 
 
 @async_test
-async def test_a_latest_does_not_bar_its_id_from_the_history():
+async def test_the_id_of_the_latest_snapshot_can_be_saved_to_the_history():
     store = Watched()
-    keeper = SnapshotArchive(store)
-    await save(keeper, session_snapshot(state(1)), snapshot_id="current", is_latest=True)
+    archive = SnapshotArchive(store)
+    await save(archive, session_snapshot(state(1)), snapshot_id="current", is_latest=True)
     other = session_snapshot(state(2))
-    await save(keeper, other, snapshot_id="current")
+    await save(archive, other, snapshot_id="current")
     assert await ids_of(store) == ["current"]
     assert (await load(store, "current")).digest == other.digest
 
 
 @async_test
-async def test_the_history_is_never_rewritten():
+async def test_saving_another_snapshot_under_the_same_id_is_a_conflict():
     store = Watched()
-    keeper = SnapshotArchive(store)
+    archive = SnapshotArchive(store)
     made = session_snapshot(state(3), tags={"a": "b"})
-    await save(keeper, made)
+    await save(archive, made)
     before = store.content
     for other in (
         replace(made, snapshot=state(4)),
         replace(made, tags={}),
         replace(made, parent_id="another"),
     ):
-        for asked in (keeper, SnapshotArchive(store)):
-            with pytest.raises(ConflictError, match="never rewritten: give the new one an id"):
+        for asked in (archive, SnapshotArchive(store)):
+            with pytest.raises(ConflictError, match="never rewritten; save under a new id"):
                 await save(asked, other)
     assert store.content == before
 
 
 @async_test
-async def test_saving_the_same_again_is_saving_it_once():
+async def test_saving_the_same_snapshot_twice_adds_it_once():
     store = Watched()
-    keeper = SnapshotArchive(store)
+    archive = SnapshotArchive(store)
     made = session_snapshot(state(3), tags={"a": "b"})
-    await save(keeper, made)
-    await save(keeper, session_snapshot(state(4)))
+    await save(archive, made)
+    await save(archive, session_snapshot(state(4)))
     before = store.content
-    for asked in (keeper, SnapshotArchive(store)):
+    for asked in (archive, SnapshotArchive(store)):
         await save(asked, made)
     assert store.content == before
 
 
 @async_test
-async def test_a_snapshot_is_kept_under_the_id_and_in_the_place_that_is_asked_for():
+async def test_a_snapshot_is_saved_under_the_given_id_and_location():
     store = Watched()
     there = SnapshotLocation("copy", "multi_agent", "team")
     made = session_snapshot(state(2))
@@ -253,11 +253,11 @@ async def test_a_snapshot_is_kept_under_the_id_and_in_the_place_that_is_asked_fo
     [
         ({"snapshot_id": "../x"}, ValueError, "snapshot_id"),
         ({"snapshot_id": None}, TypeError, "snapshot_id"),
-        ({"snapshot": state(1)}, TypeError, "snapshot is a SessionSnapshot"),
-        ({"snapshot": None}, TypeError, "snapshot is a SessionSnapshot"),
+        ({"snapshot": state(1)}, TypeError, "snapshot must be a SessionSnapshot"),
+        ({"snapshot": None}, TypeError, "snapshot must be a SessionSnapshot"),
     ],
 )
-def test_what_cannot_be_saved_is_refused(fields, error, what):
+def test_save_rejects_invalid_arguments(fields, error, what):
     @async_test
     async def work():
         store = Watched()
@@ -272,7 +272,7 @@ def test_what_cannot_be_saved_is_refused(fields, error, what):
     work()
 
 
-# ------------------------------------------------------------------ what a session has saved
+# -------------------------------------------------------------------------- session snapshots
 
 
 async def opened(store):
@@ -280,7 +280,7 @@ async def opened(store):
 
 
 @async_test
-async def test_a_snapshot_that_a_session_saved_is_a_position_in_its_log():
+async def test_saving_a_session_snapshot_again_reuses_its_position():
     store = Watched()
     session = await opened(store)
     session.add_message("user", "hello")
@@ -288,25 +288,25 @@ async def test_a_snapshot_that_a_session_saved_is_a_position_in_its_log():
     session.set("plan", [1])
     second = await session.save()
     events = len(store.keys_with("/log/"))
-    keeper = SnapshotArchive(store)
+    archive = SnapshotArchive(store)
     for snapshot in (first, second):
         found = await load(store, snapshot.snapshot_id)
         assert found.position == snapshot.position
         assert found.digest == snapshot.digest
-        # To keep it under another name too costs a record alone.
-        await save(keeper, snapshot, snapshot_id=f"again-{snapshot.position.seq}")
-        await save(keeper, snapshot, is_latest=True, snapshot_id="latest")
+        # Saving it under another id writes only a record.
+        await save(archive, snapshot, snapshot_id=f"again-{snapshot.position.seq}")
+        await save(archive, snapshot, is_latest=True, snapshot_id="latest")
         again = await load(store, f"again-{snapshot.position.seq}")
         assert (again.position, again.digest) == (snapshot.position, snapshot.digest)
     assert len(store.keys_with("/log/")) == events
-    assert (await keeper.verify(location=HERE)).ok
+    assert (await archive.verify(location=HERE)).ok
 
 
 @async_test
-async def test_a_position_that_is_not_this_logs_is_not_believed():
+async def test_a_position_of_another_log_is_not_reused():
     store = Watched()
     await saved(store, 5)
-    keeper = SnapshotArchive(store)
+    archive = SnapshotArchive(store)
     for position in (
         Position(3, "0" * 64),
         Position(6, "0" * 64),
@@ -314,40 +314,40 @@ async def test_a_position_that_is_not_this_logs_is_not_believed():
         Position(0, ""),
     ):
         made = session_snapshot(state(2, odd=position.seq), position=position)
-        await save(keeper, made)
+        await save(archive, made)
         assert (await load(store, made.snapshot_id)).digest == made.digest
-    assert (await keeper.verify(location=HERE)).ok
+    assert (await archive.verify(location=HERE)).ok
 
 
 @async_test
-async def test_a_position_of_events_that_cannot_be_read_is_not_believed():
+async def test_a_position_at_an_unreadable_event_is_not_reused():
     store = Watched()
     snapshots = await saved(store, 5)
     early = await load(store, list(snapshots)[1])
-    keeper = SnapshotArchive(store)
-    await save(keeper, session_snapshot(state(9)))
+    archive = SnapshotArchive(store)
+    await save(archive, session_snapshot(state(9)))
     await store.damage(store.keys_with("/log/")[1], lambda data: data[:-4])
     again = replace(early, snapshot_id="again")
-    await save(keeper, again)
-    assert (await keeper.load_info(location=HERE, snapshot_id="again")).seq == 8
+    await save(archive, again)
+    assert (await archive.load_info(location=HERE, snapshot_id="again")).seq == 8
 
 
 @async_test
-async def test_a_snapshot_whose_state_was_replaced_is_saved_with_the_state_it_has():
+async def test_a_position_is_not_reused_for_a_modified_state():
     store = Watched()
     snapshots = await saved(store, 5)
-    keeper = SnapshotArchive(store)
+    archive = SnapshotArchive(store)
     for number, snapshot_id in enumerate((list(snapshots)[4], list(snapshots)[2])):
         found = await load(store, snapshot_id)
         changed = found.to_store()
         changed.set("state", "plan", "another")
         made = replace(found, snapshot=changed.snapshot(), snapshot_id=f"changed-{number}")
-        await save(keeper, made)
+        await save(archive, made)
         assert (await load(store, made.snapshot_id)).state.values["plan"] == "another"
 
 
 @async_test
-async def test_whole_states_and_a_session_share_one_log():
+async def test_archive_and_session_append_to_the_same_log():
     store = Watched()
     session = await opened(store)
     session.add_message("user", "hello")
@@ -368,12 +368,12 @@ async def test_whole_states_and_a_session_share_one_log():
 
 
 @async_test
-async def test_the_newest_that_is_wanted_is_found():
+async def test_find_newest_info_returns_the_newest_match():
     store = Watched()
-    keeper = SnapshotArchive(store)
+    archive = SnapshotArchive(store)
     made = [session_snapshot(state(n), unfinished=n % 3 != 0) for n in range(8)]
     for each in made:
-        await save(keeper, each)
-    found = await keeper.find_newest_info(location=HERE, wanted=lambda info: not info.unfinished)
+        await save(archive, each)
+    found = await archive.find_newest_info(location=HERE, wanted=lambda info: not info.unfinished)
     assert found.snapshot_id == made[6].snapshot_id
-    assert await keeper.find_newest_info(location=HERE, wanted=lambda info: False) is None
+    assert await archive.find_newest_info(location=HERE, wanted=lambda info: False) is None

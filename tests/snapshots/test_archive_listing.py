@@ -1,8 +1,7 @@
-"""What an archive tells of what it keeps, what it removes, and what it says of damage."""
+"""Listing and deleting snapshots, the manifest, and damage."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 
@@ -11,7 +10,6 @@ import pytest
 from holdfast import ConflictError, IntegrityError
 from holdfast.log.event_log import Position
 from holdfast.snapshots import (
-    SessionSnapshot,
     SnapshotArchive,
     SnapshotManifest,
 )
@@ -32,15 +30,15 @@ from support.observed_store import (
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 100])
-def test_pages_follow_each_other_to_the_end(limit):
+def test_pages_list_every_entry_once(limit):
     @async_test
     async def work():
         store = Watched()
         snapshots = await saved(store, 7)
-        keeper = SnapshotArchive(store)
+        archive = SnapshotArchive(store)
         infos, token = [], None
         while True:
-            page = await keeper.list_snapshots(location=HERE, limit=limit, next_token=token)
+            page = await archive.list_snapshots(location=HERE, limit=limit, next_token=token)
             assert len(page.snapshots) <= limit
             infos += page.snapshots
             token = page.next_token
@@ -50,7 +48,7 @@ def test_pages_follow_each_other_to_the_end(limit):
         assert [info.snapshot_id for info in infos] == list(snapshots)
         assert [info.message_count for info in infos] == list(range(1, 8))
         ids = []
-        while page := await keeper.list_snapshot_ids(
+        while page := await archive.list_snapshot_ids(
             location=HERE, limit=limit, start_after=ids[-1] if ids else None
         ):
             ids += page
@@ -60,62 +58,62 @@ def test_pages_follow_each_other_to_the_end(limit):
 
 
 @async_test
-async def test_a_page_reads_the_records_of_the_page_and_no_state():
+async def test_a_page_reads_only_its_records():
     store = Watched()
     await saved(store, 30)
-    keeper = SnapshotArchive(store)
+    archive = SnapshotArchive(store)
     store.forget()
-    assert len((await keeper.list_snapshots(location=HERE, limit=5)).snapshots) == 5
+    assert len((await archive.list_snapshots(location=HERE, limit=5)).snapshots) == 5
     assert len(store.read) == 5
     assert store.listed == 6
     store.forget()
-    assert len((await keeper.list_snapshots(location=HERE)).snapshots) == 30
+    assert len((await archive.list_snapshots(location=HERE)).snapshots) == 30
     assert not [key for key in store.read if "/history/" in key or "/log/" in key]
     store.forget()
-    assert len(await keeper.list_snapshot_ids(location=HERE, limit=5)) == 5
+    assert len(await archive.list_snapshot_ids(location=HERE, limit=5)) == 5
     assert (store.listed, store.read) == (5, [])
 
 
 @async_test
-async def test_what_is_deleted_while_a_page_is_read_is_left_out():
+async def test_a_snapshot_deleted_during_a_listing_is_left_out():
     inner = Watched()
     snapshots = await saved(inner, 5)
     gone = list(snapshots)[2]
 
-    async def meanwhile():
+    async def interrupt():
         await SnapshotArchive(inner).delete_snapshot(location=HERE, snapshot_id=gone)
 
-    page = await SnapshotArchive(Interrupted(inner, 2, meanwhile)).list_snapshots(location=HERE)
+    page = await SnapshotArchive(Interrupted(inner, 2, interrupt)).list_snapshots(location=HERE)
     assert [info.snapshot_id for info in page.snapshots] == [
         each for each in snapshots if each != gone
     ]
 
 
 @pytest.mark.parametrize("bad", [0, -1, True, "5"])
-def test_a_limit_that_is_none_is_refused(bad):
+def test_invalid_limit_is_rejected(bad):
     @async_test
     async def work():
-        keeper = SnapshotArchive(Watched())
+        archive = SnapshotArchive(Watched())
         with pytest.raises(ValueError, match="limit"):
-            await keeper.list_snapshots(location=HERE, limit=bad)
+            await archive.list_snapshots(location=HERE, limit=bad)
         with pytest.raises(ValueError, match="limit"):
-            await keeper.list_snapshot_ids(location=HERE, limit=bad)
+            await archive.list_snapshot_ids(location=HERE, limit=bad)
 
     work()
 
 
-# ------------------------------------------------------------------------- removing, the manifest
+# ------------------------------------------------------------------------- deleting, the manifest
 
 
 @async_test
-async def test_one_is_removed_and_the_others_stay():
+async def test_delete_snapshot_leaves_the_others():
     store = Watched()
-    keeper = SnapshotArchive(store)
+    archive = SnapshotArchive(store)
     snapshots = await saved(store, 6)
     for at in (5, 0, 3):
         gone = list(snapshots)[at]
-        assert await keeper.delete_snapshot(location=HERE, snapshot_id=gone) is True
-        assert await keeper.delete_snapshot(location=HERE, snapshot_id=gone) is False
+        assert await archive.delete_snapshot(location=HERE, snapshot_id=gone) is True
+        assert await archive.delete_snapshot(location=HERE, snapshot_id=gone) is False
         assert await load(store, gone) is None
     left = {each: snapshots[each] for at, each in enumerate(snapshots) if at not in (5, 0, 3)}
     assert await ids_of(store) == list(left)
@@ -123,67 +121,67 @@ async def test_one_is_removed_and_the_others_stay():
 
 
 @async_test
-async def test_the_latest_is_removed_by_its_id():
+async def test_delete_snapshot_deletes_the_latest_by_its_id():
     store = Watched()
-    keeper = SnapshotArchive(store)
+    archive = SnapshotArchive(store)
     kept, latest = session_snapshot(state(1)), session_snapshot(state(2))
-    await save(keeper, kept)
-    await save(keeper, latest, is_latest=True)
-    assert await keeper.delete_snapshot(location=HERE, snapshot_id=kept.snapshot_id) is True
+    await save(archive, kept)
+    await save(archive, latest, is_latest=True)
+    assert await archive.delete_snapshot(location=HERE, snapshot_id=kept.snapshot_id) is True
     assert (await load(store)).digest == latest.digest
-    assert await keeper.delete_snapshot(location=HERE, snapshot_id=latest.snapshot_id) is True
+    assert await archive.delete_snapshot(location=HERE, snapshot_id=latest.snapshot_id) is True
     assert await load(store) is None
     both = session_snapshot(state(3))
-    await save(keeper, both)
-    await save(keeper, both, is_latest=True)
-    assert await keeper.delete_snapshot(location=HERE, snapshot_id=both.snapshot_id) is True
+    await save(archive, both)
+    await save(archive, both, is_latest=True)
+    assert await archive.delete_snapshot(location=HERE, snapshot_id=both.snapshot_id) is True
     assert await load(store, both.snapshot_id) is None
     assert store.keys_with("snapshot_") == []
 
 
 @async_test
-async def test_what_is_known_of_them_together_is_kept():
+async def test_save_manifest_replaces_only_the_callers_fields():
     store = Watched()
-    keeper = SnapshotArchive(store)
-    assert await keeper.load_manifest(location=HERE) == SnapshotManifest()
+    archive = SnapshotArchive(store)
+    assert await archive.load_manifest(location=HERE) == SnapshotManifest()
     await saved(store, 2)
-    found = await keeper.load_manifest(location=HERE)
+    found = await archive.load_manifest(location=HERE)
     assert found.started_at is not None
     given_ = SnapshotManifest(
         started_at=NOW, updated_at=NOW, log_start=Position(99, "x"), extra={"owner": "us"}
     )
-    await keeper.save_manifest(location=HERE, manifest=given_)
-    after = await keeper.load_manifest(location=HERE)
+    await archive.save_manifest(location=HERE, manifest=given_)
+    after = await archive.load_manifest(location=HERE)
     assert after == replace(found, updated_at=NOW, extra={"owner": "us"})
-    await keeper.save_manifest(location=HERE, manifest=SnapshotManifest(extra={"n": 1}))
-    assert (await keeper.load_manifest(location=HERE)).updated_at > found.updated_at
+    await archive.save_manifest(location=HERE, manifest=SnapshotManifest(extra={"n": 1}))
+    assert (await archive.load_manifest(location=HERE)).updated_at > found.updated_at
 
 
 @async_test
-async def test_a_manifest_may_be_saved_before_any_snapshot():
+async def test_a_manifest_can_be_saved_before_any_snapshot():
     store = Watched()
-    keeper = SnapshotArchive(store)
+    archive = SnapshotArchive(store)
     given_ = SnapshotManifest(log_start=Position(99, "x"), extra={"owner": "us"})
-    await keeper.save_manifest(location=HERE, manifest=given_)
-    assert (await keeper.load_manifest(location=HERE)).log_start == Position()
+    await archive.save_manifest(location=HERE, manifest=given_)
+    assert (await archive.load_manifest(location=HERE)).log_start == Position()
     kept = await saved(store, 3)
-    found = await keeper.load_manifest(location=HERE)
+    found = await archive.load_manifest(location=HERE)
     assert found.extra == {"owner": "us"}
     assert found.started_at is not None
     await check_loads(store, kept)
 
 
 @async_test
-async def test_of_two_that_save_a_manifest_at_once_one_gets_a_conflict():
+async def test_concurrent_save_manifest_is_a_conflict():
     for count in (0, 1):
         inner = Watched()
         await saved(inner, count)
 
-        async def meanwhile(inner=inner):
+        async def interrupt(inner=inner):
             theirs = SnapshotManifest(extra={"by": "them"})
             await SnapshotArchive(inner).save_manifest(location=HERE, manifest=theirs)
 
-        slow = SnapshotArchive(Interrupted(inner, 2, meanwhile))
+        slow = SnapshotArchive(Interrupted(inner, 2, interrupt))
         with pytest.raises(ConflictError):
             await slow.save_manifest(location=HERE, manifest=SnapshotManifest(extra={"by": "us"}))
         found = await SnapshotArchive(inner).load_manifest(location=HERE)
@@ -194,24 +192,24 @@ async def test_of_two_that_save_a_manifest_at_once_one_gets_a_conflict():
 
 
 @async_test
-async def test_damage_is_named():
+async def test_load_names_the_damaged_key():
     for part in ("/log/", "immutable_history", "snapshot_latest", "manifest"):
         store = Watched()
         snapshots = await saved(store, 4)
-        keeper = SnapshotArchive(store)
-        await save(keeper, session_snapshot(state(9)), is_latest=True)
+        archive = SnapshotArchive(store)
+        await save(archive, session_snapshot(state(9)), is_latest=True)
         key = store.keys_with(part)[-1]
         await store.damage(key, lambda data: data[:-7])
         with pytest.raises(IntegrityError, match=key):
             if "manifest" in key:
-                await keeper.load_manifest(location=HERE)
+                await archive.load_manifest(location=HERE)
             else:
-                await keeper.load_snapshot(location=HERE)
+                await archive.load_snapshot(location=HERE)
         await check_loads(store, dict(list(snapshots.items())[:2]))
 
 
 @async_test
-async def test_a_snapshot_that_is_damaged_can_be_removed():
+async def test_a_damaged_snapshot_can_be_deleted():
     store = Watched()
     snapshots = await saved(store, 4)
     gone = list(snapshots)[1]
@@ -221,22 +219,12 @@ async def test_a_snapshot_that_is_damaged_can_be_removed():
 
 
 @async_test
-async def test_a_record_is_small_however_large_the_state():
+async def test_the_size_of_a_record_does_not_depend_on_the_state():
     store = Watched()
-    keeper = SnapshotArchive(store)
+    archive = SnapshotArchive(store)
     for count in (1, 2000):
         made = session_snapshot(state(count))
-        await save(keeper, made)
+        await save(archive, made)
         data = store.content[HERE.snapshot_key(made.snapshot_id)]
         assert len(data) < 450
         assert json.loads(data)["content"]["messages"] == count
-
-
-def test_a_snapshot_of_a_document_is_kept_as_its_state():
-    async def work():
-        store = Watched()
-        made = SessionSnapshot.from_dict(session_snapshot(state(3)).to_dict())
-        await save(SnapshotArchive(store), made)
-        assert (await load(store, made.snapshot_id)).digest == made.digest
-
-    asyncio.run(work())

@@ -1,6 +1,7 @@
-"""The suite of snapshot storages, over the archive on every backend.
+"""The test suite of snapshot storages, run on `SnapshotArchive`.
 
-On those that are slow to answer, it is the part in which backends differ: names and many writers.
+All of it runs on memory, SQLite and one server. On the other backends only the concurrent writers
+run, where backends differ; `test_backends` covers the basics on each.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import pytest
 
 from holdfast import SnapshotArchive
 from holdfast.testing import SnapshotStorageSuite
-from holdfast.testing.snapshot_storage_suite import SharingSnapshotsSuite, SnapshotPlacesSuite
+from holdfast.testing.snapshot_storage_suite import SharingSnapshotsSuite
 from support.backends import BACKENDS
 
-SLOW = ("postgresql", "s3", "nats", "dapr")
-QUICK = tuple(backend for backend in BACKENDS if backend not in SLOW)
+WHOLE_SUITE = ("memory", "sqlite", "redis")
+OTHERS = tuple(backend for backend in BACKENDS if backend not in WHOLE_SUITE)
 
 
 @pytest.fixture
@@ -28,11 +29,11 @@ def new_storage(new_state_store):
     return opened
 
 
-@pytest.mark.parametrize("new_state_store", QUICK, indirect=True)
+@pytest.mark.parametrize("new_state_store", WHOLE_SUITE, indirect=True)
 class TestSnapshotArchive(SnapshotStorageSuite):
     pass
 
 
-@pytest.mark.parametrize("new_state_store", SLOW, indirect=True)
-class TestWhereAnswersAreSlow(SnapshotPlacesSuite, SharingSnapshotsSuite):
+@pytest.mark.parametrize("new_state_store", OTHERS, indirect=True)
+class TestConcurrentWriters(SharingSnapshotsSuite):
     pass

@@ -1,4 +1,4 @@
-"""Several that save in one place: nothing is lost, and nothing rewritten."""
+"""Concurrent writers in one location lose nothing and rewrite nothing."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from holdfast import ConflictError, StateStoreError
 from holdfast.snapshots import (
     SnapshotArchive,
     SnapshotLocation,
-    archive,
 )
+from holdfast.snapshots import save as save_module
 from support.async_tests import async_test
 from support.observed_store import (
     HERE,
@@ -28,40 +28,40 @@ from support.observed_store import (
 
 
 @async_test
-async def test_two_archives_in_one_place_take_turns():
+async def test_two_archives_can_alternate_in_one_location():
     store = Watched()
-    keepers = [SnapshotArchive(store), SnapshotArchive(store)]
+    archives = [SnapshotArchive(store), SnapshotArchive(store)]
     kept = {}
     for number in range(20):
         made = session_snapshot(state(number % 7, turn=number))
-        kept[await save(keepers[number % 2], made)] = made
+        kept[await save(archives[number % 2], made)] = made
     await check_loads(store, kept)
-    assert (await keepers[0].verify(location=HERE)).ok
+    assert (await archives[0].verify(location=HERE)).ok
 
 
 @async_test
-async def test_many_may_save_at_once():
+async def test_many_archives_can_save_concurrently():
     store = Watched()
-    keepers = [SnapshotArchive(store) for _ in range(4)]
+    archives = [SnapshotArchive(store) for _ in range(4)]
     made = [session_snapshot(state(number)) for number in range(12)]
     await asyncio.gather(
-        *(save(keepers[number % 4], each) for number, each in enumerate(made)),
+        *(save(archives[number % 4], each) for number, each in enumerate(made)),
     )
     await check_loads(store, {each.snapshot_id: each for each in made})
     assert sorted(each.snapshot_id for each in made) == sorted(await ids_of(store))
-    assert (await keepers[0].verify(location=HERE)).ok
+    assert (await archives[0].verify(location=HERE)).ok
 
 
 @async_test
-async def test_tasks_may_share_an_archive():
+async def test_tasks_can_share_an_archive():
     store = Watched()
-    keeper = SnapshotArchive(store)
+    archive = SnapshotArchive(store)
     made = [session_snapshot(state(number)) for number in range(12)]
-    await asyncio.gather(*(save(keeper, each) for each in made))
+    await asyncio.gather(*(save(archive, each) for each in made))
     await check_loads(store, {each.snapshot_id: each for each in made})
 
 
-def test_whoever_is_overtaken_anywhere_saves_what_it_was_given():
+def test_a_save_succeeds_when_another_writer_commits_at_any_step():
     async def work():
         at = 0
         while True:
@@ -69,10 +69,10 @@ def test_whoever_is_overtaken_anywhere_saves_what_it_was_given():
             inner = Watched()
             first, second = session_snapshot(state(7)), session_snapshot(state(8))
 
-            async def meanwhile(inner=inner, first=first):
+            async def interrupt(inner=inner, first=first):
                 await save(SnapshotArchive(inner), first)
 
-            slow = Interrupted(inner, at, meanwhile)
+            slow = Interrupted(inner, at, interrupt)
             await save(SnapshotArchive(slow), second)
             if slow.calls < at:
                 return
@@ -83,8 +83,8 @@ def test_whoever_is_overtaken_anywhere_saves_what_it_was_given():
 
 
 @async_test
-async def test_who_is_always_second_gives_up_with_a_conflict(monkeypatch):
-    monkeypatch.setattr(archive, "ATTEMPTS", 3)
+async def test_save_gives_up_after_repeated_conflicts(monkeypatch):
+    monkeypatch.setattr(save_module, "ATTEMPTS", 3)
     inner = Watched()
 
     class Late(Interrupted):
@@ -92,47 +92,47 @@ async def test_who_is_always_second_gives_up_with_a_conflict(monkeypatch):
             await save(SnapshotArchive(inner), session_snapshot(state(1, now=len(inner.written))))
             return await super().put_many(puts, **conditions)
 
-    with pytest.raises(ConflictError, match="other writers were first 3 times"):
+    with pytest.raises(ConflictError, match="committed first 3 times"):
         await save(SnapshotArchive(Late(inner, 0, None)), session_snapshot(state(2)))
     assert len(await ids_of(inner)) == 3
 
 
 @async_test
-async def test_a_place_that_somebody_else_deleted_is_begun_anew():
+async def test_save_creates_the_session_again_after_a_deletion():
     store = Watched()
-    keeper = SnapshotArchive(store)
-    await save(keeper, session_snapshot(state(3)))
+    archive = SnapshotArchive(store)
+    await save(archive, session_snapshot(state(3)))
     await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
     made = [session_snapshot(state(3)), session_snapshot(state(5))]
     for each in made:
-        await save(keeper, each)
+        await save(archive, each)
     await check_loads(store, {each.snapshot_id: each for each in made})
-    assert (await keeper.verify(location=HERE)).ok
+    assert (await archive.verify(location=HERE)).ok
 
 
 @async_test
-async def test_the_ends_of_few_logs_are_remembered(monkeypatch):
-    monkeypatch.setattr(archive, "REMEMBERED", 2)
+async def test_only_the_most_recent_log_heads_are_cached(monkeypatch):
+    monkeypatch.setattr(save_module, "CACHED_HEADS", 2)
     store = Watched()
-    keeper = SnapshotArchive(store)
-    places = [SnapshotLocation(f"s{number}", scope_id="a") for number in range(4)]
+    archive = SnapshotArchive(store)
+    locations = [SnapshotLocation(f"s{number}", scope_id="a") for number in range(4)]
     for number in range(3):
-        for place in places:
-            made = session_snapshot(state(number, place=place.session_id), place)
-            await save(keeper, made, place)
-            assert len(keeper._heads) <= 2
-            assert (await load(store, location=place)).digest == made.digest
+        for location in locations:
+            made = session_snapshot(state(number, place=location.session_id), location)
+            await save(archive, made, location)
+            assert len(archive._saver._heads) <= 2
+            assert (await load(store, location=location)).digest == made.digest
     store.forget()
-    await save(keeper, session_snapshot(state(9), places[3]), places[3])
+    await save(archive, session_snapshot(state(9), locations[3]), locations[3])
     assert store.keys_with("s3")
     assert not [key for key in store.read if "/log/" in key or "/keyframes/" in key]
 
 
 @async_test
-async def test_a_write_that_failed_leaves_nothing_behind_in_memory():
+async def test_a_failed_write_clears_the_cached_head():
     inner = Watched()
-    keeper = SnapshotArchive(inner)
-    await save(keeper, session_snapshot(state(1)))
+    archive = SnapshotArchive(inner)
+    await save(archive, session_snapshot(state(1)))
 
     plain = inner.put_many
 
@@ -143,16 +143,16 @@ async def test_a_write_that_failed_leaves_nothing_behind_in_memory():
     inner.put_many = failing
     lost = session_snapshot(state(2))
     with pytest.raises(StateStoreError):
-        await save(keeper, lost)
+        await save(archive, lost)
     inner.put_many = plain
-    await save(keeper, lost)
+    await save(archive, lost)
     following = session_snapshot(state(3))
-    await save(keeper, following)
+    await save(archive, following)
     await check_loads(inner, {each.snapshot_id: each for each in (lost, following)})
 
 
-def test_of_two_that_save_another_one_under_an_id_one_gets_a_conflict():
-    """Whoever is overtaken, before any of its calls, rewrites nothing."""
+def test_concurrent_saves_under_one_id_are_a_conflict():
+    """A conflict before any call of the slower writer rewrites nothing."""
 
     async def work():
         at = 0
@@ -164,13 +164,13 @@ def test_of_two_that_save_another_one_under_an_id_one_gets_a_conflict():
 
             late = []
 
-            async def meanwhile(inner=inner, first=first, late=late):
+            async def interrupt(inner=inner, first=first, late=late):
                 try:
                     await save(SnapshotArchive(inner), first, snapshot_id="mine")
                 except ConflictError as error:
                     late.append(error)
 
-            slow = Interrupted(inner, at, meanwhile)
+            slow = Interrupted(inner, at, interrupt)
             refused = None
             try:
                 await save(SnapshotArchive(slow), second, snapshot_id="mine")

@@ -1,4 +1,4 @@
-"""Small objects that notice when they were damaged."""
+"""The checksummed envelope of stored objects."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def read(data):
 
 
 @given(st.dictionaries(text, JSON, max_size=5))
-def test_an_object_comes_back(content):
+def test_decode_returns_the_encoded_object(content):
     assert read(encode_envelope(content)) == content
 
 
-def test_it_is_json_that_a_stranger_can_check():
+def test_the_digest_is_the_sha256_of_the_content():
     data = encode_envelope(CONTENT)
     tree = json.loads(data)
     assert tree["format"] == 1
@@ -39,14 +39,14 @@ def test_it_is_json_that_a_stranger_can_check():
     assert hashlib.sha256(text).hexdigest() == tree["digest"]
 
 
-def test_any_flipped_bit_is_noticed_or_changes_nothing():
+def test_any_flipped_bit_is_detected_or_changes_nothing():
     data = encode_envelope(CONTENT)
     for bit in range(len(data) * 8):
         found, refusal = tried(read, flipped(data, bit))
         assert found == CONTENT or "some/key.json" in refusal
 
 
-def test_any_cut_is_noticed():
+def test_truncation_is_detected():
     data = encode_envelope(CONTENT)
     for length in range(len(data)):
         with pytest.raises(IntegrityError, match=r"record some/key\.json is damaged.*backup"):
@@ -54,7 +54,7 @@ def test_any_cut_is_noticed():
 
 
 @given(st.binary(max_size=60))
-def test_other_bytes_are_damage(data):
+def test_arbitrary_bytes_are_damage(data):
     with pytest.raises(IntegrityError, match=r"some/key\.json"):
         read(data)
 
@@ -70,23 +70,23 @@ def test_other_bytes_are_damage(data):
         b'{"format":"1","digest":"","content":{}}',
     ],
 )
-def test_other_json_is_damage(data):
+def test_json_of_another_shape_is_damage(data):
     with pytest.raises(IntegrityError, match=r"some/key\.json is damaged"):
         read(data)
 
 
-def test_content_that_is_no_object_is_damage():
+def test_content_other_than_an_object_is_damage():
     digest = hashlib.sha256(b"[1]").hexdigest()
     with pytest.raises(IntegrityError, match=r"some/key\.json is damaged"):
         read(b'{"format":1,"digest":"%s","content":[1]}' % digest.encode())
 
 
-def test_a_newer_format_is_refused():
+def test_a_newer_format_is_rejected():
     data = encode_envelope(CONTENT).replace(b'"format":1', b'"format":2', 1)
-    with pytest.raises(InvalidDocumentError, match="newer Holdfast.*format 2, known is 1.*upgrade"):
+    with pytest.raises(InvalidDocumentError, match="newer Holdfast.*format 2, this one reads 1"):
         read(data)
 
 
-def test_a_field_that_a_later_version_adds_beside_the_content_does_not_disturb():
+def test_unknown_fields_beside_the_content_are_ignored():
     data = encode_envelope(CONTENT)
     assert read(b'{"more":[1],' + data[1:]) == CONTENT

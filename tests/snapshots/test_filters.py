@@ -1,4 +1,4 @@
-"""Which snapshots and sessions a listing shows."""
+"""Filters of listings."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ NOW = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)
         ("2026-05-31T10:30:00+02:00", dt.datetime(2026, 5, 31, 8, 30, tzinfo=dt.UTC)),
     ],
 )
-def test_since_is_a_duration_or_a_time(text, expected):
+def test_parse_since_accepts_durations_and_times(text, expected):
     assert parse_since(text, NOW) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["", "2 h", "h", "-2h", "2y", "yesterday", "999999999w", "2026-13"]
 )
-def test_another_text_is_refused_with_what_would_do(text):
-    with pytest.raises(ValueError, match=r"invalid time .*; give a duration such as 90s"):
+def test_parse_since_rejects_other_text(text):
+    with pytest.raises(ValueError, match=r"invalid time .*; use a duration such as 90s"):
         parse_since(text, NOW)
 
 
-def test_a_filter_that_cannot_match_is_refused():
+def test_invalid_filters_are_rejected():
     with pytest.raises(ValueError, match="status"):
         make_filter(status="finished")
     with pytest.raises(ValueError, match="time zone"):
@@ -65,7 +65,7 @@ async def saved(count: int) -> tuple[SnapshotArchive, object, list[str]]:
 
 
 @async_test
-async def test_snapshots_are_listed_by_status_and_tags():
+async def test_snapshots_are_filtered_by_status_and_tags():
     archive, here, ids = await saved(12)
     page = await archive.list_snapshots(location=here, status="failed")
     assert page.snapshot_ids == ids[::3]
@@ -80,7 +80,7 @@ async def test_snapshots_are_listed_by_status_and_tags():
 
 
 @async_test
-async def test_snapshots_are_listed_from_a_time_on():
+async def test_snapshots_are_filtered_by_time():
     archive, here, ids = await saved(5)
     infos = (await archive.list_snapshots(location=here)).snapshots
     page = await archive.list_snapshots(location=here, since=infos[3].created_at)
@@ -89,7 +89,7 @@ async def test_snapshots_are_listed_from_a_time_on():
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
 @async_test
-async def test_a_filtered_listing_comes_in_full_pages_each_snapshot_once(limit):
+async def test_filtered_pages_are_full_and_list_each_snapshot_once(limit):
     archive, here, ids = await saved(150)
     found, token = [], None
     while True:
@@ -105,7 +105,7 @@ async def test_a_filtered_listing_comes_in_full_pages_each_snapshot_once(limit):
 
 
 @async_test
-async def test_a_listing_starts_after_a_snapshot_that_is_named():
+async def test_a_filtered_listing_can_start_after_a_snapshot():
     archive, here, ids = await saved(5)
     page = await archive.list_snapshots(location=here, start_after=ids[1])
     assert page.snapshot_ids == ids[2:]

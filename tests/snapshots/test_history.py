@@ -1,4 +1,4 @@
-"""The kept snapshots from the newest back, without reading them all."""
+"""Listing the history from its newest end, without listing all of it."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def now():
 
 
 def id_at(millisecond, number=0):
-    """An id that was made at a moment, as the so-manyth of that millisecond."""
+    """Return the n-th id made in a millisecond."""
     return f"{first_id_at(millisecond)}-7000-8000-{number:012x}"
 
 
-async def holding(ids):
+async def store_with_history(ids):
     store = Watched()
-    # Neighbours, which must never be taken for one's own.
+    # Other keys nearby, which must not be found.
     around = [
         HERE.latest_key,
         HERE.manifest_key,
@@ -49,22 +49,21 @@ async def holding(ids):
     return store
 
 
-def ids_of(places):
-    """What stands for each in its key, which of all these is the id."""
-    return [place.name for place in places]
+def names_of(history_keys):
+    return [each.name for each in history_keys]
 
 
 def in_order(ids):
-    """As the keys are sorted, the last one first."""
+    """Return ids in the order of their keys, last first."""
     return sorted(set(ids), key=HERE.snapshot_key, reverse=True)
 
 
 async def check(ids):
-    store = await holding(ids)
-    assert ids_of(await gathered(iterate_newest_first(store, HERE))) == in_order(ids)
-    assert ids_of(await list_history(store, HERE)) == in_order(ids)[::-1]
+    store = await store_with_history(ids)
+    assert names_of(await gathered(iterate_newest_first(store, HERE))) == in_order(ids)
+    assert names_of(await list_history(store, HERE)) == in_order(ids)[::-1]
     found = await find_newest_key(store, HERE)
-    assert found is None if not ids else ids_of([found]) == in_order(ids)[:1]
+    assert found is None if not ids else names_of([found]) == in_order(ids)[:1]
 
 
 AGO = st.sampled_from([1, 1000, 60_000, 3_600_000, DAY, 30 * DAY, 365 * DAY, 50 * 365 * DAY])
@@ -81,10 +80,10 @@ OWN = st.from_regex(r"\A[A-Za-z0-9_-]{1,12}\Z")
 
 @pytest.mark.parametrize("page", [100, 7, 2])
 @given(ids=st.lists(MADE | AHEAD | DENSE | OWN, max_size=40))
-def test_the_newest_come_first_whatever_the_ids_are(page, ids):
+def test_newest_first_holds_for_any_ids(page, ids):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(history, "PAGE", page)
-        patch.setattr(history, "MANY", page)
+        patch.setattr(history, "PAGE_SIZE", page)
+        patch.setattr(history, "SEARCH_PAGE_SIZE", page)
         asyncio.run(check(ids))
 
 
@@ -92,7 +91,7 @@ SHAPES = {
     "none": [],
     "one": [id_at(now())],
     "one of long ago": [id_at(1)],
-    "one of the first moment": [id_at(0)],
+    "one at the epoch": [id_at(0)],
     "one of the far future": [id_at((1 << 48) - 1)],
     "just a page": [id_at(now() - at) for at in range(100)],
     "a page and one": [id_at(now() - at) for at in range(101)],
@@ -110,20 +109,20 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_all_of_them_are_given_once_in_order(shape):
+def test_every_snapshot_is_listed_once_and_in_order(shape):
     asyncio.run(check(SHAPES[shape]))
 
 
 @pytest.mark.parametrize("after", [0, 60_000, 540_000, -60_000])
 @pytest.mark.parametrize("own", ["019a8b5e-6f00", "019a8b5e", "019a8b5e-6f00-", "019a8b5e-6f0"])
-def test_an_id_that_looks_like_a_moment_is_given_once(own, after, monkeypatch):
+def test_an_id_that_looks_like_a_time_is_listed_once(own, after, monkeypatch):
     monkeypatch.setattr(time, "time_ns", lambda: (0x019A8B5E6F00 + after) * 1_000_000)
     asyncio.run(check([own, id_at(now()), id_at(now() - 1), id_at(now() - DAY)]))
 
 
-async def listings(ids):
-    """How many listings the newest and the ten newest take, and how many keys they read."""
-    store = await holding(ids)
+async def count_listings(ids):
+    """Count the listings, and the keys read, to find the newest and the ten newest."""
+    store = await store_with_history(ids)
     await find_newest_key(store, HERE)
     first = store.listings, store.listed
     store.forget()
@@ -146,54 +145,54 @@ PACES = {
 
 
 @pytest.mark.parametrize("pace", PACES)
-def test_finding_the_newest_costs_the_same_for_few_and_for_many(pace):
-    few = asyncio.run(listings([PACES[pace](at) for at in range(FEW)]))
-    many = asyncio.run(listings([PACES[pace](at) for at in range(MANY)]))
+def test_cost_of_finding_the_newest_does_not_depend_on_their_number(pace):
+    few = asyncio.run(count_listings([PACES[pace](at) for at in range(FEW)]))
+    many = asyncio.run(count_listings([PACES[pace](at) for at in range(MANY)]))
     for (few_calls, few_keys), (many_calls, many_keys) in zip(few, many, strict=True):
         assert max(few_calls, many_calls) <= 64
-        # The search halves the time since the newest; that grows while a slow machine makes them.
+        # The search halves the time since the newest, which grows on a slow machine.
         assert many_calls <= few_calls + 40
         assert max(few_keys, many_keys) <= 2000
 
 
-def test_among_ids_of_another_kind_the_newest_is_found_page_by_page():
-    (calls, keys), _ = asyncio.run(listings([f"turn-{at:06}" for at in range(MANY)]))
+def test_the_newest_of_ids_without_a_time_is_found_by_listing_once():
+    (calls, keys), _ = asyncio.run(count_listings([f"turn-{at:06}" for at in range(MANY)]))
     assert calls <= 100
     assert keys <= 1.1 * MANY
 
 
 @async_test
-async def test_going_through_all_takes_no_more_than_about_a_listing_for_each():
-    store = await holding([id_at(now() - at * 60_000) for at in range(5_000)])
+async def test_iterating_all_takes_about_one_listing_per_snapshot():
+    store = await store_with_history([id_at(now() - at * 60_000) for at in range(5_000)])
     assert len(await gathered(iterate_newest_first(store, HERE))) == 5_000
     assert store.listings < 1.1 * 5_000
 
 
 @async_test
-async def test_that_there_is_none_is_found_out_in_few_listings():
-    store = await holding([])
+async def test_an_empty_history_takes_few_listings():
+    store = await store_with_history([])
     assert await find_newest_key(store, HERE) is None
     assert store.listings <= 12
     assert store.read == []
 
 
 @async_test
-async def test_where_all_are_deleted_meanwhile_the_search_ends(monkeypatch):
-    monkeypatch.setattr(history, "MANY", 2)
+async def test_the_search_ends_when_all_are_deleted_during_it(monkeypatch):
+    monkeypatch.setattr(history, "SEARCH_PAGE_SIZE", 2)
     ids = [id_at(now() - at * 1000) for at in range(9)]
     for at in range(1, 12):
-        store = await holding(ids)
+        store = await store_with_history(ids)
 
-        async def meanwhile(store=store):
+        async def interrupt(store=store):
             for each in ids:
                 await store.delete(HERE.snapshot_key(each))
 
-        found = await find_newest_key(Interrupted(store, at, meanwhile), HERE)
+        found = await find_newest_key(Interrupted(store, at, interrupt), HERE)
         assert found is None or found.snapshot_id in ids
 
 
-def test_a_bound_is_before_every_id_of_its_millisecond():
-    for moment in (0, 1, 1_790_000_000_000, (1 << 48) - 1):
-        assert id_milliseconds(id_at(moment, 7)) == moment
-        assert first_id_at(moment) < id_at(moment)
-        assert moment == 0 or id_at(moment - 1, (1 << 48) - 1) < first_id_at(moment)
+def test_first_id_at_sorts_before_every_id_of_its_millisecond():
+    for millisecond in (0, 1, 1_790_000_000_000, (1 << 48) - 1):
+        assert id_milliseconds(id_at(millisecond, 7)) == millisecond
+        assert first_id_at(millisecond) < id_at(millisecond)
+        assert millisecond == 0 or id_at(millisecond - 1, (1 << 48) - 1) < first_id_at(millisecond)

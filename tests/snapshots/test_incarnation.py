@@ -1,4 +1,4 @@
-"""A session that is deleted and created again is a new incarnation, and writers keep them apart."""
+"""Incarnations: creation, deletion and re-creation of a session under the same id."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from holdfast import (
     open_state_store,
 )
 from holdfast.snapshots import incarnation
+from holdfast.snapshots.discovery import find_incarnations, find_index_keys
 from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION, Incarnation
-from holdfast.snapshots.lifecycle import find_incarnations, find_index_keys
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
 from support.conversations import contents, opened, said
@@ -34,7 +34,7 @@ STORES = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by
 
 @STORES
 @async_test
-async def test_a_creation_that_fails_at_any_write_is_whole_or_not_there(atomic):
+async def test_a_creation_that_crashes_at_any_write_is_complete_or_absent(atomic):
     for kind, is_done in (("crash", False), ("crash", True), ("error", False), ("unknown", True)):
         for number in range(1, 6):
             disk = MemoryStateStore()
@@ -61,7 +61,7 @@ async def test_a_creation_that_fails_at_any_write_is_whole_or_not_there(atomic):
 
 @STORES
 @async_test
-async def test_of_two_that_create_a_session_at_once_one_gets_the_conflict(atomic):
+async def test_concurrent_creation_is_a_conflict_for_one(atomic):
     counting = Interrupted(FaultyStateStore(MemoryStateStore(), atomic=atomic), 0, None)
     await said(await opened(counting), "one")
     for at in range(1, counting.calls + 1):
@@ -86,7 +86,7 @@ async def test_of_two_that_create_a_session_at_once_one_gets_the_conflict(atomic
 
 @STORES
 @async_test
-async def test_what_was_put_into_the_manifest_before_a_session_was_created_stays(atomic):
+async def test_creation_keeps_extra_fields_of_an_earlier_manifest(atomic):
     store = FaultyStateStore(MemoryStateStore(), atomic=atomic)
     archive = SnapshotArchive(store)
     given = SnapshotManifest(extra={"owner": "Ada"})
@@ -102,8 +102,8 @@ async def test_what_was_put_into_the_manifest_before_a_session_was_created_stays
 
 @STORES
 @async_test
-async def test_a_deletion_beside_a_creation_leaves_the_new_session_or_nothing(atomic):
-    """The creator and the deleter interleave at every call of either."""
+async def test_a_deletion_concurrent_with_a_creation_leaves_the_new_session_or_nothing(atomic):
+    """Interleave a creation and a deletion at every call of either."""
     counting = Interrupted(FaultyStateStore(MemoryStateStore(), atomic=atomic), 0, None)
     await talked(counting, "a")
     for at in range(1, counting.calls + 1):
@@ -130,7 +130,7 @@ async def test_a_deletion_beside_a_creation_leaves_the_new_session_or_nothing(at
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/s.db", "file://{}/s"])
 @async_test
-async def test_agents_and_deletions_side_by_side_never_damage_a_session(url, tmp_path):
+async def test_concurrent_agents_and_deletions_never_damage_a_session(url, tmp_path):
     problems: list[str] = []
     acknowledged = 0
     async with open_state_store(url.format(tmp_path)) as store:
@@ -167,7 +167,7 @@ async def test_agents_and_deletions_side_by_side_never_damage_a_session(url, tmp
 
 @STORES
 @async_test
-async def test_a_prune_of_a_session_that_is_deleted_and_created_again_leaves_the_new_one(atomic):
+async def test_a_prune_does_not_touch_a_session_created_during_it(atomic):
     whole = MemoryStateStore()
     await talked(whole, "abcdef")
     counting = Interrupted(whole, 0, None)
@@ -199,7 +199,7 @@ async def test_a_prune_of_a_session_that_is_deleted_and_created_again_leaves_the
 
 @pytest.mark.parametrize("url", ["memory:", "file://{}/s"])
 @async_test
-async def test_the_index_entry_moves_with_a_commit_once_it_is_old(url, tmp_path, monkeypatch):
+async def test_a_commit_moves_an_old_index_entry(url, tmp_path, monkeypatch):
     monkeypatch.setattr(incarnation, "ACTIVITY_RESOLUTION", dt.timedelta())
     async with open_state_store(url.format(tmp_path)) as store:
         session = await said(await opened(store), "a")
@@ -208,7 +208,7 @@ async def test_the_index_entry_moves_with_a_commit_once_it_is_old(url, tmp_path,
         await said(session, "b")
         (second,) = await find_index_keys(store, HERE)
         assert second < first  # the newest first
-        # Another writer notices that the entry moved, and moves it from there.
+        # Another writer sees that the entry moved, and moves it from there.
         await other.reload()
         await said(other, "c")
         assert len(await find_index_keys(store, HERE)) == 1
@@ -218,7 +218,7 @@ async def test_the_index_entry_moves_with_a_commit_once_it_is_old(url, tmp_path,
 
 
 @async_test
-async def test_the_index_entry_does_not_move_with_every_commit():
+async def test_not_every_commit_moves_the_index_entry():
     store = MemoryStateStore()
     session = await said(await opened(store), "a")
     before = await find_index_keys(store, HERE)
@@ -229,7 +229,7 @@ async def test_the_index_entry_does_not_move_with_every_commit():
 
 
 @async_test
-async def test_log_and_keyframes_live_below_the_incarnation():
+async def test_log_and_keyframes_are_stored_below_the_incarnation():
     store = MemoryStateStore()
     await talked(store, "ab")
     (one,) = await find_incarnations(store, HERE)

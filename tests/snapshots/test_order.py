@@ -1,4 +1,4 @@
-"""Snapshots are in the order of saving, whatever their ids, and everything agrees on it."""
+"""Snapshots are listed in the order of saving, for any ids."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from holdfast.snapshots.order import (
     parse_history_key,
 )
 from holdfast.stores.memory import MemoryStateStore
-from holdfast.transfer.copy import compare_stores, copy_sessions
+from holdfast.transfer.compare import compare_stores
+from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
 from support.faults import Crash, Fault, FaultyStateStore
 from support.observed_store import (
@@ -45,8 +46,8 @@ from support.observed_store import (
 OLD = "019a8b5e-6f00-7000-8000-000000000000"
 
 
-async def kept_as(store, ids):
-    """A snapshot under each of these ids, of a conversation that grows."""
+async def save_under(store, ids):
+    """Save a growing state under each of these ids."""
     archive = SnapshotArchive(store)
     found = {}
     for number, snapshot_id in enumerate(ids, 1):
@@ -56,8 +57,8 @@ async def kept_as(store, ids):
     return found
 
 
-def mixed(count, seed=0):
-    """Ids of every kind, in no order of their own."""
+def mixed_ids(count, seed=0):
+    """Return ids of every kind, in no sorted order."""
     draw = random.Random(seed)
     kinds = [
         lambda at: str(uuid.UUID(int=draw.getrandbits(128), version=4)),
@@ -69,11 +70,11 @@ def mixed(count, seed=0):
 
 
 @async_test
-async def test_latest_listing_newest_and_pruning_agree():
+async def test_latest_listing_newest_and_prune_agree_on_the_order():
     for seed in range(10):
         store = Watched()
-        ids = mixed(12, seed)
-        snapshots = await kept_as(store, ids)
+        ids = mixed_ids(12, seed)
+        snapshots = await save_under(store, ids)
         await check_whole(store, snapshots)
         archive = SnapshotArchive(store)
         assert (await load(store)).snapshot_id == ids[-1]
@@ -89,20 +90,20 @@ async def test_latest_listing_newest_and_pruning_agree():
         await check_whole(store, {each: snapshots[each] for each in ids[-2:]})
         left = store.keys_with("/snapshots/ids/")
         assert left == sorted(
-            id_entry_key(HERE, each) for each in ids[-2:] if not is_own(store, each)
+            id_entry_key(HERE, each) for each in ids[-2:] if not has_plain_key(store, each)
         )
         await prune(store, RetentionPolicy(last=1))
         assert await ids_of(store) == ids[-1:]
 
 
-def is_own(store, snapshot_id):
+def has_plain_key(store, snapshot_id):
     return HERE.snapshot_key(snapshot_id) in store.content
 
 
 @async_test
-async def test_what_a_session_saves_is_one_record_as_before_and_comes_after_all_others():
+async def test_session_save_writes_one_record_after_all_others():
     store = Watched()
-    await kept_as(store, ["z", str(uuid.uuid4()), "a"])
+    await save_under(store, ["z", str(uuid.uuid4()), "a"])
     ids = await ids_of(store)
     session = await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
     store.forget()
@@ -111,7 +112,7 @@ async def test_what_a_session_saves_is_one_record_as_before_and_comes_after_all_
         HERE.snapshot_key(first.snapshot_id)
     ]
     assert first.parent_id == "a"
-    await kept_as(store, ["b"])
+    await save_under(store, ["b"])
     second = await (
         await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
     ).save()
@@ -121,7 +122,7 @@ async def test_what_a_session_saves_is_one_record_as_before_and_comes_after_all_
 
 
 @async_test
-async def test_ids_in_the_order_of_saving_need_no_second_entry():
+async def test_ids_in_the_order_of_saving_need_no_id_entry():
     store = Watched()
     snapshots = await saved(store, 5)
     assert store.keys_with("immutable_history") == [HERE.snapshot_key(each) for each in snapshots]
@@ -129,7 +130,7 @@ async def test_ids_in_the_order_of_saving_need_no_second_entry():
 
 
 @async_test
-async def test_the_one_that_is_not_listed_is_in_the_same_order():
+async def test_the_latest_snapshot_has_the_same_order():
     store = Watched()
     archive = SnapshotArchive(store)
     early = [session_snapshot(state(number)) for number in range(4)]
@@ -148,10 +149,10 @@ async def test_the_one_that_is_not_listed_is_in_the_same_order():
 
 
 @async_test
-async def test_pages_go_on_after_a_snapshot_that_was_deleted():
+async def test_pages_continue_after_a_deleted_snapshot():
     store = Watched()
-    ids = mixed(9, seed=3)
-    await kept_as(store, ids)
+    ids = mixed_ids(9, seed=3)
+    await save_under(store, ids)
     archive = SnapshotArchive(store)
     page = await archive.list_snapshots(location=HERE, limit=3)
     assert page.snapshot_ids == ids[:3]
@@ -162,10 +163,10 @@ async def test_pages_go_on_after_a_snapshot_that_was_deleted():
 
 
 @async_test
-async def test_a_listing_starts_after_a_snapshot():
+async def test_a_listing_can_start_after_a_snapshot():
     store = Watched()
-    ids = mixed(9, seed=4)
-    await kept_as(store, ids)
+    ids = mixed_ids(9, seed=4)
+    await save_under(store, ids)
     archive = SnapshotArchive(store)
     for at, each in enumerate(ids):
         page = await archive.list_snapshots(location=HERE, limit=3, start_after=each)
@@ -184,7 +185,7 @@ async def test_a_listing_starts_after_a_snapshot():
 
 @pytest.mark.parametrize("bad", ["", "a/b", "../x", 7, "x" * 200])
 @async_test
-async def test_a_token_that_no_page_gave_is_refused(bad):
+async def test_invalid_token_is_rejected(bad):
     with pytest.raises(ValueError, match="invalid next_token"):
         await SnapshotArchive(Watched()).list_snapshots(location=HERE, next_token=bad)
 
@@ -192,10 +193,10 @@ async def test_a_token_that_no_page_gave_is_refused(bad):
 # ----------------------------------------------------------------------------------------- cost
 
 
-async def costs(count):
-    """The listings, keys listed and entries read of each thing to ask of random ids."""
+async def count_costs(count):
+    """Count listings, listed keys and read entries of each query over random ids."""
     store = Watched()
-    await kept_as(store, [str(uuid.uuid4()) for _ in range(count)])
+    await save_under(store, [str(uuid.uuid4()) for _ in range(count)])
     ids = await ids_of(store)
     archive = SnapshotArchive(store)
     token = HistoryKey(
@@ -219,8 +220,8 @@ async def costs(count):
     ]
 
 
-def test_a_page_of_random_ids_costs_the_same_for_few_and_for_many():
-    few, many = asyncio.run(costs(100)), asyncio.run(costs(500))
+def test_cost_of_a_page_does_not_depend_on_the_size_of_the_history():
+    few, many = asyncio.run(count_costs(100)), asyncio.run(count_costs(500))
     for (few_calls, few_keys, few_read), (many_calls, many_keys, many_read) in zip(
         few, many, strict=True
     ):
@@ -229,16 +230,16 @@ def test_a_page_of_random_ids_costs_the_same_for_few_and_for_many():
         assert few_read == many_read <= 8
 
 
-# --------------------------------------------------------------------- crashes, damage, strays
+# ---------------------------------------------------------------- crashes, damage, unknown keys
 
 
 @pytest.mark.parametrize("atomic", [True, False])
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-def test_a_save_that_was_broken_off_anywhere_can_be_done_again(atomic, is_done):
+def test_an_interrupted_save_can_be_repeated(atomic, is_done):
     async def work():
         for at in itertools.count(1):
             inner = MemoryStateStore()
-            before = await kept_as(inner, ["y", "x"])
+            before = await save_under(inner, ["y", "x"])
             dying = FaultyStateStore(inner, atomic=atomic)
             dying.plan(Fault(at, "crash", is_done))
             made = session_snapshot(state(7))
@@ -267,13 +268,13 @@ def test_a_save_that_was_broken_off_anywhere_can_be_done_again(atomic, is_done):
 
 @pytest.mark.parametrize("atomic", [True, False])
 @async_test
-async def test_a_writer_that_stood_still_does_not_save_an_id_twice(atomic):
+async def test_a_delayed_writer_does_not_save_an_id_twice(atomic):
     store = MemoryStateStore()
-    await kept_as(store, ["a"])
+    await save_under(store, ["a"])
     made, other = session_snapshot(state(1)), session_snapshot(state(1))
 
     class Standing(FaultyStateStore):
-        """Stands still before the record is written; after its id entry, if it can be torn."""
+        """Pauses before the record is written; after its id entry, if batches are not atomic."""
 
         has_stood = False
 
@@ -295,11 +296,11 @@ async def test_a_writer_that_stood_still_does_not_save_an_id_twice(atomic):
 
 
 @async_test
-async def test_an_id_entry_that_is_lost_or_damaged_is_named_and_can_be_removed():
+async def test_a_lost_or_damaged_id_entry_is_reported_and_can_be_deleted():
     for change in (lambda _: None, lambda data: data[:-3], lambda data: data.replace(b"01", b"02")):
         store = Watched()
         ids = ["z", "y", "x"]
-        await kept_as(store, ids)
+        await save_under(store, ids)
         key = id_entry_key(HERE, "y")
         await store.damage(key, change)
         assert await damage_of(store) == {key}
@@ -313,7 +314,7 @@ async def test_an_id_entry_that_is_lost_or_damaged_is_named_and_can_be_removed()
 
 
 @async_test
-async def test_keys_that_are_not_ours_are_skipped():
+async def test_unknown_keys_are_skipped():
     store = Watched()
     ids = ["z", new_id(), "x"]
     strays = [
@@ -324,7 +325,7 @@ async def test_keys_that_are_not_ours_are_skipped():
         f"{HERE.history_prefix}\u00e9",
     ]
     for at, each in enumerate(ids):
-        await kept_as(store, [each])
+        await save_under(store, [each])
         await store.put(strays[at], b"?")
     for key in strays:
         await store.put(key, b"?")
@@ -340,16 +341,16 @@ async def test_keys_that_are_not_ours_are_skipped():
 
 
 @async_test
-async def test_a_copy_finds_them_by_their_ids_in_the_same_order():
+async def test_a_copy_has_the_same_ids_in_the_same_order():
     source, target = Watched(), Watched()
-    ids = mixed(8, seed=5)
-    snapshots = await kept_as(source, ids)
+    ids = mixed_ids(8, seed=5)
+    snapshots = await save_under(source, ids)
     await copy_sessions(source, target)
     await check_whole(target, snapshots)
     assert await compare_stores(source, target) == []
     lost = target.keys_with("/snapshots/ids/")[0]
     await target.damage(lost, lambda data: data[:-3])
-    await copy_sessions(source, target, mend=True)
+    await copy_sessions(source, target, repair=True)
     await check_whole(target, snapshots)
     await target.delete(lost)
     assert any(lost in each for each in await compare_stores(source, target))
@@ -358,9 +359,9 @@ async def test_a_copy_finds_them_by_their_ids_in_the_same_order():
 
 
 @async_test
-async def test_deleting_a_session_leaves_nothing():
+async def test_delete_session_deletes_id_entries():
     store = Watched()
-    await kept_as(store, mixed(6))
+    await save_under(store, mixed_ids(6))
     assert await gathered(store.list(id_entries_prefix(HERE)))
     await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
     assert store.keys_with(HERE.prefix) == []
@@ -369,22 +370,22 @@ async def test_deleting_a_session_leaves_nothing():
 # ------------------------------------------------------------------------------------- keys
 
 
-def test_a_key_is_taken_apart_as_it_was_made():
+def test_a_history_key_is_parsed_back():
     stamp = new_id()
-    for place in (
+    for history_key in (
         HistoryKey(HERE, stamp),
         HistoryKey(HERE, "a", stamp),
         HistoryKey(HERE, f"{OLD}_a", stamp),
         HistoryKey(HERE, "_" * 128, stamp),
         HistoryKey(HERE, "turn-1"),
     ):
-        assert parse_history_key(HERE, place.key) == place
+        assert parse_history_key(HERE, history_key.key) == history_key
     assert is_uuid7(stamp)
     assert not is_uuid7(stamp.upper())
     assert not is_uuid7(str(uuid.uuid4()))
 
 
-def test_a_time_is_ordered_as_ids_of_that_time_are():
+def test_order_of_time_sorts_like_ids_of_that_time():
     at = order_of_time(NOW)
     millisecond = int(NOW.timestamp() * 1000)
     text = f"{millisecond:012x}"

@@ -1,4 +1,4 @@
-"""Giving back the space of snapshots that are not wanted any more."""
+"""Prune: what is kept, what is deleted, and tombstones."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ pytestmark = pytest.mark.usefixtures("one_incarnation")
 HOUR = dt.timedelta(hours=1)
 
 
-# ------------------------------------------------------------------------- what stays, what goes
+# ---------------------------------------------------------------------------- kept and deleted
 
 
 @async_test
-async def test_what_is_kept_loads_and_the_rest_gives_its_space_back(often):
+async def test_kept_snapshots_load_and_the_space_of_the_others_is_reclaimed(often):
     store = Watched()
     snapshots = await saved(store, 60)
     before = store.bytes
@@ -57,7 +57,7 @@ async def test_what_is_kept_loads_and_the_rest_gives_its_space_back(often):
 
 
 @async_test
-async def test_what_is_kept_costs_the_same_however_much_was_removed(often):
+async def test_the_stored_size_depends_only_on_what_is_kept(often):
     sizes = []
     for count in (40, 200):
         store = Watched()
@@ -71,7 +71,7 @@ async def test_what_is_kept_costs_the_same_however_much_was_removed(often):
 
 
 @async_test
-async def test_a_session_goes_on_after_it_was_pruned(often):
+async def test_a_session_continues_after_a_prune(often):
     store = Watched()
     archive = SnapshotArchive(store)
     kept = last_of(await saved(store, 20), 10)
@@ -86,7 +86,7 @@ async def test_a_session_goes_on_after_it_was_pruned(often):
 
 
 @async_test
-async def test_pruning_twice_is_pruning_once(often):
+async def test_a_second_prune_changes_nothing(often):
     store = Watched()
     snapshots = await saved(store, 30)
     first = await prune(store)
@@ -102,7 +102,7 @@ async def test_pruning_twice_is_pruning_once(often):
 
 
 @async_test
-async def test_where_all_is_kept_nothing_is_done():
+async def test_a_prune_that_keeps_all_changes_nothing():
     store = Watched()
     snapshots = await saved(store, 9)
     store.forget()
@@ -113,7 +113,7 @@ async def test_where_all_is_kept_nothing_is_done():
 
 
 @async_test
-async def test_where_there_is_nothing_nothing_is_done():
+async def test_a_prune_of_a_missing_session_changes_nothing():
     store = Watched()
     result = await prune(store)
     assert (result.kept, result.removed, result.events_removed) == ([], [], 0)
@@ -121,7 +121,7 @@ async def test_where_there_is_nothing_nothing_is_done():
 
 
 @async_test
-async def test_a_dry_run_tells_what_would_be_done_and_writes_nothing(often):
+async def test_dry_run_reports_the_result_and_writes_nothing(often):
     store = Watched()
     snapshots = await saved(store, 30)
     before = store.content
@@ -140,7 +140,7 @@ async def test_a_dry_run_tells_what_would_be_done_and_writes_nothing(often):
 
 
 @async_test
-async def test_a_dry_run_leaves_what_a_crash_left_undone():
+async def test_dry_run_does_not_finish_an_interrupted_deletion():
     store = Watched()
     await saved(store, 3)
     await store.delete(HERE.manifest_key)
@@ -150,22 +150,22 @@ async def test_a_dry_run_leaves_what_a_crash_left_undone():
 
 
 @async_test
-async def test_a_protected_snapshot_of_long_ago_stays_with_the_last_ten(often):
+async def test_an_old_protected_snapshot_is_kept_with_the_last_ten(often):
     store = Watched()
     tags = {3: {"reason": "incident"}, 17: {"reason": "incident"}, 18: {"other": "x"}}
     snapshots = await saved(store, 60, tags=tags)
     ids = list(snapshots)
     expected = [ids[3], ids[17], *ids[-10:]]
     policy = RetentionPolicy(last=10, protected=["reason"])
-    for moment in (NOW, NOW, NOW + dt.timedelta(days=2), NOW + dt.timedelta(days=4)):
-        result = await prune(store, policy, moment)
+    for now in (NOW, NOW, NOW + dt.timedelta(days=2), NOW + dt.timedelta(days=4)):
+        result = await prune(store, policy, now)
         assert result.kept == expected
         await check_whole(store, {each: snapshots[each] for each in expected})
     assert len(store.keys_with("/log/")) == 9
 
 
 @async_test
-async def test_hours_and_days_are_kept(often):
+async def test_one_snapshot_per_hour_and_day_is_kept(often):
     store = Watched()
     snapshots = await saved(
         store, 60, since=NOW - 59 * dt.timedelta(minutes=20), every=dt.timedelta(minutes=20)
@@ -176,7 +176,7 @@ async def test_hours_and_days_are_kept(often):
 
 
 @async_test
-async def test_an_age_is_counted_from_the_moment_that_is_given(often):
+async def test_ages_are_measured_from_the_given_time(often):
     store = Watched()
     snapshots = await saved(store, 20, since=NOW - 19 * HOUR)
     policy = RetentionPolicy(max_age=5 * HOUR)
@@ -187,7 +187,7 @@ async def test_an_age_is_counted_from_the_moment_that_is_given(often):
 
 
 @pytest.mark.parametrize("latest_at", [0, 5, 29])
-def test_the_latest_loads_wherever_it_is(often, latest_at):
+def test_the_latest_snapshot_loads_at_any_position(often, latest_at):
     @async_test
     async def work():
         store = Watched()
@@ -199,11 +199,11 @@ def test_the_latest_loads_wherever_it_is(often, latest_at):
                 latest = session_snapshot(state(2, latest=True))
                 await save(archive, latest, is_latest=True)
             snapshots[await save(archive, made)] = made
-        for moment in (NOW, NOW + dt.timedelta(days=2)):
-            await prune(store, moment=moment)
+        for now in (NOW, NOW + dt.timedelta(days=2)):
+            await prune(store, moment=now)
             await check_whole(store, last_of(snapshots, 10))
             await check_loads(store, {latest.snapshot_id: latest})
-        # It moves on, and what it needed goes.
+        # When the latest is replaced, what it needed is deleted.
         newer = session_snapshot(state(40))
         await save(archive, newer, is_latest=True)
         await prune(store, RetentionPolicy(last=1), NOW + dt.timedelta(days=2))
@@ -214,7 +214,7 @@ def test_the_latest_loads_wherever_it_is(often, latest_at):
 
 
 @async_test
-async def test_snapshots_of_one_event_are_kept_and_removed_one_by_one(often):
+async def test_snapshots_at_one_event_are_kept_or_deleted_individually(often):
     store = Watched()
     archive = SnapshotArchive(store)
     made = [session_snapshot(state(3), created_at=NOW + at * HOUR) for at in range(6)]
@@ -228,7 +228,7 @@ async def test_snapshots_of_one_event_are_kept_and_removed_one_by_one(often):
 
 
 @async_test
-async def test_the_newest_may_be_at_an_older_event_than_what_is_removed(often):
+async def test_the_newest_snapshot_can_be_at_an_older_event_than_expired_ones(often):
     store = Watched()
     archive = SnapshotArchive(store)
     snapshots = await saved(store, 12, since=NOW - 100 * HOUR)
@@ -237,8 +237,8 @@ async def test_the_newest_may_be_at_an_older_event_than_what_is_removed(often):
         old.snapshot, position=old.position, keyframe=old.keyframe, created_at=NOW
     )
     await save(archive, again)
-    for moment in (NOW, NOW + dt.timedelta(days=2)):
-        await prune(store, RetentionPolicy(last=1), moment)
+    for now in (NOW, NOW + dt.timedelta(days=2)):
+        await prune(store, RetentionPolicy(last=1), now)
         await check_whole(store, {again.snapshot_id: again})
     following = session_snapshot(state(50), created_at=NOW + HOUR)
     await save(SnapshotArchive(store), following)
@@ -246,7 +246,7 @@ async def test_the_newest_may_be_at_an_older_event_than_what_is_removed(often):
 
 
 @async_test
-async def test_other_sessions_are_left_alone(often):
+async def test_other_sessions_are_not_touched(often):
     store = Watched()
     other = HERE.__class__("ses_abc123", scope_id="research-bot2")
     await saved(store, 20)
@@ -257,17 +257,17 @@ async def test_other_sessions_are_left_alone(often):
     await check_loads(store, theirs, other)
 
 
-# --------------------------------------------------------------------------------------- stubs
+# ---------------------------------------------------------------------------------- tombstones
 
 
 @async_test
-async def test_stubs_stay_for_a_day_and_then_go(often):
+async def test_tombstones_are_deleted_after_a_day(often):
     store = Watched()
     snapshots = await saved(store, 30)
     await prune(store)
     assert len(store.keys_with("/log/")) == 30
-    stubs = [key for key in store.keys_with("/log/") if b"pruned_at" in store.content[key]]
-    assert stubs == store.keys_with("/log/")[:21]
+    tombstones = [key for key in store.keys_with("/log/") if b"pruned_at" in store.content[key]]
+    assert tombstones == store.keys_with("/log/")[:21]
     for hours in (1, 23, 24):
         await prune(store, moment=NOW + hours * HOUR)
         assert len(store.keys_with("/log/")) == 30
@@ -278,7 +278,7 @@ async def test_stubs_stay_for_a_day_and_then_go(often):
 
 
 @async_test
-async def test_a_writer_who_did_not_hear_of_it_meets_a_stub(often):
+async def test_a_stale_writer_gets_a_conflict_from_a_tombstone(often):
     store = Watched()
     await saved(store, 5)
     stale = Timeline(store, HERE.prefix, "00000000")
@@ -292,7 +292,7 @@ async def test_a_writer_who_did_not_hear_of_it_meets_a_stub(often):
 
 
 @async_test
-async def test_an_archive_that_did_not_hear_of_it_goes_on_from_what_is_there(often):
+async def test_a_stale_archive_saves_after_a_prune(often):
     store = Watched()
     stale = SnapshotArchive(store)
     await save(stale, session_snapshot(state(1), created_at=NOW - 1000 * HOUR))
@@ -304,7 +304,7 @@ async def test_an_archive_that_did_not_hear_of_it_goes_on_from_what_is_there(oft
 
 
 @async_test
-async def test_an_archive_that_saves_again_what_was_pruned_meanwhile_saves_it(often):
+async def test_a_stale_archive_can_save_a_pruned_snapshot_again(often):
     store = Watched()
     stale = SnapshotArchive(store)
     await save(stale, session_snapshot(state(1), created_at=NOW - 1000 * HOUR))
@@ -316,7 +316,7 @@ async def test_an_archive_that_saves_again_what_was_pruned_meanwhile_saves_it(of
 
 
 @async_test
-async def test_an_archive_that_was_idle_until_the_stubs_were_gone_loses_nothing(often):
+async def test_an_archive_idle_until_tombstones_are_deleted_loses_nothing(often):
     store = Watched()
     stale = SnapshotArchive(store)
     await save(stale, session_snapshot(state(1), created_at=NOW - 1000 * HOUR))
@@ -329,12 +329,12 @@ async def test_an_archive_that_was_idle_until_the_stubs_were_gone_loses_nothing(
 
 
 @async_test
-async def test_events_that_were_pruned_are_not_found_also_when_their_stubs_are_gone(often):
+async def test_pruned_events_are_not_found_even_without_tombstones(often):
     store = Watched()
     await saved(store, 30, tags={4: {"pin": ""}})
     policy = RetentionPolicy(last=10, protected=["pin"])
-    for moment in (NOW, NOW + dt.timedelta(days=2)):
-        await prune(store, policy, moment)
+    for now in (NOW, NOW + dt.timedelta(days=2)):
+        await prune(store, policy, now)
         for seq in (1, 3, 8, 20):
             with pytest.raises(NotFoundError, match="pruned"):
                 await Timeline(store, HERE.prefix, "00000000").load(seq)

@@ -1,4 +1,4 @@
-"""Pruning that is broken off, overtaken, or meets what is damaged loses nothing that is kept."""
+"""A prune that crashes, runs concurrently or finds damage loses no kept snapshot."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("one_incarnation")
 PINNED = RetentionPolicy(last=5, protected=["pin"])
 
 
-async def writes_of_pruning():
+async def count_writes_of_prune():
     inner = Watched()
     await saved(inner, 18, tags={3: {"pin": ""}})
     counting = FaultyStateStore(inner)
@@ -47,9 +47,9 @@ async def writes_of_pruning():
 
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-def test_pruning_that_was_broken_off_anywhere_loses_nothing_that_is_kept(often, is_done):
+def test_a_prune_interrupted_anywhere_loses_no_kept_snapshot(often, is_done):
     async def work():
-        writes = await writes_of_pruning()
+        writes = await count_writes_of_prune()
         assert writes > 20
         for at in range(1, writes + 1):
             inner = Watched()
@@ -64,18 +64,18 @@ def test_pruning_that_was_broken_off_anywhere_loses_nothing_that_is_kept(often, 
             listed = await SnapshotArchive(inner).list_snapshot_ids(location=HERE)
             await check_loads(inner, {each: snapshots[each] for each in listed})
             verification = await SnapshotArchive(inner).verify(location=HERE)
-            assert verification.damage == [], f"broken off at write {at}"
+            assert verification.damage == [], f"interrupted at write {at}"
             new = session_snapshot(state(40), created_at=NOW)
             kept[await save(SnapshotArchive(inner), new)] = new
-            for moment in (NOW, NOW + dt.timedelta(days=2)):
-                await prune(inner, RetentionPolicy(last=6, protected=["pin"]), moment)
+            for now in (NOW, NOW + dt.timedelta(days=2)):
+                await prune(inner, RetentionPolicy(last=6, protected=["pin"]), now)
                 await check_whole(inner, kept)
 
     run_async(work())
 
 
-def interrupted_everywhere(meanwhile):
-    """Prune again and again, each time with something done meanwhile, before each of its calls."""
+def prune_with_interruptions(interrupt):
+    """Prune once for each call that it makes, with an interruption before that call."""
 
     async def work():
         at = 0
@@ -86,7 +86,7 @@ def interrupted_everywhere(meanwhile):
             more = {}
 
             async def happens(inner=inner, more=more):
-                more.update(await meanwhile(inner))
+                more.update(await interrupt(inner))
 
             slow = Interrupted(inner, at, happens)
             result = await prune(slow, RetentionPolicy(last=5))
@@ -100,35 +100,35 @@ def interrupted_everywhere(meanwhile):
     run_async(work())
 
 
-def test_what_is_saved_meanwhile_is_kept(often):
-    async def meanwhile(inner):
+def test_snapshots_saved_during_a_prune_are_kept(often):
+    async def interrupt(inner):
         made = session_snapshot(state(20))
         return {await save(SnapshotArchive(inner), made): made}
 
-    interrupted_everywhere(meanwhile)
+    prune_with_interruptions(interrupt)
 
 
-def test_two_may_prune_at_the_same_time(often):
-    async def meanwhile(inner):
+def test_two_prunes_can_run_concurrently(often):
+    async def interrupt(inner):
         await prune(inner, RetentionPolicy(last=5))
         return {}
 
-    interrupted_everywhere(meanwhile)
+    prune_with_interruptions(interrupt)
 
 
-def test_what_is_known_of_them_together_may_be_saved_meanwhile(often):
-    async def meanwhile(inner):
+def test_the_manifest_can_be_saved_during_a_prune(often):
+    async def interrupt(inner):
         archive = SnapshotArchive(inner)
         found = await archive.load_manifest(location=HERE)
         found.extra["note"] = "mine"
         await archive.save_manifest(location=HERE, manifest=found)
         return {}
 
-    interrupted_everywhere(meanwhile)
+    prune_with_interruptions(interrupt)
 
 
 @async_test
-async def test_where_what_is_kept_cannot_be_read_nothing_is_removed(often):
+async def test_nothing_is_deleted_if_a_kept_snapshot_cannot_be_read(often):
     store = Watched()
     snapshots = await saved(store, 20)
     key = store.keys_with("/log/")[17]
@@ -141,7 +141,7 @@ async def test_where_what_is_kept_cannot_be_read_nothing_is_removed(often):
 
 
 @async_test
-async def test_a_segment_that_reaches_over_the_floor_stays(often):
+async def test_a_segment_across_the_cutoff_is_kept(often):
     store = Watched()
     log = EventLog(store, HERE.prefix, "00000000")
     for _ in range(4):
@@ -156,12 +156,12 @@ async def test_a_segment_that_reaches_over_the_floor_stays(often):
 
 
 @async_test
-async def test_a_keyframe_to_spare_that_is_gone_is_not_looked_for(often):
+async def test_a_needed_keyframe_that_is_missing_is_ignored(often):
     store = Watched()
     snapshots = await saved(store, 12)
     asked = Timeline(store, HERE.prefix, "00000000")
-    log_start = (await asked.load(9)).end
-    await prune_module.delete_keyframes(store, asked, log_start, [], [7])
+    cutoff = (await asked.load(9)).end
+    await prune_module.delete_keyframes(store, asked, cutoff, {7, cutoff.seq})
     assert await asked.list_keyframe_seqs() == [5, 9, 13]
     await check_whole(store, snapshots)
 
@@ -179,21 +179,21 @@ STEPS = st.lists(
 
 @settings(max_examples=40)
 @given(STEPS)
-def test_whatever_is_saved_deleted_and_pruned_what_is_kept_is_whole(steps):
+def test_kept_snapshots_load_after_any_saves_deletes_and_prunes(steps):
     async def work():
         store = Watched()
         archives = [SnapshotArchive(store), SnapshotArchive(store)]
-        kept, latest, moment = {}, {}, NOW
+        kept, latest, now = {}, {}, NOW
         for number, (what, *how) in enumerate(steps):
-            moment += dt.timedelta(minutes=1)
+            now += dt.timedelta(minutes=1)
             archive = archives[number % 2]
             if what == "save":
                 made = session_snapshot(
-                    state(how[0]), created_at=moment, tags={how[1]: "x"} if how[1] else {}
+                    state(how[0]), created_at=now, tags={how[1]: "x"} if how[1] else {}
                 )
                 kept[await save(archive, made)] = made
             elif what == "latest":
-                made = session_snapshot(state(how[0], latest=True), created_at=moment)
+                made = session_snapshot(state(how[0], latest=True), created_at=now)
                 await save(archive, made, is_latest=True)
                 latest = {made.snapshot_id: made}
             elif what == "delete" and kept:
@@ -202,11 +202,11 @@ def test_whatever_is_saved_deleted_and_pruned_what_is_kept_is_whole(steps):
                 assert await archive.delete_snapshot(location=HERE, snapshot_id=gone)
             elif what == "prune":
                 if how[1]:
-                    # Who is idle for longer than an hour looks again where a log ends.
-                    moment += how[1] * dt.timedelta(hours=10)
+                    # A writer that was idle for an hour reads the head of the log again.
+                    now += how[1] * dt.timedelta(hours=10)
                     archives = [SnapshotArchive(store), SnapshotArchive(store)]
                 policy = RetentionPolicy(last=how[0], protected=["pin"])
-                result = await prune(store, policy, moment)
+                result = await prune(store, policy, now)
                 kept = {each: kept[each] for each in result.kept}
             await check_whole(store, kept)
             await check_loads(store, latest)

@@ -1,4 +1,4 @@
-"""What is kept of a snapshot: a position in the log, with tags and counts."""
+"""Encoding and decoding the records of snapshots."""
 
 from __future__ import annotations
 
@@ -71,57 +71,57 @@ INFOS = st.builds(
 
 
 @given(INFOS)
-def test_a_record_comes_back(info):
+def test_decode_returns_the_encoded_record(info):
     key = HERE.snapshot_key(info.snapshot_id)
     again = decode_record(key, info.encode(HERE), HERE)
-    # In UTC, as a time that a clock showed twice equals none in another zone.
+    # Compared in UTC: an ambiguous local time equals no time in another zone.
     assert again == replace(info, created_at=info.created_at.astimezone(dt.UTC))
     assert again.created_at.tzinfo is dt.UTC
 
 
-def test_a_record_says_where_it_is_in_the_log():
+def test_a_record_has_a_position():
     assert INFO.position == Position(31, "ab" * 32)
     assert INFO.event_log_count == 31
     assert PLAIN.position == Position()
 
 
-def test_a_record_costs_a_few_hundred_bytes():
+def test_a_record_takes_a_few_hundred_bytes():
     assert len(INFO.encode(HERE)) < 500
     assert len(PLAIN.encode(HERE)) < 350
 
 
-def test_what_the_location_says_is_not_written_again():
+def test_ids_equal_to_the_location_are_not_stored():
     assert b"research-bot" not in INFO.encode(HERE)
     elsewhere = SnapshotLocation("copy", "multi_agent", "team")
     data = INFO.encode(elsewhere)
     assert json.loads(data)["content"]["agent_id"] == "research-bot"
-    again = decode_record(elsewhere.snapshot(ID), data, elsewhere)
+    again = decode_record(elsewhere.snapshot_key(ID), data, elsewhere)
     assert again == replace(INFO, scope="multi_agent")
 
 
-def test_what_is_not_there_is_not_written():
+def test_empty_fields_are_not_stored():
     content = json.loads(PLAIN.encode(HERE))["content"]
     assert not {"tags", "unfinished", "agent_id", "session_id"} & content.keys()
 
 
-def test_a_time_of_another_zone_is_the_same_moment():
+def test_a_time_in_another_zone_is_stored_in_utc():
     there = dt.datetime(2026, 7, 1, 12, tzinfo=dt.timezone(dt.timedelta(hours=2)))
     again = decode_record(KEY, replace(INFO, created_at=there).encode(HERE), HERE)
     assert again.created_at == there
     assert again.created_at.hour == 10
 
 
-def test_the_latest_may_have_any_id():
+def test_the_latest_record_can_have_any_id():
     assert decode_record(HERE.latest_key, INFO.encode(HERE), HERE) == INFO
 
 
-def test_a_record_at_the_key_of_another_is_damage():
+def test_a_record_under_the_key_of_another_is_damage():
     other = HERE.snapshot_key("another")
-    with pytest.raises(IntegrityError, match=f"{other} is damaged: it is that of.*{ID}"):
+    with pytest.raises(IntegrityError, match=f"{other} is damaged: it is the record of.*{ID}"):
         decode_record(other, INFO.encode(HERE), HERE)
 
 
-def test_any_flipped_bit_is_noticed_or_changes_nothing():
+def test_any_flipped_bit_is_detected_or_changes_nothing():
     data = INFO.encode(HERE)
     for bit in range(len(data) * 8):
         found, refusal = tried(decode_record, KEY, flipped(data, bit), HERE)
@@ -133,7 +133,7 @@ NEEDED = [name for name in FIELDS if name not in ("tags", "unfinished")]
 
 
 @pytest.mark.parametrize("name", NEEDED)
-def test_a_record_that_lacks_a_field_is_damage(name):
+def test_a_missing_field_is_damage(name):
     tree = {key: value for key, value in FIELDS.items() if key != name}
     with pytest.raises(IntegrityError, match=f"snapshot record {KEY} is damaged: .*{name}"):
         decode_record(KEY, encode_envelope(tree), HERE)
@@ -152,16 +152,16 @@ def test_a_record_that_lacks_a_field_is_damage(name):
         ("snapshot_id", "../../elsewhere"),
     ],
 )
-def test_a_field_that_cannot_be_is_damage_that_names_the_key(name, value):
+def test_an_invalid_field_is_damage(name, value):
     with pytest.raises(IntegrityError, match=f"{KEY} is damaged"):
         decode_record(KEY, encode_envelope({**FIELDS, name: value}), HERE)
 
 
-def test_a_field_that_a_later_version_adds_does_not_disturb():
+def test_unknown_fields_are_ignored():
     assert decode_record(KEY, encode_envelope({**FIELDS, "colour": "red"}), HERE) == INFO
 
 
-def test_a_newer_format_is_refused():
+def test_a_newer_format_is_rejected():
     data = INFO.encode(HERE).replace(b'"format":1', b'"format":2', 1)
     with pytest.raises(InvalidDocumentError, match="newer Holdfast"):
         decode_record(KEY, data, HERE)
@@ -174,7 +174,7 @@ class Label(str):
     __slots__ = ()
 
 
-def test_tags_are_a_copy_of_plain_text():
+def test_tags_are_copied_as_plain_str():
     given_ = {"env": "production", Label("kind"): Label("nightly")}
     tags = validate_tags(given_)
     assert tags == {"env": "production", "kind": "nightly"}
@@ -185,18 +185,18 @@ def test_tags_are_a_copy_of_plain_text():
 
 
 @pytest.mark.parametrize("bad", ["env=production", ["env"], 7, {"env"}])
-def test_tags_that_are_no_mapping_are_refused(bad):
-    with pytest.raises(TypeError, match="tags are a mapping as in"):
+def test_tags_must_be_a_mapping(bad):
+    with pytest.raises(TypeError, match="tags must be a mapping such as"):
         validate_tags(bad)
 
 
 @pytest.mark.parametrize("bad", [{"n": 1}, {1: "n"}, {"n": None}, {"n": b"x"}])
-def test_a_tag_that_is_no_text_is_refused(bad):
-    with pytest.raises(TypeError, match="a tag is a text with a text"):
+def test_tags_must_be_str(bad):
+    with pytest.raises(TypeError, match="tag names and values must be str"):
         validate_tags(bad)
 
 
 @pytest.mark.parametrize("bad", [{"\ud800": "x"}, {"x": "\ud800"}])
-def test_a_tag_that_no_encoding_can_write_is_refused(bad):
+def test_a_tag_with_a_lone_surrogate_is_rejected(bad):
     with pytest.raises(ValueError, match="lone surrogate"):
         validate_tags(bad)

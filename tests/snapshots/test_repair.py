@@ -1,12 +1,14 @@
-"""What can be derived of a session is repaired, and leftovers are removed."""
+"""Repair of the manifest and the index entry, and deletion of leftovers."""
 
 from __future__ import annotations
+
+import datetime as dt
 
 import pytest
 
 from holdfast import Catalog, RetentionPolicy, Session, SnapshotArchive, SnapshotLocation
+from holdfast.snapshots.discovery import find_index_keys
 from holdfast.snapshots.keys import index_key
-from holdfast.snapshots.lifecycle import find_index_keys
 from holdfast.snapshots.repair import repair_session
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
@@ -21,7 +23,7 @@ async def pruned_session(store):
 
 @pytest.mark.parametrize("world", [talked, pruned_session])
 @async_test
-async def test_a_lost_manifest_is_derived_from_the_log(world):
+async def test_a_lost_manifest_is_rebuilt_from_the_log(world):
     store = MemoryStateStore()
     await world(store)
     archive = SnapshotArchive(store)
@@ -42,7 +44,7 @@ async def test_a_lost_manifest_is_derived_from_the_log(world):
 
 
 @async_test
-async def test_a_lost_index_entry_is_found_and_written_again():
+async def test_a_lost_index_entry_is_rewritten():
     store = MemoryStateStore()
     await talked(store)
     catalog = Catalog(store)
@@ -57,10 +59,10 @@ async def test_a_lost_index_entry_is_found_and_written_again():
 
 
 @async_test
-async def test_an_index_entry_that_was_replaced_is_not_listed_and_is_removed():
+async def test_a_stale_index_entry_is_not_listed_and_is_deleted():
     store = MemoryStateStore()
     await talked(store)
-    stale = index_key(HERE, 1)
+    stale = index_key(HERE, dt.datetime(1970, 1, 1, tzinfo=dt.UTC))
     await store.put(stale, b"{}")
     assert len((await Catalog(store).sessions("bot")).sessions) == 1
     found = await SnapshotArchive(store).verify(location=HERE)
@@ -70,7 +72,7 @@ async def test_an_index_entry_that_was_replaced_is_not_listed_and_is_removed():
 
 
 @async_test
-async def test_what_a_crash_in_a_creation_leaves_is_harmless_and_removed():
+async def test_leftovers_of_an_interrupted_creation_are_deleted():
     disk = MemoryStateStore()
     crashing = FaultyStateStore(disk, atomic=False)
     session = await Session.open(crashing, agent_id="bot", session_id="ses")
@@ -89,7 +91,7 @@ async def test_what_a_crash_in_a_creation_leaves_is_harmless_and_removed():
 
 
 @async_test
-async def test_nothing_is_made_up_where_nothing_was_created():
+async def test_no_manifest_is_made_for_a_session_that_was_never_created():
     store = MemoryStateStore()
     result = await repair_session(store, SnapshotLocation("none", "agent", "bot"))
     assert (result.written, result.removed) == ([], [])

@@ -1,4 +1,4 @@
-"""What the state of a session looks like."""
+"""The namespaces of a session and the view of its state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.snapshots.session_state import (
 from support.sample_values import SAMPLES, identical
 
 
-def test_the_view_speaks_a_sessions_own_words():
+def test_the_view_has_messages_values_status_and_namespaces():
     store = Store()
     store.set("session", "status", "running")
     for number in (1, 0, 10, 2):
@@ -33,7 +33,7 @@ def test_the_view_speaks_a_sessions_own_words():
     assert view.namespaces == {"once": {"mail": True}, "state/bot": {"mood": "good"}}
 
 
-def test_an_empty_state_is_that_of_a_session_which_waits_to_begin():
+def test_the_status_of_an_empty_state_is_pending():
     view = SessionState(Store().snapshot())
     assert view.status == "pending"
     assert view.messages == []
@@ -42,7 +42,7 @@ def test_an_empty_state_is_that_of_a_session_which_waits_to_begin():
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_kind_of_value_is_seen_as_it_was_set(name):
+def test_all_value_types_are_returned_as_set(name):
     store = Store()
     for space, key in (("messages", "0"), ("state", "key"), ("other", "key")):
         store.set(space, key, SAMPLES[name])
@@ -52,7 +52,7 @@ def test_every_kind_of_value_is_seen_as_it_was_set(name):
     assert identical(view.namespaces["other"]["key"], SAMPLES[name])
 
 
-def test_what_it_gives_is_a_copy():
+def test_values_are_copies():
     store = Store()
     store.set("messages", message_key(0), {"content": "hello"})
     store.set("state", "plan", [1])
@@ -67,7 +67,7 @@ def test_what_it_gives_is_a_copy():
 
 
 @given(st.integers(0, 10**12 - 1), st.integers(0, 10**12 - 1))
-def test_keys_of_messages_are_in_the_order_of_their_numbers(one, other):
+def test_message_keys_sort_by_number(one, other):
     assert (message_key(one) < message_key(other)) == (one < other)
     assert message_number(message_key(one)) == one
 
@@ -75,16 +75,16 @@ def test_keys_of_messages_are_in_the_order_of_their_numbers(one, other):
 @pytest.mark.parametrize(
     "key", ["", "7", "0000000000001", "00000000000x", "-00000000001", "\u0660" * 12, "hello worlds"]
 )
-def test_another_key_has_no_number(key):
+def test_other_keys_have_no_number(key):
     assert message_number(key) is None
 
 
-def test_each_of_several_agents_has_a_namespace():
+def test_each_agent_has_a_namespace():
     assert agent_namespace("writer") == "state/writer"
 
 
-def test_a_status_is_one_of_six():
+def test_unknown_status_is_rejected():
     assert [validate_status(status) for status in STATUSES] == list(STATUSES)
     for bad in ("archived", "", None, 7, ["running"]):
-        with pytest.raises(ValueError, match="a status is one of pending, running, waiting"):
+        with pytest.raises(ValueError, match="invalid status .*; use one of pending, running"):
             validate_status(bad)

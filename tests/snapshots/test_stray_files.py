@@ -1,4 +1,4 @@
-"""Files in a store of files that Holdfast did not write: an editor's backups, notes, a cache."""
+"""Files that Holdfast did not write are ignored: editor backups, notes, caches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def root(tmp_path):
 
 
 def leave_strays(root):
-    """A backup beside every file, and other files in every folder."""
+    """Write a backup beside every file, and other files into every folder."""
     left = []
     for path in [path for path in root.rglob("*") if "~holdfast" not in path.parts]:
         if path.is_file():
@@ -32,7 +32,7 @@ def leave_strays(root):
 
 
 @async_test
-async def test_stray_files_change_nothing(root):
+async def test_stray_files_are_ignored(root):
     async with open_state_store(f"file://{root}") as store:
         session = await Session.open(store, agent_id="bot", session_id="ses")
         saved = []

@@ -1,4 +1,4 @@
-"""What is whole and yet not true: a keyframe, a record or a beginning that is not the log's."""
+"""Verify reports valid entries that do not match the log."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from support.observed_store import (
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
 
-def forged(store, seq, content):
-    """A keyframe that is whole, and has another state."""
+def forge_keyframe(store, seq, content):
+    """Replace the state of a keyframe by another."""
     real = decode_keyframe(frame(seq), store.content[frame(seq)])
     return encode_keyframe(seq, real.hash, (), content.changes(state()))[0]
 
 
 async def rewrite(store, key, **fields):
-    """A record that is whole, and says something else."""
+    """Replace fields of a record."""
     info = replace(decode_record(key, store.content[key], HERE), **fields)
     await store.put(key, info.encode(HERE))
 
@@ -50,72 +50,72 @@ async def problem_of(store, key):
 
 
 @async_test
-async def test_a_keyframe_with_another_state_than_the_log_leads_to_is_listed(often):
+async def test_a_keyframe_with_a_wrong_state_is_reported(often):
     store, _ = await world()
-    await store.put(frame(9), forged(store, 9, state(3)))
-    assert "its state is not what the log leads to" in await problem_of(store, frame(9))
+    await store.put(frame(9), forge_keyframe(store, 9, state(3)))
+    assert "its state is not the fold of the log" in await problem_of(store, frame(9))
     assert frame(5) not in await damage_of(store)
 
 
 @async_test
-async def test_a_keyframe_of_another_log_is_listed(often):
+async def test_a_keyframe_of_another_log_is_reported(often):
     store, _ = await world()
     other, _ = await world()
     await store.put(frame(5), other.content[frame(5)])
-    assert "it was made at another event 5" in await problem_of(store, frame(5))
+    assert "its hash does not match event 5 of the log" in await problem_of(store, frame(5))
 
 
 @async_test
-async def test_a_keyframe_of_another_event_is_listed(often):
+async def test_a_keyframe_of_another_event_is_reported(often):
     store, _ = await world()
     await store.put(frame(13), store.content[frame(9)])
     assert "it is that of the event 9" in await problem_of(store, frame(13))
 
 
 @async_test
-async def test_a_keyframe_that_says_another_way_to_what_it_builds_on_is_listed(often):
+async def test_a_keyframe_with_a_wrong_chain_is_reported(often):
     store, _ = await world()
     real = decode_keyframe(frame(13), store.content[frame(13)])
     data, _ = encode_keyframe(13, real.hash, (9,), real.changes)
     await store.put(frame(13), data)
-    assert "the keyframe 9 that it builds on is not there" in await problem_of(store, frame(13))
+    assert "it builds on keyframe 9, which is missing" in await problem_of(store, frame(13))
 
 
 @async_test
-async def test_a_record_of_another_log_is_listed(often):
+async def test_a_record_of_another_log_is_reported(often):
     store, snapshots = await world()
     key = record(snapshots, 6)
     await rewrite(store, key, hash="0" * 64)
-    assert "saved at another event 8 than the log has now" in await problem_of(store, key)
-    with pytest.raises(IntegrityError, match="was saved at another event 8"):
+    assert "its hash does not match event 8 of the log" in await problem_of(store, key)
+    with pytest.raises(IntegrityError, match="does not match event 8"):
         await SnapshotArchive(store).load_snapshot(location=HERE, snapshot_id=list(snapshots)[6])
 
 
 @async_test
-async def test_a_stub_where_nothing_was_pruned_is_listed(often):
+async def test_a_tombstone_of_unpruned_events_is_reported(often):
     store, snapshots = await world()
     segment = decode_segment(log(7), store.content[log(7)])
     await store.put(log(7), encode_tombstone(segment, NOW))
-    assert "a stub, but its events were not pruned" in await problem_of(store, log(7))
-    # Its record cannot be checked; the keyframes behind it are whole.
+    assert "a tombstone, but its events were not pruned" in await problem_of(store, log(7))
+    # Its record cannot be verified; the keyframes after it can.
     assert await damage_of(store) == {log(7), record(snapshots, 5)}
 
 
 @async_test
-async def test_behind_a_damaged_segment_the_next_keyframe_is_where_the_state_is_known_again(often):
+async def test_keyframes_after_a_damaged_segment_are_still_verified(often):
     store, snapshots = await world()
     await store.damage(log(3), lambda data: data[:-9])
-    # The record of the event in it cannot be checked.
+    # The record of the event in it cannot be verified.
     assert await damage_of(store) == {log(3), record(snapshots, 1)}
-    await store.put(frame(13), forged(store, 13, state(2)))
+    await store.put(frame(13), forge_keyframe(store, 13, state(2)))
     assert await damage_of(store) == {log(3), record(snapshots, 1), frame(13)}
 
 
-# --------------------------------------------------------------------------- after pruning
+# ------------------------------------------------------------------------------ after a prune
 
 
-async def pruned_world():
-    """Twenty snapshots, of which the fourth and the last ten are kept; the log begins at 12."""
+async def make_pruned_session():
+    """Twenty snapshots, pruned to the fourth and the last ten; the log starts at 12."""
     store = Watched()
     snapshots = await saved(store, 20, tags={3: {"pin": ""}})
     result = await prune(store, RetentionPolicy(last=10, protected=["pin"]))
@@ -123,8 +123,8 @@ async def pruned_world():
 
 
 @async_test
-async def test_a_pruned_session_is_clean(often):
-    store, _ = await pruned_world()
+async def test_a_pruned_session_has_no_damage(often):
+    store, _ = await make_pruned_session()
     found = await verify(store)
     assert found.ok
     assert found.events == 9
@@ -132,45 +132,43 @@ async def test_a_pruned_session_is_clean(often):
 
 
 @async_test
-async def test_the_keyframe_where_the_log_begins_is_missed(often):
-    store, snapshots = await pruned_world()
+async def test_a_missing_keyframe_at_the_log_start_is_reported(often):
+    store, snapshots = await make_pruned_session()
     await store.delete(frame(12))
-    assert "there is no state for it" in await problem_of(store, frame(12))
-    # What comes after the next keyframe is known again.
+    assert "the log starts here, and the keyframe is missing" in await problem_of(store, frame(12))
+    # After the next keyframe, the state is known again.
     await check_loads(store, dict(list(snapshots.items())[-5:]))
 
 
 @async_test
-async def test_the_keyframe_of_a_kept_snapshot_before_the_beginning_is_missed(often):
-    store, snapshots = await pruned_world()
+async def test_a_missing_keyframe_of_a_snapshot_before_the_log_start_is_reported(often):
+    store, snapshots = await make_pruned_session()
     assert (await verify(store)).ok
     await store.delete(frame(5))
     key = record(snapshots, 0)
-    assert "no keyframe has its state, and the events to 12 are gone" in await problem_of(
-        store, key
-    )
+    assert "it has no keyframe, and events up to 12 were pruned" in await problem_of(store, key)
 
 
 @async_test
-async def test_a_record_before_the_beginning_of_another_log_is_listed(often):
-    store, snapshots = await pruned_world()
+async def test_a_wrong_record_before_the_log_start_is_reported(often):
+    store, snapshots = await make_pruned_session()
     key = record(snapshots, 0)
     await rewrite(store, key, hash="0" * 64)
-    assert "another event 5 than its keyframe" in await problem_of(store, key)
+    assert "its hash does not match the keyframe at 5" in await problem_of(store, key)
 
 
 @async_test
-async def test_a_record_at_the_beginning_of_another_log_is_listed(often):
-    store, snapshots = await pruned_world()
+async def test_a_wrong_record_at_the_log_start_is_reported(often):
+    store, snapshots = await make_pruned_session()
     key = record(snapshots, 1)
     assert decode_record(key, store.content[key], HERE).seq == 12
     await rewrite(store, key, hash="0" * 64)
-    assert "another event 12 than the log had" in await problem_of(store, key)
+    assert "its hash does not match the start of the log at 12" in await problem_of(store, key)
 
 
 @async_test
-async def test_a_beginning_that_is_not_the_logs_is_listed(often):
-    store, _ = await pruned_world()
+async def test_a_wrong_log_start_is_reported(often):
+    store, _ = await make_pruned_session()
     found = await SnapshotArchive(store).load_manifest(location=HERE)
     wrong = replace(found, log_start=replace(found.log_start, hash="0" * 64))
     await store.put(HERE.manifest_key, wrong.encode())
@@ -178,14 +176,14 @@ async def test_a_beginning_that_is_not_the_logs_is_listed(often):
 
 
 @async_test
-async def test_a_lost_manifest_of_a_pruned_session_is_noticed(often):
+async def test_a_lost_manifest_of_a_pruned_session_is_reported(often):
     for change in (lambda data: None, lambda data: SnapshotManifest().encode(), lambda data: b""):
-        store, _ = await pruned_world()
+        store, _ = await make_pruned_session()
         await store.damage(HERE.manifest_key, change)
         assert not (await verify(store)).ok
 
 
 @async_test
-async def test_it_can_be_asked_of_a_place_without_an_archive(often):
+async def test_verify_session_works_without_an_archive(often):
     store, _ = await world()
     assert (await verify_module.verify_session(store, HERE)).ok

@@ -1,4 +1,4 @@
-"""Comparing two states, and joining two that went different ways."""
+"""Diffs and three-way merges."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def store_of(**entries: object) -> Store:
     return store
 
 
-def test_a_snapshot_does_not_differ_from_itself_or_its_equal():
+def test_equal_snapshots_have_no_diff():
     store = store_of(a=1, b={"x": 1, "y": 2})
     one = store.snapshot()
     store.set("n", "b", {"y": 2, "x": 1})
@@ -32,14 +32,14 @@ def test_a_snapshot_does_not_differ_from_itself_or_its_equal():
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "1", (1,), [1], b"1", None])
-def test_another_type_is_another_value(value):
+def test_values_of_different_types_differ(value):
     store = store_of(k=1)
     base = store.snapshot()
     store.set("n", "k", value)
     assert store.snapshot().diff(base)["changed"] == [("n", "k")]
 
 
-def test_a_value_set_back_is_no_difference():
+def test_a_value_that_is_set_back_does_not_differ():
     store = store_of(k=[1], other=2)
     base = store.snapshot()
     store.set("n", "k", [2])
@@ -50,7 +50,7 @@ def test_a_value_set_back_is_no_difference():
     assert store.snapshot().diff(base) == NOTHING
 
 
-def test_states_with_no_common_history_are_compared_whole():
+def test_states_without_common_history_can_be_compared():
     one, other = Store(), Store()
     entries = [(f"n{at % 4}", f"k{at}", at) for at in range(1000)]
     one.set_many(entries)
@@ -68,7 +68,7 @@ def test_states_with_no_common_history_are_compared_whole():
 
 
 @pytest.mark.parametrize(("few", "many"), [(1, 2000), (48, 49), (0, 5000), (40, 4000)])
-def test_trees_of_different_shape_are_compared(few, many, hash_mask):
+def test_tries_of_different_shape_can_be_compared(few, many, hash_mask):
     if hash_mask != -1:
         many = min(many, 300)
     store = Store()
@@ -81,7 +81,7 @@ def test_trees_of_different_shape_are_compared(few, many, hash_mask):
     assert small.diff(large) == {"added": [], "removed": new, "changed": []}
 
 
-def test_differences_are_sorted_over_namespaces_and_keys():
+def test_diffs_are_sorted_by_namespace_and_key():
     store = Store()
     base = store.snapshot()
     pairs = [(f"n{at % 300}", f"k{at}") for at in range(2000)]
@@ -94,7 +94,7 @@ def test_differences_are_sorted_over_namespaces_and_keys():
 
 
 def three(base: dict, ours: dict, theirs: dict):
-    """A store with ours, a store with theirs, and the snapshot that both came from."""
+    """Return our store, their store, and their common base."""
     store = store_of(**base)
     snapshot = store.snapshot()
     other = store.fork()
@@ -110,7 +110,7 @@ def content(store: Store) -> dict:
     return {key: store.get("n", key) for key in store.keys("n")}
 
 
-def test_changes_of_both_sides_come_together():
+def test_merge_combines_the_changes_of_both_sides():
     store, theirs, base = three(
         {"same": 1, "a": 1, "b": 1, "gone": 1, "theirs gone": 1},
         {"same": 1, "a": 2, "b": 1, "theirs gone": 1, "new": [1]},
@@ -125,7 +125,7 @@ def test_changes_of_both_sides_come_together():
     }
 
 
-def test_the_same_change_on_both_sides_is_no_conflict():
+def test_the_same_change_on_both_sides_does_not_conflict():
     store, theirs, base = three(
         {"a": 1, "gone": 1}, {"a": {"x": 1, "y": 2}, "new": 1}, {"a": {"y": 2, "x": 1}, "new": 1}
     )
@@ -139,7 +139,7 @@ CONFLICTS = (
 )
 
 
-def test_conflicts_raise_one_error_that_lists_all_and_nothing_is_merged():
+def test_merge_raises_one_error_with_all_conflicts_and_changes_nothing():
     store, theirs, base = three(*CONFLICTS)
     before = store.snapshot()
     with pytest.raises(ConflictError, match="n/both") as caught:
@@ -153,7 +153,7 @@ def test_conflicts_raise_one_error_that_lists_all_and_nothing_is_merged():
     assert store.snapshot().diff(before) == NOTHING
 
 
-def test_a_long_list_of_conflicts_is_cut_in_the_message_only():
+def test_the_conflict_message_is_truncated_but_not_the_list():
     base = {f"k{at}": 0 for at in range(9)}
     store, theirs, snapshot = three(base, dict.fromkeys(base, 1), dict.fromkeys(base, 2))
     with pytest.raises(ConflictError, match="and 4 more") as caught:
@@ -168,14 +168,14 @@ def test_a_long_list_of_conflicts_is_cut_in_the_message_only():
         ("theirs", {"both": 3, "we delete": 3, "new": "theirs", "fine": 2}),
     ],
 )
-def test_a_side_can_be_chosen_for_all_conflicts(choice, expected):
+def test_merge_can_choose_one_side(choice, expected):
     store, theirs, base = three(*CONFLICTS)
     store.merge(theirs.snapshot(), base, on_conflict=choice)
     assert content(store) == expected
     assert len(store) == len(expected)
 
 
-def test_a_function_decides_each_conflict():
+def test_a_function_resolves_each_conflict():
     store, theirs, base = three(*CONFLICTS)
     asked: list[Conflict] = []
 
@@ -206,20 +206,18 @@ def test_a_function_decides_each_conflict():
     assert copy.deepcopy(asked[1]).base is MISSING
 
 
-def test_a_function_that_fails_or_gives_a_bad_value_merges_nothing():
+def test_nothing_is_merged_if_the_function_fails():
     store, theirs, base = three(*CONFLICTS)
     before = store.snapshot()
     with pytest.raises(ZeroDivisionError):
         store.merge(theirs, base, on_conflict=lambda conflict: 1 / 0)
-    with pytest.raises(
-        UnsupportedValueError, match="on_conflict returned for namespace 'n', key 'both'"
-    ):
+    with pytest.raises(UnsupportedValueError, match="invalid value for namespace 'n', key 'both'"):
         store.merge(theirs, base, on_conflict=lambda conflict: object())
     assert store.snapshot().diff(before) == NOTHING
     store.set("n", "still", "works")
 
 
-def test_an_unknown_way_to_resolve_is_refused_even_without_conflicts():
+def test_an_unknown_resolution_is_rejected_even_without_conflicts():
     store, theirs, base = three({}, {}, {})
     for wrong in ("mine", 5, None):
         with pytest.raises(ValueError, match="on_conflict must be"):
@@ -233,7 +231,7 @@ def test_merging_a_store_with_itself_changes_nothing():
     assert store.merge(store, base) == NOTHING
 
 
-def test_errors_form_the_tree_of_the_design():
+def test_errors_derive_from_holdfast_error_and_builtin_types():
     assert issubclass(holdfast.ConflictError, holdfast.HoldfastError)
     assert issubclass(holdfast.NotFoundError, KeyError)
     assert issubclass(holdfast.UnsupportedValueError, TypeError)

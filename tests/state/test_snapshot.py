@@ -1,4 +1,4 @@
-"""Freezing, restoring, forking, undoing, and what is known about a frozen state."""
+"""Snapshots, restores, forks, transactions and digests."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from holdfast.values import encode
 from support.sample_values import printed_under_any_hash_seed
 
 
-def filled(count: int, namespaces: int = 1) -> Store:
+def make_store(count: int, namespaces: int = 1) -> Store:
     store = Store()
     store.set_many((f"n{at % namespaces}", f"k{at}", {"at": at}) for at in range(count))
     return store
 
 
-def test_a_snapshot_never_changes():
-    store = filled(500, 3)
+def test_a_snapshot_is_immutable():
+    store = make_store(500, 3)
     snapshot = store.snapshot()
     content = list(snapshot.items())
     for at in range(0, 500, 2):
@@ -34,7 +34,7 @@ def test_a_snapshot_never_changes():
     assert list(snapshot.items()) == content
 
 
-def test_ids_grow_over_all_stores_and_parents_follow_the_line_of_descent():
+def test_ids_increase_across_stores_and_parents_follow_the_lineage():
     store = Store()
     first = store.snapshot()
     second = store.snapshot()
@@ -52,7 +52,7 @@ def test_ids_grow_over_all_stores_and_parents_follow_the_line_of_descent():
 
 
 def test_a_store_can_be_restored_to_a_snapshot_of_another_store():
-    one, other = filled(100), filled(10, 2)
+    one, other = make_store(100), make_store(10, 2)
     wanted = one.snapshot()
     former = other.snapshot()
     other.restore(wanted)
@@ -64,8 +64,8 @@ def test_a_store_can_be_restored_to_a_snapshot_of_another_store():
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "snapshot", Store(), {}])
-def test_what_is_not_a_snapshot_is_a_type_error(wrong):
-    store = filled(3)
+def test_other_types_are_not_accepted_as_snapshots(wrong):
+    store = make_store(3)
     snapshot = store.snapshot()
     for call in (store.restore, snapshot.diff, snapshot.changes):
         with pytest.raises(TypeError, match="Snapshot"):
@@ -89,7 +89,7 @@ def test_the_history_keeps_the_last_snapshots(limit, kept):
     assert store.fork().history == []
 
 
-def test_a_store_keeps_no_snapshots_unless_it_is_asked_to():
+def test_a_store_keeps_no_snapshots_by_default():
     store = Store()
     assert store.max_history == 0
     store.snapshot()
@@ -101,7 +101,7 @@ def test_a_store_keeps_no_snapshots_unless_it_is_asked_to():
         store.max_history = 3
 
 
-def test_a_snapshot_that_nobody_holds_gives_its_memory_back():
+def test_an_unreferenced_snapshot_is_freed():
     store = Store(max_history=2)
     store.set("n", "k", "x")
     tracemalloc.start()
@@ -114,7 +114,7 @@ def test_a_snapshot_that_nobody_holds_gives_its_memory_back():
     assert held < 5 * 2 * 50_000
 
 
-def allocated_by(call) -> int:
+def measure_allocation(call) -> int:
     gc.collect()
     tracemalloc.start()
     result = call()
@@ -125,8 +125,8 @@ def allocated_by(call) -> int:
 
 
 @pytest.mark.parametrize("operation", ["snapshot", "fork", "restore"])
-def test_freezing_costs_the_same_at_ten_entries_and_at_a_hundred_thousand(operation):
-    small, large = filled(10), filled(100_000)
+def test_a_snapshot_takes_constant_memory(operation):
+    small, large = make_store(10), make_store(100_000)
     costs = []
     for store in (small, large):
         store.snapshot()
@@ -137,38 +137,38 @@ def test_freezing_costs_the_same_at_ten_entries_and_at_a_hundred_thousand(operat
             else getattr(store, operation)
         )
         call()
-        costs.append(allocated_by(call))
+        costs.append(measure_allocation(call))
     assert costs[1] <= costs[0] + 600
 
 
-def nodes(node: object) -> set[int]:
+def collect_node_ids(node: object) -> set[int]:
     found = {id(node)}
     if isinstance(node, Branch):
         for child in node.children:
-            found |= nodes(child)
+            found |= collect_node_ids(child)
     return found
 
 
-def test_a_write_after_a_snapshot_copies_only_the_path_to_it():
-    store = filled(100_000)
+def test_a_write_after_a_snapshot_copies_only_its_path():
+    store = make_store(100_000)
     before = store.snapshot()
     store.set("n0", "k77", "changed")
     after = store.snapshot()
     old = next(iter(list_leaves(before._root.root)))["n0"].root
     new = next(iter(list_leaves(after._root.root)))["n0"].root
-    assert 1 <= len(nodes(new) - nodes(old)) <= 4
+    assert 1 <= len(collect_node_ids(new) - collect_node_ids(old)) <= 4
     assert after.diff(before) == {"added": [], "removed": [], "changed": [("n0", "k77")]}
 
 
 def test_a_write_of_an_equal_value_copies_nothing():
-    store = filled(1000)
+    store = make_store(1000)
     before = store.snapshot()
     store.set("n0", "k7", {"at": 7})
     store.set_many([("n0", "k8", {"at": 8})])
     assert store.snapshot()._root is before._root
 
 
-def test_the_digest_depends_on_the_content_alone():
+def test_the_digest_depends_only_on_the_content():
     one, other = Store(), Store()
     entries = [(f"n{at % 7}", f"k{at}", {"a": at, "b": [at]}) for at in range(300)]
     one.set_many(entries)
@@ -183,7 +183,7 @@ def test_the_digest_depends_on_the_content_alone():
     assert one.snapshot().digest != other.snapshot().digest
 
 
-def test_the_digest_tells_names_and_values_apart():
+def test_the_digest_distinguishes_names_and_values():
     seen = set()
     for entries in (
         [],
@@ -211,13 +211,13 @@ print(store.snapshot().digest)
 """
 
 
-def test_the_digest_is_the_same_in_any_process_and_for_ever():
+def test_the_digest_is_stable_across_processes():
     assert printed_under_any_hash_seed(PROGRAM) == {
         "sha256:d8b568065339e4baef23235a02484f73a31a76673655250985043e21308e5f1e"
     }
 
 
-def test_the_digest_is_what_the_specification_says():
+def test_the_digest_matches_the_specification():
     store = Store()
     store.set("b", "k", -1)
     store.set("a", "k", {"y": 1, "x": [True], "z": (None,)})
@@ -228,8 +228,8 @@ def test_the_digest_is_what_the_specification_says():
     assert store.snapshot().digest == "sha256:" + hashlib.sha256(packed).hexdigest()
 
 
-def test_the_digest_of_a_large_state_is_that_of_its_parts_in_order():
-    snapshot = filled(5000, 3).snapshot()
+def test_the_digest_of_a_large_state_matches_the_specification():
+    snapshot = make_store(5000, 3).snapshot()
     sha = hashlib.sha256()
     for namespace, key, value in snapshot.items():
         sha.update(b"\x93" + encode(namespace) + encode(key) + encode(value))
@@ -237,28 +237,28 @@ def test_the_digest_of_a_large_state_is_that_of_its_parts_in_order():
 
 
 def test_the_digest_is_computed_once():
-    snapshot = filled(10).snapshot()
+    snapshot = make_store(10).snapshot()
     assert snapshot.digest is snapshot.digest
 
 
-def test_items_come_sorted_and_one_by_one():
-    snapshot = filled(120, 2).snapshot()
+def test_items_are_yielded_in_order():
+    snapshot = make_store(120, 2).snapshot()
     items = list(snapshot.items())
     assert [(namespace, key) for namespace, key, _ in items] == snapshot.keys
     assert snapshot.keys == sorted(snapshot.keys)
     assert {(n, k): v for n, k, v in items}["n1", "k3"] == {"at": 3}
 
 
-def test_a_snapshot_knows_what_it_contains():
-    snapshot = filled(3).snapshot()
+def test_a_snapshot_supports_contains_and_len():
+    snapshot = make_store(3).snapshot()
     assert ("n0", "k1") in snapshot
     assert ("n0", "k9") not in snapshot
     assert snapshot.contains("n0", "k1")
     assert not snapshot.contains("other", "k1")
 
 
-def test_a_fork_and_its_origin_do_not_see_each_other():
-    store = filled(300)
+def test_a_fork_is_independent():
+    store = make_store(300)
     fork = store.fork()
     again = fork.fork()
     store.set("n0", "k1", "store")
@@ -273,8 +273,8 @@ def test_a_fork_and_its_origin_do_not_see_each_other():
 # ------------------------------------------------------------------------------ transactions
 
 
-def test_a_transaction_that_raises_leaves_no_trace():
-    store = filled(200)
+def test_a_failed_transaction_is_rolled_back():
+    store = make_store(200)
     before = store.snapshot()
     with pytest.raises(ZeroDivisionError), store.transaction() as inside:
         assert inside is store
@@ -284,7 +284,7 @@ def test_a_transaction_that_raises_leaves_no_trace():
         store.set_many([("n0", "k3", 3)])
         store.clear()
         assert len(store) == 0
-        store.restore(filled(3).snapshot())
+        store.restore(make_store(3).snapshot())
         raise ZeroDivisionError
     after = store.snapshot()
     assert after.digest == before.digest
@@ -293,14 +293,14 @@ def test_a_transaction_that_raises_leaves_no_trace():
     assert after.diff(before) == {"added": [], "removed": [], "changed": []}
 
 
-def test_a_transaction_that_ends_well_stays():
+def test_a_successful_transaction_is_kept():
     store = Store()
     with store.transaction():
         store.set("n", "k", 1)
     assert store.get("n", "k") == 1
 
 
-def test_an_inner_transaction_undoes_only_its_own_writes():
+def test_a_failed_inner_transaction_rolls_back_only_its_own_writes():
     store = Store()
     with store.transaction():
         store.set("n", "outer", 1)
@@ -311,7 +311,7 @@ def test_an_inner_transaction_undoes_only_its_own_writes():
     assert store.keys("n") == ["after", "outer"]
 
 
-def test_snapshots_of_a_transaction_enter_the_history_only_if_it_ends_well():
+def test_snapshots_of_a_failed_transaction_do_not_enter_the_history():
     store = Store(max_history=2)
     kept = [store.snapshot(), store.snapshot()]
     with pytest.raises(KeyError), store.transaction():
@@ -329,8 +329,8 @@ def test_snapshots_of_a_transaction_enter_the_history_only_if_it_ends_well():
     assert second.parent == first.id
 
 
-def test_a_snapshot_taken_in_a_transaction_outlives_its_end():
-    store = filled(100)
+def test_a_snapshot_taken_in_a_transaction_stays_valid():
+    store = make_store(100)
     inside: list[Snapshot] = []
     with pytest.raises(ValueError), store.transaction():
         store.set("n0", "k1", "inside")
@@ -342,7 +342,7 @@ def test_a_snapshot_taken_in_a_transaction_outlives_its_end():
     assert inside[0].get("n0", "k2") == {"at": 2}
 
 
-def test_the_entries_of_one_namespace_are_listed_and_counted():
+def test_namespaces_can_be_listed_and_counted():
     store = Store()
     store.set_many([("a", "x", 1), ("a", "y", 2), ("b", "x", 3)])
     snapshot = store.snapshot()

@@ -1,4 +1,4 @@
-"""A store against plain dicts: any sequence of operations, on any forks, with any collisions."""
+"""Compare a store with plain dicts, for any sequence of operations, forks and hash collisions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Twin:
 
 
 def differs(a: Any, b: Any) -> bool:
-    """As the store sees it: types count, the order of a dict's keys does not."""
+    """Return whether values differ as the store compares them: by type, but not by key order."""
     if isinstance(a, dict) and isinstance(b, dict):
         return a != b
     return not identical(a, b)
@@ -213,26 +213,26 @@ class StoreMachine(RuleBasedStateMachine):
             assert not EMPTY_LEAF
             if not twin.model:
                 assert root.root is EMPTY_LEAF
-            found = sound(root.root, 0)
+            found = check_node(root.root, 0)
             assert found.keys() == {namespace for namespace, _ in twin.model}
             for namespace, trie in found.items():
-                assert len(sound(trie.root, 0)) == len(twin.store.keys(namespace))
+                assert len(check_node(trie.root, 0)) == len(twin.store.keys(namespace))
 
 
-def sound(node: Any, depth: int) -> dict[str, Any]:
-    """All entries under a node, each found where its hash leads."""
+def check_node(node: Any, depth: int) -> dict[str, Any]:
+    """Return all entries under a node, checking that each is where its hash leads."""
     if not isinstance(node, Branch):
         return node
     found: dict[str, Any] = {}
     for slot, child in enumerate(node.children):
-        below = sound(child, depth + 1)
+        below = check_node(child, depth + 1)
         assert all((hash_key(key) >> (6 * depth)) & 63 == slot for key in below)
         found.update(below)
     return found
 
 
 @pytest.mark.parametrize("mask", [-1, 0, 0b111111, 0b1000001])
-def test_a_store_equals_plain_dicts_whatever_is_done_to_it(mask):
+def test_a_store_behaves_like_plain_dicts(mask):
     class Machine(StoreMachine):
         pass
 

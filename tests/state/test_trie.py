@@ -1,4 +1,4 @@
-"""The map underneath against a dict, with hashes that collide in all or some bits."""
+"""Compare a trie with a dict, with hashes that collide in some or all bits."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def put(trie: Trie, key: str, value: object) -> None:
         owned_leaf(trie, hash_key(key), for_new_key=is_new)[key] = value
 
 
-def check(node: object, depth: int = 0, prefix: int = 0) -> None:
-    """Every entry is where its hash leads, and no branch holds so little that a leaf would do."""
+def check_node(node: object, depth: int = 0, prefix: int = 0) -> None:
+    """Check that every entry is where its hash leads, and that no branch should be a leaf."""
     if not isinstance(node, Branch):
         assert len(node) <= MAX_LEAF_SIZE or depth >= 10
         for key in node:
@@ -46,15 +46,15 @@ def check(node: object, depth: int = 0, prefix: int = 0) -> None:
     for slot, child in enumerate(node.children):
         if child is EMPTY_LEAF:
             assert not (node.owned >> slot) & 1
-        check(child, depth + 1, prefix | slot << (6 * depth))
+        check_node(child, depth + 1, prefix | slot << (6 * depth))
 
 
-def test_a_bit_is_right_in_all_sixty_four_places():
+def test_bit_is_correct_for_all_64_slots():
     for slot in range(64):
         assert bit(slot, 1) & (2**64 - 1) == 1 << slot
 
 
-def test_a_map_behaves_like_a_dict(hash_mask):
+def test_a_trie_behaves_like_a_dict(hash_mask):
     rng = random.Random(hash_mask)
     trie, model = new_trie(1), {}
     names = [f"key {at}" for at in range(400)]
@@ -67,18 +67,18 @@ def test_a_map_behaves_like_a_dict(hash_mask):
         else:
             assert remove_key(trie, hash_key(key), key) == model.pop(key, None)
         if step % 500 == 0:
-            check(trie.root)
+            check_node(trie.root)
             assert collect_entries(trie.root) == model
             assert all(lookup(trie, hash_key(name), name) == model.get(name) for name in names)
     for key in list(model):
         assert remove_key(trie, hash_key(key), key) == model.pop(key)
-        check(trie.root)
+        check_node(trie.root)
     assert is_empty(trie)
     assert trie.root is EMPTY_LEAF
     assert not EMPTY_LEAF
 
 
-def test_frozen_versions_stay_as_they_were(hash_mask):
+def test_frozen_versions_do_not_change(hash_mask):
     rng = random.Random(7)
     trie, model = new_trie(0), {}
     versions = []
@@ -107,7 +107,7 @@ def test_frozen_versions_stay_as_they_were(hash_mask):
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 200)), max_size=400))
-def test_any_sequence_of_puts_and_removes_gives_what_a_dict_gives(steps):
+def test_any_sequence_of_operations_matches_a_dict(steps):
     trie, model = new_trie(1), {}
     for is_put, number in steps:
         key = f"{number}"
@@ -117,11 +117,11 @@ def test_any_sequence_of_puts_and_removes_gives_what_a_dict_gives(steps):
         else:
             remove_key(trie, hash_key(key), key)
             model.pop(key, None)
-    check(trie.root)
+    check_node(trie.root)
     assert collect_entries(trie.root) == model
 
 
-def test_editing_in_place_is_refused_where_it_would_need_a_node():
+def test_set_in_place_refuses_to_create_a_node():
     trie = new_trie(1)
     assert set_in_place(trie, hash_key("a"), "a", 1) is NEEDS_NEW_NODE
     put(trie, "a", 1)
@@ -136,7 +136,7 @@ def test_editing_in_place_is_refused_where_it_would_need_a_node():
 
 
 @pytest.mark.parametrize("with_snapshots", [False, True])
-def test_a_store_filled_and_emptied_is_as_small_as_a_new_one(hash_mask, with_snapshots):
+def test_an_emptied_store_is_as_small_as_a_new_one(hash_mask, with_snapshots):
     store = Store(max_history=0)
     pairs = [(f"n{at % 3}", f"k{at}") for at in range(3000 if hash_mask == -1 else 300)]
     store.set_many((namespace, key, 1) for namespace, key in pairs)

@@ -1,4 +1,4 @@
-"""The contract as another package would implement it: four methods, and the rest comes with it."""
+"""The interface as another package would implement it, with four methods."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from holdfast.stores.validation import prefix_successor
 from holdfast.testing import StateStoreSuite
 
 
-class FourMethods(StateStore):
-    """As little as a store can be."""
+class MinimalStore(StateStore):
+    """A store with only the abstract methods."""
 
     durable = False
     shared = False
@@ -56,7 +56,7 @@ class FourMethods(StateStore):
 
         self.check()
         span = validate_range(prefix, start_after)
-        for key in sorted(filter(span.holds, list(self.entries)))[: validate_limit(limit)]:
+        for key in sorted(filter(span.contains, list(self.entries)))[: validate_limit(limit)]:
             yield key
 
     def match(self, key, etag):
@@ -68,19 +68,19 @@ class FourMethods(StateStore):
         self.closed = True
 
 
-class TestFourMethods(StateStoreSuite):
+class TestMinimalStore(StateStoreSuite):
     @pytest.fixture
     def new_store(self):
-        return FourMethods
+        return MinimalStore
 
 
-def test_a_store_without_the_four_methods_cannot_be_made():
+def test_a_store_must_implement_four_methods():
     with pytest.raises(TypeError, match="abstract"):
         StateStore()
 
 
-def test_a_store_that_has_nothing_to_close_is_a_context_manager_all_the_same():
-    class NothingToClose(FourMethods):
+def test_a_store_without_a_close_method_is_a_context_manager():
+    class NothingToClose(MinimalStore):
         close = StateStore.close
 
     async def use():
@@ -91,7 +91,7 @@ def test_a_store_that_has_nothing_to_close_is_a_context_manager_all_the_same():
     asyncio.run(use())
 
 
-def test_what_comes_after_all_with_a_prefix():
+def test_the_successor_of_a_prefix_follows_all_keys_with_it():
     assert prefix_successor("a") == "b"
     assert prefix_successor("a\U0010ffff") == "b"
     assert prefix_successor("a\ud7ff") == "a\ue000"

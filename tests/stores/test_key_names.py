@@ -16,13 +16,13 @@ CASES = pytest.mark.parametrize("fold_case", [False, True], ids=["as it is", "ca
 
 
 def by_folders(name: str) -> list[str]:
-    """How a server sorts that lists a folder as a file of its name."""
+    """Return the sort key of servers that list part by part."""
     return name.split("/")
 
 
 @CASES
 @given(first=KEYS, second=KEYS)
-def test_names_are_in_the_order_of_keys_by_bytes_and_by_folders(first, second, fold_case):
+def test_names_sort_like_keys_by_bytes_and_by_folders(first, second, fold_case):
     names = (
         encode_key_name(first, fold_case=fold_case),
         encode_key_name(second, fold_case=fold_case),
@@ -33,7 +33,7 @@ def test_names_are_in_the_order_of_keys_by_bytes_and_by_folders(first, second, f
 
 @CASES
 @given(key=KEYS | st.sampled_from(STRANGE_KEYS))
-def test_a_name_gives_its_key_back_and_is_safe(key, fold_case):
+def test_names_are_safe_and_round_trip(key, fold_case):
     name = encode_key_name(key, fold_case=fold_case)
     assert decode_key_name(name, fold_case=fold_case) == key
     assert name.isascii()
@@ -46,7 +46,7 @@ def test_a_name_gives_its_key_back_and_is_safe(key, fold_case):
 
 
 @CASES
-def test_what_is_nobodys_name_has_no_key(fold_case):
+def test_an_invalid_name_has_no_key(fold_case):
     for name in ("", "a b", "a!zz", "a~", "a/b", "a}ff", "a}7", "a.", ".", "!-", "é", "[5d"):
         assert decode_key_name(name, fold_case=fold_case) is None, name
 

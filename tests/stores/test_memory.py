@@ -1,4 +1,4 @@
-"""The store in memory, which is the model of all others."""
+"""The in-memory store, which is the model of all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``open_state_store``: every form of URL, every wrapper, every way to get it wrong."""
+"""``open_state_store``: URLs, wrappers and errors."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import StateStore, StateStoreError, open_state_store
+from holdfast.extras import MissingExtraError
 from holdfast.stores import registry
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.urls import StoreURL
@@ -27,8 +28,8 @@ NAME = "HOLDFAST_TEST_KEYS"
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    """A working folder that is empty, and an environment that names no store."""
+def folder(tmp_path, monkeypatch):
+    """An empty working folder, and an environment without a store."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOLDFAST_STORE", raising=False)
     monkeypatch.setenv(NAME, new_key())
@@ -37,7 +38,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 @pytest.fixture
 def no_network(monkeypatch):
-    """Whoever connects fails."""
+    """Make every connection fail."""
 
     def refuse(*_):
         raise AssertionError("it connects before its first use")
@@ -46,8 +47,8 @@ def no_network(monkeypatch):
     monkeypatch.setattr(socket.socket, "connect_ex", refuse)
 
 
-def chain(store):
-    """The names of a store and those inside it, the outermost first."""
+def class_names(store):
+    """Return the class names of a store and those inside it, outermost first."""
     names = [type(store).__name__]
     while hasattr(store, "inner"):
         store = store.inner
@@ -78,23 +79,23 @@ BACKENDS = {
 
 
 @pytest.mark.parametrize(("url", "name"), BACKENDS.items(), ids=lambda text: text.partition("?")[0])
-def test_every_url_of_the_design_opens_without_connecting(url, name, elsewhere, no_network):
+def test_every_documented_url_opens_without_connecting(url, name, folder, no_network):
     store = open_state_store(url)
     assert isinstance(store, StateStore)
     assert type(store).__name__ == name
     assert "hunter2" not in repr(store)
-    assert list(elsewhere.iterdir()) == []
+    assert list(folder.iterdir()) == []
     run_async(store.close())
 
 
-def test_every_scheme_is_opened_above():
+def test_every_scheme_is_in_the_list_of_backends():
     assert {url.partition(":")[0] for url in BACKENDS} == set(registry.SCHEMES)
 
 
-def test_an_absolute_path_has_four_slashes_with_sqlite_and_three_with_files(elsewhere):
-    for url in (f"sqlite:///{elsewhere}/a.db", f"file://{elsewhere}/b", "sqlite:///c.db", "file:d"):
+def test_an_absolute_path_has_four_slashes_with_sqlite_and_three_with_files(folder):
+    for url in (f"sqlite:///{folder}/a.db", f"file://{folder}/b", "sqlite:///c.db", "file:d"):
         run_async(use(url))
-    names = {path.name for path in elsewhere.iterdir()}
+    names = {path.name for path in folder.iterdir()}
     assert names == {"a.db", "b", "c.db", "d"}
 
 
@@ -110,26 +111,26 @@ async def look(url, key="a"):
         return entry and entry.value
 
 
-def test_the_default_is_sqlite_in_a_folder_of_its_own(elsewhere):
+def test_the_default_is_sqlite_in_its_own_folder(folder):
     store = open_state_store()
     assert type(store).__name__ == "SqliteStateStore"
     run_async(store.close())
     run_async(use(None))
-    assert (elsewhere / ".holdfast" / "state.db").is_file()
+    assert (folder / ".holdfast" / "state.db").is_file()
     assert run_async(look("sqlite:///.holdfast/state.db")) == b"1"
 
 
-def test_the_environment_names_the_store_and_an_argument_goes_before_it(monkeypatch):
+def test_an_argument_takes_precedence_over_the_environment(monkeypatch):
     monkeypatch.setenv("HOLDFAST_STORE", "memory:?prefix=a/")
-    assert chain(open_state_store()) == ["PrefixedStateStore", "MemoryStateStore"]
-    assert chain(open_state_store("memory:")) == ["MemoryStateStore"]
+    assert class_names(open_state_store()) == ["PrefixedStateStore", "MemoryStateStore"]
+    assert class_names(open_state_store("memory:")) == ["MemoryStateStore"]
     monkeypatch.setenv("HOLDFAST_STORE", "")
     store = open_state_store()
-    assert chain(store) == ["SqliteStateStore"]
+    assert class_names(store) == ["SqliteStateStore"]
     run_async(store.close())
 
 
-def test_it_is_a_public_name():
+def test_open_state_store_is_public():
     assert holdfast.open_state_store is open_state_store
 
 
@@ -146,18 +147,18 @@ CHOICES = [list(choice) for size in range(6) for choice in combinations(OPTIONS,
 
 
 @pytest.mark.parametrize("choice", CHOICES, ids="-".join)
-def test_any_choice_of_wrappers_in_any_order_of_writing_stacks_alike(choice):
+def test_wrappers_are_stacked_in_the_same_order_whatever_the_order_of_options(choice):
     for order in (choice, choice[::-1]):
         query = "&".join(f"{name}={OPTIONS[name][0]}" for name in order)
         store = open_state_store(f"memory:?{query}" if query else "memory:")
         expected = [OPTIONS[name][1] for name in OPTIONS if name in choice]
-        assert chain(store) == [*expected[::-1], "MemoryStateStore"]
+        assert class_names(store) == [*expected[::-1], "MemoryStateStore"]
         if "read_only" not in choice:
             run_async(store.put("a", b"1" * 100))
             assert run_async(store.get("a")).value == b"1" * 100
 
 
-def test_wrappers_are_set_as_their_options_say(monkeypatch):
+def test_wrappers_get_the_values_of_their_options(monkeypatch):
     store = open_state_store(f"memory:?retry=7&encrypt={NAME}&compress=zstd&prefix=a%2Fb+c/")
     assert isinstance(store, PrefixedStateStore)
     assert store.prefix == "a/b c/"
@@ -167,12 +168,12 @@ def test_wrappers_are_set_as_their_options_say(monkeypatch):
     assert store.inner.inner.inner.attempts == 7
 
 
-def test_what_is_off_wraps_nothing():
-    assert chain(open_state_store("memory:?retry=0&read_only=false")) == ["MemoryStateStore"]
+def test_a_disabled_option_adds_no_wrapper():
+    assert class_names(open_state_store("memory:?retry=0&read_only=false")) == ["MemoryStateStore"]
     assert isinstance(open_state_store("memory:?read_only=1"), ReadOnlyStateStore)
 
 
-def test_what_was_written_under_a_prefix_is_read_without_it():
+def test_a_value_written_with_a_prefix_is_readable_without_it():
     base = f"sqlite:///s.db?compress=zstd&encrypt={NAME}"
     run_async(use(f"{base}&prefix=team/", "a", b"1" * 1000))
     assert run_async(look(base, "team/a")) == b"1" * 1000
@@ -192,36 +193,36 @@ def test_a_value_cannot_be_moved_from_one_prefix_to_another():
         run_async(look(f"sqlite:///s.db?encrypt={NAME}&prefix=blue/"))
 
 
-def test_keys_are_turned_by_changing_the_variable(monkeypatch):
+def test_encryption_keys_are_rotated_by_changing_the_variable(monkeypatch):
     url = f"sqlite:///s.db?encrypt={NAME}"
     run_async(use(url))
     monkeypatch.setenv(NAME, f"{new_key()},{os.environ[NAME]}")
     assert run_async(look(url)) == b"1"
     monkeypatch.setenv(NAME, new_key())
-    with pytest.raises(holdfast.IntegrityError, match="not at hand"):
+    with pytest.raises(holdfast.IntegrityError, match="which is missing"):
         run_async(look(url))
 
 
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("compress=gzip", "compress is zstd, not 'gzip'"),
-        ("compress=", "compress is zstd"),
-        ("prefix=", "prefix is empty"),
-        ("retry=many", "retry of the memory URL is a whole number from 0 up, not 'many'"),
+        ("compress=gzip", "option compress must be zstd, got 'gzip'"),
+        ("compress=", "compress must be zstd"),
+        ("prefix=", "prefix must not be empty"),
+        ("retry=many", "retry of the memory URL must be a whole number of at least 0, got 'many'"),
         ("retry=1.5", "whole number"),
         ("retry=-1", "whole number"),
-        ("read_only=perhaps", "read_only of the memory URL is true or false"),
+        ("read_only=perhaps", "read_only of the memory URL must be true or false"),
         ("encrypt=", "name of an environment variable"),
         ("encrypt=NOT_SET_ANYWHERE", "NOT_SET_ANYWHERE.*is not set"),
-        ("encypt=K", r"nobody knows: 'encypt' \(is encrypt meant\?\)"),
-        ("Prefix=a", r"'Prefix' \(is prefix meant"),
-        ("timeout=5", "nobody knows: 'timeout'"),
-        ("prefix=a&prefix=b", "'prefix' twice"),
-        ("compress=zstd&level=3", "nobody knows: 'level'"),
+        ("encypt=K", r"unknown option 'encypt' in the memory URL, did you mean encrypt\?"),
+        ("Prefix=a", r"'Prefix' .*did you mean prefix"),
+        ("timeout=5", "unknown option 'timeout'"),
+        ("prefix=a&prefix=b", "'prefix' appears twice"),
+        ("compress=zstd&level=3", "unknown option 'level'"),
     ],
 )
-def test_a_wrong_option_is_an_error_and_not_a_surprise(query, words):
+def test_an_invalid_option_is_rejected(query, words):
     with pytest.raises(StateStoreError, match=words):
         open_state_store(f"memory:?{query}")
 
@@ -229,13 +230,13 @@ def test_a_wrong_option_is_an_error_and_not_a_surprise(query, words):
 @pytest.mark.parametrize(
     "url", [url for url in BACKENDS if not url.startswith("postgres")], ids=lambda url: url[:8]
 )
-def test_every_backend_refuses_an_option_that_it_does_not_know(url, no_network):
-    with pytest.raises(StateStoreError, match="nobody knows: 'shape'") as caught:
+def test_every_backend_rejects_unknown_options(url, no_network):
+    with pytest.raises(StateStoreError, match="unknown option 'shape'") as caught:
         open_state_store(f"{url}{'&' if '?' in url else '?'}shape=round")
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_key_in_place_of_the_variables_name_is_not_repeated():
+def test_a_key_given_instead_of_a_variable_name_is_not_repeated():
     secret = base64.b64encode(os.urandom(32)).decode()
     for given in (secret, secret.rstrip("="), f"id:{secret}", secret.replace("+", "%2B")):
         with pytest.raises(StateStoreError, match="not the key itself") as caught:
@@ -243,10 +244,10 @@ def test_a_key_in_place_of_the_variables_name_is_not_repeated():
         assert secret[:20] not in str(caught.value)
 
 
-# ---- what cannot be opened -----------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 
-def test_an_unknown_scheme_is_refused_with_those_there_are():
+def test_an_unknown_scheme_is_rejected_with_the_known_ones():
     with pytest.raises(StateStoreError) as caught:
         open_state_store("mysql://user:hunter2@host/db")
     for word in ("'mysql'", "sqlite", "postgresql", "redis", "s3", "nats", "dapr", "entry point"):
@@ -255,14 +256,14 @@ def test_an_unknown_scheme_is_refused_with_those_there_are():
 
 
 @pytest.mark.parametrize("url", ["state.db", "", "  ", "/var/lib/state.db", "C:state db"])
-def test_what_is_no_url_is_refused(url):
+def test_text_that_is_not_a_url_is_rejected(url):
     with pytest.raises(StateStoreError):
         open_state_store(url)
 
 
 @pytest.mark.parametrize("url", [7, b"memory:", Path("state.db")])
-def test_a_url_is_text(url):
-    with pytest.raises(TypeError, match="URL is a str"):
+def test_a_url_must_be_a_str(url):
+    with pytest.raises(TypeError, match="URL must be a str"):
         open_state_store(url)
 
 
@@ -278,7 +279,7 @@ def test_a_url_is_text(url):
         "file://host/dir",
     ],
 )
-def test_a_url_that_names_no_place_says_which_do(url):
+def test_an_incomplete_url_is_rejected_with_an_example(url):
     scheme = url.partition(":")[0]
     with pytest.raises(StateStoreError, match=f"{scheme}:"):
         open_state_store(url)
@@ -298,8 +299,8 @@ OURS = ("sqlite", "postgresql", "redis", "object", "nats", "dapr")
 OURS_TOO = ("wrappers.encryption", "wrappers.compression")
 
 
-def forget(monkeypatch, package):
-    """As if a package were not installed, and none of our modules that may need it imported."""
+def uninstall(monkeypatch, package):
+    """Make a package appear uninstalled, and forget our modules that may need it."""
     for name in list(sys.modules):
         if name.startswith(f"{package}."):
             monkeypatch.setitem(sys.modules, name, None)
@@ -309,18 +310,18 @@ def forget(monkeypatch, package):
 
 
 @pytest.mark.parametrize(("url", "package", "extra"), MISSING)
-def test_a_missing_package_is_answered_with_the_command_that_installs_it(
+def test_a_missing_package_is_reported_with_the_command_that_installs_it(
     url, package, extra, monkeypatch
 ):
-    forget(monkeypatch, package)
-    with pytest.raises(StateStoreError) as caught:
+    uninstall(monkeypatch, package)
+    with pytest.raises(MissingExtraError) as caught:
         open_state_store(url)
-    assert f"the package {package}, which is not installed" in str(caught.value)
+    assert f"{package} is not installed" in str(caught.value)
     assert f"pip install 'holdfast[{extra}]'" in str(caught.value)
     assert isinstance(caught.value.__cause__, ModuleNotFoundError)
 
 
-def test_every_extra_that_is_named_exists():
+def test_every_extra_exists_in_the_project():
     import tomllib
 
     project = Path(__file__).parents[2] / "pyproject.toml"
@@ -329,9 +330,9 @@ def test_every_extra_that_is_named_exists():
     assert {extra for _, _, extra in MISSING} <= set(extras)
 
 
-def test_a_part_of_python_that_is_missing_has_no_command(monkeypatch):
-    forget(monkeypatch, "sqlite3")
-    with pytest.raises(StateStoreError, match="package sqlite3.*use a Python that has it"):
+def test_a_missing_standard_module_is_reported_without_a_command(monkeypatch):
+    uninstall(monkeypatch, "sqlite3")
+    with pytest.raises(StateStoreError, match="needs the module sqlite3.*use another Python"):
         open_state_store("sqlite:///x.db")
 
 
@@ -341,14 +342,14 @@ def write_module(folder, monkeypatch, name, text):
     monkeypatch.delitem(sys.modules, name, raising=False)
 
 
-def test_a_package_that_is_there_but_broken_says_why(tmp_path, monkeypatch):
+def test_a_broken_package_is_reported_with_its_error(tmp_path, monkeypatch):
     write_module(tmp_path, monkeypatch, "broken_store", "raise ImportError('no libpq found')")
     monkeypatch.setitem(registry.SCHEMES, "broken", ("broken_store", "postgresql"))
-    with pytest.raises(StateStoreError, match="cannot be loaded: no libpq found. pip install"):
+    with pytest.raises(MissingExtraError, match="cannot be loaded: no libpq found; pip install"):
         open_state_store("broken://x")
 
 
-def test_a_fault_of_our_own_is_not_taken_for_a_missing_package(monkeypatch):
+def test_an_import_error_of_our_own_is_not_mistaken_for_a_missing_package(monkeypatch):
     monkeypatch.setitem(registry.SCHEMES, "gone", ("holdfast.stores.no_such_module", "redis"))
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         open_state_store("gone://x")
@@ -360,9 +361,9 @@ MODULE = """
 from holdfast.stores.memory import MemoryStateStore
 
 class EtcdStateStore(MemoryStateStore):
-    def __init__(self, place):
+    def __init__(self, url):
         super().__init__()
-        self.place = place
+        self.display_url = url
 
 def open_etcd(url):
     url.take_number("lease", 5)
@@ -396,14 +397,14 @@ def other_package(tmp_path, monkeypatch):
 
 def test_another_package_adds_a_scheme(other_package):
     store = open_state_store("etcd://user:hunter2@host/x?lease=3&prefix=a/&compress=zstd")
-    assert chain(store) == ["PrefixedStateStore", "CompressedStateStore", "EtcdStateStore"]
+    assert class_names(store) == ["PrefixedStateStore", "CompressedStateStore", "EtcdStateStore"]
     assert "etcd://user:***@host/x?lease=3" in repr(store)
     run_async(store.put("a", b"1"))
-    with pytest.raises(StateStoreError, match="own are lease"):
+    with pytest.raises(StateStoreError, match="this store has lease"):
         open_state_store("etcd://host?leese=3")
 
 
-def test_schemes_of_other_packages_are_named_with_ours_and_do_not_replace_them(other_package):
+def test_schemes_of_other_packages_do_not_replace_built_in_ones(other_package):
     with pytest.raises(StateStoreError, match="dapr, etcd, file"):
         open_state_store("unknown://x")
     assert type(open_state_store("memory:")) is MemoryStateStore
@@ -412,13 +413,13 @@ def test_schemes_of_other_packages_are_named_with_ours_and_do_not_replace_them(o
 @pytest.mark.parametrize(
     ("scheme", "words"),
     [
-        ("absent", r"'absent' \(other_stores:no_such_name\) cannot be loaded.*Mend or remove"),
+        ("absent", r"'absent' \(other_stores:no_such_name\) cannot be loaded.*fix or uninstall"),
         ("lost", r"'lost' \(no_such_module_anywhere:open\) cannot be loaded"),
         ("seven", r"'seven' \(other_stores:not_a_function\) is not a function"),
-        ("nothing", "opens nothing URLs gave None, which is no StateStore"),
+        ("nothing", "nothing URLs returned None instead of a StateStore"),
     ],
 )
-def test_another_package_that_is_broken_is_named(other_package, scheme, words):
+def test_a_broken_entry_point_is_named(other_package, scheme, words):
     with pytest.raises(StateStoreError, match=words):
         open_state_store(f"{scheme}://x")
 

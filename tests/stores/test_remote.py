@@ -1,4 +1,4 @@
-"""What stores behind a network share, on one whose failures are made up."""
+"""The base class of network stores, with scripted failures."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from holdfast.stores.urls import StoreURL
 from support.async_tests import async_test
 
 
-class Driver(Exception):
-    """What the driver raises."""
+class DriverError(Exception):
+    """An error of the driver."""
 
 
 class Client:
@@ -24,22 +24,22 @@ class Client:
         self.closed = False
 
 
-class Scripted(RemoteStateStore[Client]):
-    """Does what a list says, call by call."""
+class ScriptedStore(RemoteStateStore[Client]):
+    """A store that follows a script, call by call."""
 
-    failures = (Driver,)
+    failures = (DriverError,)
 
     def __init__(self, *script, **options):
         super().__init__(StoreURL("redis://:hunter2@host"), **options)
         self.script = list(script)
         self.clients = []
-        self.told = []
+        self.unsure = []
         self.slow_close = 0.0
 
     async def _connect(self):
         if self.script and self.script[0] == "unreachable":
             self.script.pop(0)
-            raise Driver("no such server: hunter2")
+            raise DriverError("no such server: hunter2")
         self.clients.append(Client())
         return self.clients[-1]
 
@@ -47,12 +47,12 @@ class Scripted(RemoteStateStore[Client]):
         await asyncio.sleep(self.slow_close)
         client.closed = True
 
-    def _explained(self, error):
+    def _explain_error(self, error):
         return StateStoreError(str(error), transient="final" not in str(error), unknown=True)
 
     async def act(self, **options):
         async def call(_, unsure):
-            self.told.append(unsure)
+            self.unsure.append(unsure)
             step = self.script.pop(0)
             if isinstance(step, Exception):
                 raise step
@@ -69,27 +69,27 @@ class Scripted(RemoteStateStore[Client]):
 
 
 @async_test
-async def test_what_fails_in_passing_is_tried_again():
-    store = Scripted(Driver("cut"), Driver("cut"), "done")
+async def test_transient_failures_are_retried():
+    store = ScriptedStore(DriverError("cut"), DriverError("cut"), "done")
     assert await store.act() == "done"
-    assert store.told == [False, False, False]  # a read is never in doubt
+    assert store.unsure == [False, False, False]  # a read is never unsure
 
 
 @async_test
-async def test_a_write_is_told_that_it_may_have_been_done():
-    store = Scripted(Driver("cut"), "done")
+async def test_a_retried_write_knows_that_it_may_have_been_applied():
+    store = ScriptedStore(DriverError("cut"), "done")
     assert await store.act(writes=True) == "done"
-    assert store.told == [False, True]
+    assert store.unsure == [False, True]
 
 
 @async_test
-async def test_a_server_that_was_never_reached_is_not_waited_for():
-    store = Scripted("unreachable")
+async def test_a_server_that_was_never_reached_is_not_retried():
+    store = ScriptedStore("unreachable")
     with pytest.raises(StateStoreError) as caught:
         await store.act(writes=True)
     assert "hunter2" not in str(caught.value)
-    assert caught.value.__cause__ is None  # whose text has the password
-    store = Scripted("done", "unreachable", "done")
+    assert caught.value.__cause__ is None  # its text has the password
+    store = ScriptedStore("done", "unreachable", "done")
     assert await store.act() == "done"
     store.clients.clear()
     store._connections.clear()
@@ -97,18 +97,20 @@ async def test_a_server_that_was_never_reached_is_not_waited_for():
 
 
 @async_test
-async def test_after_all_patience_the_outcome_of_a_write_is_said_to_be_unknown():
-    store = Scripted(*[Driver("cut")] * 1000, patience=0.1)
-    with pytest.raises(StateStoreError, match="not known: read before writing") as caught:
+async def test_the_outcome_of_a_write_is_unknown_when_patience_ends():
+    store = ScriptedStore(*[DriverError("cut")] * 1000, patience=0.1)
+    with pytest.raises(
+        StateStoreError, match="may or may not have been applied: read before writing"
+    ) as caught:
         await store.act(writes=True)
     assert caught.value.unknown
     assert caught.value.transient
-    assert isinstance(caught.value.__cause__, Driver)
+    assert isinstance(caught.value.__cause__, DriverError)
 
 
 @async_test
-async def test_what_does_not_pass_is_told_at_once():
-    store = Scripted("done", Driver("final"), "never")
+async def test_a_permanent_failure_is_raised_at_once():
+    store = ScriptedStore("done", DriverError("final"), "never")
     await store.act()
     with pytest.raises(StateStoreError, match="final"):
         await store.act()
@@ -116,40 +118,40 @@ async def test_what_does_not_pass_is_told_at_once():
 
 
 @async_test
-async def test_an_attempt_that_takes_too_long_is_given_up():
-    store = Scripted("hang", "done", timeout=0.05)
+async def test_an_attempt_that_takes_too_long_times_out():
+    store = ScriptedStore("hang", "done", timeout=0.05)
     assert await store.act(writes=True) == "done"
-    assert store.told == [False, True]
-    store = Scripted(*["hang"] * 50, timeout=0.01, patience=0.05)
+    assert store.unsure == [False, True]
+    store = ScriptedStore(*["hang"] * 50, timeout=0.01, patience=0.05)
     with pytest.raises(StateStoreError, match=r"within 0.01 seconds.*option timeout") as caught:
         await store.act()
     assert not caught.value.unknown
 
 
 @async_test
-async def test_a_conflict_is_passed_on_unless_it_may_be_ones_own_doing():
-    store = Scripted(key_exists_error("k"))
+async def test_a_conflict_is_raised_unless_the_write_may_conflict_with_itself():
+    store = ScriptedStore(key_exists_error("k"))
     with pytest.raises(ConflictError):
         await store.act(writes=True, matches=True)
-    store = Scripted(Driver("cut"), key_exists_error("k"))
+    store = ScriptedStore(DriverError("cut"), key_exists_error("k"))
     with pytest.raises(ConflictError):
         await store.act(writes=True)
-    store = Scripted(Driver("cut"), key_exists_error("k"))
-    with pytest.raises(StateStoreError, match="answer to a write got lost") as caught:
+    store = ScriptedStore(DriverError("cut"), key_exists_error("k"))
+    with pytest.raises(StateStoreError, match="response to a write was lost") as caught:
         await store.act(writes=True, matches=True)
     assert caught.value.unknown
 
 
-def test_each_event_loop_has_a_client_and_those_of_ended_ones_are_forgotten():
-    store = Scripted("one", "two", "three")
+def test_each_event_loop_has_a_client_and_closed_loops_are_forgotten():
+    store = ScriptedStore("one", "two", "three")
     for _ in range(3):
         asyncio.run(store.act())
     assert len(store.clients) == 3
     assert len(store._connections) <= 1
 
 
-def test_closing_ends_the_clients_of_all_loops():
-    store = Scripted("here", "there")
+def test_closing_disconnects_the_clients_of_all_loops():
+    store = ScriptedStore("here", "there")
     ready, over = threading.Event(), threading.Event()
 
     async def elsewhere():
@@ -173,8 +175,8 @@ def test_closing_ends_the_clients_of_all_loops():
 
 
 @async_test
-async def test_a_close_that_is_cancelled_is_finished_by_the_next():
-    store = Scripted("done")
+async def test_a_cancelled_close_is_finished_by_the_next():
+    store = ScriptedStore("done")
     await store.act()
     store.slow_close = 5
     with pytest.raises(TimeoutError):

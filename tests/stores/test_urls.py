@@ -1,4 +1,4 @@
-"""URLs: read as they were written, shown without their secrets."""
+"""Store URLs: parsing, options and masking of secrets."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ FORMS = [
 ]
 
 
-def shown(error):
-    """All that a traceback would show of an error: its words and those of its causes."""
+def format_chain(error):
+    """Return the messages of an error and its causes, as a traceback shows them."""
     return "".join(traceback.format_exception_only(error)) + (
-        shown(error.__cause__) if error.__cause__ is not None else ""
+        format_chain(error.__cause__) if error.__cause__ is not None else ""
     )
 
 
@@ -53,7 +53,7 @@ def shown(error):
 
 
 @pytest.mark.parametrize("url", FORMS)
-def test_a_url_without_secrets_is_shown_and_handed_on_as_it_was_written(url):
+def test_a_url_without_secrets_is_shown_and_passed_on_unchanged(url):
     assert str(StoreURL(url)) == url
     assert StoreURL(url).text() == url
     assert repr(StoreURL(url)) == f"<StoreURL {url}>"
@@ -78,7 +78,7 @@ def test_a_url_without_secrets_is_shown_and_handed_on_as_it_was_written(url):
         ("NATS://host", "host", None, ""),
     ],
 )
-def test_its_parts_are_read(url, host, port, path):
+def test_the_parts_of_a_url_are_parsed(url, host, port, path):
     parsed = StoreURL(url)
     assert (parsed.host, parsed.port, parsed.path) == (host, port, path)
     assert parsed.scheme == parsed.scheme.lower()
@@ -96,14 +96,14 @@ def test_its_parts_are_read(url, host, port, path):
         ("redis://user:a:b@host", "user", "a:b"),
     ],
 )
-def test_user_and_password_are_given_to_the_one_who_asks(url, user, password):
+def test_user_and_password_are_decoded(url, user, password):
     parsed = StoreURL(url)
     assert (parsed.user, parsed.password) == (user, password)
     assert parsed.host == "host"
     assert parsed.text() == url
 
 
-def test_the_driver_gets_what_nobody_took():
+def test_the_driver_gets_the_options_that_are_left():
     url = StoreURL("postgres://user:p%40ss@host:1/db?timeout=5&sslmode=require&opt=a%20b%26c")
     assert url.take("timeout") == "5"
     assert url.text(scheme="postgresql") == (
@@ -128,20 +128,22 @@ def test_an_option_is_taken_once():
 @pytest.mark.parametrize(
     ("text", "number"), [("0", 0.0), ("5", 5.0), ("0.25", 0.25), ("1e3", 1000.0)]
 )
-def test_a_number_is_read(text, number):
+def test_a_number_is_parsed(text, number):
     assert StoreURL(f"memory:?n={text}").take_number("n", 7.0) == number
     assert StoreURL("memory:").take_number("n", 7.0) == 7.0
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "nan", "inf", "-inf", "1,5", "five"])
-def test_what_is_no_number_is_refused(text):
-    with pytest.raises(StateStoreError, match="option n of the memory URL is a number from 0 up"):
+def test_an_invalid_number_is_rejected(text):
+    with pytest.raises(
+        StateStoreError, match="option n of the memory URL must be a number of at least 0"
+    ):
         StoreURL(f"memory:?n={text}").take_number("n", 7.0)
 
 
-def test_a_number_has_a_least_value():
+def test_a_number_below_its_minimum_is_rejected():
     assert StoreURL("memory:?n=1").take_number("n", 7.0, least=1) == 1.0
-    with pytest.raises(StateStoreError, match="from 1 up, not '0.5'"):
+    with pytest.raises(StateStoreError, match="of at least 1, got '0.5'"):
         StoreURL("memory:?n=0.5").take_number("n", 7.0, least=1)
 
 
@@ -149,9 +151,9 @@ def test_a_count_is_a_whole_number():
     assert StoreURL("memory:?n=12").take_count("n", 7) == 12
     assert StoreURL("memory:").take_count("n", 7) == 7
     for text in ("", "x", "-1", "1.5", "1e3", "²", "9" * 10):
-        with pytest.raises(StateStoreError, match="a whole number from 0 up"):
+        with pytest.raises(StateStoreError, match="a whole number of at least 0"):
             StoreURL(f"memory:?n={text}").take_count("n", 7)
-    with pytest.raises(StateStoreError, match="from 2 up, not '1'"):
+    with pytest.raises(StateStoreError, match="of at least 2, got '1'"):
         StoreURL("memory:?n=1").take_count("n", 7, least=2)
 
 
@@ -160,30 +162,30 @@ def test_a_count_is_a_whole_number():
     [(text, True) for text in ("1", "true", "TRUE", "yes", "on")]
     + [(text, False) for text in ("0", "false", "False", "no", "off")],
 )
-def test_a_flag_is_read(text, flag):
+def test_a_flag_is_parsed(text, flag):
     assert StoreURL(f"memory:?f={text}").take_flag("f") is flag
     assert StoreURL("memory:").take_flag("f") is False
 
 
 @pytest.mark.parametrize("text", ["", "2", "maybe", "truee"])
-def test_what_is_no_flag_is_refused(text):
+def test_an_invalid_flag_is_rejected(text):
     with pytest.raises(
-        StateStoreError, match=f"option f of the memory URL is true or false, not '{text}'"
+        StateStoreError, match=f"option f of the memory URL must be true or false, got '{text}'"
     ):
         StoreURL(f"memory:?f={text}").take_flag("f")
 
 
-def test_an_option_that_nobody_took_is_refused_with_those_there_are():
+def test_an_unknown_option_is_rejected_with_the_known_ones():
     with pytest.raises(StateStoreError) as caught:
         StoreURL("redis://host?shape=round").reject_unknown_options(("timeout", "patience"))
     assert str(caught.value) == (
-        "the redis URL has an option that nobody knows: 'shape'. the backend's own are timeout, "
-        "patience; those of any store are compress, encrypt, prefix, read_only, retry"
+        "unknown option 'shape' in the redis URL; this store has timeout, patience; "
+        "every store has compress, encrypt, prefix, read_only, retry"
     )
 
 
 @pytest.mark.parametrize(
-    ("misspelt", "meant"),
+    ("misspelt", "suggestion"),
     [
         ("compres", "compress"),
         ("Encrypt", "encrypt"),
@@ -191,31 +193,33 @@ def test_an_option_that_nobody_took_is_refused_with_those_there_are():
         ("timout", "timeout"),
     ],
 )
-def test_a_misspelt_option_is_refused_with_what_was_meant(misspelt, meant):
-    with pytest.raises(StateStoreError, match=rf"'{misspelt}' \(is {meant} meant\?\)"):
+def test_a_misspelt_option_is_rejected_with_a_suggestion(misspelt, suggestion):
+    with pytest.raises(
+        StateStoreError, match=rf"'{misspelt}' in the redis URL, did you mean {suggestion}\?"
+    ):
         StoreURL(f"redis://host?{misspelt}=1").reject_unknown_options(("timeout",))
 
 
-def test_an_option_given_twice_is_refused():
-    with pytest.raises(StateStoreError, match="option 'a' twice"):
+def test_a_repeated_option_is_rejected():
+    with pytest.raises(StateStoreError, match="option 'a' appears twice"):
         StoreURL("memory:?a=1&b=2&a=1")
 
 
-# ---- what cannot be read -------------------------------------------------------------------------
+# ---- malformed URLs -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "url", ["", "state.db", "/var/lib", "://x", "1x://y", "hunter2", "a b://c", "é:"]
 )
-def test_a_url_without_a_scheme_is_refused_and_not_repeated(url):
-    with pytest.raises(StateStoreError, match="begins with its scheme") as caught:
+def test_a_url_without_a_scheme_is_rejected_and_not_repeated(url):
+    with pytest.raises(StateStoreError, match="has no scheme") as caught:
         StoreURL(url)
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", [None, 7, b"memory:", ["memory:"]])
-def test_a_url_is_text(url):
-    with pytest.raises(TypeError, match="URL is a str"):
+def test_a_url_must_be_a_str(url):
+    with pytest.raises(TypeError, match="URL must be a str"):
         StoreURL(url)
 
 
@@ -252,10 +256,10 @@ def test_a_url_is_text(url):
         "redis://:hunter2@a:1,b:x/0",
     ],
 )
-def test_a_url_that_cannot_be_read_is_explained_and_never_repeated(url):
-    with pytest.raises(StateStoreError, match="the redis URL") as caught:
+def test_a_malformed_url_is_explained_and_not_repeated(url):
+    with pytest.raises(StateStoreError, match="redis URL") as caught:
         StoreURL(url)
-    assert "hunter2" not in shown(caught.value)
+    assert "hunter2" not in format_chain(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
@@ -276,18 +280,18 @@ def test_a_url_that_cannot_be_read_is_explained_and_never_repeated(url):
         "elsewhere:u:hunter2@h",
     ],
 )
-def test_an_address_without_slashes_is_refused_and_not_repeated(url):
+def test_an_address_without_slashes_is_rejected_and_not_repeated(url):
     with pytest.raises(StateStoreError) as caught:
         open_state_store(url)
-    assert "hunter2" not in shown(caught.value)
+    assert "hunter2" not in format_chain(caught.value)
 
 
 @given(st.text(max_size=40))
-def test_any_text_is_read_or_refused_in_words(text):
+def test_any_text_is_parsed_or_rejected_with_a_message(text):
     try:
         url = StoreURL(f"redis://{text}")
     except StateStoreError as error:
-        assert "the redis URL" in str(error)  # noqa: PT017 - either is right
+        assert "redis URL" in str(error)  # noqa: PT017 - either is right
     else:
         assert str(url).startswith("redis:")
 
@@ -323,7 +327,7 @@ def test_any_text_is_read_or_refused_in_words(text):
         ("memory:?prefix=a/b:c", "memory:?prefix=a/b:c"),
     ],
 )
-def test_secrets_are_masked_wherever_a_url_is_shown(url, masked):
+def test_secrets_are_masked_wherever_a_url_is_format_chain(url, masked):
     parsed = StoreURL(url)
     assert str(parsed) == masked
     assert f"{parsed}" == masked
@@ -334,7 +338,7 @@ def test_secrets_are_masked_wherever_a_url_is_shown(url, masked):
     assert str(parsed) == masked
 
 
-def test_a_key_in_place_of_its_variables_name_is_a_secret():
+def test_a_key_given_instead_of_a_variable_name_is_a_secret():
     for name in (
         "HOLDFAST_KEYS",
         "my_keys",
@@ -359,12 +363,12 @@ def test_a_key_in_place_of_its_variables_name_is_a_secret():
         "X-Signature",
     ],
 )
-def test_an_options_name_tells_that_its_value_is_secret(option):
+def test_the_name_of_an_option_marks_its_value_as_secret(option):
     assert is_secret_option(option)
     assert not is_secret_option("sslmode")
 
 
-def test_any_text_can_be_scrubbed():
+def test_secrets_are_masked_in_any_text():
     url = StoreURL("redis://user:p%40ss%2Fword'@host?token=abcdef")
     for text in (
         "AUTH p@ss/word' failed",
@@ -381,12 +385,12 @@ def test_any_text_can_be_scrubbed():
     assert url.mask("user at host") == "user at host"
 
 
-def test_a_secret_with_a_backslash_is_scrubbed_from_a_repr_too():
+def test_a_secret_with_a_backslash_is_masked_in_a_repr():
     url = StoreURL("redis://user:back%5Cslash@host")
     assert url.mask(repr("AUTH back\\slash")) == "'AUTH ***'"
 
 
-def test_a_short_secret_is_masked_where_it_stands_alone():
+def test_a_short_secret_is_masked_only_as_a_whole_word():
     url = StoreURL("redis://user:re@host")
     assert url.mask("retry of re: 're' refused") == "retry of ***: '***' refused"
 
@@ -396,7 +400,7 @@ def test_each_of_several_hosts_may_have_a_password():
     assert url.mask("first1 and second failed") == "*** and *** failed"
 
 
-def test_a_url_without_secrets_scrubs_nothing():
+def test_a_url_without_secrets_masks_nothing():
     assert StoreURL("redis://host/0").mask("redis://host/0: all") == "redis://host/0: all"
 
 
@@ -404,7 +408,7 @@ def test_a_url_without_secrets_scrubs_nothing():
     st.text(st.characters(min_codepoint=33, max_codepoint=0x2000), min_size=6, max_size=20),
     st.sampled_from(["password", "option", "token"]),
 )
-def test_no_password_is_shown_however_it_is_made(password, where):
+def test_no_password_is_shown_whatever_its_characters(password, where):
     from urllib.parse import quote
 
     secret = quote(password, safe="")
@@ -415,12 +419,12 @@ def test_no_password_is_shown_however_it_is_made(password, where):
             "option": f"redis://host:1/0?password={secret}",
         }[where]
     )
-    given_back = {
+    decoded = {
         "password": url.password,
         "token": url.user,
         "option": url.options.get("password"),
     }
-    assert given_back[where] == password
+    assert decoded[where] == password
     frame = str(StoreURL("redis://user:***@host:1/0?password=***"))
     for text in (
         str(url),
@@ -431,7 +435,7 @@ def test_no_password_is_shown_however_it_is_made(password, where):
         assert secret not in text or secret in frame
 
 
-def test_a_url_may_be_pickled_into_a_worker_and_stays_masked():
+def test_a_pickled_url_stays_masked():
     url = pickle.loads(pickle.dumps(StoreURL("redis://:hunter2@host/0")))
     assert str(url) == "redis://:***@host/0"
     assert url.password == "hunter2"
@@ -440,19 +444,19 @@ def test_a_url_may_be_pickled_into_a_worker_and_stays_masked():
 @pytest.mark.parametrize(
     "url", ["sqlite:///sub%00x.db", "file:sub%00x", "redis://h/0?namespace=%00"]
 )
-def test_a_nul_is_refused(url):
+def test_a_nul_is_rejected(url):
     with pytest.raises(StateStoreError, match="NUL"):
         StoreURL(url)
 
 
-def test_a_password_with_a_bare_at_sign_is_refused_and_not_shown():
+def test_a_password_with_an_unescaped_at_sign_is_rejected_and_not_format_chain():
     with pytest.raises(StateStoreError, match="two '@'") as caught:
         StoreURL("postgresql://u:hunter2@topsecret@127.0.0.1:1/db")
     assert "topsecret" not in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_password_that_is_no_secret_does_not_riddle_messages():
+def test_a_password_equal_to_the_user_name_is_not_masked_in_messages():
     url = StoreURL("postgresql://postgres:postgres@127.0.0.1/postgres")
     assert str(url) == "postgresql://postgres:***@127.0.0.1/postgres"
     assert url.mask("no such role: postgres") == "no such role: postgres"

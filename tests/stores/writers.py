@@ -1,10 +1,10 @@
-"""Processes that write, and processes that die: run as a program, so that forks start from little.
+"""Processes that write, and processes that are killed. A program, so that forks start small.
 
     python writers.py count URL PROCESSES TIMES     conditional increments of one key
-    python writers.py crash URL ROUNDS SEED         kill -9 of a writer at random moments
-    python writers.py guard URL                     what a user without rights can do
+    python writers.py crash URL ROUNDS SEED         kill -9 of a writer at random times
+    python writers.py guard URL                     what a user without permissions can do
 
-Prints one line of JSON: what was found.
+Prints the findings as one line of JSON.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ NOBODY = 65534
 
 
 def in_child(work) -> int:
-    """Run a coroutine function in a forked process; its pid."""
+    """Run a coroutine function in a forked process and return its pid."""
     pid = os.fork()
     if pid:
         return pid
     try:
         asyncio.run(work())
         code = 0
-    except BaseException as error:  # noqa: BLE001 - told, and the process ends
+    except BaseException as error:  # noqa: BLE001 - reported, and the process ends
         os.write(2, f"{error!r}\n".encode())
         code = 1
     os._exit(code)
@@ -60,18 +60,18 @@ def count_in_processes(url: str, processes: int, times: int) -> dict:
 
 
 def pattern(round_: int, number: int) -> bytes:
-    """A value that shows by itself whether it is whole."""
+    """Return a value with a checksum."""
     dice = random.Random(f"{round_}/{number}")
     body = dice.randbytes(dice.choice([0, 10, 1000, 5000, 60_000]))
     return body + hashlib.sha256(body).digest()
 
 
-def is_whole(value: bytes) -> bool:
+def is_intact(value: bytes) -> bool:
     return hashlib.sha256(value[:-32]).digest() == value[-32:]
 
 
-async def write_for_ever(url: str, round_: int, acknowledged: int) -> None:
-    """Write, and tell of each write when it is acknowledged and not before."""
+async def write_forever(url: str, round_: int, acknowledged: int) -> None:
+    """Write until killed, and report each write after it is acknowledged."""
     async with holdfast.open_state_store(url) as store:
         latest = await store.get("latest")
         etag = None if latest is None else latest.etag
@@ -96,7 +96,7 @@ async def verify(url: str, round_: int, acknowledged: list[int], found: Counter)
     async with holdfast.open_state_store(url) as store:
         keys = await listed(store.list())
         for key, entry in (await store.get_many(keys)).items():
-            found["torn"] += not is_whole(entry.value)
+            found["torn"] += not is_intact(entry.value)
             if key.endswith("/b"):
                 found["halves"] += f"{key[:-1]}a" not in keys
             if key.endswith("/a") and store.atomic_put_many:
@@ -104,7 +104,7 @@ async def verify(url: str, round_: int, acknowledged: list[int], found: Counter)
         latest = [number for number in acknowledged if number % 3 == 2]
         if latest:
             value = (await store.get("latest")).value
-            # The one after it may have been written without anybody hearing of it.
+            # The next one may have been written without being reported.
             found["lost"] += value not in {
                 pattern(round_, latest[-1]),
                 pattern(round_, latest[-1] + 3),
@@ -127,23 +127,23 @@ def crash(url: str, rounds: int, seed: int) -> dict:
     dice = random.Random(seed)
     found: Counter = Counter(torn=0, lost=0, halves=0, acknowledged=0)
     for round_ in range(rounds):
-        hear, tell = os.pipe()
-        child = in_child(partial(write_for_ever, url, round_, tell))
-        os.close(tell)
-        select.select([hear], [], [], 20)  # its first word
+        reader, writer = os.pipe()
+        child = in_child(partial(write_forever, url, round_, writer))
+        os.close(writer)
+        select.select([reader], [], [], 20)  # for the first report
         time.sleep(dice.uniform(0, 0.06))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        with os.fdopen(hear) as words:
-            text = words.read()
+        with os.fdopen(reader) as pipe:
+            text = pipe.read()
         acknowledged = [int(line) for line in text.split("\n")[:-1]]
         found["acknowledged"] += len(acknowledged)
         asyncio.run(verify(url, round_, acknowledged, found))
     return dict(found)
 
 
-async def guarded(url: str, tell: int) -> None:
-    """What works without the right to write."""
+async def try_without_permission(url: str, writer: int) -> None:
+    """Report what works without permission to write."""
     report = {}
     async with holdfast.open_state_store(url) as store:
         if os.getuid() == 0:
@@ -162,19 +162,19 @@ async def guarded(url: str, tell: int) -> None:
             except holdfast.StateStoreError as error:
                 report[name] = str(error)
         os.seteuid(os.getuid())
-    os.write(tell, json.dumps(report).encode())
+    os.write(writer, json.dumps(report).encode())
 
 
 def guard(url: str) -> dict:
-    hear, tell = os.pipe()
-    child = in_child(lambda: guarded(url, tell))
-    os.close(tell)
+    reader, writer = os.pipe()
+    child = in_child(lambda: try_without_permission(url, writer))
+    os.close(writer)
     os.waitpid(child, 0)
-    with os.fdopen(hear) as words:
-        return json.loads(words.read())
+    with os.fdopen(reader) as pipe:
+        return json.loads(pipe.read())
 
 
 if __name__ == "__main__":
     what, url, *numbers = sys.argv[1:]
-    act = {"count": count_in_processes, "crash": crash, "guard": guard}[what]
-    print(json.dumps(act(url, *map(int, numbers))))
+    command = {"count": count_in_processes, "crash": crash, "guard": guard}[what]
+    print(json.dumps(command(url, *map(int, numbers))))

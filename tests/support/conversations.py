@@ -123,3 +123,12 @@ class Effect:
     async def slowly(self):
         await asyncio.sleep(0.01)
         return self()
+
+
+async def large_session(state_store=None, *, messages=60):
+    """Return a session that is large enough for a keyframe when it is imported."""
+    session = await opened(state_store or MemoryStateStore())
+    for number in range(messages):
+        session.add_message("user", f"{number} " + "long " * 400)
+        await session.commit()
+    return session

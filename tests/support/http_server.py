@@ -13,7 +13,7 @@ import uvicorn
 
 import holdfast
 from holdfast.server import Limits, create_app
-from holdfast.server.run import listening, server_config
+from holdfast.server.run import open_socket, server_config
 
 
 class Served:
@@ -31,7 +31,7 @@ class Served:
 
     def start(self) -> None:
         """Serve, and come back when it answers."""
-        listener = listening("127.0.0.1", self.port)
+        listener = open_socket("127.0.0.1", self.port)
         self.port = listener.getsockname()[1]
         config = server_config(self._make_app(), self._limits, grace_seconds=1)
         self._server = uvicorn.Server(config)

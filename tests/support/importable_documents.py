@@ -11,7 +11,7 @@ from holdfast import (
     SnapshotLocation,
     SnapshotManager,
 )
-from holdfast.snapshots.lifecycle import Deletion
+from holdfast.snapshots.delete import Deletion
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import run_async
 from support.conversations import opened, said
@@ -86,7 +86,7 @@ async def session_there(store):
 
 async def half_deleted(store):
     await session_there(store)
-    assert await Deletion.begin(store, "ses")
+    assert await Deletion.start(store, "ses")
 
 
 async def half_imported(store):

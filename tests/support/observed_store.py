@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import datetime as dt
 from dataclasses import replace
 
 from holdfast import HoldfastError, Store
-from holdfast.documents.encode import compute_digest
 from holdfast.ids import new_id
-from holdfast.log.changes import fold_changes
-from holdfast.log.event import draft_event
-from holdfast.log.hash_chain import GENESIS, link_events
 from holdfast.snapshots import RetentionPolicy, SessionSnapshot, SnapshotArchive, SnapshotLocation
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.base import WrappedStateStore
@@ -142,58 +137,6 @@ def session_snapshot(snapshot=None, location=HERE, **fields):
         scope=location.scope,
     )
     return replace(made, snapshot_id=new_id(), **fields)
-
-
-def with_events(*drafts, after=0, prev=GENESIS):
-    """A snapshot with its events, and the state that they lead to."""
-    store = Store()
-    base = None
-    if after:
-        store.set("state", "before", 1)
-        base = store.snapshot()
-    events = link_events(drafts, after, prev)
-    fold_changes(store, [event.changes for event in events])
-    return session_snapshot(
-        store.snapshot(), events=tuple(events), event_log_count=len(events), base=base
-    )
-
-
-def with_digest(tree):
-    """A document whose digest is right, whatever was changed in it."""
-    return {**tree, "digest": compute_digest(tree)}
-
-
-def full_snapshot():
-    """A snapshot that has all that a document can say."""
-    made = with_events(
-        draft_event("session.started", {"by": "us"}, set_=[("session", "status", "running")]),
-        draft_event("message.appended", set_=[("messages", "000000000000", {"role": "user"})]),
-        draft_event("state.set", set_=[("state", "plan", (1, b"x")), ("once", "mail", True)]),
-        draft_event("state.deleted", delete=[("state", "old")]),
-        after=4,
-        prev="ab" * 32,
-    )
-    return replace(
-        made,
-        parent_id="before",
-        tags={"env": "production"},
-        exported_at=dt.datetime(2026, 11, 15, 9, 30, tzinfo=dt.UTC),
-        source_environment="production",
-        extra={"viewer": {"colour": "red"}},
-    )
-
-
-def changed(tree, *path, to=...):
-    """A copy of JSON data with something else at a place, or without it."""
-    tree = copy.deepcopy(tree)
-    at = tree
-    for step in path[:-1]:
-        at = at[step]
-    if to is ...:
-        del at[path[-1]]
-    else:
-        at[path[-1]] = to
-    return tree
 
 
 async def save(archive, snapshot, location=HERE, *, snapshot_id=None, is_latest=False):

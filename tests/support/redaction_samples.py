@@ -6,7 +6,7 @@ import base64
 import json
 import re
 
-from holdfast import SessionSnapshot, Store
+from holdfast import Document, Store
 from holdfast.log.changes import fold_changes
 from holdfast.redaction.redactor import Redactor
 from holdfast.stores.memory import MemoryStateStore
@@ -36,9 +36,9 @@ def exported(work, **options):
 def redacted(work, redactor=REDACTOR, **options):
     """The same, redacted, after checking that it is as good a document as any."""
     document = exported(work, **options)
-    new = redactor.redacted(document)
+    new = redactor.redact(document)
     check(new, document)
-    assert redactor.redacted(new).to_dict() == new.to_dict()
+    assert redactor.redact(new).to_dict() == new.to_dict()
     return new
 
 
@@ -53,7 +53,7 @@ def check(new, old):
     assert len(new.snapshot) == len(old.snapshot)
     assert [event.seq for event in new.events] == [event.seq for event in old.events]
     assert [event.id for event in new.events] == [event.id for event in old.events]
-    again = SessionSnapshot.from_dict(json.loads(json.dumps(new.to_dict())))
+    again = Document.from_dict(json.loads(json.dumps(new.to_dict())))
     assert again.digest == new.digest
 
     async def imported():

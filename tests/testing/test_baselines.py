@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import BlockingSession, Session, SessionSnapshot, Store
+from holdfast import BlockingSession, Document, Session, Store
 from holdfast.documents.json_diff import diff_states
 from holdfast.documents.json_file import read_json_file
 from holdfast.documents.json_path import EntryPaths, parse_paths, remove_paths
@@ -165,7 +165,7 @@ def test_messages_are_told_by_their_number(path):
         assert_matches_baseline(session, path, ["messages[*].id", "status"])
         with pytest.raises(AssertionError, match=r"~ session.*status|~ status\n"):
             assert_matches_baseline(session, path, ["messages[*].id"])
-        written = SessionSnapshot.from_dict(read_json_file(path))
+        written = Document.from_dict(read_json_file(path))
         assert (written.agent_id, written.session_id, written.events) == ("bot", "ses", ())
 
 
@@ -181,8 +181,8 @@ async def test_sessions_and_documents_of_every_kind_are_compared(path):
     session.set("x", 2)
     await session.commit()
     assert_matches_baseline(await session.export(), path, update=True)
-    assert len(SessionSnapshot.from_dict(read_json_file(path)).events) == 3
-    with pytest.raises(TypeError, match="is compared with a session, .* not 'ses'"):
+    assert len(Document.from_dict(read_json_file(path)).events) == 3
+    with pytest.raises(TypeError, match="expected a session, .* got 'ses'"):
         assert_matches_baseline("ses", path)
 
 

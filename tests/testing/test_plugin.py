@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from holdfast import SessionSnapshot
+from holdfast import Document
 from holdfast.documents.json_file import read_json_file
 
 TEST = """
@@ -52,7 +52,7 @@ def greeting(text="Hello", number=1, ignore=()):
 
 
 def read(path):
-    return SessionSnapshot.from_dict(read_json_file(path))
+    return Document.from_dict(read_json_file(path))
 
 
 def test_a_missing_baseline_fails_and_says_how_to_write_it(ran, tmp_path):
@@ -128,7 +128,7 @@ def test_a_wrong_path_to_ignore_is_an_error(ran):
 
 
 RESTORED = """
-from holdfast import SessionSnapshot
+from holdfast import Document
 
 def test_it(holdfast_session):
     session = holdfast_session("{path}")
@@ -203,7 +203,7 @@ def test_a_damaged_baseline_is_an_error_until_it_is_written_anew(ran, tmp_path):
     (tmp_path / "baseline.json").write_text("{")
     code, printed = ran(greeting())
     assert code == 1
-    assert "is not JSON, or is cut short" in printed
+    assert "is not JSON, or is truncated" in printed
     code, printed = ran(greeting(), "--holdfast-update")
     assert code == 0
     assert "updated baseline.json" in printed

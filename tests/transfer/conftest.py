@@ -12,5 +12,5 @@ from holdfast.transfer import copy, repair
 def often(monkeypatch):
     """A keyframe after few segments, and few entries at once."""
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 3)
-    monkeypatch.setattr(copy, "AT_ONCE", 4)
-    monkeypatch.setattr(repair, "AT_ONCE", 4)
+    monkeypatch.setattr(copy, "BATCH_SIZE", 4)
+    monkeypatch.setattr(repair, "BATCH_SIZE", 4)

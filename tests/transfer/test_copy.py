@@ -13,7 +13,8 @@ from holdfast import (
 )
 from holdfast.snapshots.keys import deletion_mark_key
 from holdfast.stores.memory import MemoryStateStore
-from holdfast.transfer.copy import compare_stores, copy_session, copy_sessions
+from holdfast.transfer.compare import compare_stores
+from holdfast.transfer.copy import copy_session, copy_sessions
 from support.async_tests import async_test
 from support.conversations import contents, opened, said
 from support.copied_sessions import HERE, WORLDS, check_sound, everything, prune, pruned, talked
@@ -107,7 +108,7 @@ async def test_only_one_agent_or_one_session_is_copied():
     assert await copied(session_id="a") == [("bot", "a"), ("other", "a")]
     assert await copied(agent_id="other", session_id="a") == [("other", "a")]
     assert await copied(agent_id="nobody") == await copied(session_id="none") == []
-    with pytest.raises(ValueError, match="session_id has 1 to 256"):
+    with pytest.raises(ValueError, match="session_id must have 1 to 256"):
         await copied(session_id="")
 
 
@@ -153,12 +154,12 @@ async def test_a_target_that_went_another_way_is_refused_and_does_not_keep_the_o
     done = await copy_sessions(source, target)
     assert done.sessions == 1
     assert list(done.failed) == [HERE]
-    assert "went another way in the target" in done.failed[HERE]
+    assert "diverged in the target" in done.failed[HERE]
     after = await everything(target)
     assert {key: after[key] for key in before} == before
     await said(await opened(source), "of the source")
     assert list((await copy_sessions(source, target)).failed) == [HERE]
-    assert [each for each in await compare_stores(source, target) if "is another one" in each]
+    assert [each for each in await compare_stores(source, target) if "is different" in each]
 
 
 @async_test
@@ -166,7 +167,7 @@ async def test_another_session_of_the_same_name_is_refused():
     source, target = MemoryStateStore(), MemoryStateStore()
     await talked(source)
     await talked(target)
-    with pytest.raises(ConflictError, match="went another way"):
+    with pytest.raises(ConflictError, match="diverged"):
         await copy_session(source, target, HERE)
 
 
@@ -198,7 +199,7 @@ async def test_a_source_that_was_pruned_beyond_the_copy_is_refused():
     await prune(source)
     before = await everything(target)
     done = await copy_sessions(source, target)
-    assert "pruned beyond it in the source: delete it there" in done.failed[HERE]
+    assert "pruned beyond it in the source; delete it there" in done.failed[HERE]
     assert await everything(target) == before
     await check_sound(target)
 
@@ -211,9 +212,11 @@ async def test_a_target_that_was_pruned_beyond_the_source_is_refused_until_that_
     await prune(target)
     before = await everything(target)
     done = await copy_sessions(source, target)
-    assert "was pruned in the target up to event 8" in done.failed[HERE]
+    assert "was pruned up to event 8 in the target" in done.failed[HERE]
     assert await everything(target) == before
-    assert [each for each in await compare_stores(source, target) if "is not in the copy" in each]
+    assert [
+        each for each in await compare_stores(source, target) if "is missing in the copy" in each
+    ]
     await prune(source)
     assert (await copy_sessions(source, target)).failed == {}
     assert await compare_stores(source, target) == []

@@ -10,7 +10,8 @@ import pytest
 from holdfast import ConflictError, RetentionPolicy, SnapshotArchive
 from holdfast.log import timeline
 from holdfast.stores.memory import MemoryStateStore
-from holdfast.transfer.copy import compare_stores, copy_sessions
+from holdfast.transfer.compare import compare_stores
+from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
 from support.conversations import opened
 from support.copied_sessions import HERE, WORLDS, check_sound, everything, prune, talked
@@ -102,17 +103,17 @@ async def test_who_writes_or_prunes_meanwhile_does_no_harm_to_the_copy(world, of
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("mend", [False, True], ids=["plain", "mend"])
+@pytest.mark.parametrize("repair", [False, True], ids=["plain", "repair"])
 @async_test
-async def test_two_who_copy_the_same_at_once_do_not_meet(world, mend, often):
+async def test_two_who_copy_the_same_at_once_do_not_meet(world, repair, often):
     source = MemoryStateStore()
     await world(source)
     counting = Interrupted(MemoryStateStore(), 0, None)
     await copy_sessions(source, counting)
     for at in range(1, counting.calls + 1):
         target = MemoryStateStore()
-        other = functools.partial(copy_sessions, source, target, mend=mend)
-        done = await copy_sessions(source, Interrupted(target, at, other), mend=mend)
+        other = functools.partial(copy_sessions, source, target, repair=repair)
+        done = await copy_sessions(source, Interrupted(target, at, other), repair=repair)
         assert done.failed == {}, at
         assert await everything(target) == await everything(source), at
 

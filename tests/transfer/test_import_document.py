@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import datetime as dt
+import logging
+import threading
+from dataclasses import replace
+
 import pytest
 
 from holdfast import (
     ConflictError,
+    Document,
     InvalidDocumentError,
-    SessionSnapshot,
     SnapshotArchive,
     SnapshotLocation,
     SnapshotManager,
@@ -15,11 +21,13 @@ from holdfast import (
     Store,
     replay,
 )
+from holdfast.snapshots.incarnation import Incarnation
+from holdfast.stores.entries import Put
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.transfer import import_document
 from support.async_tests import async_test
-from support.conversations import contents, opened, said, types
-from support.faults import FaultyStateStore
+from support.conversations import contents, large_session, opened, said, types
+from support.faults import Fault, FaultyStateStore
 from support.importable_documents import (
     DOCUMENTS,
     HERE,
@@ -29,7 +37,8 @@ from support.importable_documents import (
     check_sound,
     imported,
 )
-from support.observed_store import Interrupted, Watched, changed, session_snapshot, state
+from support.observed_store import Interrupted, Watched, state
+from support.sample_documents import edit_json, make_document
 
 # ------------------------------------------------------------------------------- a new session
 
@@ -88,7 +97,7 @@ async def test_a_session_of_several_agents_is_imported_as_one():
 @async_test
 async def test_a_document_without_events_becomes_one_event(atomic):
     store = FaultyStateStore(MemoryStateStore(), atomic=atomic)
-    document = session_snapshot(state(3, plan=1), HERE, base=state(1))
+    document = make_document(state(3, plan=1), HERE, base=state(1))
     result = await imported(store, document)
     assert (result.messages_restored, result.events_restored) == (3, 0)
     session = await check_sound(store)
@@ -100,7 +109,7 @@ async def test_a_document_without_events_becomes_one_event(atomic):
 
 @async_test
 async def test_a_large_document_is_many_segments_and_loads_from_a_keyframe(monkeypatch):
-    monkeypatch.setattr(import_document, "EVENTS_A_SEGMENT", 4)
+    monkeypatch.setattr(import_document, "EVENTS_PER_SEGMENT", 4)
     source = await opened(MemoryStateStore())
     for number in range(30):
         source.add_message("user", "long " * 500 + str(number))
@@ -125,7 +134,7 @@ async def test_what_was_put_into_the_manifest_before_stays():
 
 @async_test
 async def test_what_was_edited_on_purpose_is_in_the_last_event():
-    tree = changed(WHOLE.to_dict(), "state", "values", "plan", to="another")
+    tree = edit_json(WHOLE.to_dict(), "state", "values", "plan", to="another")
     manager = SnapshotManager(MemoryStateStore())
     with pytest.raises(InvalidDocumentError, match="allow_modified"):
         manager.from_dict(tree)
@@ -142,8 +151,8 @@ async def test_what_was_edited_on_purpose_is_in_the_last_event():
 
 @async_test
 async def test_events_that_were_edited_on_purpose_are_a_chain_of_their_own():
-    tree = changed(WHOLE.to_dict(), "events", 1, "data", to={"redacted": True})
-    document = SessionSnapshot.from_dict(tree, allow_modified=True)
+    tree = edit_json(WHOLE.to_dict(), "events", 1, "data", to={"redacted": True})
+    document = Document.from_dict(tree, allow_modified=True)
     store = MemoryStateStore()
     await imported(store, document)
     session = await check_sound(store, document=document)
@@ -237,8 +246,94 @@ async def test_an_agent_that_never_rests_cannot_be_imported_over():
     store = Busy()
     agent = await said(await opened(store), "before")
     store.agent = agent
-    with pytest.raises(ConflictError, match="first 8 times: import when its agent rests"):
+    with pytest.raises(ConflictError, match="first 8 times.*retry the import"):
         await imported(store, WHOLE)
     session = await check_sound(store)
     assert contents(session) == ["before", *["more"] * 8]
     assert await session.archive.list_snapshot_ids(location=HERE) == []
+
+
+# -------------------------------------------------------------------- the keyframe of an import
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seq": 9},
+        {"prev": "00"},
+        {"hash": "00"},
+        {"data": "other"},
+        {"at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)},
+    ],
+    ids=str,
+)
+@async_test
+async def test_events_that_are_not_a_chain_are_not_imported(change):
+    document = await (await large_session(messages=3)).export()
+    for at in range(len(document.events)):
+        events = list(document.events)
+        events[at] = replace(events[at], **change)
+        store = Watched()
+        with pytest.raises(InvalidDocumentError, match=r"not a hash chain|start at"):
+            await SnapshotManager(store).import_session(replace(document, events=tuple(events)))
+        assert not store.keys_with("")
+
+
+@pytest.mark.parametrize("kind", ["error", "unknown"])
+@async_test
+async def test_an_import_succeeds_if_its_keyframe_cannot_be_written(kind, caplog):
+    document = await (await large_session()).export()
+    store = FaultyStateStore(MemoryStateStore())
+    store.plan(Fault(2, kind))
+    with caplog.at_level(logging.WARNING):
+        result = await SnapshotManager(store).import_session(document)
+    assert result.created
+    assert "was not written" in caplog.text
+    assert contents(await opened(store)) == [each["content"] for each in document.state.messages]
+
+
+@async_test
+async def test_an_existing_keyframe_is_not_replaced():
+    document = await (await large_session()).export()
+    store = MemoryStateStore()
+    await SnapshotManager(store).import_session(document)
+    (key,) = [key async for key in store.list("") if "/keyframes/" in key]
+    before = await store.get(key)
+    incarnation = await Incarnation.read(store, document.location)
+    await import_document.write_keyframe(incarnation, Put(key, b"other", if_absent=True))
+    assert await store.get(key) == before
+
+
+@async_test
+async def test_an_import_that_loses_the_race_leaves_no_keyframe():
+    document = await (await large_session()).export()
+    store = MemoryStateStore()
+    incarnation = await Incarnation.read(store, document.location)
+    key = document.location.manifest_key
+    await store.put(key, SnapshotManifest().encode())
+    with pytest.raises(ConflictError, match="was created concurrently"):
+        await import_document.create_session(
+            incarnation, document, import_document.prepare_events(document)
+        )
+    assert [key async for key in store.list("")] == [key]
+
+
+def test_the_keyframe_is_encoded_in_another_thread(monkeypatch):
+    threads = set()
+    encode = import_document.encode_keyframe_put
+
+    def observed(*arguments):
+        threads.add(threading.current_thread())
+        return encode(*arguments)
+
+    monkeypatch.setattr(import_document, "encode_keyframe_put", observed)
+
+    async def work():
+        document = await (await large_session()).export()
+        store = MemoryStateStore()
+        await SnapshotManager(store).import_session(document)
+        return [key async for key in store.list("") if "/keyframes/" in key]
+
+    assert len(asyncio.run(work())) == 1
+    assert len(threads) == 1
+    assert threading.main_thread() not in threads

@@ -29,7 +29,8 @@ from support.importable_documents import (
     pruned_document,
     session_there,
 )
-from support.observed_store import Interrupted, session_snapshot, state, with_events
+from support.observed_store import Interrupted, state
+from support.sample_documents import document_with_events, make_document
 
 # ----------------------------------------------------------------------------------- whatever fails
 
@@ -57,7 +58,7 @@ async def attempt(document, before, atomic, fault):
     return disk, store.writes, acknowledged
 
 
-LARGE = session_snapshot(state(2, large="x" * 40_000), HERE)
+LARGE = make_document(state(2, large="x" * 40_000), HERE)
 
 
 @pytest.mark.parametrize("before", [empty, session_there, half_deleted, half_imported])
@@ -101,7 +102,7 @@ def contents_of(document):
 
 
 OTHER = run_async(pruned_document(last="other"))
-LONGER = with_events(
+LONGER = document_with_events(
     draft_event("one", set_=[("messages", "000000000000", {"role": "user", "content": "x"})]),
     after=12,
     prev="cd" * 32,

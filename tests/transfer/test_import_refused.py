@@ -28,7 +28,8 @@ from support.importable_documents import (
     imported,
     session_there,
 )
-from support.observed_store import Watched, state, with_events
+from support.observed_store import Watched, state
+from support.sample_documents import document_with_events
 
 # --------------------------------------------------------------------------------------- dry run
 
@@ -55,7 +56,7 @@ async def test_a_dry_run_writes_nothing_and_says_what_the_import_then_does(docum
 
 @async_test
 async def test_a_store_that_takes_no_writes_is_not_imported_into():
-    with pytest.raises(StateStoreError, match="takes no writes"):
+    with pytest.raises(StateStoreError, match="is read-only"):
         await imported(ReadOnlyStateStore(MemoryStateStore()), WHOLE)
 
 
@@ -79,17 +80,17 @@ LATER = link_events([draft_event("later")], 0, "ab" * 32)
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
-        (without_chain(WHOLE), "are no chain"),
-        (forged(WHOLE), "are no chain"),
-        (forged(PRUNED), "are no chain"),
-        (replace(WHOLE, events=WHOLE.events[1:]), "begin at 2, and it has no state from before"),
-        (replace(PRUNED, base=None), "begin at 7, and it has no state from before"),
-        (replace(WHOLE, base=state(1)), "begin at 1, and yet it says that something was before"),
-        (replace(WHOLE, events=tuple(LATER)), "begin at 1, and yet it says that something"),
+        (without_chain(WHOLE), "are not a hash chain"),
+        (forged(WHOLE), "are not a hash chain"),
+        (forged(PRUNED), "are not a hash chain"),
+        (replace(WHOLE, events=WHOLE.events[1:]), "start at 2, but it has no base"),
+        (replace(PRUNED, base=None), "start at 7, but it has no base"),
+        (replace(WHOLE, base=state(1)), "start at 1, but it has a state before"),
+        (replace(WHOLE, events=tuple(LATER)), "start at 1, but it has a state before"),
         (replace(PRUNED, events=tuple(FAR)), "are numbered from 999999999999 to 999999999999"),
         (
             replace(WHOLE, events=tuple(link_events([draft_event("x")], -1, ""))),
-            "are numbered from 0|no state",
+            "are numbered from 0|no base",
         ),
     ],
 )
@@ -122,5 +123,7 @@ async def test_ids_that_are_none_are_refused_before_the_first_write(options):
 def test_an_empty_state_from_before_the_first_event_is_no_harm():
     events = import_document.prepare_events(replace(WHOLE, base=Store().snapshot()))
     assert events[:-1] == list(WHOLE.events)
-    later = with_events(draft_event("one", set_=[("state", "k", 1)]), after=3, prev="ab" * 32)
+    later = document_with_events(
+        draft_event("one", set_=[("state", "k", 1)]), after=3, prev="ab" * 32
+    )
     assert import_document.prepare_events(later)[:-1] == list(later.events)

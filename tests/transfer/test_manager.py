@@ -8,23 +8,25 @@ import pytest
 
 import holdfast
 from holdfast import (
+    Document,
     InvalidDocumentError,
     NotFoundError,
     RetentionPolicy,
     Session,
-    SessionSnapshot,
     SnapshotArchive,
     SnapshotManager,
     StateStoreError,
     ValueMigrations,
 )
-from holdfast.documents import encode, export
+from holdfast.documents import document as document_module
+from holdfast.documents import export
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.transfer import manager as manager_module
 from support.async_tests import async_test, run_async
 from support.conversations import opened, said
 from support.faults import Crash
-from support.observed_store import Interrupted, session_snapshot, state, with_digest
+from support.observed_store import Interrupted, state
+from support.sample_documents import make_document, with_digest
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
@@ -98,9 +100,9 @@ async def test_a_kept_snapshot_is_exported_with_the_tags_that_are_given():
     assert document.tags == {"env": "production", "turn": "1"}
     assert document.event_log_count == len(document.events) == 2
     assert len(document.state.messages) == 1
-    with pytest.raises(NotFoundError, match="there is no snapshot missing in"):
+    with pytest.raises(NotFoundError, match="no snapshot missing in"):
         await SnapshotManager(store).export_session("bot", "ses", snapshot_id="missing")
-    with pytest.raises(TypeError, match="tags are a mapping"):
+    with pytest.raises(TypeError, match="tags must be a mapping"):
         await SnapshotManager(store).export_session("bot", tags="env")
 
 
@@ -115,7 +117,7 @@ async def test_the_environment_is_in_the_document(monkeypatch):
 
 @async_test
 async def test_a_scope_tells_apart_what_has_one_name(monkeypatch):
-    monkeypatch.setattr(manager_module, "MOST_AGENTS", 1)
+    monkeypatch.setattr(manager_module, "MAX_SUGGESTIONS_READ", 1)
     manager = await managed(("crew", "ses", "one agent's"))
     crew = await opened(manager.state_store, scope="multi_agent", agent_id="crew")
     crew.agent("writer").add_message("assistant", "draft")
@@ -127,7 +129,7 @@ async def test_a_scope_tells_apart_what_has_one_name(monkeypatch):
     assert (await manager.export_session("crew", "ses", scope="agent")).scope == "agent"
     assert (await manager.export_session("crew", scope="agent")).session_id == "later"
     assert (await manager.export_session("crew")).session_id == "later"
-    with pytest.raises(ValueError, match="scope is one of agent, multi_agent, not 'group'"):
+    with pytest.raises(ValueError, match="scope must be one of agent, multi_agent, got 'group'"):
         await manager.export_session("crew", scope="group")
     with pytest.raises(NotFoundError):
         await (await managed(("bot", "ses", "a"))).export_session("bot", scope="multi_agent")
@@ -146,13 +148,13 @@ async def test_what_must_not_leave_is_taken_out():
 async def test_a_name_that_is_not_there_is_answered_with_the_nearest():
     manager = await managed(("research-bot", "ses_abc", "x"), ("writer", "ses_xyz", "x"))
     with pytest.raises(
-        NotFoundError, match="no agent 'reserch-bot' in this store; there are resea"
+        NotFoundError, match="no agent 'reserch-bot' in this store; did you mean resea"
     ):
         await manager.export_session("reserch-bot")
     with pytest.raises(NotFoundError, match="no agent 'reserch-bot'"):
         await manager.export_session("reserch-bot", "ses_abc")
     with pytest.raises(
-        NotFoundError, match="research-bot has no session 'ses_abd'; there are ses_a"
+        NotFoundError, match="research-bot has no session 'ses_abd'; did you mean ses_a"
     ):
         await manager.export_session("research-bot", "ses_abd")
     with pytest.raises(NotFoundError, match="there are research-bot, writer"):
@@ -168,7 +170,7 @@ async def test_a_name_that_is_not_there_is_answered_with_the_nearest():
 async def test_a_session_of_which_nothing_is_committed_is_not_there():
     store = MemoryStateStore()
     archive = SnapshotArchive(store)
-    with pytest.raises(NotFoundError, match="the agent bot has no session ses in this store"):
+    with pytest.raises(NotFoundError, match="agent bot has no session ses in this store"):
         await export.export_document(archive, (await opened(store)).location)
 
 
@@ -194,7 +196,7 @@ async def test_what_is_pruned_while_it_is_exported_is_exported_as_it_is_afterwar
 
         document = await SnapshotManager(Interrupted(disk, at, prune)).export_session("bot")
         assert len(document.state.messages) == 6
-        again = SessionSnapshot.from_dict(document.to_dict())
+        again = Document.from_dict(document.to_dict())
         assert (await SnapshotManager(MemoryStateStore()).import_session(again)).created
         assert document.digest == digest
         lengths.add(len(document.events))
@@ -256,7 +258,7 @@ def test_a_file_that_cannot_be_finished_leaves_what_was_there(
     tmp_path, name, failure, large, monkeypatch
 ):
     manager = SnapshotManager(MemoryStateStore())
-    small = session_snapshot(state(1))
+    small = make_document(state(1))
     manager.to_file(small, tmp_path / name)
     before = (tmp_path / name).read_bytes()
 
@@ -264,7 +266,7 @@ def test_a_file_that_cannot_be_finished_leaves_what_was_there(
         yield b"{" * 100_000
         raise failure("in the middle")
 
-    monkeypatch.setattr(encode, "chunks", failing)
+    monkeypatch.setattr(document_module, "encode_chunks", failing)
     with pytest.raises(StateStoreError if failure is OSError else failure, match="in the middle"):
         manager.to_file(large, tmp_path / name)
     assert [each.name for each in tmp_path.iterdir()] == [name]
@@ -274,7 +276,7 @@ def test_a_file_that_cannot_be_finished_leaves_what_was_there(
 def test_a_file_that_was_edited_is_read_where_that_is_meant(tmp_path):
     manager = SnapshotManager(MemoryStateStore())
     path = tmp_path / "a.json"
-    manager.to_file(session_snapshot(state(1, plan="old")), path)
+    manager.to_file(make_document(state(1, plan="old")), path)
     path.write_text(path.read_text().replace('"old"', '"new"'))
     with pytest.raises(InvalidDocumentError, match="does not match its digest"):
         manager.from_file(path)
@@ -287,7 +289,7 @@ def test_a_file_that_was_edited_is_read_where_that_is_meant(tmp_path):
 async def test_what_is_no_snapshot_is_not_imported():
     manager = await managed()
     for wrong in ({}, "snapshot.json", None, state(1)):
-        with pytest.raises(TypeError, match="takes a SessionSnapshot, as from_file"):
+        with pytest.raises(TypeError, match="import_session takes a Document, got"):
             await manager.import_session(wrong)
 
 
@@ -327,6 +329,6 @@ async def test_values_of_an_older_release_are_brought_up_to_date_on_reading():
 @pytest.mark.parametrize("version", ["2", None, 1.0, True, [], 3])
 def test_a_version_of_values_that_is_none_is_refused(version):
     manager = SnapshotManager(MemoryStateStore(), migrations=ValueMigrations(2, {1: renamed}))
-    tree = {**session_snapshot(state(1)).to_dict(), "values_version": version}
-    with pytest.raises(InvalidDocumentError, match="values_version is a number|have version 3"):
+    tree = {**make_document(state(1)).to_dict(), "values_version": version}
+    with pytest.raises(InvalidDocumentError, match="values_version.*must be an int|have version 3"):
         manager.from_dict(with_digest(tree))

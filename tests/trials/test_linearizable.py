@@ -1,4 +1,4 @@
-"""The head of a session is linearizable, and the checker that says so can tell when it is not."""
+"""The head of a session is linearizable, and the checker rejects histories that are not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdfast.stores.memory import MemoryStateStore
 from support.backends import SharedMemory, place
 from trials.linearizable import Link, Operation, problems_in
-from trials.linearizable.recording import START, history_of, logged, pool, recorded
+from trials.linearizable.history import START, pool, read_log, record_history, run_clients
 
 
 def commit(token, begun, answered, expected, head=None, outcome="ok"):
@@ -33,12 +33,12 @@ def rejects(history, log=LOG):
     return "\n".join(problems_in(history, log, "0"))
 
 
-def test_commits_one_after_the_other_are_accepted():
+def test_sequential_commits_are_accepted():
     calls = [FIRST, read("r", 4, 6, "A"), SECOND, read("s", 6, 9, "B")]
     assert problems_in(calls, LOG, "0") == []
 
 
-def test_a_read_may_see_a_commit_that_is_still_under_way():
+def test_a_read_may_see_a_commit_that_has_not_returned():
     assert problems_in([replace(FIRST, answered=9), read("r", 2, 4, "A")], LOG[:1], "0") == []
     assert problems_in([replace(FIRST, answered=9), read("r", 2, 4, "0")], LOG[:1], "0") == []
 
@@ -52,7 +52,7 @@ def test_two_reads_that_see_a_commit_come_and_go_are_rejected():
     assert "stands after" in rejects([FIRST, slow, read("r", 5, 6, "B"), read("s", 7, 8, "A")])
 
 
-def test_a_read_of_what_never_was_is_rejected():
+def test_a_read_of_an_unknown_head_is_rejected():
     assert "never was" in rejects([FIRST, SECOND, read("r", 8, 9, "X")])
 
 
@@ -62,7 +62,7 @@ def test_a_lost_update_is_rejected():
     assert "is lost" in rejects([FIRST, both], LOG[:1])
 
 
-def test_an_update_that_another_one_overwrote_is_rejected():
+def test_an_overwritten_update_is_rejected():
     both = commit("b", 2, 4, "0", "B")
     assert "follows 0" in rejects([FIRST, both], [LOG[0], Link("b", "0", "B")])
 
@@ -72,22 +72,22 @@ def test_a_commit_that_is_applied_twice_is_rejected():
     assert "is in the log 2 times" in rejects([FIRST, SECOND], log)
 
 
-def test_a_commit_that_comes_after_one_that_began_later_is_rejected():
+def test_a_commit_ordered_after_one_that_started_later_is_rejected():
     late = commit("a", 1, 3, None, "A")
     early = commit("b", 5, 7, None, "B")
     assert "stands after" in rejects([late, early], [Link("b", "0", "B"), Link("a", "B", "A")])
 
 
-def test_a_commit_of_nobody_is_rejected():
-    assert "nobody began it" in rejects([FIRST])
+def test_a_commit_that_was_never_started_is_rejected():
+    assert "was never started" in rejects([FIRST])
 
 
-def test_a_refusal_needs_somebody_who_was_first():
+def test_a_refusal_needs_an_earlier_commit():
     refused = commit("c", 8, 9, "B", outcome="conflict")
-    assert "nobody had moved" in rejects([FIRST, SECOND, refused])
+    assert "the head had not moved" in rejects([FIRST, SECOND, refused])
     third = commit("d", 10, 11, "B", "D")
     log = [*LOG, Link("d", "B", "D")]
-    assert "nobody had moved" in rejects([FIRST, SECOND, refused, third], log)
+    assert "the head had not moved" in rejects([FIRST, SECOND, refused, third], log)
     assert rejects([FIRST, SECOND, refused, replace(third, begun=9)], log) == ""
     assert rejects([FIRST, SECOND, replace(refused, expected="A")]) == ""
 
@@ -96,12 +96,12 @@ def test_a_refusal_must_not_have_been_written():
     assert "was refused and is in the log" in rejects([FIRST, replace(SECOND, outcome="conflict")])
 
 
-def test_nobody_can_expect_a_head_before_anybody_knows_it():
+def test_a_commit_cannot_expect_a_head_that_no_call_returned():
     refused = commit("c", 2, 4, "B", outcome="conflict")
-    assert "before anybody" in rejects([FIRST, SECOND, refused])
+    assert "before any call returned it" in rejects([FIRST, SECOND, refused])
 
 
-def test_an_unknown_outcome_may_be_there_once_later_or_not_at_all():
+def test_a_commit_with_unknown_outcome_may_be_stored_once_or_not_at_all():
     unknown = replace(SECOND, outcome="unknown", head=None)
     assert rejects([FIRST, unknown]) == ""
     assert rejects([FIRST, unknown], LOG[:1]) == ""
@@ -109,17 +109,14 @@ def test_an_unknown_outcome_may_be_there_once_later_or_not_at_all():
     assert "stands after" in rejects([FIRST, unknown, read("r", 2, 3, "B")])
 
 
-# ------------------------------------------------------------------------- against a plain search
-
-
-def searched(calls, log, start):
-    """What a search over all orders says: the definition, and nothing clever."""
+def search_orders(calls, log, start):
+    """Return whether a search over all orders, the definition itself, finds one."""
     moves = [link.token for link in log]
     heads = [start, *(link.head for link in log)]
     before = {link.token: link.before for link in log}
     taken = [call for call in calls if call.outcome != "unknown" or call.token in moves]
 
-    def goes_on(rest, at):
+    def continues(rest, at):
         if not rest:
             return at == len(moves)
         for call in rest:
@@ -127,9 +124,9 @@ def searched(calls, log, start):
                 continue
             left = [other for other in rest if other is not call]
             if call.kind == "read":
-                fits = call.head == heads[at] and goes_on(left, at)
+                fits = call.head == heads[at] and continues(left, at)
             elif call.outcome == "conflict":
-                fits = call.expected != heads[at] and goes_on(left, at)
+                fits = call.expected != heads[at] and continues(left, at)
             else:
                 fits = (
                     at < len(moves)
@@ -137,18 +134,18 @@ def searched(calls, log, start):
                     and before[call.token] == heads[at]
                     and call.expected in (None, heads[at])
                     and call.head in (None, heads[at + 1])
-                    and goes_on(left, at + 1)
+                    and continues(left, at + 1)
                 )
             if fits:
                 return True
         return False
 
-    return goes_on(taken, 0)
+    return continues(taken, 0)
 
 
 @st.composite
 def histories(draw):
-    """Calls that one register answered, at moments within their times; no two times are equal."""
+    """Generate calls that one register could have answered; no two times are equal."""
     count = draw(st.integers(1, 7))
     times = draw(st.permutations(range(3 * count)))
     calls, log, head, known = [], [], "h0", [("h0", -1)]
@@ -169,10 +166,10 @@ def histories(draw):
             after = f"h{len(log) + 1}"
             log.append(Link(token, head, after))
             head = after
-            told = after if outcome == "ok" else None
-            if told:
+            returned = after if outcome == "ok" else None
+            if returned:
                 known.append((after, answered))
-            calls.append(commit(token, begun, answered, expected, told, outcome))
+            calls.append(commit(token, begun, answered, expected, returned, outcome))
         else:
             outcome = "unknown" if act == "unknown" else "conflict"
             calls.append(commit(token, begun, answered, expected, outcome=outcome))
@@ -180,13 +177,13 @@ def histories(draw):
 
 
 @given(histories())
-def test_what_a_register_answered_is_accepted(made):
+def test_a_history_of_a_register_is_accepted(made):
     calls, log = made
     assert problems_in(calls, log, "h0") == []
 
 
 @given(histories(), st.data())
-def test_what_is_changed_is_judged_as_a_search_over_all_orders_judges_it(made, data):
+def test_a_changed_history_is_judged_as_by_a_search_over_all_orders(made, data):
     calls, log = made
     place_ = data.draw(st.integers(0, len(calls) - 1))
     call = calls[place_]
@@ -208,41 +205,38 @@ def test_what_is_changed_is_judged_as_a_search_over_all_orders_judges_it(made, d
     elif change == "swap" and len(log) > 1:
         log = [log[1], log[0], *log[2:]]
     assert (problems_in(calls, log, "h0") == []) == (
-        searched(calls, log, "h0") and all_expected_what_was_told(calls)
+        search_orders(calls, log, "h0") and all_expected_a_returned_head(calls)
     )
 
 
-def all_expected_what_was_told(calls):
-    """The one demand beyond linearizability: whoever was refused knew what it expected."""
-    told = {"h0": -100}
+def all_expected_a_returned_head(calls):
+    """Check the one condition beyond linearizability: a refused commit knew what it expected."""
+    returned = {"h0": -100}
     for call in calls:
         if call.head is not None:
-            told[call.head] = min(told.get(call.head, 1000), call.answered)
+            returned[call.head] = min(returned.get(call.head, 1000), call.answered)
     return all(
-        told.get(call.expected, 1000) <= call.begun
+        returned.get(call.expected, 1000) <= call.begun
         for call in calls
         if call.outcome == "conflict" and call.expected is not None
     )
 
 
-# ------------------------------------------------------------------------------ the real thing
-
-
-def shape_of(told):
-    kinds = {(call.kind, call.outcome) for call in told}
+def has_all_kinds(calls):
+    kinds = {(call.kind, call.outcome) for call in calls}
     return kinds >= {("read", "ok"), ("commit", "ok"), ("commit", "conflict")}
 
 
-def test_tasks_on_a_store_in_memory_see_one_head():
-    async def whole():
+def test_tasks_on_a_memory_store_are_linearizable():
+    async def run():
         content = MemoryStateStore()
         stores = [SharedMemory(content) for _ in range(4)]
-        told = await recorded(stores, "ses", "m", time.monotonic() + 0.3)
-        return told, await logged(stores[0], "ses")
+        calls = await run_clients(stores, "ses", "m", time.monotonic() + 0.3)
+        return calls, await read_log(stores[0], "ses")
 
-    told, log = asyncio.run(whole())
-    assert shape_of(told)
-    assert problems_in(told, log, START) == []
+    calls, log = asyncio.run(run())
+    assert has_all_kinds(calls)
+    assert problems_in(calls, log, START) == []
 
 
 @pytest.fixture(scope="module")
@@ -255,8 +249,8 @@ def processes():
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
-def test_processes_see_one_head(backend, request, processes):
-    told, log = history_of(
+def test_processes_are_linearizable(backend, request, processes):
+    calls, log = record_history(
         processes,
         place(backend, request),
         f"ses_{uuid.uuid4()}",
@@ -264,14 +258,14 @@ def test_processes_see_one_head(backend, request, processes):
         clients=2,
         seconds=0.5,
     )
-    assert shape_of(told)
-    assert problems_in(told, log, START) == []
+    assert has_all_kinds(calls)
+    assert problems_in(calls, log, START) == []
 
 
-def test_a_history_of_the_real_thing_is_rejected_once_a_commit_is_taken_away(tmp_path, processes):
+def test_a_real_history_without_one_of_its_commits_is_rejected(tmp_path, processes):
     url = f"sqlite:///{tmp_path}/state.db"
-    told, log = history_of(processes, url, "ses", processes=2, clients=1, seconds=0.2)
-    assert problems_in(told, log, START) == []
-    assert problems_in(told, log[:-1], START)
+    calls, log = record_history(processes, url, "ses", processes=2, clients=1, seconds=0.2)
+    assert problems_in(calls, log, START) == []
+    assert problems_in(calls, log[:-1], START)
     swapped = [log[1], log[0], *log[2:]]
-    assert problems_in(told, swapped, START)
+    assert problems_in(calls, swapped, START)

@@ -1,4 +1,4 @@
-"""A few seconds of the soak, what its check says of losses, and what it has brought to light."""
+"""A short soak, what its check reports, and regressions that it found."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.base import WrappedStateStore
 from support.backends import SharedMemory
 from support.observed_store import Interrupted
-from trials.soak.__main__ import soaked
-from trials.soak.checking import checked
+from trials.soak.__main__ import soak_store
+from trials.soak.check import check_store
 from trials.soak.memory import ALLOWED, Memory
 from trials.soak.notes import Notes, location_of, session_id_of
-from trials.truth import Ledger
+from trials.tokens import Ledger
 
 LOCATION = SnapshotLocation("ses", scope_id="bot")
 
 
-def test_processes_on_one_store_and_a_server_beside_them_lose_nothing(tmp_path):
-    report = soaked(
+def test_concurrent_processes_and_a_server_lose_nothing(tmp_path):
+    report = soak_store(
         f"sqlite:///{tmp_path}/state.db",
         tmp_path,
         name="sqlite",
@@ -48,12 +48,9 @@ def test_processes_on_one_store_and_a_server_beside_them_lose_nothing(tmp_path):
     assert report.counts["MB of the server in the last third"] > 0
 
 
-# ------------------------------------------------------------------------------- what checks it
-
-
 @pytest.fixture
-def told(tmp_path):
-    """A store with one session of two tokens and a snapshot, and the notes of one worker of it."""
+def recorded(tmp_path):
+    """A store with one session of two tokens and a snapshot, and the records of its worker."""
     session_id = session_id_of(0, 0)
     url = f"sqlite:///{tmp_path}/state.db"
     ledger, notes = Ledger(tmp_path / "0.ledger"), Notes(tmp_path / "0.notes")
@@ -73,37 +70,39 @@ def told(tmp_path):
             notes.note("once", session_id, "key-1", "0-3")
 
     asyncio.run(write())
-    yield Noted(url, tmp_path, session_id, ledger, notes)
+    yield Recorded(url, tmp_path, session_id, ledger, notes)
     ledger.close()
     notes.close()
 
 
-class Noted:
+class Recorded:
     def __init__(self, url, folder, session_id, ledger, notes):
         self.url, self.folder, self.session_id = url, folder, session_id
         self.ledger, self.notes = ledger, notes
 
     @property
     def problems(self):
-        return "\n".join(checked(self.url, self.folder).problems)
+        return "\n".join(check_store(self.url, self.folder).problems)
 
 
-def test_the_check_finds_nothing_wrong_with_what_is_right(told):
-    assert told.problems == ""
+def test_the_check_accepts_an_intact_store(recorded):
+    assert recorded.problems == ""
 
 
-def test_the_check_finds_what_is_lost_refused_changed_or_done_twice(told):
-    session_id = told.session_id
-    told.ledger.begin(session_id, "0-9")
-    told.ledger.done(session_id, "0-9")
-    told.notes.note("refused", session_id, "0-2")
-    told.notes.note("state", session_id, "2", "sha256:another")
-    told.notes.note("snapshot", session_id, "019a8b5e-6f00-7000-8000-000000000000", "sha256:any")
-    told.notes.note("once", session_id, "key-1", "0-4")
-    told.notes.note("copy", "fork-0-5", "fork", "sha256:any")
-    found = told.problems
-    assert "0-9 was acknowledged and is lost" in found
-    assert "0-2 was refused and is there" in found
+def test_the_check_reports_lost_refused_changed_and_repeated_writes(recorded):
+    session_id = recorded.session_id
+    recorded.ledger.begin(session_id, "0-9")
+    recorded.ledger.done(session_id, "0-9")
+    recorded.notes.note("refused", session_id, "0-2")
+    recorded.notes.note("state", session_id, "2", "sha256:another")
+    recorded.notes.note(
+        "snapshot", session_id, "019a8b5e-6f00-7000-8000-000000000000", "sha256:any"
+    )
+    recorded.notes.note("once", session_id, "key-1", "0-4")
+    recorded.notes.note("copy", "fork-0-5", "fork", "sha256:any")
+    found = recorded.problems
+    assert "0-9 was acknowledged but is lost" in found
+    assert "0-2 was refused but is stored" in found
     assert "state 2 was sha256:another" in found
     assert "snapshot 019a8b5e-6f00-7000-8000-000000000000 was sha256:any" in found
     assert "once key-1 gave 0-4" in found
@@ -111,7 +110,7 @@ def test_the_check_finds_what_is_lost_refused_changed_or_done_twice(told):
     assert "the catalog: fork-0-5 is not listed" in found
 
 
-def test_a_process_that_grows_in_the_last_third_is_told_of():
+def test_a_process_that_grows_in_the_last_third_is_reported():
     memory = Memory({"worker 0": 1, "worker 1": 2})
     memory.samples["worker 0"] = [[0], [100 * ALLOWED], [101 * ALLOWED]]
     memory.samples["worker 1"] = [[0], [100 * ALLOWED], [101 * ALLOWED + 1]]
@@ -119,11 +118,8 @@ def test_a_process_that_grows_in_the_last_third_is_told_of():
     assert problem.startswith("worker 1 grew")
 
 
-# ---------------------------------------------------------------- what it has brought to light
-
-
-class Held(WrappedStateStore):
-    """A store for one who prunes slowly: it waits before it writes a keyframe."""
+class SlowStore(WrappedStateStore):
+    """A store that waits before it writes a keyframe."""
 
     def __init__(self, inner):
         super().__init__(inner)
@@ -136,8 +132,8 @@ class Held(WrappedStateStore):
         return await super().put(key, value, **condition)
 
 
-def test_those_who_prune_at_once_and_keep_different_things_lose_nothing():
-    async def whole():
+def test_concurrent_prunes_with_different_policies_lose_nothing():
+    async def run():
         store = MemoryStateStore()
         session = await Session.open(store, agent_id="bot", session_id="ses")
         for number in range(4):
@@ -148,7 +144,7 @@ def test_those_who_prune_at_once_and_keep_different_things_lose_nothing():
             policy = RetentionPolicy(last=last)
             await SnapshotArchive(where).prune(location=session.location, policy=policy)
 
-        slow, slower = Held(store), Held(store)
+        slow, slower = SlowStore(store), SlowStore(store)
         two = asyncio.create_task(prune(slow, 2))
         await slow.reached.wait()
         await prune(store, 3)
@@ -162,11 +158,11 @@ def test_those_who_prune_at_once_and_keep_different_things_lose_nothing():
         assert again.message_count == 4
         assert (await again.verify()).ok
 
-    asyncio.run(whole())
+    asyncio.run(run())
 
 
-class Meanwhile(WrappedStateStore):
-    """A store in which something happens right before a keyframe is read for the first time."""
+class InterruptedRead(WrappedStateStore):
+    """A store that calls a function right before a keyframe is first read."""
 
     def __init__(self, inner, happens):
         super().__init__(inner)
@@ -180,8 +176,8 @@ class Meanwhile(WrappedStateStore):
         return await super().get_many(wanted)
 
 
-def test_who_reads_events_while_others_prune_gets_them():
-    async def whole():
+def test_events_can_be_read_during_a_prune():
+    async def run():
         store = MemoryStateStore()
         session = await Session.open(store, agent_id="bot", session_id="ses")
         for number in range(5):
@@ -197,16 +193,16 @@ def test_who_reads_events_while_others_prune_gets_them():
 
         await prune(3)
         seq = session.log.head.seq
-        busy = Meanwhile(store, lambda: prune(2, 1))
+        busy = InterruptedRead(store, lambda: prune(2, 1))
         timeline = Timeline(busy, session.location.prefix, session._committer.incarnation.id)
         assert [event.seq async for event in timeline.events(seq)] == [seq]
         assert busy.happens is None
 
-    asyncio.run(whole())
+    asyncio.run(run())
 
 
-def test_who_commits_on_top_of_others_comes_through_however_busy_they_are():
-    async def whole():
+def test_a_rebase_succeeds_among_busy_writers():
+    async def run():
         content = MemoryStateStore()
         theirs = await Session.open(SharedMemory(content), agent_id="bot", session_id="ses")
         ours = await Session.open(SharedMemory(content), agent_id="bot", session_id="ses")
@@ -225,12 +221,12 @@ def test_who_commits_on_top_of_others_comes_through_however_busy_they_are():
         busy.cancel()
         await asyncio.gather(busy, return_exceptions=True)
 
-    asyncio.run(whole())
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("way", ["a session", "an archive", "the latest"])
-def test_who_saves_what_was_there_already_while_others_prune_can_load_it_or_is_told(way):
-    async def prepared():
+def test_a_snapshot_of_an_old_state_saved_during_a_prune_loads_or_conflicts(way):
+    async def prepare():
         store = MemoryStateStore()
         idle = await Session.open(store, agent_id="bot", session_id="ses")
         idle.add_message("user", "first")
@@ -241,11 +237,11 @@ def test_who_saves_what_was_there_already_while_others_prune_can_load_it_or_is_t
             await other.save()
         return store, idle, first
 
-    async def pruned(where):
+    async def prune(where):
         policy = RetentionPolicy(last=1)
         await SnapshotArchive(where).prune(location=LOCATION, policy=policy)
 
-    async def saved(store, idle, first):
+    async def save_again(store, idle, first):
         if way == "a session":
             return (await idle.save()).snapshot_id
         id_, is_latest = new_id(), way == "the latest"
@@ -254,31 +250,31 @@ def test_who_saves_what_was_there_already_while_others_prune_can_load_it_or_is_t
         )
         return None if is_latest else id_
 
-    async def whole():
-        counting = Interrupted((await prepared())[0], 0, None)
-        await pruned(counting)
+    async def run():
+        counting = Interrupted((await prepare())[0], 0, None)
+        await prune(counting)
         for at in range(1, counting.calls + 1):
-            store, idle, first = await prepared()
+            store, idle, first = await prepare()
             found = []
 
             async def save(store=store, idle=idle, first=first, found=found):
                 with contextlib.suppress(ConflictError):
-                    found.append(await saved(store, idle, first))
+                    found.append(await save_again(store, idle, first))
 
-            await pruned(Interrupted(store, at, save))
+            await prune(Interrupted(store, at, save))
             archive = SnapshotArchive(store)
             assert (await archive.verify(location=LOCATION)).damage == [], at
-            there = await archive.list_snapshot_ids(location=LOCATION)
+            listed = await archive.list_snapshot_ids(location=LOCATION)
             for each in found:
-                if each is None or each in there:
+                if each is None or each in listed:
                     loaded = await archive.load_snapshot(location=LOCATION, snapshot_id=each)
                     assert [m["content"] for m in loaded.state.messages] == ["first"], at
 
-    asyncio.run(whole())
+    asyncio.run(run())
 
 
-def test_the_note_of_who_prunes_furthest_stays_until_it_is_reached():
-    async def whole():
+def test_the_furthest_pending_log_start_stays_until_it_is_reached():
+    async def run():
         store = MemoryStateStore()
         session = await Session.open(store, agent_id="bot", session_id="ses")
         positions = []
@@ -287,16 +283,16 @@ def test_the_note_of_who_prunes_furthest_stays_until_it_is_reached():
             positions.append((await session.save()).position)
         low, _, high = positions
 
-        async def noted(log_start, *, is_reached):
+        async def record(log_start, *, is_reached):
             moment = dt.datetime.now(dt.UTC)
             before = await SnapshotArchive(store).load_manifest(location=LOCATION)
             await record_cutoff(store, LOCATION, before, log_start, moment, is_reached=is_reached)
             known = await SnapshotArchive(store).load_manifest(location=LOCATION)
             return known.log_start.seq, known.pending_log_start and known.pending_log_start.seq
 
-        assert await noted(high, is_reached=False) == (0, high.seq)
-        assert await noted(low, is_reached=False) == (0, high.seq)
-        assert await noted(low, is_reached=True) == (low.seq, high.seq)
-        assert await noted(high, is_reached=True) == (high.seq, None)
+        assert await record(high, is_reached=False) == (0, high.seq)
+        assert await record(low, is_reached=False) == (0, high.seq)
+        assert await record(low, is_reached=True) == (low.seq, high.seq)
+        assert await record(high, is_reached=True) == (high.seq, None)
 
-    asyncio.run(whole())
+    asyncio.run(run())

@@ -1,4 +1,4 @@
-"""Code as users write it. It is not run: mypy, strict, must find it right."""
+"""User code that strict mypy must accept. It is not run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def a_users_program() -> None:
         Money, name="money", encode=lambda money: money.cents, decode=lambda cents: Money(cents)
     )
 
-    # What a type checker must refuse; an ignore that is not needed is an error of its own.
+    # A type checker must reject these; an unused ignore is an error.
     store.set(7, "k", 1)  # type: ignore[arg-type]
     store.get("n", b"k")  # type: ignore[arg-type]
     store.restore("snapshot")  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ async def a_users_session(store: holdfast.StateStore) -> None:
         assert_type(blocking.save(), holdfast.SessionSnapshot)
         assert_type(blocking.once("mail", lambda: 7), int)
 
-    # What a type checker must refuse; an ignore that is not needed is an error of its own.
+    # A type checker must reject these; an unused ignore is an error.
     await session.commit(on_conflict="merge")  # type: ignore[arg-type]
     await session.save(tags={"env": 1})  # type: ignore[dict-item]
 
@@ -149,11 +149,11 @@ async def a_users_signatures(store: holdfast.StateStore) -> None:
     assert_type(result.signed_by, tuple[str, ...])
     manager.from_file("snapshot.json", trusted=(key.public,))
     manager.from_dict({}, trusted=trusted)
-    assert_type(sign_document(document, SigningKey.generate()), holdfast.SessionSnapshot)
+    assert_type(sign_document(document, SigningKey.generate()), holdfast.Document)
     assert_type(verify_signature(document, trusted), tuple[PublicKey, ...])
     assert_type(verify_signature(document.to_dict(), trusted), tuple[PublicKey, ...])
     assert_type(read_signatures(document), list[Signature])
 
-    # What a type checker must refuse; an ignore that is not needed is an error of its own.
+    # A type checker must reject these; an unused ignore is an error.
     sign_document(document, key.public)  # type: ignore[arg-type]
     await manager.import_session(document, trusted=[key])  # type: ignore[list-item]

@@ -1,4 +1,4 @@
-"""A real browser on a real server; a visible skip where the system has no Chromium."""
+"""A real browser on a real server. Without Chromium, the tests are skipped."""
 
 from __future__ import annotations
 
@@ -8,45 +8,51 @@ import shutil
 import pytest
 
 from servers.process import needs
-from viewer.recordings import (
-    crowded,
-    hostile,
-    long,
-    many_agents,
-    pruned,
-    recorded,
-    several,
+from viewer.sample_sessions import (
+    agents_and_sessions_on_two_pages,
+    hostile_session,
+    long_session,
+    many_snapshots,
+    multi_agent_session,
+    pruned_sessions,
+    report_session,
     store_with,
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser():
-    """Chromium, one a module."""
+    """One Chromium for these tests. Playwright's event loop must not outlive them."""
     needs("playwright.sync_api")
     from playwright.sync_api import sync_playwright
 
-    from viewer.looking import ARGUMENTS
+    from viewer.viewer_page import CHROMIUM_ARGUMENTS
 
-    found = os.environ.get("HOLDFAST_CHROMIUM") or shutil.which("chromium")
-    if found is None:
-        # No wheel brings it, and not everybody may install it: make test says so.
+    path = os.environ.get("HOLDFAST_CHROMIUM") or shutil.which("chromium")
+    if path is None:
         pytest.skip("Chromium is not installed: apt-get install chromium")
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
+        chromium = playwright.chromium.launch(executable_path=path, args=CHROMIUM_ARGUMENTS)
         yield chromium
         chromium.close()
 
 
 @pytest.fixture(scope="session")
 def state_store():
-    """A store with all recordings, which the server and the tests share."""
-    return store_with(recorded, hostile, long, crowded, pruned, several)
+    """A store with the sample sessions, shared by the server and the tests."""
+    return store_with(
+        report_session,
+        hostile_session,
+        long_session,
+        many_snapshots,
+        pruned_sessions,
+        multi_agent_session,
+    )
 
 
 @pytest.fixture(scope="session")
 def server(state_store):
-    """A server that wants no token."""
+    """A server without tokens."""
     needs("uvicorn", "fastapi")
     from holdfast.server import create_app
     from support.http_server import served
@@ -56,51 +62,52 @@ def server(state_store):
 
 
 @pytest.fixture(scope="module")
-def crowd():
-    """A server with more agents and sessions than one page has."""
+def server_with_many_agents():
+    """A server with more agents and sessions than fit on one page."""
     needs("uvicorn", "fastapi")
     from holdfast.server import create_app
     from support.http_server import served
 
-    with served(lambda: create_app(store_with(many_agents))) as running:
+    state_store = store_with(agents_and_sessions_on_two_pages)
+    with served(lambda: create_app(state_store)) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def new_look(browser):
+def new_viewer(browser):
     """A function that opens a tab on a server."""
-    from viewer.looking import Look
+    from viewer.viewer_page import ViewerPage
 
     context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
     context.set_default_timeout(10_000)
-    yield lambda running: Look(context.new_page(), f"{running.url}/")
+    yield lambda running: ViewerPage(context.new_page(), f"{running.url}/")
     context.close()
 
 
 @pytest.fixture
-def open_look(new_look):
-    """The same for one test, at the end of which every tab is checked and closed."""
+def open_viewer(new_viewer):
+    """A function that opens a tab on a server for one test."""
     opened = []
 
-    def look_at(running):
-        opened.append(new_look(running))
+    def open_tab(running):
+        opened.append(new_viewer(running))
         return opened[-1]
 
-    yield look_at
+    yield open_tab
     for each in opened:
         each.check()
         each.page.close()
 
 
 @pytest.fixture(scope="module")
-def one_page(new_look, server):
-    return new_look(server)
+def shared_viewer(new_viewer, server):
+    return new_viewer(server)
 
 
 @pytest.fixture
-def look(one_page):
-    """A tab on the server, the same for all tests of a module, as one who looks has it."""
-    yield one_page
-    one_page.check()
-    one_page.page.emulate_media(color_scheme="null")
-    one_page.page.set_viewport_size({"width": 1280, "height": 800})
+def viewer(shared_viewer):
+    """A tab on the server, shared by the tests of a module."""
+    yield shared_viewer
+    shared_viewer.check()
+    shared_viewer.page.emulate_media(color_scheme="null")
+    shared_viewer.page.set_viewport_size({"width": 1280, "height": 800})

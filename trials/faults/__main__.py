@@ -13,7 +13,7 @@ from trials.report import Report, progress
 
 
 def arguments() -> argparse.Namespace:
-    """What is asked for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m trials.faults", description=__doc__)
     parser.add_argument("--minutes", type=float, default=4.0, help="how long at most")
     parser.add_argument("--store", choices=STORES, action="append", help="only on these")
@@ -24,9 +24,9 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run it."""
+    """Run the trial and return its exit code."""
     asked = arguments()
-    # Keyframes that are put off are what is asked for here.
+    # Warnings about deferred keyframes are expected.
     logging.getLogger("holdfast").setLevel(logging.ERROR)
     report = Report("Faults")
     with report.to_the_end(), progress("faults", asked.minutes * 60) as bar:

@@ -1,4 +1,4 @@
-"""All cases: which operation, on which store, with which fault at which call."""
+"""All cases: an operation, a store, a fault and the call where it happens."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.testing import Fault
 from holdfast.testing.faulty_store import KINDS
-from trials.faults.trying import READS, WRITES, Case, Home, Undisturbed
-from trials.faults.works import works
+from trials.faults.case import READS, WRITES, Case, Opener, Undisturbed
+from trials.faults.operations import prepare_operations
 from trials.report import ProgressBar, Report
 
 STORES = {"memory": True, "memory, one by one": False, "sqlite": None, "files": None}
-"""The kinds of store, and whether put_many is made atomic or not; None is as the store has it."""
+"""Kinds of store, and whether put_many is atomic; None leaves that to the store."""
 
 
-def faults_of(whole: Undisturbed) -> Iterator[Fault]:
-    """Every fault at every call."""
+def list_faults(whole: Undisturbed) -> Iterator[Fault]:
+    """Yield every fault at every call."""
     for kinds, calls in ((READS, whole.reads), (WRITES, whole.writes)):
         for at in range(1, calls + 1):
             yield from (replace(fault, at=at) for fault in kinds)
 
 
-def home_of(store: str, folder: Path) -> Home:
-    """Opens empty stores of a kind, each in a place of its own that goes when it is closed."""
+def make_opener(store: str, folder: Path) -> Opener:
+    """Return a context manager that opens an empty store of a kind."""
 
     @asynccontextmanager
     async def home() -> AsyncIterator[StateStore]:
@@ -49,7 +49,7 @@ def home_of(store: str, folder: Path) -> Home:
 
 
 class Trial:
-    """All cases on some stores, or a part of them, in a random order, while there is time."""
+    """Cases on some stores, or a part of them, in random order, until the time is up."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class Trial:
         self.begun = time.monotonic()
 
     async def run(self) -> None:
-        """Each store has its part of the time."""
+        """Run the cases; every store gets the same share of the time."""
         with tempfile.TemporaryDirectory() as folder:
-            async with works(self.only) as found:
+            async with prepare_operations(self.only) as found:
                 self.report.count("operations", len(found))
                 if not found:
                     self.report.problem(f"no operation has {self.only!r} in its name")
@@ -86,12 +86,12 @@ class Trial:
                     await self.on(store, Path(folder), found, until)
 
     async def on(self, store: str, folder: Path, found: list[Any], until: float) -> None:
-        """All cases on one store, until the time is up."""
+        """Run the cases on one store until the time is up."""
         cases = []
         for work in found:
-            case = Case(work, home_of(store, folder), atomic=STORES[store], report=self.report)
+            case = Case(work, make_opener(store, folder), atomic=STORES[store], report=self.report)
             whole = await case.undisturbed()
-            faults = (each for each in faults_of(whole) if each.kind in self.kinds)
+            faults = (each for each in list_faults(whole) if each.kind in self.kinds)
             cases += [(case, fault, whole) for fault in faults]
         self.chance.shuffle(cases)
         cases = cases[: round(len(cases) * self.part)]

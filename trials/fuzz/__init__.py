@@ -1,9 +1,8 @@
-"""Hostile input for everything that reads: it is read, or refused in one clear error.
+"""Hostile input for everything that reads: it is accepted, or refused with one clear error.
 
-    python -m trials.fuzz [--seconds 60] [--target all] [--seed N] [--replay FILE]
+    python -m trials.fuzz [--seconds 60] [--target all] [--seed N]
 
-Real inputs are damaged (`mutation`) and inputs of the right shape are made up (`junk`). What each
-target has to promise is said in its module; what all of them promise, in `trying`: no other error,
-no hang, no great amount of memory, nothing run or opened that the data names. Each target runs in a
-process of its own (`child`), so that a crash is a finding too.
+Hypothesis mutates valid inputs and generates invalid ones (`strategies`), and shrinks what it
+finds. Findings are kept in build/fuzz, from where the next run tries them first. What every reader
+promises is checked by `target` and `sandbox`, what a single one promises by its own module.
 """

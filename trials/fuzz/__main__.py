@@ -1,152 +1,139 @@
-"""``python -m trials.fuzz``: every target in a process of its own, and a table of the outcome."""
+"""``python -m trials.fuzz``: try every target, and print a table of the outcomes."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
+import faulthandler
+import logging
 import sys
 import tempfile
 import time
+import traceback
+from collections import Counter
+from importlib import import_module
+from itertools import count
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from trials.fuzz.running import TARGETS, keep, now_of, read_now, replay
-from trials.fuzz.trying import ACCEPTED, PROBLEM, REFUSED, Watch
-from trials.report import ProgressBar, Report, progress
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 
-KEPT = Path("build") / "fuzz"
-STUCK = 60
-"""Seconds after which a process that is still at the same input is taken to hang."""
+from trials.fuzz.sandbox import Sandbox, limit_memory
+from trials.fuzz.target import ACCEPTED, REFUSED, Target, examine
+from trials.report import Report, progress
+
+TARGETS = {
+    "value-bytes": ("values", "BinaryValues"),
+    "value-json": ("values", "JSONValues"),
+    "documents": ("documents", "Documents"),
+    "redaction": ("documents", "Redaction"),
+    "stored": ("stored", "Stored"),
+    "urls": ("urls", "URLs"),
+    "rest": ("rest", "REST"),
+    "import-files": ("importers", "ImportedFiles"),
+    "import-databases": ("importers", "ImportedDatabases"),
+    "import-values": ("importers", "ImportedValues"),
+    "commands": ("commands", "Commands"),
+}
+BATCH = 200
+STUCK = 900
+"""Seconds after which a batch that does not react to signals ends the program with a traceback."""
 
 
 class FuzzReport(Report):
-    """What came of the inputs, a row for each target."""
+    """Outcomes per target."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(f"hostile input, seed {seed}")
-        self.rows: dict[str, dict[str, int]] = {}
+    def __init__(self, title: str) -> None:
+        super().__init__(title)
+        self.rows: dict[str, Counter[str]] = {}
 
     @property
     def tried(self) -> int:
-        """How many inputs there were."""
-        return sum(sum(counts.values()) for counts in self.rows.values())
+        """The number of inputs."""
+        return sum(counts.total() for counts in self.rows.values())
 
     @property
     def table(self) -> str:
-        """The counts as a Markdown table."""
-        lines = [
-            "| target | inputs | refused | accepted | problems |",
-            "| --- " + "| ---: " * 4 + "|",
-        ]
+        """The outcomes as a Markdown table."""
+        lines = ["| target | inputs | refused | accepted |", "| --- | ---: | ---: | ---: |"]
         for name, counts in self.rows.items():
-            numbers = [
-                sum(counts.values()),
-                *(counts.get(n, 0) for n in (REFUSED, ACCEPTED, PROBLEM)),
-            ]
+            numbers = (counts.total(), counts[REFUSED], counts[ACCEPTED])
             lines.append(f"| {name} | " + " | ".join(f"{number:,}" for number in numbers) + " |")
         seconds = round(time.monotonic() - self.begun)
         return "\n".join([*lines, f"\n{self.title}: {seconds} s, {len(self.problems)} problems"])
 
 
-def options() -> argparse.Namespace:
-    """What the command line says."""
+def run_target(
+    target: Target, sandbox: Sandbox, counts: Counter[str], findings: Path, said: argparse.Namespace
+) -> None:
+    """Try a target for a time or a number of inputs; a broken promise raises an error.
+
+    The input being tried is in the file ``last``, for the case that the process does not survive.
+    """
+    for data in target.valid:
+        target.check(data)  # also imports what readers import late
+    findings.mkdir(parents=True, exist_ok=True)
+    limit_memory()
+
+    def try_input(data: Any) -> None:
+        last.seek(0)
+        last.truncate()
+        last.write(repr(data).encode(errors="backslashreplace"))
+        counts[examine(target, data, sandbox)] += 1
+
+    options = settings(
+        max_examples=said.inputs or BATCH,
+        database=DirectoryBasedExampleDatabase(findings),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    end = time.monotonic() + (0 if said.inputs else said.seconds)
+    with (findings / "last").open("wb", buffering=0) as last:
+        for data in target.valid:
+            try_input(data)
+        for batch in count(said.seed):
+            faulthandler.dump_traceback_later(STUCK, exit=True)
+            seed(batch)(options(given(target.inputs)(try_input)))()
+            if time.monotonic() >= end:
+                break
+    (findings / "last").unlink()
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m trials.fuzz", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60, help="for each target")
-    parser.add_argument("--inputs", type=int, help="so many a target, in place of a time")
+    parser.add_argument("--seconds", type=float, default=60, help="per target")
+    parser.add_argument("--inputs", type=int, help="per target, instead of a time")
     parser.add_argument("--target", default="all", choices=["all", *TARGETS])
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
-    parser.add_argument("--replay", type=Path, metavar="FILE", help="try an input that was kept")
-    parser.add_argument("--kept", type=Path, default=KEPT, help="where inputs are kept")
+    parser.add_argument("--findings", type=Path, default=Path("build") / "fuzz")
     return parser.parse_args()
 
 
 def main() -> int:
-    """Try all that is asked for; gives the exit code."""
-    said = options()
-    if said.replay is not None:
-        return tried_again(said.replay)
+    """Try the targets; return the exit code."""
+    said = parse_arguments()
+    logging.disable(logging.CRITICAL)
+    faulthandler.enable()
     names = list(TARGETS) if said.target == "all" else [said.target]
-    report = FuzzReport(said.seed)
-    # So many inputs are quickly tried, and need no process for each target.
-    groups = [names] if said.inputs else [[name] for name in names]
-    with report.to_the_end(), progress("targets", len(names)) as bar:
-        for group in groups:
-            run_child(report, bar, said, group)
-    return report.finish()
-
-
-def run_child(
-    report: FuzzReport, bar: ProgressBar, said: argparse.Namespace, names: list[str]
-) -> None:
-    """Some targets in another process; where that ends before they do, that is a problem."""
-    work = {
-        "targets": names,
-        "seed": said.seed,
-        "seconds": None if said.inputs else said.seconds,
-        "inputs": said.inputs or 0,
-        "kept": str(said.kept.absolute()),
-    }
-    command = [sys.executable, "-m", "trials.fuzz.child", json.dumps(work)]
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    report = FuzzReport(f"hostile input, seed {said.seed}")
     with (
-        tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
-        ) as child,
+        tempfile.TemporaryDirectory(prefix="holdfast-fuzz-") as folder,
+        report.to_the_end(),
+        progress("targets", len(names)) as bar,
     ):
-        hung = waited(child, said.kept)
-        for line in child.stdout or ():
-            take(report, bar, json.loads(line))
-        errors.seek(0)
-        if child.wait() != 0:
-            report.problem(death(child, said, errors, hung=hung))
-
-
-def waited(child: subprocess.Popen[str], kept: Path) -> bool:
-    """Wait for a process; one that hangs is ended. Its few lines fit into the pipe meanwhile."""
-    last = time.monotonic()
-    seen = 0.0
-    while child.poll() is None:
-        time.sleep(0.1)
-        now = now_of(kept).stat().st_mtime if now_of(kept).exists() else 0.0
-        if now != seen:
-            seen, last = now, time.monotonic()
-        elif time.monotonic() - last > STUCK:
-            child.kill()
-            return True
-    return False
-
-
-def take(report: FuzzReport, bar: ProgressBar, line: dict[str, Any]) -> None:
-    """What a process told of one target."""
-    report.rows[line["target"]] = line["counts"]
-    for problem in line["problems"]:
-        report.problem(problem)
-    bar.step()
-
-
-def death(
-    child: subprocess.Popen[str], said: argparse.Namespace, errors: IO[str], *, hung: bool
-) -> str:
-    """What is told of a process that did not come to its end, and of its last input."""
-    how = "hung" if hung else f"ended with {child.returncode}"
-    found = read_now(said.kept)
-    last = errors.read().strip().splitlines()[-1:]
-    if found is None:
-        return f"the process {how}: {last}"
-    path = keep(said.kept, *found, said.seed, f"the process {how}")
-    now_of(said.kept).unlink()
-    return f"{found[0]}: the process {how}: {last} ({path})"
-
-
-def tried_again(path: Path) -> int:
-    """Try one input that was kept; it is here in this process that it does what it does."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-fuzz-") as folder:
-        found = replay(path, Watch(Path(folder)))
-    print(f"{found.outcome} {found.problem} {found.place}".strip())
-    return 1 if found.outcome == PROBLEM else 0
+        sandbox = Sandbox(Path(folder))
+        for name in names:
+            module, kind = TARGETS[name]
+            target = getattr(import_module(f"trials.fuzz.{module}"), kind)(Path(folder))
+            counts = report.rows[name] = Counter()
+            try:
+                run_target(target, sandbox, counts, said.findings.absolute() / name, said)
+            except Exception as error:  # noqa: BLE001 - a finding; continue with the next target
+                traceback.print_exception(error)
+                report.problem(f"{name}: {type(error).__name__}: {error!s:.300}")
+            bar.step()
+    return report.finish()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Documents: as files, as JSON data, imported, redacted.
+"""Documents: as files, imported, and redacted.
 
-What is read is written and read again as the same. What is imported is there afterwards, and where
-an import is refused, nothing is.
+What is read is written and read as the same document. An import does what its dry run reports, and
+an import that is refused writes nothing.
 """
 
 from __future__ import annotations
@@ -10,49 +10,38 @@ import asyncio
 import gzip
 import json
 import zlib
-from collections.abc import Sequence
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import zstandard
 from hypothesis import strategies as st
 
-from holdfast import HoldfastError, Session, SnapshotManager
-from holdfast.redaction.redactor import Redactor
-from holdfast.snapshots import SessionSnapshot
+from holdfast import Document, HoldfastError, Redactor, Session, SnapshotManager
 from holdfast.stores.memory import MemoryStateStore
-from trials.fuzz import junk
-from trials.fuzz.mutation import changed_bytes, changed_json, written
-from trials.fuzz.stored import content_of
-from trials.fuzz.trying import Target, Wrong
-from trials.fuzz.values import REAL
+from trials.fuzz.stored import read_content
+from trials.fuzz.strategies import dump_json, mutated_bytes, mutated_json, trees
+from trials.fuzz.target import Target
+from trials.fuzz.values import VALUES
 
-NAMES = (
-    *(
-        "schema_version",
-        "snapshot_id",
-        "parent_id",
-        "agent_id",
-        "session_id",
-        "scope",
-        "created_at",
-    ),
-    *("tags", "state", "events", "digest", "base", "messages", "message_keys", "values", "session"),
-    *("namespaces", "status", "seq", "id", "type", "at", "data", "changes", "set", "delete"),
-    "signatures",
+FIELDS = (
+    *("schema_version", "snapshot_id", "parent_id", "agent_id", "session_id", "scope", "state"),
+    *("created_at", "tags", "events", "digest", "signatures"),
+)
+STATE_FIELDS = (
+    *("messages", "message_keys", "values", "session", "namespaces", "status", "seq", "id"),
+    *("type", "at", "data", "changes", "set", "delete", "base"),
 )
 SECRET = "AKIAIOSFODNN7EXAMPLE"  # an example of the vendor's documentation
 
 
-async def real_documents() -> list[dict[str, Any]]:
-    """Documents of a session with everything in it, of a pruned one, of an edited one."""
+async def write_documents() -> list[dict[str, Any]]:
+    """Return documents of a session: whole, with required fields only, and without events."""
     store = MemoryStateStore()
     async with Session.open(store, agent_id="research bot/ü", session_id="ses 1") as session:
         session.status = "running"
         session.add_message("user", f"My key is {SECRET}, write to ada@example.com")
         session.add_message("assistant", [{"type": "text", "text": "Ok"}], tool_calls=[])
-        for number, value in enumerate(REAL[:-1]):
+        for number, value in enumerate(VALUES[:-1]):
             session.set(f"value {number}", value)
         session.record("tool.called", {"tool": "search", "password": "hunter2hunter2"})
         await session.save(tags={"env": "production"})
@@ -61,136 +50,88 @@ async def real_documents() -> list[dict[str, Any]]:
     manager = SnapshotManager(state_store=store)
     whole = manager.to_dict(await manager.export_session(agent_id="research bot/ü"))
     bare = {name: whole[name] for name in ("schema_version", "agent_id", "session_id", "state")}
-    edited = json.loads(json.dumps(whole))
-    del edited["digest"], edited["events"], edited["event_log_count"]
-    return [whole, bare, edited]
+    left_out = ("digest", "events", "event_log_count")
+    return [whole, bare, {name: whole[name] for name in whole if name not in left_out}]
 
 
-class Documents(Target):
-    """The reader of documents, the writer, and the import of what it read."""
-
-    name = "documents"
+class Redaction(Target):
+    """Documents that are read and redacted: still documents, and without the secret."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._folder = folder / self.name
+        self.path = folder / "document.json"
+        documents = asyncio.run(write_documents())
+        self.valid = [dump_json(document) for document in documents]
+        changes = st.dictionaries(st.sampled_from(FIELDS), trees(*FIELDS), max_size=3)
+        state = st.dictionaries(st.sampled_from(STATE_FIELDS), trees(*STATE_FIELDS), max_size=3)
+        self.inputs = mutated_json(documents) | st.builds(
+            lambda state, changes: dump_json({**documents[1], "state": state, **changes}),
+            state,
+            changes,
+        )
+        self._redactor = Redactor(paths=["values.*.role", "messages[*].content"])
+
+    def check(self, data: bytes) -> None:
+        """Read, redact, write and read again."""
+        self.path.write_bytes(data)
+        manager = SnapshotManager(state_store=MemoryStateStore())
+        document = manager.from_file(self.path, allow_modified=True)
+        text = dump_json(self._redactor.redact(document).to_dict())
+        assert SECRET.encode() not in text, "the secret is still there"
+        try:
+            again = Document.from_dict(json.loads(text), allow_modified=True)
+        except HoldfastError as error:
+            raise AssertionError("a redacted document is invalid") from error
+        assert again.event_log_count == document.event_log_count, "redaction lost events"
+
+
+class Documents(Redaction):
+    """Documents that are read, written and imported."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._folder = folder / "documents"
         self._folder.mkdir(exist_ok=True)
-        self._texts = [json.dumps(tree).encode() for tree in asyncio.run(real_documents())]
-        whole = self._texts[0]
-        self._packed = [
-            gzip.compress(whole, mtime=0),
-            zstandard.compress(whole),
-            b"\xef\xbb\xbf" + whole,
-        ]
-        self._runner = asyncio.Runner()
-        self._runner.get_loop()
-
-    @property
-    def corpus(self) -> Sequence[bytes]:
-        """Documents, plain and packed."""
-        return [*self._texts, *self._packed]
-
-    def mutated(self, rng: Random) -> bytes:
-        """Damaged JSON, sometimes packed, or damage to what is packed."""
-        kind = rng.randrange(8)
-        if kind < 2:
-            return changed_bytes(rng, rng.choice(self.corpus), self.corpus)
-        text = changed_json(rng, rng.choice(self._texts))
-        if kind == 2:
-            return gzip.compress(text, 1)
-        return zstandard.compress(text) if kind == 3 else text
-
-    def made_up(self) -> st.SearchStrategy[bytes]:
-        """A small document with something else in place of some of its fields."""
-        bare = json.loads(self._texts[1])
-        fields = st.dictionaries(st.sampled_from(NAMES), junk.trees(NAMES), max_size=3)
-        state = st.dictionaries(st.sampled_from(NAMES[13:]), junk.trees(NAMES), max_size=3)
-        return st.builds(
-            lambda more, inner: written({**bare, "state": inner, **more}), fields, state
+        self.path = self._folder / "document.json"
+        whole = self.valid[0]
+        packed = [gzip.compress(whole), zstandard.compress(whole), b"\xef\xbb\xbf" + whole]
+        self.valid = [*self.valid, *packed]
+        self.inputs |= (
+            mutated_bytes(self.valid, self.valid)
+            | self.inputs.map(gzip.compress)
+            | self.inputs.map(zstandard.compress)
         )
 
-    def attempt(self, data: bytes) -> None:
-        """Read it from a file, write it, import it."""
-        path = self._folder / "document.json"
-        path.write_bytes(data)
+    def check(self, data: bytes) -> None:
+        """Read, write and import."""
+        self.path.write_bytes(data)
         store = MemoryStateStore()
         manager = SnapshotManager(state_store=store)
-        document = manager.from_file(path, allow_modified=zlib.crc32(data) % 2 == 0)
+        document = manager.from_file(self.path, allow_modified=zlib.crc32(data) % 2 == 0)
+        expected = dump_json(document.to_dict())  # as a text, where NaN equals itself
         for name in ("again.json", "again.json.gz"):
             manager.to_file(document, self._folder / name)
             again = manager.from_file(self._folder / name, allow_modified=True)
-            self._check_same(document, again)
-        if len(list(self._folder.iterdir())) != 3:
-            raise Wrong("there are files that nobody asked for")
-        self._runner.run(self._import(store, manager, document))
-
-    def _check_same(self, document: SessionSnapshot, again: SessionSnapshot) -> None:
-        if again.to_dict() != document.to_dict() and written(again.to_dict()) != written(
-            document.to_dict()
-        ):
-            raise Wrong("what was read is written, and then reads as something else")
+            assert dump_json(again.to_dict()) == expected, "it reads as something else"
+        assert len(list(self._folder.iterdir())) == 3, "there are other files"
+        asyncio.run(self._import(store, manager, document))
 
     async def _import(
-        self, store: MemoryStateStore, manager: SnapshotManager, document: SessionSnapshot
+        self, store: MemoryStateStore, manager: SnapshotManager, document: Document
     ) -> None:
         try:
-            told = await manager.import_session(document, dry_run=True)
+            planned = await manager.import_session(document, dry_run=True)
         finally:
-            if await content_of(store):
-                raise Wrong("a dry run wrote something")
+            assert not await read_content(store), "a dry run wrote something"
         try:
             done = await manager.import_session(document)
         except HoldfastError as error:
-            raise Wrong(f"a dry run takes it, and an import does not: {error}") from error
-        if (told.messages_restored, told.diff) != (done.messages_restored, done.diff):
-            raise Wrong("an import did something else than its dry run said")
+            raise AssertionError("an import is refused, and its dry run was not") from error
+        assert planned.messages_restored == done.messages_restored
+        assert planned.diff == done.diff, "an import differs from its dry run"
         session = await Session.open(
             store, agent_id=document.agent_id, session_id=document.session_id, scope=document.scope
         )
-        if session.snapshot().digest != document.digest:
-            raise Wrong("what was imported has another digest")
+        assert session.snapshot().digest == document.digest, "the import has another digest"
         verification = await session.verify()
-        if not verification.ok:
-            raise Wrong(f"what was imported is damaged: {verification.damage[0]}")
-
-    def close(self) -> None:
-        """End its loop."""
-        self._runner.close()
-
-
-class Redaction(Documents):
-    """Documents that are read and redacted: still documents, and the secret is gone."""
-
-    name = "redaction"
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._redactor = Redactor(paths=["values.*.role", "messages[*].content"])
-
-    @property
-    def corpus(self) -> Sequence[bytes]:
-        """Plain documents."""
-        return self._texts
-
-    def mutated(self, rng: Random) -> bytes:
-        """Damaged JSON."""
-        return changed_json(rng, rng.choice(self._texts))
-
-    def attempt(self, data: bytes) -> None:
-        """Read, redact, write, read."""
-        path = self._folder / "document.json"
-        path.write_bytes(data)
-        document = SnapshotManager(state_store=MemoryStateStore()).from_file(
-            path, allow_modified=True
-        )
-        found = self._redactor.redacted(document).to_dict()
-        text = written(found)
-        if SECRET.encode() in text:
-            raise Wrong("a secret is still there")
-        try:
-            # Where the events did not lead to the state before, they do not afterwards.
-            again = SessionSnapshot.from_dict(json.loads(text), allow_modified=True)
-        except HoldfastError as error:
-            raise Wrong(f"what was redacted is no document: {error}") from error
-        if again.event_log_count != document.event_log_count:
-            raise Wrong("redacting lost events")
+        assert verification.ok, f"the import is damaged: {verification.damage}"

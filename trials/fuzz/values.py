@@ -1,4 +1,4 @@
-"""The two forms of a value. What is read is written again, and then says the same in both forms."""
+"""The two encodings of values: what is decoded encodes again, and to the same value in both."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ import datetime as dt
 import json
 import uuid
 import zoneinfo
-from collections.abc import Sequence
 from decimal import Decimal
-from random import Random
 from typing import Any
 
 import msgspec
-from hypothesis.strategies import SearchStrategy
 
 from holdfast import InvalidDocumentError
 from holdfast.values import decode, encode, from_json, to_json
 from holdfast.values.binary_encoding import canonicalize
-from trials.fuzz import junk
-from trials.fuzz.mutation import changed_bytes, changed_json, written
-from trials.fuzz.trying import Target, Wrong
+from trials.fuzz.strategies import dump_json, msgpacks, mutated_bytes, mutated_json, trees
+from trials.fuzz.target import Target
 
-REAL: tuple[Any, ...] = (
+VALUES: tuple[Any, ...] = (
     {"role": "user", "content": "Grüße", "n": [1, -5, 2.5, None, True], "empty": {}},
     (1, b"\x00\xff", {2: 3, (1, 2): "tuple", None: 0}, [[], ()]),
     {"big": 2**70, "bigger": 2**3000, "decimal": Decimal("1.50"), "nan": float("nan")},
@@ -36,78 +32,55 @@ REAL: tuple[Any, ...] = (
 )
 
 
-def check(value: Any) -> None:
-    """Refuse a value that does not come back from either form as it was."""
-    first = canonicalize(encode(value))
+def check_round_trip(value: Any) -> None:
+    """Assert that a value survives both encodings."""
+    expected = canonicalize(encode(value))
     tree = json.loads(json.dumps(to_json(value)))
-    for form, again in (("bytes", decode(encode(value))), ("JSON", from_json(tree))):
-        if canonicalize(encode(again)) != first:
-            raise Wrong(f"it is another value after a turn through {form}: {value!r:.200}")
+    assert canonicalize(encode(decode(encode(value)))) == expected, "changed by the binary encoding"
+    assert canonicalize(encode(from_json(tree))) == expected, "changed by the JSON encoding"
 
 
-class ValueBytes(Target):
-    """The bytes form."""
+class BinaryValues(Target):
+    """The binary encoding."""
 
-    name = "value-bytes"
+    valid = tuple(encode(value) for value in VALUES)
+    inputs = mutated_bytes(valid, valid) | msgpacks()
 
-    @property
-    def corpus(self) -> Sequence[bytes]:
-        """Every kind of value."""
-        return [encode(value) for value in REAL]
-
-    def mutated(self, rng: Random) -> bytes:
-        """Damaged bytes."""
-        return changed_bytes(rng, rng.choice(self.corpus), self.corpus)
-
-    def made_up(self) -> SearchStrategy[bytes]:
-        """Msgpack of any kind."""
-        return junk.packed()
-
-    def attempt(self, data: bytes) -> None:
-        """Read and write it."""
+    def check(self, data: bytes) -> None:
+        """Decode, and encode again."""
         value = decode(data)
         try:
-            check(value)
+            check_round_trip(value)
         except TypeError as error:
-            raise Wrong(f"it was read and cannot be written: {error}") from error
+            raise AssertionError("a decoded value cannot be encoded") from error
 
 
-class ValueJSON(Target):
-    """The JSON form, as it is in a text of JSON."""
+class JSONValues(Target):
+    """The JSON encoding."""
 
-    name = "value-json"
+    valid = tuple(json.dumps(to_json(value)).encode() for value in VALUES)
+    inputs = (
+        mutated_json([json.loads(text) for text in valid])
+        | trees().map(dump_json)
+        | mutated_bytes(valid)
+    )
 
-    @property
-    def corpus(self) -> Sequence[bytes]:
-        """Every kind of value."""
-        return [json.dumps(to_json(value)).encode() for value in REAL]
-
-    def mutated(self, rng: Random) -> bytes:
-        """Damaged JSON."""
-        data = rng.choice(self.corpus)
-        return changed_json(rng, data) if rng.randrange(3) else changed_bytes(rng, data)
-
-    def made_up(self) -> SearchStrategy[bytes]:
-        """JSON with tags."""
-        return junk.trees().map(written)
-
-    def attempt(self, data: bytes) -> None:
-        """Read and write it; JSON itself is read by others, which have tests of their own."""
-        value = from_json(parsed(data))
+    def check(self, data: bytes) -> None:
+        """Decode, and encode again."""
+        value = from_json(load_json(data))
         try:
-            check(value)
+            check_round_trip(value)
         except TypeError as error:
-            if "surrogate" not in str(error):
-                raise Wrong(f"it was read and cannot be written: {error}") from error
+            # Python's parser accepts lone surrogates; readers of documents use another one.
+            assert "surrogate" in str(error), f"a decoded value cannot be encoded: {error}"
             raise InvalidDocumentError(str(error)) from error
 
 
-def parsed(data: bytes) -> Any:
-    """What a text of JSON says: as Python reads it, which takes more than others do."""
-    try:
-        return json.loads(data)
-    except (RecursionError, ValueError):
+def load_json(data: bytes) -> Any:
+    """Parse JSON with Python's parser, which accepts more, or with msgspec's, which goes deeper."""
+    for parse in (json.loads, msgspec.json.decode):
         try:
-            return msgspec.json.decode(data)
+            return parse(data)
         except (RecursionError, ValueError) as error:
-            raise InvalidDocumentError(f"no JSON: {error!s:.400}") from None
+            reason = str(error)[:400]
+    raise InvalidDocumentError(f"invalid JSON: {reason}")

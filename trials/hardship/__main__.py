@@ -1,4 +1,4 @@
-"""The trial: every hardship once, and the table of what became of it."""
+"""Run every hardship once, and print a table of the outcomes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from trials.ending import clean_up_on_sigterm
 from trials.hardship import Skipped, checkpoints, clocks, disks, read_only
-from trials.kills.places import places
+from trials.kills.stores import open_stores
+from trials.processes import clean_up_on_sigterm
 from trials.report import Report, progress
 
 Trial = Callable[[Path], list[str]]
 
 
 def on_postgresql(folder: Path) -> list[str]:
-    """A role that may not write, on a server of its own."""
-    with places("postgresql", folder / "server") as there:
-        return read_only.read_only_role(folder, there.server)
+    """Run with a read-only role on a new server."""
+    with open_stores("postgresql", folder / "server") as stores:
+        return read_only.read_only_role(folder, stores.server)
 
 
 TRIALS: dict[str, Trial] = {
@@ -29,7 +29,7 @@ TRIALS: dict[str, Trial] = {
         for name, trial in (
             ("full disk", disks.full_disk),
             ("files that may not grow", disks.limited_files),
-            ("read-only option", read_only.wrapped),
+            ("read-only option", read_only.read_only_option),
             ("read-only disk", read_only.read_only_disk),
         )
         for backend in ("sqlite", "files")
@@ -44,7 +44,7 @@ TRIALS: dict[str, Trial] = {
 
 
 def main() -> int:
-    """Run it."""
+    """Run the trials and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m trials.hardship", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=TRIALS, default=list(TRIALS), metavar="NAME")
     options = parser.parse_args()
@@ -59,14 +59,14 @@ def main() -> int:
 
 
 def run(report: Report, name: str, folder: Path) -> None:
-    """One trial, and what is to be said of it."""
+    """Run one trial and record its problems."""
     try:
         problems = TRIALS[name](folder)
     except Skipped as why:
         print(f"SKIPPED {name}: {why}", file=sys.stderr)
         report.count(f"{name}: skipped")
         return
-    except Exception as error:  # noqa: BLE001 - told, and the next one is tried
+    except Exception as error:  # noqa: BLE001 - recorded, and the next one runs
         report.failed(name, error)
         problems = []
     report.count(name)

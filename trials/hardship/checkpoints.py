@@ -1,7 +1,7 @@
-"""LangGraph's checkpoints by a clock that jumps: the one that was put last is the current one.
+"""LangGraph checkpoints under a jumping clock: the last one written is the current one.
 
-LangGraph names checkpoints by the time, and orders them by their names. It keeps that order within
-a process; here each checkpoint is put as if by a process of its own, which knows of no other.
+LangGraph derives checkpoint ids from the time, orders by them, and keeps that order within a
+process. Here each checkpoint is written as if by a new process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trials.hardship.disks import url_in
 
 
 def each_by_its_own(folder: Path, jumps: tuple[float, ...] = JUMPS) -> list[str]:
-    """A thread that goes on while the clock jumps."""
+    """Continue a thread while the clock jumps."""
     url = url_in(folder, "sqlite")
     problems = []
     before: str | None = None
@@ -32,7 +32,7 @@ def each_by_its_own(folder: Path, jumps: tuple[float, ...] = JUMPS) -> list[str]
 
 
 def put(url: str, number: int, before: str | None) -> str:
-    """One more checkpoint; its id."""
+    """Write one more checkpoint; return its id."""
     checkpoint_ids._last_v6_timestamp = None  # as in a new process
     checkpoint: Checkpoint = {
         **empty_checkpoint(),
@@ -46,21 +46,21 @@ def put(url: str, number: int, before: str | None) -> str:
 
 
 def current_problems(url: str, last: str, number: int) -> list[str]:
-    """What is wrong with the thread, which stands at a checkpoint and has so many before it."""
+    """Return what is wrong with a thread after its checkpoint with this number."""
     with HoldfastSaver.from_url(url) as saver:
         found = saver.get_tuple(config_of(None))
         listed = {row.checkpoint["id"] for row in saver.list(config_of(None))}
     problems = []
     if found is None or found.checkpoint["id"] != last:
-        problems.append(f"after checkpoint {number} the thread does not stand at it")
+        problems.append(f"checkpoint {number} is not the current one")
     elif found.checkpoint["channel_values"] != {"number": number}:
-        problems.append(f"the checkpoint {number} has another value")
+        problems.append(f"checkpoint {number} has another value")
     if len(listed) != number + 1:
-        problems.append(f"after checkpoint {number} there are {len(listed)}")
+        problems.append(f"{len(listed)} checkpoints are listed after checkpoint {number}")
     return problems
 
 
 def config_of(id_: str | None) -> RunnableConfig:
-    """How LangGraph names a checkpoint, or where a thread stands."""
+    """Return the config of a checkpoint, or of a thread's current one."""
     known = {} if id_ is None else {"checkpoint_id": id_}
     return {"configurable": {"thread_id": "thread", "checkpoint_ns": "", **known}}

@@ -1,8 +1,8 @@
-"""Disks that are full: a small file system in memory, or a limit on the size of files.
+"""Full disks: a small file system in memory, or a limit on the size of files.
 
-A session commits until that fails. It must fail with one clear ``StateStoreError``, lose nothing
-that was acknowledged, and go on when there is room again, with the same object and with a new one.
-What the command line writes to such a disk is there wholly or not at all.
+A session commits until it fails. It must fail with one clear ``StateStoreError``, lose nothing that
+was acknowledged, and continue when there is space again, with the same object and with a new one.
+Files that the CLI writes to such a disk are complete or absent.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from pathlib import Path
 from holdfast import Session, SnapshotLocation, StateStoreError, open_state_store
 from trials.commands import command
 from trials.hardship import Skipped
-from trials.kills.places import stray_files
-from trials.truth import Told, problems_of
+from trials.kills.stores import stray_files
+from trials.tokens import Tokens, find_problems
 
 AGENT, SESSION = "agent", "session"
 LOCATION = SnapshotLocation(SESSION, scope_id=AGENT)
 MOST = 400
-"""Commits after which the disk should have been full."""
+"""Commits after which the disk should be full."""
 
 
 @contextmanager
 def small_disk(folder: Path, size: str = "2m") -> Iterator[Path]:
-    """An empty file system of this size, in memory."""
+    """Mount an empty file system of this size, in memory."""
     disk = folder / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)]
     try:
         done = subprocess.run(mount, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
-        raise Skipped("there is no mount here") from error
+        raise Skipped("cannot mount a file system here") from error
     if done.returncode:
         raise Skipped(f"mounting is not permitted here: {done.stderr.strip()}")
     try:
@@ -51,7 +51,7 @@ def small_disk(folder: Path, size: str = "2m") -> Iterator[Path]:
 
 
 def unmount(disk: Path) -> list[str]:
-    """Take a file system away; what failed, if anything. A busy one goes once nobody uses it."""
+    """Unmount a file system, lazily if it is busy; return the error, if any."""
     failed: list[str] = []
     for command_ in (["umount", str(disk)], ["umount", "-l", str(disk)]):
         done = subprocess.run(command_, capture_output=True, text=True, check=False)
@@ -63,7 +63,7 @@ def unmount(disk: Path) -> list[str]:
 
 @contextmanager
 def small_files(size: int = 200_000) -> Iterator[Callable[[], None]]:
-    """No file grows beyond, until what this gives is called: for those who may not mount."""
+    """Limit the size of files until the yielded function is called; needs no mount."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def relieve() -> None:
@@ -77,12 +77,12 @@ def small_files(size: int = 200_000) -> Iterator[Callable[[], None]]:
 
 
 def url_in(folder: Path, backend: str) -> str:
-    """The URL of a store in a folder."""
+    """Return the URL of a store in a folder."""
     return f"sqlite:///{folder}/state.db" if backend == "sqlite" else f"file://{folder}/state"
 
 
 def full_disk(folder: Path, backend: str) -> list[str]:
-    """A disk that is really full."""
+    """Fill a disk."""
     with small_disk(folder) as disk:
         ballast = disk / "ballast"
         ballast.write_bytes(bytes(1_400_000))
@@ -96,20 +96,20 @@ def full_disk(folder: Path, backend: str) -> list[str]:
 
 
 def limited_files(folder: Path, backend: str) -> list[str]:
-    """Files that may not grow."""
+    """Limit the size of files."""
     with small_files() as relieve:
         filling = Filling(url_in(folder, backend), growth=1.5)
         return asyncio.run(filling.run(list, relieve)) + stray_files(folder / "state")
 
 
 class Filling:
-    """A session that commits until it cannot, and what must be true then."""
+    """A session that commits until it fails, and checks what must hold then."""
 
     def __init__(self, url: str, growth: float) -> None:
         self.url = url
         self.growth = growth
-        """By how much each commit is larger than the one before it."""
-        self.told = Told()
+        """The factor by which each commit is larger than the one before."""
+        self.tokens = Tokens()
         self.problems: list[str] = []
         self.dice = random.Random(0)
         self.size = 12_000.0
@@ -117,53 +117,53 @@ class Filling:
     async def run(
         self, meanwhile: Callable[[], list[str]], relieve: Callable[[], object]
     ) -> list[str]:
-        """All of it; ``relieve`` makes room."""
+        """Run everything; ``relieve`` makes space."""
         async with open_state_store(self.url) as store:
             session = await Session.open(store, agent_id=AGENT, session_id=SESSION)
             await self.fill(session)
-            # Once more, as one who does not believe it.
-            if await self.committed(session) is None:
-                self.problems.append("there was room after all")
-            self.problems += await problems_of(store, LOCATION, self.told)
+            # A second attempt must fail as well.
+            if await self.try_commit(session) is None:
+                self.problems.append("there was space after all")
+            self.problems += await find_problems(store, LOCATION, self.tokens)
             self.problems += await asyncio.to_thread(meanwhile)
             relieve()
             await session.commit()
-            self.told.acknowledged.append(self.told.begun[-1])
+            self.tokens.acknowledged.append(self.tokens.begun[-1])
             await self.go_on(session)
             await self.go_on(await Session.open(store, agent_id=AGENT, session_id=SESSION))
-            self.problems += await problems_of(store, LOCATION, self.told)
+            self.problems += await find_problems(store, LOCATION, self.tokens)
         async with open_state_store(self.url) as store:
-            self.problems += await problems_of(store, LOCATION, self.told)
+            self.problems += await find_problems(store, LOCATION, self.tokens)
         return self.problems
 
     async def fill(self, session: Session) -> None:
-        """Commit until that fails."""
+        """Commit until it fails."""
         for _ in range(MOST):
             self.record(session)
-            error = await self.committed(session)
+            error = await self.try_commit(session)
             if error is not None:
                 return
-            self.told.acknowledged.append(self.told.begun[-1])
+            self.tokens.acknowledged.append(self.tokens.begun[-1])
         self.problems.append("the disk was never full")
 
     def record(self, session: Session) -> None:
-        """Something new, of some size."""
-        token = f"token-{len(self.told.begun)}"
-        self.told.begun.append(token)
+        """Record something new of the current size."""
+        token = f"token-{len(self.tokens.begun)}"
+        self.tokens.begun.append(token)
         session.add_message("user", token)
         session.set("bulk", self.dice.randbytes(int(self.size)))
         self.size *= self.growth
 
-    async def committed(self, session: Session) -> StateStoreError | None:
-        """Commit; the error that it must be, if it fails."""
+    async def try_commit(self, session: Session) -> StateStoreError | None:
+        """Commit, and return the error if it fails."""
         try:
             await session.commit()
         except StateStoreError as error:
             text = str(error)
             if "\n" in text or not ("full" in text or "larger" in text):
-                self.problems.append(f"an error that is not clear: {text}")
+                self.problems.append(f"unclear error: {text}")
             if not session.is_dirty:
-                self.problems.append("what could not be written does not wait any more")
+                self.problems.append("events that could not be written are not pending any more")
             return error
         return None
 
@@ -172,11 +172,11 @@ class Filling:
         self.size = 100
         self.record(session)
         await session.commit()
-        self.told.acknowledged.append(self.told.begun[-1])
+        self.tokens.acknowledged.append(self.tokens.begun[-1])
 
 
 def command_problems(folder: Path, url: str) -> list[str]:
-    """What is wrong with commands whose disk is full: each is one error, and leaves nothing."""
+    """Return what is wrong with commands on a full disk: each fails, and leaves no file."""
     disk = folder / "disk"
     document = folder / "document.json"
     export = ("state", "export", AGENT, "--session", SESSION, "--store", url, "--output")

@@ -1,4 +1,4 @@
-"""Places that take no writes: what reads works there, what writes is one clear error."""
+"""Read-only stores: reads work, and every write fails with one clear error."""
 
 from __future__ import annotations
 
@@ -21,73 +21,73 @@ from holdfast import (
 from holdfast.documents.json_diff import diff_states
 from trials.commands import command
 from trials.hardship.disks import AGENT, LOCATION, SESSION, small_disk, url_in
-from trials.kills.moving import grow
 from trials.kills.tasks import damage
+from trials.kills.transfers import grow
 
 Content = dict[str, bytes]
 
 
-def wrapped(folder: Path, backend: str) -> list[str]:
-    """A store that was opened with ``?read_only=true``."""
+def read_only_option(folder: Path, backend: str) -> list[str]:
+    """Open a store with ``?read_only=true``."""
     url = url_in(folder, backend)
-    before = asyncio.run(written(url))
-    return problems_of_reading(f"{url}?read_only=true", before, folder)
+    before = asyncio.run(write_session(url))
+    return check_read_only(f"{url}?read_only=true", before, folder)
 
 
 def read_only_disk(folder: Path, backend: str) -> list[str]:
-    """A store on a file system that is mounted read-only."""
+    """Use a store on a file system that is mounted read-only."""
     with small_disk(folder, "8m") as disk:
         url = url_in(disk, backend)
-        before = asyncio.run(written(url))
+        before = asyncio.run(write_session(url))
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-        return problems_of_reading(url, before, folder)
+        return check_read_only(url, before, folder)
 
 
 def read_only_role(folder: Path, server: Any) -> list[str]:
-    """A role of PostgreSQL whose transactions are read-only."""
-    # The server may be one that others use too.
+    """Use a PostgreSQL role whose transactions are read-only."""
+    # Other tests may use this server, too.
     role = table = f"reader_{secrets.token_hex(6)}"
-    before = asyncio.run(written(server.url(table=table)))
+    before = asyncio.run(write_session(server.url(table=table)))
     server.execute(
         f"CREATE ROLE {role} LOGIN PASSWORD 'looks'",
         f"ALTER ROLE {role} SET default_transaction_read_only = on",
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table}, {table}_done TO {role}",
     )
     address = f"postgresql://{role}:looks@127.0.0.1:{server.port}/postgres"
-    # A standby may become the primary, so a write is tried again for as long as this.
-    return problems_of_reading(f"{address}?table={table}&patience=0.2", before, folder)
+    # Writes are retried for this long, as a standby may become the primary.
+    return check_read_only(f"{address}?table={table}&patience=0.2", before, folder)
 
 
-async def written(url: str) -> Content:
-    """Make a session with snapshots, and give all that is stored then."""
+async def write_session(url: str) -> Content:
+    """Write a session with snapshots, and return everything stored."""
     async with open_state_store(url) as store:
         session = await Session.open(store, agent_id=AGENT, session_id=SESSION)
         await grow(session, "read only", saves=4)
-        return await content(store)
+        return await read_content(store)
 
 
-async def content(store: StateStore) -> Content:
-    """All that is stored."""
+async def read_content(store: StateStore) -> Content:
+    """Return everything stored."""
     keys = [key async for key in store.list("")]
     return {key: entry.value for key, entry in (await store.get_many(keys)).items()}
 
 
-def problems_of_reading(url: str, before: Content, folder: Path) -> list[str]:
-    """What is wrong with a store that takes no writes."""
+def check_read_only(url: str, before: Content, folder: Path) -> list[str]:
+    """Return what is wrong with a read-only store."""
     problems = asyncio.run(read_problems(url, folder))
     problems += asyncio.run(write_problems(url, folder))
     problems += command_problems(url, folder)
-    return problems + asyncio.run(changed(url, before))
+    return problems + asyncio.run(find_changes(url, before))
 
 
-async def changed(url: str, before: Content) -> list[str]:
-    """Whether anything is not as it was."""
+async def find_changes(url: str, before: Content) -> list[str]:
+    """Return whether anything has changed."""
     async with open_state_store(url) as store:
-        return [] if await content(store) == before else ["something was changed"]
+        return [] if await read_content(store) == before else ["something has changed"]
 
 
 async def read_problems(url: str, folder: Path) -> list[str]:
-    """Everything that reads."""
+    """Run everything that reads."""
     async with open_state_store(url) as store:
         problems = await damage(store)
         session = await Session.open(store, agent_id=AGENT, session_id=SESSION, must_exist=True)
@@ -101,12 +101,12 @@ async def read_problems(url: str, folder: Path) -> list[str]:
         if first is None or last is None or len(diff_states(last.snapshot, first.snapshot)) < 3:
             problems.append("its snapshots cannot be compared")
         if session.message_count != 4 or len([event async for event in session.events]) < 12:
-            problems.append("it does not have what was written")
+            problems.append("it lacks something that was written")
     return problems
 
 
 async def write_problems(url: str, folder: Path) -> list[str]:
-    """Everything that writes: each is refused in words."""
+    """Run everything that writes; each must fail with a clear error."""
     problems = []
     async with open_state_store(url) as store:
         session = await Session.open(store, agent_id=AGENT, session_id=SESSION)
@@ -131,14 +131,14 @@ async def write_problems(url: str, folder: Path) -> list[str]:
             except StateStoreError as error:
                 text = str(error)
                 if "\n" in text or not re.search("read-?only|no writes|cannot be written", text):
-                    problems.append(f"{name}: an error that is not clear: {error}")
+                    problems.append(f"{name}: unclear error: {error}")
         if session.messages[-1]["content"] != "too late":
-            problems.append("what could not be written does not wait any more")
+            problems.append("events that could not be written are not pending any more")
     return problems
 
 
 def command_problems(url: str, folder: Path) -> list[str]:
-    """The same by the command line."""
+    """Run the same with the CLI."""
     problems = []
     for code, words in (
         (0, ("state", "list")),

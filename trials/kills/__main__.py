@@ -1,4 +1,4 @@
-"""The trial: kills by kind and backend, and the table of what became of them."""
+"""Kill workers by kind and backend, and print a table of the outcomes."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from contextlib import closing
 from pathlib import Path
 
 from holdfast import open_state_store
-from trials.ending import clean_up_on_sigterm
 from trials.kills.kinds import KINDS
-from trials.kills.places import BACKENDS, Places, places
+from trials.kills.stores import BACKENDS, Stores, open_stores
 from trials.kills.tasks import Kind, Task, damage
 from trials.kills.worker import Worker
+from trials.processes import clean_up_on_sigterm
 from trials.report import ProgressBar, Report, progress
 
 SPREADS = (0.0, 0.002, 0.01, 0.03)
-"""Seconds in which a kill comes after an operation began: short ones and long ones."""
+"""Upper bounds in seconds for the delay between the start of an operation and the kill."""
 SERVER_EVERY = 5
-"""Every so many kills the server is killed first, where there is one."""
+"""Kill the server before every fifth kill, if there is one."""
 
 
 def main() -> int:
-    """Run it."""
+    """Run the trial and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m trials.kills", description=__doc__)
     parser.add_argument("--kills", type=int, help="by backend; 200, and 50 with a server")
     parser.add_argument("--backend", nargs="+", choices=BACKENDS, default=BACKENDS)
@@ -43,35 +43,35 @@ def main() -> int:
         progress("kills", sum(kills[each] for each in options.backend)) as bar,
     ):
         for backend in options.backend:
-            with places(backend, Path(folder) / backend) as there:
+            with open_stores(backend, Path(folder) / backend) as stores:
                 dice = random.Random(f"{options.seed} {backend}")
-                Trial(there, worker, report, dice).run(kills[backend], bar)
+                Trial(stores, worker, report, dice).run(kills[backend], bar)
     return report.finish()
 
 
 class Trial:
     """Kills on one backend."""
 
-    def __init__(self, there: Places, worker: Worker, report: Report, dice: random.Random) -> None:
-        self.places = there
+    def __init__(self, stores: Stores, worker: Worker, report: Report, dice: random.Random) -> None:
+        self.stores = stores
         self.worker = worker
         self.report = report
         self.dice = dice
 
     def run(self, kills: int, bar: ProgressBar) -> None:
-        """So many kills, of each kind the same number, and a look at everything in the end."""
-        kinds = [kind(self.places) for kind in KINDS.values()]
+        """Kill workers of each kind in turn, and verify all stores at the end."""
+        kinds = [kind(self.stores) for kind in KINDS.values()]
         for number in range(kills):
-            with_server = self.places.server is not None and number % SERVER_EVERY == 1
+            with_server = self.stores.server is not None and number % SERVER_EVERY == 1
             self.kill(kinds[number % len(kinds)], number // len(kinds), with_server=with_server)
             bar.step()
         for name in ("written", "imported"):
-            for problem in asyncio.run(all_damage(self.places.url(name))):
-                self.report.problem(f"{self.places.backend} in the end: {problem}")
+            for problem in asyncio.run(all_damage(self.stores.url(name))):
+                self.report.problem(f"{self.stores.backend} in the end: {problem}")
 
     def kill(self, kind: Kind, number: int, *, with_server: bool) -> None:
-        """One kill, and what is to be said of it."""
-        name = f"{self.places.backend} {kind.name}"
+        """Kill one worker, and check what is stored."""
+        name = f"{self.stores.backend} {kind.name}"
         task = kind.task(number)
         ledger = Path(task.ledger)
         operation = self.dice.randint(1, kind.operations)
@@ -93,16 +93,16 @@ class Trial:
         self.check(kind, task, f"{name} {number}")
 
     def kill_server(self) -> None:
-        """Kill the server at some moment, and bring it back."""
+        """Kill and restart the server."""
         time.sleep(self.dice.uniform(0, 0.02))
-        self.places.server.kill()
-        self.places.server.start()
+        self.stores.server.kill()
+        self.stores.server.start()
 
     def check(self, kind: Kind, task: Task, name: str) -> None:
-        """Look at what is there, and do the operation again."""
+        """Check what is stored, and repeat the operation."""
         try:
             problems = asyncio.run(kind.check(task))
-        except Exception as error:  # noqa: BLE001 - told, and the trial goes on
+        except Exception as error:  # noqa: BLE001 - recorded, and the trial continues
             self.report.failed(name, error)
             return
         for problem in problems:
@@ -110,7 +110,7 @@ class Trial:
 
 
 async def all_damage(url: str) -> list[str]:
-    """What is damaged in a store."""
+    """Return what is damaged in a store."""
     async with open_state_store(url) as store:
         return await damage(store)
 

@@ -1,4 +1,4 @@
-"""What a victim is told to do, and what every kind of work has in common."""
+"""The task of a worker, and what all kinds of operation share."""
 
 from __future__ import annotations
 
@@ -12,71 +12,71 @@ from typing import TypeVar
 
 from holdfast import SnapshotArchive, SnapshotLocation, StateStore, StateStoreError
 from holdfast.snapshots.catalog.catalog import Catalog
-from trials.kills.places import Places
-from trials.truth import Ledger, Told, read_ledgers
+from trials.kills.stores import Stores
+from trials.tokens import Ledger, Tokens, read_ledgers
 
 T = TypeVar("T")
 
 AGENT = "agent"
 WORK = "work"
-"""Under this name the ledger has operations, rather than the commits of a session."""
+"""The name under which the ledger records operations instead of a session's commits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """All that a victim needs to know."""
+    """What a worker needs to know."""
 
     kind: str
     number: int
     ledger: str
     store: str
-    """The name of the store that it works on."""
+    """The name of the store to work on."""
     url: str
     session: str = ""
     target: str = ""
-    """The URL of the store, or the document, that it writes to or reads from."""
+    """The URL of the target store, or the path of the document."""
 
 
 class Kind(ABC):
-    """One kind of work: what a victim does, and what must be true when it was killed."""
+    """A kind of operation: what a worker does, and what must hold after it was killed."""
 
     name: str
     operations = 3
-    """The kill comes in one of the first so many operations of a victim."""
+    """The kill hits one of this many operations."""
 
-    def __init__(self, places: Places) -> None:
-        self.places = places
-        self.ledgers = places.folder / f"ledgers-{self.name}"
+    def __init__(self, stores: Stores) -> None:
+        self.stores = stores
+        self.ledgers = stores.folder / f"ledgers-{self.name}"
         self.ledgers.mkdir()
 
     @abstractmethod
     def task(self, number: int) -> Task:
-        """What the next victim is to do; whatever that needs is there."""
+        """Prepare and return the task of the next worker."""
 
     @staticmethod
     @abstractmethod
     def work(task: Task, ledger: Ledger) -> None:
-        """Do it, again and again, until killed. In the victim."""
+        """Repeat the operation until killed. Runs in the worker."""
 
     @abstractmethod
     async def check(self, task: Task) -> list[str]:
-        """All that is wrong after the kill, also with doing the interrupted operation again."""
+        """Return what is wrong after the kill, and with repeating the interrupted operation."""
 
     def ledger(self, number: int) -> str:
-        """Where a victim keeps its ledger."""
+        """Return the path of a worker's ledger."""
         return str(self.ledgers / f"{number:05}")
 
-    def told(self) -> dict[str, Told]:
-        """What all victims of this kind were told, by session."""
+    def tokens(self) -> dict[str, Tokens]:
+        """Return the tokens of all workers of this kind, by session."""
         return read_ledgers(sorted(self.ledgers.iterdir()))
 
-    def operations_of(self, task: Task) -> Told:
-        """The operations of one victim: what it began, and what it was told is done."""
-        return read_ledgers([Path(task.ledger)]).get(WORK, Told())
+    def operations_of(self, task: Task) -> Tokens:
+        """Return the operations of one worker: started and acknowledged."""
+        return read_ledgers([Path(task.ledger)]).get(WORK, Tokens())
 
 
 async def insist(call: Callable[[], Awaitable[T]]) -> T:
-    """Call until it succeeds, where the error says that this may help."""
+    """Repeat a call until it succeeds, if its error says that this may help."""
     while True:
         try:
             return await call()
@@ -87,19 +87,19 @@ async def insist(call: Callable[[], Awaitable[T]]) -> T:
 
 
 def bulk(dice: random.Random) -> bytes:
-    """Something to store that does not compress, now and then much of it."""
+    """Return random bytes of varying size."""
     return dice.randbytes(dice.choice([20, 500, 3000, 20_000]))
 
 
 async def all_locations(state_store: StateStore) -> list[SnapshotLocation]:
-    """Every part of every session in a store."""
+    """Return every location in a store."""
     catalog = Catalog(state_store)
     ids = await catalog.session_ids()
     return [location for each in ids for location in await catalog.locations(each)]
 
 
 async def damage(state_store: StateStore) -> list[str]:
-    """What is damaged in a store: every session of it is verified."""
+    """Verify every session of a store; return what is damaged."""
     archive = SnapshotArchive(state_store)
     problems = []
     for location in await all_locations(state_store):

@@ -1,8 +1,8 @@
-"""The process that is killed. It stays warm, and forks a victim that does one task until it dies.
+"""The process that is killed, forked from one that has imported everything.
 
-To import Holdfast takes a second and a fork some milliseconds: so one worker is started a trial, by
-`Worker`, and told over its standard input what to do, one line of JSON an order. It has one thread,
-which makes a fork safe. Everything else a victim says, it says to its ledger.
+Importing Holdfast takes a second, and a fork some milliseconds. `Worker` starts one process per
+trial and sends it orders over stdin, one line of JSON each. It has a single thread, so a fork is
+safe. A fork reports through its ledger only.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-from trials.ending import die_with
 from trials.kills.kinds import KINDS
-from trials.kills.places import ROOT
+from trials.kills.stores import ROOT
 from trials.kills.tasks import Task
-from trials.truth import Ledger
+from trials.processes import die_with
+from trials.tokens import Ledger
 
 PATIENCE = 60.0
-"""Seconds after which a victim that does nothing counts as stuck."""
+"""Seconds after which a worker without progress counts as stuck."""
 
 
 class Worker:
-    """A warm process, seen from the one that kills."""
+    """Handle of the forking process."""
 
     def __init__(self) -> None:
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
@@ -45,11 +45,11 @@ class Worker:
         self._pid = 0
 
     def start(self, task: Task) -> None:
-        """Fork a victim that does this."""
+        """Fork a worker for a task."""
         self._pid = self._ask({"start": asdict(task)})["pid"]
 
     def wait_for(self, ledger: Path, begun: int, *, done: int = 0) -> bool:
-        """Wait until so many operations are begun and done; False if that never happens."""
+        """Wait until this many operations have started and returned; return False on timeout."""
         victim = psutil.Process(self._pid)
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end and victim.status() != psutil.STATUS_ZOMBIE:
@@ -60,8 +60,8 @@ class Worker:
         return False
 
     def kill(self) -> str | None:
-        """Kill the victim; why it had ended before, if it had."""
-        os.kill(self._pid, signal.SIGKILL)  # it is no one else's: nobody has waited for it yet
+        """Kill the worker; return why it had ended before, if it had."""
+        os.kill(self._pid, signal.SIGKILL)  # safe: the pid was not waited for yet
         ended = self._ask({"wait": self._pid})["status"]
         if os.WIFSIGNALED(ended) and os.WTERMSIG(ended) == signal.SIGKILL:
             return None
@@ -76,7 +76,7 @@ class Worker:
         return answer
 
     def close(self) -> None:
-        """End it, and the victim that it has."""
+        """End the process, and its worker."""
         try:
             self._process.communicate(timeout=10)
         except subprocess.TimeoutExpired:
@@ -85,7 +85,7 @@ class Worker:
 
 
 def serve() -> None:
-    """Obey until the standard input ends. A victim that nobody waited for is killed then."""
+    """Obey orders until stdin ends, then kill a worker that was not waited for."""
     victim = 0
     try:
         for line in sys.stdin:
@@ -104,7 +104,7 @@ def serve() -> None:
 
 
 def fork(task: Task) -> int:
-    """A victim; its pid."""
+    """Fork a worker; return its pid."""
     worker = os.getpid()
     pid = os.fork()
     if pid:
@@ -112,7 +112,7 @@ def fork(task: Task) -> int:
     try:
         die_with(worker)
         KINDS[task.kind].work(task, Ledger(Path(task.ledger)))
-    except BaseException:  # noqa: BLE001 - told, and the process ends
+    except BaseException:  # noqa: BLE001 - printed, and the process ends
         os.write(2, f"{task.kind} {task.number}: {traceback.format_exc()}\n".encode())
     os._exit(1)
 

@@ -1,8 +1,8 @@
-"""Is the head of a session linearizable? Histories of concurrent commits, and their checker.
+"""Check that the head of a session is linearizable.
 
-`recording` lets processes and tasks commit to one session at once and notes when each call began,
-when it was answered, and how. `checker` decides whether one register, moved by compare-and-set and
-seen by all at once, could have given those answers.
+Processes and tasks commit to one session concurrently and record when each call started, when it
+returned, and its result. A checker decides whether one register, moved by compare-and-set and seen
+by all at once, could have produced those results.
 """
 
 from trials.linearizable.checker import Link, Operation, problems_in

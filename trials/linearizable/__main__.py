@@ -1,4 +1,4 @@
-"""``python -m trials.linearizable``: histories of every backend, and what the checker says."""
+"""``python -m trials.linearizable``: record histories on every backend, and check them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from trials.ending import clean_up_on_sigterm
+from trials.backends import BACKENDS, start_backend
 from trials.linearizable.checker import Link, Operation, problems_in
-from trials.linearizable.recording import START, history_of, pool
-from trials.places import BACKENDS, place
+from trials.linearizable.history import START, pool, record_history
+from trials.processes import clean_up_on_sigterm
 from trials.report import Report, progress
 
 
 def main() -> int:
-    """Run it; gives the exit code."""
+    """Run the trial and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m trials.linearizable", description=__doc__)
     parser.add_argument("--backend", nargs="+", choices=BACKENDS, default=list(BACKENDS))
     parser.add_argument("--seconds", type=float, default=20, help="for each backend")
@@ -26,41 +26,41 @@ def main() -> int:
     asked = parser.parse_args()
     clean_up_on_sigterm()
     codes = [
-        tried(backend, asked.seconds, asked.each, asked.processes, asked.clients).finish()
+        try_backend(backend, asked.seconds, asked.each, asked.processes, asked.clients).finish()
         for backend in asked.backend
     ]
     return max(codes)
 
 
-def tried(backend: str, seconds: float, each: float, processes: int, clients: int) -> Report:
-    """One backend: a session after the other, each checked before the next begins."""
+def try_backend(backend: str, seconds: float, each: float, processes: int, clients: int) -> Report:
+    """Try one backend: one session after another, each checked before the next starts."""
     report = Report(f"linearizability of the head, {backend}")
     sessions = max(1, round(seconds / each))
     with (
         report.to_the_end(),
         tempfile.TemporaryDirectory() as folder,
-        place(backend, Path(folder)) as url,
+        start_backend(backend, Path(folder)) as url,
         pool(processes) as workers,
         progress(backend, sessions) as bar,
     ):
         for number in range(sessions):
-            told, log = history_of(
+            calls, log = record_history(
                 workers, url, f"ses_{number}", processes=processes, clients=clients, seconds=each
             )
-            count(report, told, log)
-            report.merge({}, [f"session {number}: {why}" for why in problems_in(told, log, START)])
+            count(report, calls, log)
+            report.merge({}, [f"session {number}: {why}" for why in problems_in(calls, log, START)])
             bar.step()
         workers.close()
         workers.join()
     return report
 
 
-def count(report: Report, told: list[Operation], log: list[Link]) -> None:
-    """Say what a history was made of."""
+def count(report: Report, calls: list[Operation], log: list[Link]) -> None:
+    """Count the calls of a history by kind and result."""
     written = {link.token for link in log}
     report.count("sessions")
     kinds: Counter[str] = Counter()
-    for call in told:
+    for call in calls:
         if call.kind == "read":
             kinds["reads of the head"] += 1
         elif call.outcome == "unknown":

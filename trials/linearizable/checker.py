@@ -1,25 +1,24 @@
-"""Decides whether a history of calls on the head of one log is linearizable, in n log n.
+"""Decide whether a history of calls on the head of one log is linearizable, in O(n log n).
 
-The model is one register, the head, and the list of its moves. A commit that expects the head h
-moves it from h to its own; where the head is not h, it is refused. A commit that expects nothing,
-as one with ``on_conflict="rebase"``, moves it from wherever it is, or gives up. A read gives the
-head. A history is linearizable if each call can be given one moment between its begin and its
-answer such that, one by one in the order of these moments, the register gives those very answers.
+The model is one register, the head. A commit that expects head h moves it from h to its own, and is
+refused if the head is not h. A commit with ``on_conflict="rebase"`` expects nothing: it moves the
+head from any value, or gives up. A read returns the head. A history is linearizable if every call
+can be assigned a time between its start and its return such that the register, asked in the order
+of these times, returns the same results.
 
-In general that takes a search over orders (Wing and Gong), as several writes may be exchanged and
-no answer tells which was first. Here the answers tell:
+In general this takes a search over orders (Wing and Gong), because concurrent writes could have
+happened in either order. Here the results determine it:
 
-*   Each head is a hash over all before it, so the log names the one order of all moves. A read
-    names the move after which it stands. Only reads of the same head can be exchanged, and they do
-    not mind. So all of these have a place in one row, and the row is possible exactly if nobody in
-    it was answered before somebody who stands further ahead had begun.
-*   A refusal has no place, only a demand: the head was not the expected one. The expected head was
-    told to somebody before the call began, or the history is wrong for that alone, so the move away
-    from it must have come before the refusal. Every move is best made as early as the row permits:
-    the moments that are earliest for one are so for all. So where a refusal does not hold with
-    these, it holds with none, and there is nothing to search.
-*   A call whose answer never came may have moved the head at any time after it began, or never: the
-    log tells which.
+*   Each head is a hash of everything before it, so the log gives the order of all moves, and a read
+    belongs after the move whose head it returned. Reads of the same head may be swapped freely. The
+    resulting sequence is possible exactly if no call in it returned before a call that comes
+    earlier in the sequence had started.
+*   A refused commit has no position, only a condition: the head was not the expected one. The
+    expected head was returned to a client before the call started (otherwise the history is wrong
+    already), so the move away from it must precede the refusal. Assign every move the earliest
+    time the sequence permits: if the refusal does not hold then, it never does.
+*   A call that never returned may have moved the head at any time after it started, or never: the
+    log shows which.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ LONG_AGO = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One call: what it asked for, between which moments, and what came of it."""
+    """One call: its arguments, its start and return, and its result."""
 
     token: str
     kind: Literal["commit", "read"]
@@ -45,19 +44,19 @@ class Operation:
     answered: int
     outcome: Outcome = "ok"
     expected: str | None = None
-    """The head that a commit was to follow; None where it was to follow any."""
+    """The head that a commit expects; None if it accepts any."""
     head: str | None = None
-    """The head that a read gave, or a commit that is ok."""
+    """The head that a read or a successful commit returned."""
 
     @property
     def latest(self) -> float:
-        """The last moment at which it may have happened."""
+        """The last time at which it can have happened."""
         return NEVER if self.outcome == "unknown" else self.answered
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One move of the head, as the log has it in the end."""
+    """One move of the head, as recorded in the log."""
 
     token: str
     before: str
@@ -65,18 +64,19 @@ class Link:
 
 
 def problems_in(history: Iterable[Operation], log: Sequence[Link], start: str) -> list[str]:
-    """Why no register could have given these answers, beginning at ``start``; empty if one could.
+    """Return why no register starting at ``start`` could have produced these results.
 
-    ``log`` is all of the moves, read after the last call was answered.
+    ``log`` has all moves, read after the last call returned. The list is empty if the history is
+    linearizable.
     """
     calls = list(history)
     problems = [*broken_links(log, start), *wrong_moves(calls, log)]
-    # Where the log itself is wrong, there is no row to stand in.
+    # An invalid log gives no sequence to check.
     return problems or [*wrong_times(calls, log, start)]
 
 
 def broken_links(log: Sequence[Link], start: str) -> Iterator[str]:
-    """Where the log is no chain."""
+    """Yield where the log is not a chain."""
     head = start
     for link in log:
         if link.before != head:
@@ -88,28 +88,28 @@ def broken_links(log: Sequence[Link], start: str) -> Iterator[str]:
 
 
 def wrong_moves(calls: Sequence[Operation], log: Sequence[Link]) -> Iterator[str]:
-    """Moves that were lost, doubled, made up, or not as they were told."""
+    """Yield moves that were lost, duplicated, invented, or that differ from what was returned."""
     commits = {call.token: call for call in calls if call.kind == "commit"}
     times = Counter(link.token for link in log)
     yield from (f"{token} is in the log {n} times" for token, n in times.items() if n > 1)
-    yield from (f"{token} is in the log, and nobody began it" for token in times.keys() - commits)
+    yield from (f"{token} is in the log, but was never started" for token in times.keys() - commits)
     for token, call in commits.items():
         if call.outcome == "ok" and not times[token]:
             yield f"{token} was acknowledged and is lost"
         if call.outcome == "conflict" and times[token]:
             yield f"{token} was refused and is in the log"
     for link in log:
-        told = commits.get(link.token)
-        if told is None:
+        commit = commits.get(link.token)
+        if commit is None:
             continue
-        if told.expected is not None and told.expected != link.before:
-            yield f"{link.token} expected {told.expected} and follows {link.before}"
-        if told.outcome == "ok" and told.head != link.head:
-            yield f"{link.token} was told the head {told.head}, and the log has {link.head}"
+        if commit.expected is not None and commit.expected != link.before:
+            yield f"{link.token} expected {commit.expected} and follows {link.before}"
+        if commit.outcome == "ok" and commit.head != link.head:
+            yield f"{link.token} returned the head {commit.head}, but the log has {link.head}"
 
 
 def wrong_times(calls: Sequence[Operation], log: Sequence[Link], start: str) -> Iterator[str]:
-    """Answers that were right at another time only."""
+    """Yield results that contradict the times."""
     place = {start: 0} | {link.head: number for number, link in enumerate(log, 1)}
     number_of = {link.token: number for number, link in enumerate(log, 1)}
     row: list[tuple[float, Operation]] = []
@@ -133,31 +133,31 @@ def wrong_times(calls: Sequence[Operation], log: Sequence[Link], start: str) -> 
         if call.kind == "commit":
             moved[int(where)] = earliest
     refused = [call for call in calls if call.kind == "commit" and call.outcome == "conflict"]
-    yield from wrong_refusals(refused, place, moved, told_at(calls, start))
+    yield from wrong_refusals(refused, place, moved, find_first_returns(calls, start))
 
 
-def told_at(calls: Sequence[Operation], start: str) -> dict[str, float]:
-    """When each head was first known to anybody, as far as answers tell."""
-    told: dict[str, float] = {start: LONG_AGO}
+def find_first_returns(calls: Sequence[Operation], start: str) -> dict[str, float]:
+    """Return when each head was first returned to a client."""
+    returned: dict[str, float] = {start: LONG_AGO}
     for call in calls:
         if call.head is not None:
-            told[call.head] = min(told.get(call.head, NEVER), call.answered)
-    return told
+            returned[call.head] = min(returned.get(call.head, NEVER), call.answered)
+    return returned
 
 
 def wrong_refusals(
     refused: Iterable[Operation],
     place: dict[str, int],
     moved: dict[int, float],
-    told: dict[str, float],
+    returned: dict[str, float],
 ) -> Iterator[str]:
-    """Commits that were refused although the head was what they expected, all the time."""
+    """Yield commits that were refused although the head was what they expected all along."""
     for call in refused:
         if call.expected is None:
-            continue  # it gave up after many lost races: all that is demanded is that it did
-        if told.get(call.expected, NEVER) > call.begun:
-            yield f"{call.token} expected {call.expected} before anybody was told of it"
+            continue  # it gave up after losing many races, which is allowed
+        if returned.get(call.expected, NEVER) > call.begun:
+            yield f"{call.token} expected {call.expected} before any call returned it"
         elif call.expected not in place:
             yield f"{call.token} expected {call.expected}, which the head never was"
         elif moved.get(place[call.expected] + 1, NEVER) > call.answered:
-            yield f"{call.token} was refused, and nobody had moved the head from {call.expected}"
+            yield f"{call.token} was refused, but the head had not moved from {call.expected}"

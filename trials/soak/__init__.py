@@ -1,6 +1,5 @@
-"""Many processes on one store for a given time, and a server that shows it to somebody meanwhile.
+"""Many processes on one store for a given time, with a server that is queried concurrently.
 
-`working` is one of the processes that write, `watching` the one that looks through the server, as
-the viewer's pages do. They work in three rounds. After each of them all stand still, and `checking`
-holds what is in the store against what they were told. `memory` is measured all the time.
+Writers and a process that behaves like the viewer's pages run in three rounds. After each round all
+of them pause, and what is stored is compared with what they recorded. Memory is sampled throughout.
 """

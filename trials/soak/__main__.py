@@ -1,4 +1,4 @@
-"""``python -m trials.soak``: many processes on one store for a time, with a server beside them."""
+"""``python -m trials.soak``: many processes on one store for a time, with a server."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Session, open_state_store
-from trials.ending import clean_up_on_sigterm
-from trials.places import BACKENDS, place
+from trials.backends import BACKENDS, start_backend
+from trials.processes import clean_up_on_sigterm
 from trials.report import Report, progress
-from trials.soak.checking import checked
+from trials.soak.check import check_store
 from trials.soak.memory import LONG_ENOUGH, MEGABYTE, Memory
 from trials.soak.notes import location_of, session_id_of
-from trials.soak.watching import watch
-from trials.soak.working import Job, Told, work
+from trials.soak.viewer import watch
+from trials.soak.worker import Job, RoundResult, work
 
 THIRDS = ("first", "middle", "last")
 SLOWEST = 60.0
@@ -36,7 +36,7 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 def main() -> int:
-    """Run it; gives the exit code."""
+    """Run the trial and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m trials.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="for each backend")
     parser.add_argument(
@@ -49,8 +49,8 @@ def main() -> int:
     clean_up_on_sigterm()
     codes = []
     for backend in asked.backend:
-        with tempfile.TemporaryDirectory() as folder, place(backend, Path(folder)) as url:
-            report = soaked(
+        with tempfile.TemporaryDirectory() as folder, start_backend(backend, Path(folder)) as url:
+            report = soak_store(
                 url,
                 Path(folder),
                 name=backend,
@@ -63,7 +63,7 @@ def main() -> int:
     return max(codes)
 
 
-def soaked(
+def soak_store(
     url: str,
     folder: Path,
     *,
@@ -73,27 +73,27 @@ def soaked(
     sessions: int,
     seed: int,
 ) -> Report:
-    """Everything on one store."""
+    """Run everything on one store."""
     report = Report(f"soak, {name}, {processes} processes, seed {seed}")
     with report.to_the_end():
         asyncio.run(begin(url))
         with ExitStack() as stack:
-            server, address = stack.enter_context(served(url, folder, report))
+            server, address = stack.enter_context(start_server(url, folder, report))
             crew = {
                 f"worker {number}": stack.enter_context(
-                    started(work, Job(url, str(folder), number, sessions, seed))
+                    start_process(work, Job(url, str(folder), number, sessions, seed))
                 )
                 for number in range(processes)
             }
-            crew["viewer"] = stack.enter_context(started(watch, address, seed))
+            crew["viewer"] = stack.enter_context(start_process(watch, address, seed))
             pids = {who: process.pid or 0 for who, (process, _) in crew.items()}
             memory = Memory({**pids, "server": server.pid})
             lines = {who: line for who, (_, line) in crew.items()}
             with progress(name, seconds) as bar:
                 for _ in THIRDS:
-                    for told in round_of(lines, seconds / 3, memory):
-                        report.merge(told.counts, told.problems)
-                    found = checked(url, folder)
+                    for result in run_round(lines, seconds / 3, memory):
+                        report.merge(result.counts, result.problems)
+                    found = check_store(url, folder)
                     report.merge({}, found.problems)
                     bar.step(seconds / 3)
         report.merge(found.counts, [])
@@ -106,7 +106,7 @@ def soaked(
 
 
 async def begin(url: str) -> None:
-    """Make the store, so that the server finds one."""
+    """Create the store, so that the server finds one."""
     location = location_of(session_id_of(0, 0))
     async with (
         open_state_store(url) as store,
@@ -115,38 +115,40 @@ async def begin(url: str) -> None:
         session.status = "running"
 
 
-def round_of(lines: dict[str, Connection], seconds: float, memory: Memory) -> Iterator[Told]:
-    """Let all work for a while; what each says that it did. Who says nothing is named last."""
+def run_round(
+    lines: dict[str, Connection], seconds: float, memory: Memory
+) -> Iterator[RoundResult]:
+    """Run one round; return the results, and the names of processes that did not respond."""
     for line in lines.values():
         line.send(seconds)
     end = time.monotonic() + seconds
     memory.watch(lambda: time.monotonic() > end)
     silent = []
     for who, line in lines.items():
-        told = answer(line, end + SLOWEST)
-        if told is None:
+        result = answer(line, end + SLOWEST)
+        if result is None:
             silent.append(who)
         else:
-            yield told
+            yield result
     if silent:
         after = f"{SLOWEST:.0f} seconds after their round"
         raise TimeoutError(f"{', '.join(silent)}: ended, or not done {after}")
 
 
-def answer(line: Connection, until: float) -> Told | None:
-    """What a process says; None if it has ended, or says nothing until then."""
+def answer(line: Connection, until: float) -> RoundResult | None:
+    """Return the result of a process, or None if it ended or timed out."""
     try:
         if line.poll(max(0.0, until - time.monotonic())):
-            told: Told = line.recv()
-            return told
+            result: RoundResult = line.recv()
+            return result
     except (EOFError, ConnectionError):
         return None
     return None
 
 
 @contextmanager
-def started(target: Any, *args: Any) -> Iterator[tuple[BaseProcess, Connection]]:
-    """A process that is spoken to over a line, and ended in the end."""
+def start_process(target: Any, *args: Any) -> Iterator[tuple[BaseProcess, Connection]]:
+    """Run a process with a connection to it, and end it afterwards."""
     here, there = SPAWN.Pipe()
     process = SPAWN.Process(target=target, args=(*args, there), daemon=True)
     process.start()
@@ -163,15 +165,17 @@ def started(target: Any, *args: Any) -> Iterator[tuple[BaseProcess, Connection]]
 
 
 @contextmanager
-def served(url: str, folder: Path, report: Report) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """``holdfast serve`` on the store, and its address. It must end well, and never have failed."""
+def start_server(
+    url: str, folder: Path, report: Report
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """Run ``holdfast serve`` and yield its address; it must exit without logging an error."""
     log = folder / "serve.log"
     command = [sys.executable, "-m", "holdfast", "serve", "--store", url, "--port", "0"]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=output)
     with process:
         try:
-            yield process, address_in(log, process)
+            yield process, read_address(log, process)
             process.send_signal(signal.SIGTERM)
             code = process.wait(SLOWEST)
         finally:
@@ -183,8 +187,8 @@ def served(url: str, folder: Path, report: Report) -> Iterator[tuple[subprocess.
         report.problem(f"the server's log has {failures} tracebacks")
 
 
-def address_in(log: Path, process: subprocess.Popen[bytes]) -> str:
-    """Where the server listens, once it says so."""
+def read_address(log: Path, process: subprocess.Popen[bytes]) -> str:
+    """Return the address that the server prints."""
     end = time.monotonic() + SLOWEST
     while process.poll() is None and time.monotonic() < end:
         found = re.search(r"http://[\d.]+:\d+", log.read_text())

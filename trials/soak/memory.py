@@ -1,9 +1,8 @@
-"""Whether processes grow: how much memory each has, third by third of a run.
+"""Check that processes do not grow: their memory, by thirds of a run.
 
-In the first third caches fill and sessions reach their size. From then on a process that works for
-ever must not need more for it. What is compared are medians, as a collection of garbage here or
-there says nothing. What a worker holds is bounded by how it works (`working`): few sessions, none
-of more than a few hundred events; and what the server remembers is bounded by the server.
+In the first third caches fill and sessions reach their size; after that, memory must stay level.
+Medians are compared, because a single garbage collection means little. A worker holds few sessions
+of a few hundred events each, and the server bounds its cache.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from statistics import median
 PAGE = os.sysconf("SC_PAGE_SIZE")
 MEGABYTE = 1 << 20
 ALLOWED = 8 * MEGABYTE
-"""What the median may grow from the middle third to the last."""
+"""How much the median may grow from the middle third to the last."""
 EVERY = 0.2
 LONG_ENOUGH = 45.0
-"""Seconds of a run from which on it is judged: below, even the last third is warming up."""
+"""Shorter runs are not judged: they are still warming up in the last third."""
 
 
 class Memory:
@@ -31,7 +30,7 @@ class Memory:
         self.samples: dict[str, list[list[int]]] = {name: [] for name in pids}
 
     def watch(self, is_over: Callable[[], bool]) -> None:
-        """Sample one more third, until it is over."""
+        """Sample until a third is over."""
         for of in self.samples.values():
             of.append([])
         while not is_over():
@@ -40,12 +39,12 @@ class Memory:
             time.sleep(EVERY)
 
     def medians(self) -> Iterator[tuple[str, list[int]]]:
-        """The median of each third, in bytes, by process."""
+        """The median of each third in bytes, by process."""
         for name, thirds in self.samples.items():
             yield name, [round(median(third)) if third else 0 for third in thirds]
 
     def problems(self) -> Iterator[str]:
-        """Processes that grew."""
+        """Return processes that grew."""
         for name, (_, middle, last) in self.medians():
             if last - middle > ALLOWED:
                 grown = (last - middle) / MEGABYTE
@@ -53,5 +52,5 @@ class Memory:
 
 
 def resident(pid: int) -> int:
-    """The bytes that a process has in memory."""
+    """Return the resident memory of a process in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE

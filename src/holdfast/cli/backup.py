@@ -1,4 +1,4 @@
-"""``holdfast backup``: every session in a folder or another store, and the proof of it."""
+"""``holdfast backup``: back up all sessions, and verify a backup."""
 
 from __future__ import annotations
 
@@ -16,33 +16,37 @@ from holdfast.cli.console import (
     command,
     err,
     fail,
-    named_url,
-    plural,
+    format_command,
+    format_count,
     print_json,
-    say,
-    typed,
+    print_line,
+    validate_url,
 )
-from holdfast.cli.copy import MendOption, check_different, report, with_progress
-from holdfast.cli.names import named_or_usual
-from holdfast.cli.references import existing_store
+from holdfast.cli.copy import (
+    RepairOption,
+    copy_with_progress,
+    print_copy_result,
+    require_different_stores,
+)
+from holdfast.cli.names import default_url
+from holdfast.cli.references import open_existing_store
 from holdfast.stores.registry import SCHEMES, find_entry_points, open_state_store
-from holdfast.transfer.copy import SessionComparison, compare_sessions
+from holdfast.transfer.compare import SessionComparison, compare_sessions
 
-MOST_PROBLEMS = 5
+MAX_PROBLEMS = 5
 
 
 def target_url(target: str) -> str:
-    """The URL of a folder, or of another store."""
+    """Return the URL of a backup target, a folder or a store."""
     if ":" not in target.split("/", maxsplit=1)[0]:
         return Path(target).absolute().as_uri()
     scheme = target.partition(":")[0].lower()
     if scheme not in SCHEMES and "//" not in target and scheme not in find_entry_points():
-        # What may have a password in it is not repeated.
+        # Do not repeat what may contain a password.
         folder = quote(f"./{target}") if "@" not in target else "./FOLDER"
         fail(
-            "the target is taken for the URL of a store, as it has a colon before any /, and no "
-            f"store is known for what stands before that: name a folder as {folder}",
-            "holdfast backup --help shows what it takes",
+            "invalid target: unknown URL scheme",
+            f"for a folder with a colon in its name, write {folder}",
         )
     return target
 
@@ -50,63 +54,73 @@ def target_url(target: str) -> str:
 @command
 async def backup(
     target: Annotated[
-        str, typer.Argument(metavar="FOLDER|URL", help="Where the backup is.", callback=named_url)
+        str,
+        typer.Argument(metavar="FOLDER|URL", help="The backup.", callback=validate_url),
     ],
     verify: Annotated[
-        bool, typer.Option("--verify", help="Check a backup against the store, and write nothing.")
+        bool, typer.Option("--verify", help="Compare the backup with the store; write nothing.")
     ] = False,
-    mend: MendOption = False,
+    repair: RepairOption = False,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Write every session of a store to a folder or another store. Only what is new is written.
+    """Back up all sessions to a folder or another store, incrementally.
 
-    Restore it with holdfast copy, the other way round.
+    Restore with holdfast copy in the other direction.
     Example: holdfast backup /var/backups/agents && holdfast backup /var/backups/agents --verify
     """
-    if verify and mend:
-        raise typer.BadParameter("--verify writes nothing: say one of the two", param_hint="--mend")
+    if verify and repair:
+        raise typer.BadParameter("cannot be combined with --verify", param_hint="--repair")
     url = target_url(target)
-    check_different(named_or_usual(store), url)
-    open_target = existing_store if verify else open_state_store
-    async with existing_store(store) as source, open_target(url) as kept:
+    require_different_stores(default_url(store), url)
+    open_target = open_existing_store if verify else open_state_store
+    async with open_existing_store(store) as source, open_target(url) as target_store:
         if not verify:
-            report(await with_progress(source, kept, None, None, mend=mend), format)
+            print_copy_result(
+                await copy_with_progress(source, target_store, None, None, repair=repair), format
+            )
             return
         found = []
-        async for each in compare_sessions(source, kept):
+        async for each in compare_sessions(source, target_store):
             found.append(each)
             if format is Format.table:
                 print_comparison(each)
     damaged = [each for each in found if each.problems]
     if format is Format.json:
-        print_json({"ok": not damaged, "sessions": [comparison_json(each) for each in found]})
+        print_json({"ok": not damaged, "sessions": [comparison_to_json(each) for each in found]})
     elif damaged:
-        say(f"{len(damaged)} of {plural(len(found), 'session')} incomplete or damaged", to=err)
-        again = typed("holdfast backup --mend", target, store=store)
-        say((f"hint: {again} writes what is missing or damaged", "dim"), to=err)
+        print_line(
+            f"{len(damaged)} of {format_count(len(found), 'session')} incomplete or damaged", to=err
+        )
+        again = format_command("holdfast backup --repair", target, store=store)
+        print_line((f"hint: {again} writes missing and damaged entries", "dim"), to=err)
     else:
-        say(f"{plural(len(found), 'session')} complete and undamaged")
+        print_line(f"{format_count(len(found), 'session')} complete and undamaged")
     if damaged:
         raise typer.Exit(FAILED)
 
 
 def print_comparison(found: SessionComparison) -> None:
-    """A line on a session of the backup, and the first of its problems."""
+    """Print the result for one session and its first problems."""
     name = f"{found.location.scope_id}/{found.location.session_id}"
-    events, snapshots = plural(found.events, "event"), plural(found.snapshots, "snapshot")
+    events, snapshots = (
+        format_count(found.events, "event"),
+        format_count(found.snapshots, "snapshot"),
+    )
     if not found.problems:
-        say(("ok", "green"), f" {name}: {events}, {snapshots}")
+        print_line(("ok", "green"), f" {name}: {events}, {snapshots}")
         return
-    say(("damaged", "red"), f" {name}: {plural(len(found.problems), 'problem')}", to=err)
-    for problem in found.problems[:MOST_PROBLEMS]:
-        say(f"   {problem}", to=err)
-    if len(found.problems) > MOST_PROBLEMS:
-        say(f"   and {len(found.problems) - MOST_PROBLEMS} more; --format json has all", to=err)
+    print_line(
+        ("damaged", "red"), f" {name}: {format_count(len(found.problems), 'problem')}", to=err
+    )
+    for problem in found.problems[:MAX_PROBLEMS]:
+        print_line(f"   {problem}", to=err)
+    if len(found.problems) > MAX_PROBLEMS:
+        print_line(f"   and {len(found.problems) - MAX_PROBLEMS} more; see --format json", to=err)
 
 
-def comparison_json(found: SessionComparison) -> dict[str, object]:
-    """A session of the backup, for a program."""
+def comparison_to_json(found: SessionComparison) -> dict[str, object]:
+    """Return the result for one session as JSON data."""
     return {
         "agent_id": found.location.scope_id,
         "session_id": found.location.session_id,

@@ -1,4 +1,4 @@
-"""What the shell offers after a Tab: agents, sessions, and snapshots of a session.
+"""Shell completion of agents, sessions and snapshots.
 
 A shell waits for the answer, and shows whatever a program prints. So nothing is printed but names,
 a store that does not answer soon is given up, a store that does not exist is not created, and
@@ -15,7 +15,7 @@ from contextlib import suppress
 
 import typer
 
-from holdfast.cli.names import LATEST, TAG, is_there, named_or_usual
+from holdfast.cli.names import LATEST, TAG, default_url, store_exists
 from holdfast.cli.output import discard
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog.catalog import Catalog
@@ -23,74 +23,74 @@ from holdfast.stores.base import StateStore
 from holdfast.stores.registry import open_state_store
 from holdfast.stores.urls import StoreURL
 
-MOST = 100
-MOST_TAGGED = 20
+MAX_CANDIDATES = 100
+MAX_TAGGED = 20
 SECONDS = 2.0
-# The characters that are not escaped in a key, in their order.
+# Characters that keys do not escape, in order.
 ORDER = "-." + string.digits + string.ascii_uppercase + "_" + string.ascii_lowercase + "~"
 
 Lookup = Callable[[StateStore], Awaitable[list[str]]]
 
 
 def complete_agent(context: typer.Context, incomplete: str) -> list[str]:
-    """Offer the agents whose ids start with what was typed."""
-    return ask(context, lambda store: find_agents(store, incomplete))
+    """Complete agent ids."""
+    return query_store(context, lambda store: find_agents(store, incomplete))
 
 
 def complete_session(context: typer.Context, incomplete: str) -> list[str]:
-    """Offer the sessions whose ids start with what was typed; those of ``--agent`` if given."""
-    return ask(context, lambda store: find_ids(store, incomplete, agent_of(context)))
+    """Complete session ids, of ``--agent`` if given."""
+    return query_store(context, lambda store: find_ids(store, incomplete, typed_agent(context)))
 
 
 def complete_state(context: typer.Context, incomplete: str) -> list[str]:
-    """Offer sessions, and after an ``@`` the snapshots of one."""
-    return ask(context, lambda store: find_states(store, incomplete, agent_of(context)))
+    """Complete sessions, and snapshots after an ``@``."""
+    return query_store(context, lambda store: find_states(store, incomplete, typed_agent(context)))
 
 
 def complete_agent_or_state(context: typer.Context, incomplete: str) -> list[str]:
-    """Offer agents, sessions, and after an ``@`` the snapshots of one."""
+    """Complete agents, sessions, and snapshots after an ``@``."""
 
     async def both(store: StateStore) -> list[str]:
         agents = await find_agents(store, incomplete)
         return [*agents, *await find_states(store, incomplete, None)]
 
-    return ask(context, both)
+    return query_store(context, both)
 
 
 def complete_ref(context: typer.Context, incomplete: str) -> list[str]:
-    """Offer the snapshots of the session that was named before, or of the agent's latest."""
+    """Complete snapshots of the session named before, or of the agent's latest."""
 
     async def refs(store: StateStore) -> list[str]:
-        # Before the value of an option is there, arguments are not assigned to their names.
+        # click assigns arguments to names only once the option has a value.
         name = context.params.get("name") or next(iter(context.args), "")
         session_id = str(context.params.get("session") or name)
         if context.params.get("session") is None:
             latest = await Catalog(store).latest_session(session_id)
             session_id = session_id if latest is None else latest.session_id
-        return await find_refs(store, session_id, agent_of(context), incomplete)
+        return await find_refs(store, session_id, typed_agent(context), incomplete)
 
-    return ask(context, refs)
+    return query_store(context, refs)
 
 
-def agent_of(context: typer.Context) -> str | None:
-    """The agent that was named before, with ``--agent``."""
+def typed_agent(context: typer.Context) -> str | None:
+    """Return the agent given with ``--agent``."""
     agent = context.params.get("agent")
     return agent if isinstance(agent, str) else None
 
 
-def ask(context: typer.Context, lookup: Lookup) -> list[str]:
-    """Look something up in the store that was named; nothing where that fails or takes long."""
+def query_store(context: typer.Context, lookup: Lookup) -> list[str]:
+    """Query the store of the command line; return nothing on failure or timeout."""
     discard(sys.stderr)
     url = context.params.get("store") or context.params.get("source")
     with suppress(Exception):
-        return asyncio.run(asyncio.wait_for(look_up(url, lookup), SECONDS))
+        return asyncio.run(asyncio.wait_for(query_existing_store(url, lookup), SECONDS))
     return []
 
 
-async def look_up(url: str | None, lookup: Lookup) -> list[str]:
-    """Look something up in the store of a URL, if it exists."""
-    url = named_or_usual(url)
-    if not is_there(StoreURL(url)):
+async def query_existing_store(url: str | None, lookup: Lookup) -> list[str]:
+    """Query the store of a URL, if it exists."""
+    url = default_url(url)
+    if not store_exists(StoreURL(url)):
         return []
     async with open_state_store(url) as store:
         return await lookup(store)
@@ -100,24 +100,26 @@ async def look_up(url: str | None, lookup: Lookup) -> list[str]:
 
 
 async def find_agents(store: StateStore, prefix: str) -> list[str]:
-    """The agents whose ids start with a text."""
-    found = await Catalog(store).agents(limit=MOST, start_after=name_before(prefix))
+    """Return the agents that start with a prefix."""
+    found = await Catalog(store).agents(limit=MAX_CANDIDATES, start_after=name_just_before(prefix))
     return [each for each in found if each.startswith(prefix)]
 
 
 async def find_ids(store: StateStore, prefix: str, agent_id: str | None) -> list[str]:
-    """The sessions whose ids start with a text, of an agent or of all."""
+    """Return the sessions that start with a prefix."""
     catalog = Catalog(store)
     if agent_id is not None:
-        page = await catalog.sessions(agent_id, limit=MOST)
+        page = await catalog.sessions(agent_id, limit=MAX_CANDIDATES)
         found = [entry.session_id for entry in page.sessions]
     else:
-        found = await catalog.session_ids(limit=MOST, start_after=name_before(prefix))
+        found = await catalog.session_ids(
+            limit=MAX_CANDIDATES, start_after=name_just_before(prefix)
+        )
     return [each for each in found if each.startswith(prefix)]
 
 
 async def find_states(store: StateStore, text: str, agent_id: str | None) -> list[str]:
-    """The sessions that a text is the beginning of; of ``SESSION@`` its snapshots."""
+    """Return the sessions that start with a text; for ``SESSION@``, its snapshots."""
     found = await find_ids(store, text, agent_id)
     session_id, at, ref = text.rpartition("@")
     if found or not at:
@@ -128,7 +130,7 @@ async def find_states(store: StateStore, text: str, agent_id: str | None) -> lis
 async def find_refs(
     store: StateStore, session_id: str, agent_id: str | None, prefix: str
 ) -> list[str]:
-    """The snapshots of a session, the newest first, and tags, as far as they start with a text."""
+    """Return the snapshots and tags of a session that start with a prefix, newest first."""
     places = await Catalog(store).locations(session_id)
     offered = []
     for location in places:
@@ -136,20 +138,17 @@ async def find_refs(
             continue
         archive = SnapshotArchive(store)
         ids = (await archive.list_snapshot_ids(location=location))[::-1]
-        offered += [each for each in ids if each.startswith(prefix)][:MOST]
+        offered += [each for each in ids if each.startswith(prefix)][:MAX_CANDIDATES]
         offered += [LATEST] if ids else []
         if TAG.startswith(prefix) or prefix.startswith(TAG):
-            for snapshot_id in ids[:MOST_TAGGED]:
+            for snapshot_id in ids[:MAX_TAGGED]:
                 info = await archive.load_info(location=location, snapshot_id=snapshot_id)
                 tags = {} if info is None else info.tags
                 offered += [f"{TAG}{name}={value}" for name, value in tags.items()]
     return [each for each in dict.fromkeys(offered) if each.startswith(prefix)]
 
 
-def name_before(prefix: str) -> str:
-    """A name before all those that start with a text, and after nearly all others before them.
-
-    A listing that begins there has the wanted names first. It may begin anywhere earlier.
-    """
+def name_just_before(prefix: str) -> str:
+    """Return a name that sorts just before all names with a prefix, to start a listing at."""
     place = ORDER.find(prefix[-1]) if prefix else -1
     return "" if place < 1 else prefix[:-1] + ORDER[place - 1] + "~" * 8

@@ -1,8 +1,8 @@
-"""What every command shares: its options, where it prints, and how errors end it.
+"""What all commands share: options, output and error reporting.
 
-Exit codes: 0, 1 for a failed operation, 2 for wrong usage, 130 for Ctrl-C. An error is one line
-that says what is wrong, and a hint; never a traceback. What is printed is never taken for markup or
-for a terminal's control codes, as it comes from agents and from files.
+Exit codes: 0; 1 for a failed operation; 2 for wrong usage; 130 after Ctrl-C. An error is one line
+and a hint, never a traceback. Output comes from agents and from files, so control codes in it are
+escaped and markup is not interpreted.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from rich.text import Text
 
 from holdfast.cli.completion import complete_agent, complete_session
 from holdfast.cli.output import Output
+from holdfast.documents.errors import ModifiedDocumentError
 from holdfast.errors import (
     ConflictError,
     HoldfastError,
@@ -46,34 +47,37 @@ err = Output(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=F
 FAILED = 1
 INTERRUPTED = 130
 TRACEBACK = "HOLDFAST_TRACEBACK"
-# Control codes, which a terminal would obey; what turns the direction of text; surrogates.
+# Control codes, characters that change the text direction, and surrogates.
 BEYOND_ASCII = r"\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-UNSEEN = re.compile(rf"[\x00-\x1f{BEYOND_ASCII}]")
-UNSEEN_IN_JSON = re.compile(f"[{BEYOND_ASCII}]")  # which spells out the others itself
+CONTROL_CODES = re.compile(rf"[\x00-\x1f{BEYOND_ASCII}]")
+CONTROL_CODES_IN_JSON = re.compile(f"[{BEYOND_ASCII}]")  # json escapes the others
 
-STORE_URLS = "a store is named by a URL: sqlite:///state.db, file:///var/lib/agents, redis://host/0"
+STORE_URLS = "use a URL such as sqlite:///state.db, file:///var/lib/agents or redis://host/0"
 HINTS: list[tuple[type[BaseException], str]] = [
-    (NotFoundError, "holdfast state list shows what there is"),
-    (ConflictError, "try again; if it stays, another writer is at work on the same session"),
-    (UnsupportedValueError, "read it in Python, after holdfast.register_type for its types"),
-    (InvalidDocumentError, "get another copy, or see in it what the error names"),
-    (IntegrityError, "holdfast state verify lists all damage; restore what it names from a backup"),
-    (StateStoreError, "holdfast doctor looks at the store and what it needs"),
-    (OSError, "see whether the place exists, and who may use it"),
+    (NotFoundError, "holdfast state list shows agents and sessions"),
+    (ConflictError, "retry; if it persists, another writer is active in the session"),
+    (
+        UnsupportedValueError,
+        "load it in Python after registering its types with holdfast.register_type",
+    ),
+    (InvalidDocumentError, "get another copy, or fix what the error names"),
+    (IntegrityError, "run holdfast state verify, then restore the damaged sessions from a backup"),
+    (StateStoreError, "run holdfast doctor to check the store"),
+    (OSError, "check that the path exists and is accessible"),
 ]
 
 
 class Format(StrEnum):
-    """How a command prints."""
+    """Output formats."""
 
     table = "table"
     json = "json"
 
 
-def named_url(text: str | None) -> str | None:
-    """A URL as it was typed. An empty one, as of a variable that is not set, means no store."""
+def validate_url(text: str | None) -> str | None:
+    """Reject an empty URL, such as the value of an unset variable."""
     if text == "":
-        raise typer.BadParameter("it is empty, and names no store")
+        raise typer.BadParameter("must not be empty")
     return text
 
 
@@ -82,20 +86,18 @@ StoreOption = Annotated[
     typer.Option(
         "--store",
         metavar="URL",
-        help="The state store; $HOLDFAST_STORE without it, and .holdfast/state.db without that.",
+        help="The state store. Default: $HOLDFAST_STORE, then .holdfast/state.db.",
         show_default=False,
-        callback=named_url,
+        callback=validate_url,
     ),
 ]
-FormatOption = Annotated[
-    Format, typer.Option("--format", help="A table for people, JSON for programs.")
-]
+FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")]
 AgentOption = Annotated[
     str | None,
     typer.Option(
         "--agent",
         metavar="AGENT",
-        help="The agent, where several share the session.",
+        help="The agent, if several share the session.",
         autocompletion=complete_agent,
     ),
 ]
@@ -104,31 +106,33 @@ SessionArgument = Annotated[
 ]
 TagOption = Annotated[
     list[str] | None,
-    typer.Option("--tag", metavar="K=V", help="Added to the tags. Repeatable."),
+    typer.Option("--tag", metavar="K=V", help="Add a tag. Repeatable."),
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be done without doing it.")
+]
 
 
 def command(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """A coroutine function as a command, whose errors become one line and an exit code."""
+    """Wrap a coroutine function as a command that reports its errors."""
 
     @functools.wraps(function)
     def run(*arguments: P.args, **options: P.kwargs) -> T:
-        with errors_told():
+        with report_errors():
             return asyncio.run(function(*arguments, **options))
 
     return run
 
 
 @contextmanager
-def errors_told() -> Iterator[None]:
-    """End the command with a line for whatever goes wrong inside."""
+def report_errors() -> Iterator[None]:
+    """Report an error inside as one line and exit."""
     try:
         yield
-        check_printed()
+        check_output_written()
     except (typer.Exit, typer.Abort, typer.BadParameter):
-        raise  # typer ends the command as these ask for
+        raise  # typer handles these
     except KeyboardInterrupt:
         err.print("interrupted")
         raise typer.Exit(INTERRUPTED) from None
@@ -139,53 +143,53 @@ def errors_told() -> Iterator[None]:
 
 
 def hint_for(error: BaseException) -> str:
-    """What to do about an error."""
-    if isinstance(error, InvalidDocumentError) and "allow_modified" in str(error):
-        return "get another copy; state import --allow-modified takes what was edited on purpose"
+    """Return what to do about an error."""
+    if isinstance(error, ModifiedDocumentError):
+        return "get another copy; state import --allow-modified accepts edited documents"
     if isinstance(error, MissingExtraError):
         return f"pip install 'holdfast[{error.extra}]'"
     if isinstance(error, StoreURLError):
-        return f"did you mean {error.meant}?" if error.meant else STORE_URLS
+        return f"did you mean {error.suggestion}?" if error.suggestion else STORE_URLS
     for kind, hint in HINTS:
         if isinstance(error, kind):
             return hint
     if isinstance(error, HoldfastError | ValueError | TypeError):
-        return "see --help for what it takes"
-    return f"this should not happen ({type(error).__name__}); {TRACEBACK}=1 shows where it did"
+        return "see --help"
+    return f"unexpected {type(error).__name__}; set {TRACEBACK}=1 for a traceback and report it"
 
 
 def fail(message: str, hint: str) -> NoReturn:
-    """End the command with an error."""
-    say(("error:", "red"), f" {' '.join(message.split())}", to=err)
-    say((f"hint: {hint}", "dim"), to=err)
+    """Print an error and a hint, and exit."""
+    print_line(("error:", "red"), f" {' '.join(message.split())}", to=err)
+    print_line((f"hint: {hint}", "dim"), to=err)
     raise typer.Exit(FAILED)
 
 
-def check_printed() -> None:
-    """Fail where output was lost, after the work is done. A reader that went away is not a loss."""
+def check_output_written() -> None:
+    """Fail if output was lost. A closed pipe is not an error."""
     if out.problem is not None and not isinstance(out.problem, BrokenPipeError):
         fail(
-            f"the output cannot be written: {out.problem.strerror or out.problem}",
-            "the command did its work; send the output elsewhere",
+            f"cannot write the output: {out.problem.strerror or out.problem}",
+            "the operation itself succeeded",
         )
 
 
-def visible(text: str) -> str:
-    """A text without control codes: what a terminal would obey is spelled out."""
-    return UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+def escape_control_codes(text: str) -> str:
+    """Return a text with control codes escaped."""
+    return CONTROL_CODES.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
-def say(*parts: str | tuple[str, str], to: Output = out) -> None:
-    """Print a line; a part that has a style is a pair of both."""
+def print_line(*parts: str | tuple[str, str], to: Output = out) -> None:
+    """Print a line of parts; a styled part is a pair of text and style."""
     line = Text()
     for part in parts:
         words, style = (part, "") if isinstance(part, str) else part
-        line.append(visible(words), style)
+        line.append(escape_control_codes(words), style)
     to.print(line)
 
 
-def typed(command_: str, *words: str, store: str | None = None, **options: str) -> str:
-    """A command as it is typed, with the store that this one was told; a password is left out."""
+def format_command(command_: str, *words: str, store: str | None = None, **options: str) -> str:
+    """Return a command line to show, with the store's URL but without its password."""
     if store is not None:
         options["store"] = str(StoreURL(store))
     parts = [command_, *(f"--{name} {quote(value)}" for name, value in options.items())]
@@ -195,9 +199,9 @@ def typed(command_: str, *words: str, store: str | None = None, **options: str) 
 
 
 def print_json(data: object) -> None:
-    """JSON for a program: UTF-8, whatever the terminal has. It may be one that a person sits at."""
+    """Print JSON in UTF-8, whatever the encoding of the terminal."""
     text = json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"
-    text = UNSEEN_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    text = CONTROL_CODES_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     if out.problem is not None:
         return
     try:
@@ -207,79 +211,79 @@ def print_json(data: object) -> None:
 
 
 def write_bytes(chunks: Iterable[bytes]) -> None:
-    """Bytes to the standard output, after what was printed before."""
-    check_standard_output()
+    """Write bytes to stdout, after what was printed before."""
+    require_stdout()
     sys.stdout.flush()
     for chunk in chunks:
         left = memoryview(chunk)
         while left:
-            # Without a buffer, as with PYTHONUNBUFFERED, less may be written than was asked for.
+            # An unbuffered stdout, as with PYTHONUNBUFFERED, may write less than requested.
             left = left[sys.stdout.buffer.write(left) :]
     sys.stdout.buffer.flush()
 
 
-def check_standard_output() -> None:
-    """Refuse to print where the standard output was closed: it is None then."""
+def require_stdout() -> None:
+    """Fail if stdout is closed; Python sets it to None then."""
     if sys.stdout is None:
-        fail("the output cannot be written: the standard output is closed", "send it to a file")
+        fail("cannot write the output: stdout is closed", "write to a file")
 
 
-def plural(count: int, noun: str) -> str:
-    """A number with its noun: 1 session, 2 sessions, 3 entries."""
+def format_count(count: int, noun: str) -> str:
+    """Return a number with its noun: 1 session, 2 sessions, 3 entries."""
     if count == 1:
         return f"1 {noun}"
     return f"{count:,} {noun[:-1]}ies" if noun.endswith("ry") else f"{count:,} {noun}s"
 
 
-def read_tags(pairs: list[str] | None) -> dict[str, str]:
-    """Tags of the form K=V; wrong usage where one is not."""
+def parse_tags(pairs: list[str] | None) -> dict[str, str]:
+    """Return tags of the form K=V as a dict."""
     tags = {}
     for pair in pairs or []:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise typer.BadParameter(f"{pair!r} is not of the form K=V", param_hint="--tag")
+            raise typer.BadParameter(f"invalid tag {pair!r}: must be K=V", param_hint="--tag")
         tags[name] = value
     return tags
 
 
-def tags_text(tags: dict[str, str]) -> str:
-    """Tags as they are typed."""
+def format_tags(tags: dict[str, str]) -> str:
+    """Return tags as K=V pairs."""
     return " ".join(f"{name}={value}" for name, value in tags.items()) or "-"
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Go on if a person agrees, or said so in advance; fail where stdin is not a terminal."""
+    """Continue if the user confirms; fail if stdin is not a terminal."""
     if yes:
         return
-    if not has_person():
+    if not is_interactive():
         fail("stdin is not a terminal; pass --yes to confirm", "--dry-run shows what would be done")
-    if not agrees(question):
-        say("nothing was changed", to=err)
+    if not ask_yes_no(question):
+        print_line("aborted; nothing was changed", to=err)
         raise typer.Exit(FAILED)
 
 
-def agrees(question: str) -> bool:
-    """What a person answers. Ctrl-C is the same here as anywhere else."""
-    with interruptible():
+def ask_yes_no(question: str) -> bool:
+    """Ask a question; Ctrl-C interrupts the command as anywhere else."""
+    with restore_sigint():
         try:
-            # Not on the standard output, which may be a pipe that is closed, or a file of JSON.
-            return typer.confirm(visible(question), err=True)
+            # stdout may be a closed pipe or a JSON file.
+            return typer.confirm(escape_control_codes(question), err=True)
         except typer.Abort as error:
-            # typer says this of the end of the input as well.
+            # typer raises Abort at the end of input too.
             if isinstance(error.__context__, KeyboardInterrupt):
                 err.print()
                 raise KeyboardInterrupt from None
             raise
 
 
-def has_person() -> bool:
-    """Whether somebody sits at the standard input. It is None where it was closed."""
+def is_interactive() -> bool:
+    """Return whether stdin is a terminal. It is None if it was closed."""
     return bool(sys.stdin and sys.stdin.isatty())
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Let Ctrl-C end a question: asyncio would note it and go on waiting for the answer."""
+def restore_sigint() -> Iterator[None]:
+    """Let Ctrl-C interrupt a prompt; asyncio's handler would wait for the answer."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield

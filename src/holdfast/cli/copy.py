@@ -1,4 +1,4 @@
-"""``holdfast copy``: sessions from one store to another, as they are."""
+"""``holdfast copy``: copy sessions between stores."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from holdfast.cli.console import (
     FormatOption,
     command,
     err,
+    escape_control_codes,
     fail,
-    named_url,
-    plural,
+    format_count,
     print_json,
-    say,
-    visible,
+    print_line,
+    validate_url,
 )
 from holdfast.cli.names import is_same_store
-from holdfast.cli.references import existing_store, find_sessions
+from holdfast.cli.references import find_sessions, open_existing_store
 from holdfast.snapshots.keys import SnapshotLocation, location_fields
 from holdfast.stores.base import StateStore
 from holdfast.stores.registry import open_state_store
@@ -31,25 +31,25 @@ from holdfast.stores.urls import StoreURL
 from holdfast.stores.wrappers.base import is_encrypted
 from holdfast.transfer.copy import CopyResult, copy_sessions
 
-MendOption = Annotated[
-    bool, typer.Option("--mend", help="Look for damage in the target, and write that anew.")
+RepairOption = Annotated[
+    bool, typer.Option("--repair", help="Find damaged entries in the target and rewrite them.")
 ]
 
 
 @command
 async def copy(
     source: Annotated[
-        str, typer.Argument(metavar="SRC_URL", help="The store to read.", callback=named_url)
+        str, typer.Argument(metavar="SRC_URL", help="The store to read.", callback=validate_url)
     ],
     target: Annotated[
-        str, typer.Argument(metavar="DST_URL", help="The store to write.", callback=named_url)
+        str, typer.Argument(metavar="DST_URL", help="The store to write.", callback=validate_url)
     ],
     agent: Annotated[
         str | None,
         typer.Option(
             "--agent",
             metavar="AGENT",
-            help="Only this agent's sessions.",
+            help="Copy only this agent's sessions.",
             autocompletion=complete_agent,
         ),
     ] = None,
@@ -58,46 +58,47 @@ async def copy(
         typer.Option(
             "--session",
             metavar="SESSION",
-            help="Only this session.",
+            help="Copy only this session.",
             autocompletion=complete_session,
         ),
     ] = None,
-    mend: MendOption = False,
+    repair: RepairOption = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Copy sessions between stores. Only what is missing is written; cut short, begin it again.
+    """Copy sessions between stores, incrementally. Rerun it if it was interrupted.
 
     Example: holdfast copy sqlite:///dev.db postgresql://staging/agents --agent research-bot
     """
-    check_different(source, target)
-    async with existing_store(source) as first, open_state_store(target) as second:
-        done = await with_progress(first, second, agent, session, mend=mend)
-    report(done, format)
+    require_different_stores(source, target)
+    async with open_existing_store(source) as first, open_state_store(target) as second:
+        done = await copy_with_progress(first, second, agent, session, repair=repair)
+    print_copy_result(done, format)
 
 
-def check_different(source: str, target: str) -> None:
-    """Refuse to copy a store onto itself, however its two URLs are spelled."""
+def require_different_stores(source: str, target: str) -> None:
+    """Fail if two URLs refer to the same store."""
     if is_same_store(source, target):
         fail(
             f"source and target are the same store: {StoreURL(target)}",
-            "name another target; ?prefix=NAME/ keeps a copy in the same database",
+            "choose another target; ?prefix=NAME/ copies within a database",
         )
 
 
-async def with_progress(
-    source: StateStore, target: StateStore, agent: str | None, session: str | None, *, mend: bool
+async def copy_with_progress(
+    source: StateStore, target: StateStore, agent: str | None, session: str | None, *, repair: bool
 ) -> CopyResult:
-    """Copy, with a bar for whoever waits."""
+    """Copy sessions, with a progress bar on a terminal."""
     if is_encrypted(source) and not is_encrypted(target):
-        say(
+        print_line(
             ("warning:", "yellow"),
-            " the source is encrypted and the target is not: what is written there can be read by "
-            "whoever reads the target. Add ?encrypt=NAME to its URL",
+            " the source is encrypted and the target is not; add ?encrypt=NAME to the target's URL",
             to=err,
         )
     total = len(await find_sessions(source, session, agent))
     if not err.is_terminal:
-        return await copy_sessions(source, target, agent_id=agent, session_id=session, mend=mend)
+        return await copy_sessions(
+            source, target, agent_id=agent, session_id=session, repair=repair
+        )
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -108,28 +109,31 @@ async def with_progress(
         task = bar.add_task("sessions", total=total)
 
         def step(location: SnapshotLocation, _written: int) -> None:
-            bar.update(task, advance=1, description=visible(location.session_id[:40]))
+            bar.update(task, advance=1, description=escape_control_codes(location.session_id[:40]))
 
         return await copy_sessions(
-            source, target, agent_id=agent, session_id=session, mend=mend, progress=step
+            source, target, agent_id=agent, session_id=session, repair=repair, progress=step
         )
 
 
-def report(done: CopyResult, format_: Format) -> None:
-    """What was copied, and what was not."""
+def print_copy_result(done: CopyResult, format_: Format) -> None:
+    """Print what was copied and what failed."""
     if format_ is Format.json:
         failed = [
-            {**location_fields(place), "problem": problem} for place, problem in done.failed.items()
+            {**location_fields(location), "problem": problem}
+            for location, problem in done.failed.items()
         ]
         print_json({**asdict(replace(done, failed={})), "failed": failed})
     else:
-        mended = f", {plural(done.mended, 'damaged entry')} repaired" if done.mended else ""
-        say(
-            f"{plural(done.sessions, 'session')}, {plural(done.entries, 'new entry')}, "
-            f"{plural(done.size, 'byte')}{mended}"
+        repaired = (
+            f", {format_count(done.repaired, 'damaged entry')} repaired" if done.repaired else ""
         )
-        for place, problem in done.failed.items():
-            name = f"session {place.session_id} of {place.scope_id}"
-            say(("not copied:", "red"), f" {name}: {problem}", to=err)
+        print_line(
+            f"{format_count(done.sessions, 'session')}, {format_count(done.entries, 'new entry')}, "
+            f"{format_count(done.size, 'byte')}{repaired}"
+        )
+        for location, problem in done.failed.items():
+            name = f"session {location.session_id} of {location.scope_id}"
+            print_line(("not copied:", "red"), f" {name}: {problem}", to=err)
     if done.failed:
         raise typer.Exit(FAILED)

@@ -1,4 +1,4 @@
-"""``holdfast state delete``: a session, or one of its snapshots."""
+"""``holdfast state delete``: delete a session or a snapshot."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from holdfast.cli.console import (
     YesOption,
     command,
     confirm,
-    plural,
+    format_count,
     print_json,
-    say,
+    print_line,
 )
 from holdfast.cli.references import (
-    existing_store,
     find_session,
     find_sessions,
-    resolve_snapshot,
+    open_existing_store,
+    resolve_snapshot_ref,
 )
 from holdfast.snapshots.archive import SnapshotArchive
 
@@ -38,7 +38,7 @@ async def delete(
         typer.Option(
             "--snapshot",
             metavar="REF",
-            help="Only this snapshot of it: an id or prefix, latest or tag:k=v.",
+            help="Delete only this snapshot: an id or prefix, latest or tag:k=v.",
             autocompletion=complete_ref,
         ),
     ] = None,
@@ -48,42 +48,46 @@ async def delete(
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Delete a session with all its snapshots and every agent's part, or one snapshot. It asks.
+    """Delete a session with the snapshots of all its agents, or one snapshot.
+
+    Asks for confirmation.
 
     Example: holdfast state delete ses_what_if --yes
     """
     if agent is not None and snapshot is None:
         raise typer.BadParameter(
-            "a session is deleted with every agent's part; an agent is named with --snapshot",
+            "a session is deleted for all its agents; pass --agent only with --snapshot",
             param_hint="--agent",
         )
-    async with existing_store(store) as state_store:
+    async with open_existing_store(store) as state_store:
         archive = SnapshotArchive(state_store)
         snapshot_id = None
         if snapshot is None:
-            places = await find_sessions(state_store, session, None)
-            ids = [await archive.list_snapshot_ids(location=place) for place in places]
-            agents = ", ".join(place.scope_id for place in places)
-            what = f"session {session} of {agents} with {plural(sum(map(len, ids)), 'snapshot')}"
+            locations = await find_sessions(state_store, session, None)
+            ids = [await archive.list_snapshot_ids(location=location) for location in locations]
+            agents = ", ".join(location.scope_id for location in locations)
+            what = (
+                f"session {session} of {agents} with {format_count(sum(map(len, ids)), 'snapshot')}"
+            )
         else:
-            places = [await find_session(state_store, session, agent)]
-            snapshot_id = await resolve_snapshot(archive, places[0], snapshot)
+            locations = [await find_session(state_store, session, agent)]
+            snapshot_id = await resolve_snapshot_ref(archive, locations[0], snapshot)
             what = f"snapshot {snapshot_id} of {session}"
         if not dry_run:
-            confirm(f"Delete {what} for good?", yes=yes)
+            confirm(f"Delete {what} permanently?", yes=yes)
             if snapshot_id is None:
                 await archive.delete_session(session_id=session)
             else:
-                await archive.delete_snapshot(location=places[0], snapshot_id=snapshot_id)
+                await archive.delete_snapshot(location=locations[0], snapshot_id=snapshot_id)
     if format is Format.json:
         print_json(
             {
                 "session_id": session,
-                "agents": [place.scope_id for place in places],
+                "agents": [location.scope_id for location in locations],
                 "snapshot_id": snapshot_id,
                 "deleted": not dry_run,
                 "dry_run": dry_run,
             }
         )
     else:
-        say(f"would delete {what}" if dry_run else f"deleted {what}")
+        print_line(f"would delete {what}" if dry_run else f"deleted {what}")

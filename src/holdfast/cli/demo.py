@@ -22,7 +22,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.console import agrees, errors_told, fail, out, say
+from holdfast.cli.console import ask_yes_no, fail, out, print_line, report_errors
 from holdfast.documents.export import ENVIRONMENT_VARIABLE
 from holdfast.sessions.session import Session
 from holdfast.stores.registry import DEFAULT_URL, open_state_store
@@ -35,8 +35,8 @@ STAGING = "sqlite:///staging.db"
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
-    """What the agent left behind: where it was right, and where it was wrong."""
+class DemoState:
+    """The snapshots that the demo's agent saved."""
 
     good: str
     bad: str
@@ -46,35 +46,40 @@ def demo(
     context: typer.Context,
     folder: Annotated[
         Path | None,
-        typer.Option("--folder", metavar="FOLDER", help="Where to play; a new one without it."),
+        typer.Option(
+            "--folder", metavar="FOLDER", help="Where to write. Default: a temporary folder."
+        ),
     ] = None,
 ) -> None:
-    """Play a short story: an agent takes a wrong turn, and is taken back. Nothing is needed for it.
+    """Run a short demo: an agent makes a mistake, and you restore it.
 
     Example: holdfast demo
     """
-    with errors_told():
-        place = prepared(folder)
-        with chdir(place), variables({ENVIRONMENT_VARIABLE: "production", "HOLDFAST_STORE": None}):
-            tell(context, place)
+    with report_errors():
+        place = make_demo_folder(folder)
+        with (
+            chdir(place),
+            set_environment({ENVIRONMENT_VARIABLE: "production", "HOLDFAST_STORE": None}),
+        ):
+            play_demo(context, place)
             offer_viewer(context)
 
 
-def prepared(folder: Path | None) -> Path:
-    """An empty folder to play in."""
+def make_demo_folder(folder: Path | None) -> Path:
+    """Return an empty folder for the demo."""
     if folder is None:
         return Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        fail(f"{folder} is not empty", "name a new folder, or none at all")
+        fail(f"{folder} is not empty", "pass a new folder, or none")
     return folder.absolute()
 
 
 # ------------------------------------------------------------------------------------ the agent
 
 
-async def work() -> Story:
-    """The agent at work: two good steps, a snapshot, and a wrong turn."""
+async def run_agent() -> DemoState:
+    """Run the agent: two good steps, a snapshot, and a mistake."""
     async with open_state_store(DEFAULT_URL) as store:
         session = await Session.open(store, agent_id=AGENT, session_id=SESSION)
         session.status = "running"
@@ -97,11 +102,11 @@ async def work() -> Story:
         session.add_message("assistant", "Port A, by far: B had only 9.1 million.")
         session.status = "completed"
         bad = await session.save(tags={"step": "answer"})
-    return Story(good.snapshot_id, bad.snapshot_id)
+    return DemoState(good.snapshot_id, bad.snapshot_id)
 
 
-async def try_again() -> None:
-    """The agent goes on in the fork, with the right report."""
+async def run_fork() -> None:
+    """Continue the agent in the fork, with the right report."""
     async with (
         open_state_store(DEFAULT_URL) as store,
         Session.open(store, agent_id=AGENT, session_id=FORK) as session,
@@ -115,46 +120,46 @@ async def try_again() -> None:
 # ------------------------------------------------------------------------------------ the story
 
 
-def tell(context: typer.Context, place: Path) -> None:
-    """The story from beginning to end."""
-    title("1. A research agent works, and everything is recorded")
-    story = asyncio.run(work())
-    note(f"It wrote to the embedded store, {place / '.holdfast' / 'state.db'}.")
-    note("After reading report A it saved a snapshot; after its answer another one.")
-    run(context, "state", "list", "--session", SESSION)
+def play_demo(context: typer.Context, place: Path) -> None:
+    """Run the demo from start to end."""
+    print_title("1. A research agent works, and everything is recorded")
+    story = asyncio.run(run_agent())
+    print_note(f"It wrote to the embedded store, {place / '.holdfast' / 'state.db'}.")
+    print_note("After reading report A it saved a snapshot; after its answer another one.")
+    run_command(context, "state", "list", "--session", SESSION)
 
-    title("2. The answer is wrong. What happened between the two snapshots?")
-    run(context, "state", "diff", story.good, story.bad)
-    note("It read the report of 2019. That was the wrong turn.")
+    print_title("2. The answer is wrong. What happened between the two snapshots?")
+    run_command(context, "state", "diff", story.good, story.bad)
+    print_note("It read the report of 2019. That was the wrong turn.")
 
-    title("3. Keep the incident as one file that stands alone")
+    print_title("3. Keep the incident as one file that stands alone")
     tags = ("--tag", "reason=wrong-year")
-    run(context, "state", "export", AGENT, "--session", SESSION, *tags, "--output", FILE)
-    run(context, "state", "show", FILE)
+    run_command(context, "state", "export", AGENT, "--session", SESSION, *tags, "--output", FILE)
+    run_command(context, "state", "show", FILE)
 
-    title("4. Go back to where it was right")
-    run(context, "state", "restore", SESSION, story.good, "--yes")
-    note("The log is not shortened: it says that somebody went back.")
+    print_title("4. Go back to where it was right")
+    run_command(context, "state", "restore", SESSION, story.good, "--yes")
+    print_note("The log is not truncated: it records the restore.")
 
-    title("5. Try another way in a fork, without touching the original")
-    run(context, "state", "fork", SESSION, FORK, "--at", story.good)
-    asyncio.run(try_again())
-    note("The agent went on in the fork, with the report of 2025.")
-    run(context, "state", "diff", SESSION, FORK)
+    print_title("5. Try another way in a fork, without touching the original")
+    run_command(context, "state", "fork", SESSION, FORK, "--at", story.good)
+    asyncio.run(run_fork())
+    print_note("The agent went on in the fork, with the report of 2025.")
+    run_command(context, "state", "diff", SESSION, FORK)
 
-    title("6. Take the incident to another environment: first what would change, then for good")
-    with variables({ENVIRONMENT_VARIABLE: "staging"}):
-        run(context, "state", "import", FILE, "--dry-run", "--store", STAGING)
-        run(context, "state", "import", FILE, "--store", STAGING)
-        run(context, "state", "show", SESSION, "--store", STAGING)
+    print_title("6. Import the incident into another environment, after a dry run")
+    with set_environment({ENVIRONMENT_VARIABLE: "staging"}):
+        run_command(context, "state", "import", FILE, "--dry-run", "--store", STAGING)
+        run_command(context, "state", "import", FILE, "--store", STAGING)
+        run_command(context, "state", "show", SESSION, "--store", STAGING)
 
-    title("7. Walk through the incident there")
-    run(context, "replay", SESSION, "--from", "7", "--to", "10", "--store", STAGING)
+    print_title("7. Walk through the incident there")
+    run_command(context, "replay", SESSION, "--from", "7", "--to", "10", "--store", STAGING)
 
-    title("Try next")
+    print_title("Try next")
     for line in (
         f"cd {shlex.quote(str(place))}",
-        "holdfast serve  # in a browser: every step, forwards and backwards",
+        "holdfast serve  # step through it in a browser",
         f"holdfast replay {FILE} --step",
         f"holdfast state show {FILE} --format json",
         f"holdfast state list {AGENT}",
@@ -163,46 +168,46 @@ def tell(context: typer.Context, place: Path) -> None:
         "holdfast backup backup && holdfast backup backup --verify",
         f"holdfast copy {DEFAULT_URL} {STAGING} --session {FORK}",
     ):
-        say(("  " + line.replace("holdfast ", f"{program()} "), "green"))
+        print_line(("  " + line.replace("holdfast ", f"{command_prefix()} "), "green"))
 
 
 def offer_viewer(context: typer.Context) -> None:
-    """Serve the sessions of the story to a browser, if somebody is there who wants that."""
+    """Offer to open the demo's sessions in the viewer."""
     if not is_terminal() or find_spec("fastapi") is None:
         return
     out.print()
-    if agrees("Open the viewer on them now?"):
-        run(context, "serve")
+    if ask_yes_no("Open the viewer on them now?"):
+        run_command(context, "serve")
 
 
 def is_terminal() -> bool:
-    """Whether a person can be asked."""
+    """Return whether the user can be asked."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def program() -> str:
-    """What starts this command line in a shell, also where it is not on the path."""
+def command_prefix() -> str:
+    """Return the command that starts this program, even if it is not on the path."""
     return "holdfast" if shutil.which("holdfast") else f"{shlex.quote(sys.executable)} -m holdfast"
 
 
-def title(text: str) -> None:
-    """A headline that a reader can find again."""
+def print_title(text: str) -> None:
+    """Print a heading."""
     out.print()
-    say((text, "bold"))
-    say(("─" * len(text), "dim"))
+    print_line((text, "bold"))
+    print_line(("─" * len(text), "dim"))
 
 
-def note(text: str) -> None:
-    """What a reader should know."""
-    say(text)
+def print_note(text: str) -> None:
+    """Print a note."""
+    print_line(text)
 
 
-def run(context: typer.Context, *arguments: str) -> None:
-    """Print a command as one would type it, and run it."""
+def run_command(context: typer.Context, *arguments: str) -> None:
+    """Print a command line and run it."""
     environment = os.environ[ENVIRONMENT_VARIABLE]
     prompt = "" if environment == "production" else f"{ENVIRONMENT_VARIABLE}={environment} "
     out.print()
-    say((f"$ {prompt}holdfast {shlex.join(arguments)}", "green"))
+    print_line((f"$ {prompt}holdfast {shlex.join(arguments)}", "green"))
     code = context.find_root().command.main(
         list(arguments), prog_name="holdfast", standalone_mode=False
     )
@@ -211,18 +216,18 @@ def run(context: typer.Context, *arguments: str) -> None:
 
 
 @contextmanager
-def variables(wanted: dict[str, str | None]) -> Iterator[None]:
-    """Environment variables for a while; None takes one away."""
+def set_environment(wanted: dict[str, str | None]) -> Iterator[None]:
+    """Set environment variables temporarily; None unsets one."""
     before = {name: os.environ.get(name) for name in wanted}
-    put_variables(wanted)
+    update_environment(wanted)
     try:
         yield
     finally:
-        put_variables(before)
+        update_environment(before)
 
 
-def put_variables(wanted: dict[str, str | None]) -> None:
-    """Set environment variables, and remove those that are None."""
+def update_environment(wanted: dict[str, str | None]) -> None:
+    """Set environment variables; unset those that are None."""
     for name, value in wanted.items():
         if value is None:
             os.environ.pop(name, None)

@@ -1,4 +1,4 @@
-"""``holdfast state diff``: what differs between two states, wherever they are kept."""
+"""``holdfast state diff``: compare two states, in files or in the store."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from holdfast.cli.console import (
     FormatOption,
     StoreOption,
     command,
+    escape_control_codes,
     print_json,
-    say,
-    visible,
+    print_line,
 )
-from holdfast.cli.paging import NoPagerOption, paged
-from holdfast.cli.references import load
+from holdfast.cli.paging import NoPagerOption, use_pager
+from holdfast.cli.references import load_documents
 from holdfast.cli.rendering import (
-    MOST_LINES,
-    compact,
+    MAX_LINES,
+    diff_texts,
     is_long_text,
-    shorten,
-    text_difference,
-    value_lines,
+    render_value,
+    to_compact_json,
+    truncate_lines,
 )
-from holdfast.cli.tables import fold, terminal_width
+from holdfast.cli.tables import fold_text, terminal_width
 from holdfast.documents import json_path
 from holdfast.documents.json_diff import (
     Difference,
@@ -47,7 +47,7 @@ from holdfast.values import to_json
 COLOURS = {"added": ("green", "+"), "removed": ("red", "-"), "changed": ("yellow", "~")}
 KINDS = {"add": "added", "remove": "removed", "replace": "changed"}
 SIGNS = {"+": "green", "-": "red"}
-LONGEST = 200
+MAX_VALUE_LENGTH = 200
 INDENT = "    "
 DEEPER = "      "
 
@@ -58,14 +58,16 @@ async def diff(
         str,
         typer.Argument(
             metavar="BEFORE",
-            help="A file, a session, SESSION@REF, or a snapshot's id.",
+            help="A file, a session, SESSION@REF or a snapshot id.",
             autocompletion=complete_state,
         ),
     ],
     after: Annotated[
         str,
         typer.Argument(
-            metavar="AFTER", help="The same, of the later state.", autocompletion=complete_state
+            metavar="AFTER",
+            help="The later state, in the same form.",
+            autocompletion=complete_state,
         ),
     ],
     only: Annotated[
@@ -73,25 +75,25 @@ async def diff(
         typer.Option(
             "--only",
             metavar="PATH",
-            help="Only this, as in values.plan or messages[-1].content; may be repeated.",
+            help="Show only this path, such as values.plan or messages[-1].content. Repeatable.",
         ),
     ] = None,
-    stat: Annotated[bool, typer.Option("--stat", help="Which entries differ, without values.")] = (
-        False
-    ),
-    full: Annotated[bool, typer.Option("--full", help="Long values to their end.")] = False,
+    stat: Annotated[
+        bool, typer.Option("--stat", help="Show which entries differ, without values.")
+    ] = (False),
+    full: Annotated[bool, typer.Option("--full", help="Do not shorten long values.")] = False,
     no_pager: NoPagerOption = False,
     agent: AgentOption = None,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Show what was added, removed and changed from one moment to another.
+    """Show what was added, removed and changed between two states.
 
-    JSON is a JSON Patch (RFC 6902) that leads from the first document's state to the second's.
+    The JSON output is a JSON Patch (RFC 6902) from the first document's state to the second's.
     Example: holdfast state diff baseline.json ses_abc123
     """
-    wanted = read_paths(only)
-    first, second = await load(store, before, after, agent_id=agent)
+    wanted = parse_paths(only)
+    first, second = await load_documents(store, before, after, agent_id=agent)
     base, later = first.snapshot, second.snapshot
     if format is Format.json and not stat:
         patch = make_state_patch(later, base)
@@ -99,19 +101,19 @@ async def diff(
         return
     found = select_differences(diff_states(later, base), wanted, later, base)
     if format is Format.json:
-        print_json({**counted(found), "entries": [stat_json(each) for each in found]})
+        print_json({**count_kinds(found), "entries": [stat_to_json(each) for each in found]})
         return
-    with paged(no_pager=no_pager):
-        say((summary(found), "bold"))
+    with use_pager(no_pager=no_pager):
+        print_line((format_summary(found), "bold"))
         for each in found:
             if stat:
                 print_stat(each)
             else:
-                print_difference(each, most=None if full else MOST_LINES)
+                print_difference(each, most=None if full else MAX_LINES)
 
 
-def read_paths(texts: Sequence[str] | None) -> tuple[JsonPath, ...]:
-    """Return the paths of ``--only``; wrong usage where one is invalid."""
+def parse_paths(texts: Sequence[str] | None) -> tuple[JsonPath, ...]:
+    """Return the paths of ``--only``."""
     try:
         return json_path.parse_paths(texts or [])
     except ValueError as error:
@@ -121,52 +123,55 @@ def read_paths(texts: Sequence[str] | None) -> tuple[JsonPath, ...]:
 # -------------------------------------------------------------------------------------- summary
 
 
-def counted(found: Sequence[Difference]) -> dict[str, int]:
+def count_kinds(found: Sequence[Difference]) -> dict[str, int]:
     """Return how many entries were added, removed and changed."""
     kinds = Counter(each.kind for each in found)
     return {kind: kinds[kind] for kind in COLOURS}
 
 
-def summary(found: Sequence[Difference]) -> str:
-    """Return what differs in one line."""
+def format_summary(found: Sequence[Difference]) -> str:
+    """Return the counts on one line."""
     if not found:
         return "no difference"
-    return ", ".join(f"{count:,} {kind}" for kind, count in counted(found).items())
+    return ", ".join(f"{count:,} {kind}" for kind, count in count_kinds(found).items())
 
 
-def stat_json(each: Difference) -> dict[str, Any]:
-    """Return which entry differs, without its values."""
+def stat_to_json(each: Difference) -> dict[str, Any]:
+    """Return a difference without its values."""
     pointers = [field["path"] for field in each.fields]
     return {"namespace": each.namespace, "key": each.key, "kind": each.kind, "fields": pointers}
 
 
 def print_stat(each: Difference) -> None:
-    """Print which entry differs, and how much of it."""
+    """Print which entry differs, and by how much."""
     if each.kind == "changed":
         count = len(each.fields)
         detail = f"{count:,} {'field' if count == 1 else 'fields'}"
     else:
         value = each.after if each.kind == "added" else each.before
-        detail = f"{len(compact(to_json(value))):,} characters"
-    print_lines("", fold(f"{title(each)}  {detail}", terminal_width()), COLOURS[each.kind][0])
+        detail = f"{len(to_compact_json(to_json(value))):,} characters"
+    print_lines(
+        "", fold_text(f"{format_title(each)}  {detail}", terminal_width()), COLOURS[each.kind][0]
+    )
 
 
-def title(each: Difference) -> str:
-    """Return how an entry differs, and which one it is."""
-    return f"{COLOURS[each.kind][1]} {visible(each.namespace)}/{visible(each.key)}"
+def format_title(each: Difference) -> str:
+    """Return the sign and the name of an entry."""
+    name = escape_control_codes(f"{each.namespace}/{each.key}")
+    return f"{COLOURS[each.kind][1]} {name}"
 
 
 # -------------------------------------------------------------------------------------- entries
 
 
-def print_difference(each: Difference, *, most: int | None = MOST_LINES) -> None:
-    """Print one entry: itself, and what changed inside it."""
+def print_difference(each: Difference, *, most: int | None = MAX_LINES) -> None:
+    """Print one entry and what changed inside it."""
     width = terminal_width()
     colour, _ = COLOURS[each.kind]
-    print_lines("", fold(title(each), width), colour)
+    print_lines("", fold_text(format_title(each), width), colour)
     if each.kind != "changed":
         value = each.after if each.kind == "added" else each.before
-        print_lines(INDENT, value_lines(to_json(value), width - len(INDENT), most), colour)
+        print_lines(INDENT, render_value(to_json(value), width - len(INDENT), most), colour)
         return
     before = to_json(each.before)
     for field in each.fields:
@@ -174,52 +179,56 @@ def print_difference(each: Difference, *, most: int | None = MOST_LINES) -> None
 
 
 def print_field(field: dict[str, Any], before: Any, width: int, most: int | None) -> None:
-    """Print what changed at one place inside an entry: on one line if it fits."""
+    """Print one changed field, on one line if it fits."""
     colour, sign = COLOURS[KINDS[field["op"]]]
-    name = f"{INDENT}{sign} {visible(field['path']) or '(all of it)'}:"
+    name = f"{INDENT}{sign} {escape_control_codes(field['path']) or '(all of it)'}:"
     sides = []
     if field["op"] != "add":
-        sides.append(("-", at(before, field["path"])))
+        sides.append(("-", resolve_pointer(before, field["path"])))
     if field["op"] != "remove":
         sides.append(("+", field["value"]))
     room = width - len(DEEPER) - len("+ ")
-    one = f"{name} {' → '.join(compact(value) for _, value in sides)}"
+    one = f"{name} {' → '.join(to_compact_json(value) for _, value in sides)}"
     if cell_len(one) <= width and not any(is_long_text(value, room) for _, value in sides):
-        say((one, colour))
+        print_line((one, colour))
         return
-    print_lines("", fold(name, width), colour)
+    print_lines("", fold_text(name, width), colour)
     changed = None
     if len(sides) == 2 and all(isinstance(value, str) for _, value in sides):
-        changed = text_difference(sides[0][1], sides[1][1], room)
+        changed = diff_texts(sides[0][1], sides[1][1], room)
     if changed is not None:
         print_text_difference(changed, most)
         return
     for mark, value in sides:
-        lines = [f"{mark} {line}" for line in value_lines(value, room, most)]
+        lines = [f"{mark} {line}" for line in render_value(value, room, most)]
         print_lines(DEEPER, lines, SIGNS[mark])
 
 
 def print_text_difference(changed: list[tuple[str, str]], most: int | None) -> None:
-    """Print the lines of a text that changed, and one line around them."""
+    """Print the changed lines of a text with one line of context."""
     lines = [f"{sign} {line}" for sign, line in changed]
-    for line in shorten(lines, None if most is None else 2 * most):
-        say((f"{DEEPER}{line}".rstrip(), SIGNS.get(line[:1], "dim")))
+    for line in truncate_lines(lines, None if most is None else 2 * most):
+        print_line((f"{DEEPER}{line}".rstrip(), SIGNS.get(line[:1], "dim")))
 
 
 def print_lines(indent: str, lines: Sequence[str], colour: str) -> None:
-    """Print lines of one colour."""
+    """Print lines in one colour."""
     for line in lines:
-        say((f"{indent}{line}".rstrip(), colour))
+        print_line((f"{indent}{line}".rstrip(), colour))
 
 
-def at(tree: Any, path: str) -> Any:
-    """Return what a JSON Pointer leads to."""
+def resolve_pointer(tree: Any, path: str) -> Any:
+    """Return the value at a JSON Pointer."""
     for name in split_pointer(path):
         tree = tree[int(name)] if isinstance(tree, list) else tree[name]
     return tree
 
 
-def shortened(value: Any) -> str:
+def shorten_value(value: Any) -> str:
     """Return a value on one line."""
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text):,} characters)"
+    return (
+        text
+        if len(text) <= MAX_VALUE_LENGTH
+        else f"{text[:MAX_VALUE_LENGTH]}… ({len(text):,} characters)"
+    )

@@ -1,4 +1,4 @@
-"""``holdfast doctor``: whether the store can be read and written, and what is installed."""
+"""``holdfast doctor``: check the store and the installation."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from holdfast.cli.console import (
     FormatOption,
     StoreOption,
     command,
-    plural,
+    format_count,
     print_json,
-    say,
+    print_line,
 )
 from holdfast.errors import ConflictError, HoldfastError
 from holdfast.snapshots.catalog.catalog import Catalog
 from holdfast.stores.base import StateStore
 from holdfast.stores.registry import open_state_store
 
-# What each extra brings, by the name under which it is installed.
+# The distribution that each extra installs.
 EXTRAS = {
     "postgresql": "psycopg",
     "redis": "redis",
@@ -52,31 +52,31 @@ async def doctor(
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Look at the store and the installation, and say what is wrong with them.
+    """Check the store and the installation.
 
-    One entry is written, read and removed.
+    Writes, reads and deletes one entry.
 
     Example: holdfast doctor --store postgresql://localhost/agents
     """
-    there = [extra for extra, package in EXTRAS.items() if is_installed(package)]
+    installed = [extra for extra, package in EXTRAS.items() if is_installed(package)]
     is_table = format is Format.table
     if is_table:
-        say(
+        print_line(
             f"holdfast {holdfast.__version__}, "
             f"{'compiled' if holdfast.compiled else 'interpreted (a C compiler makes it faster)'}, "
             f"Python {platform.python_version()}"
         )
-        say(f"extras: {', '.join(there) or 'none'}")
-    looks = []
+        print_line(f"extras: {', '.join(installed) or 'none'}")
+    checks = []
     async with open_state_store(store) as state_store:
-        shown = repr(state_store)
+        name = repr(state_store)
         if is_table:
-            say(f"store: {shown}")
-        for name in LOOKS:
-            looks.append(await looked(state_store, name))
+            print_line(f"store: {name}")
+        for check in CHECKS:
+            checks.append(await run_check(state_store, check))
             if is_table:
-                print_look(looks[-1])
-    ok = all(look.ok for look in looks)
+                print_check(checks[-1])
+    ok = all(check.ok for check in checks)
     if not is_table:
         print_json(
             {
@@ -84,9 +84,9 @@ async def doctor(
                 "version": holdfast.__version__,
                 "compiled": holdfast.compiled,
                 "python": platform.python_version(),
-                "extras": there,
-                "store": shown,
-                "looks": [asdict(look) for look in looks],
+                "extras": installed,
+                "store": name,
+                "checks": [asdict(check) for check in checks],
             }
         )
     if not ok:
@@ -94,35 +94,35 @@ async def doctor(
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What one look at the store found."""
+class Check:
+    """The result of one check."""
 
     name: str
     ok: bool
-    said: str
+    message: str
     milliseconds: float
 
 
-async def looked(store: StateStore, name: str) -> Look:
-    """Look at the store; that it fails is what is looked for."""
+async def run_check(store: StateStore, name: str) -> Check:
+    """Run one check; a failure is a result, not an error."""
     started = time.perf_counter()
     try:
-        ok, said = True, await LOOKS[name](store)
+        ok, message = True, await CHECKS[name](store)
     except HoldfastError as error:
-        ok, said = False, str(error)
-    return Look(name, ok, said, round((time.perf_counter() - started) * 1000, 1))
+        ok, message = False, str(error)
+    return Check(name, ok, message, round((time.perf_counter() - started) * 1000, 1))
 
 
-def print_look(look: Look) -> None:
-    """One line of it."""
-    if look.ok:
-        say(("✓", "green"), f" {look.name}: {look.said} ({look.milliseconds} ms)")
+def print_check(check: Check) -> None:
+    """Print the result of a check on one line."""
+    if check.ok:
+        print_line(("✓", "green"), f" {check.name}: {check.message} ({check.milliseconds} ms)")
     else:
-        say(("✗", "red"), f" {look.name}: {look.said}")
+        print_line(("✗", "red"), f" {check.name}: {check.message}")
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package is installed."""
+    """Return whether a distribution is installed."""
     try:
         metadata.distribution(package)
     except metadata.PackageNotFoundError:
@@ -130,33 +130,33 @@ def is_installed(package: str) -> bool:
     return True
 
 
-async def look_around(store: StateStore) -> str:
-    """Whether it can be read."""
+async def check_readable(store: StateStore) -> str:
+    """Read the index of agents."""
     agents = await Catalog(store).agents(limit=100)
-    return plural(len(agents), "agent") + (" or more" if len(agents) == 100 else "")
+    return format_count(len(agents), "agent") + (" or more" if len(agents) == 100 else "")
 
 
-async def write_once(store: StateStore) -> str:
-    """Whether it can be written, and what is written can be read and removed."""
+async def check_writable(store: StateStore) -> str:
+    """Write, read and delete an entry, and check that conditions hold."""
     if not store.writable:
-        return "read-only, as asked for"
+        return "read-only, as configured"
     key = f"doctor/{secrets.token_hex(8)}"
     await store.put(key, b"{}", if_absent=True)
     try:
         entry = await store.get(key)
         if entry is None or entry.value != b"{}":
-            raise HoldfastError("what was written did not come back")
+            raise HoldfastError("the entry that was written cannot be read back")
         try:
             await store.put(key, b"{}", if_absent=True)
         except ConflictError:
             return "conditions hold"
-        raise HoldfastError("it wrote over an entry that was there, although told not to")
+        raise HoldfastError("put(if_absent=True) overwrote an existing entry")
     finally:
         await store.delete(key)
 
 
-async def tell_abilities(store: StateStore) -> str:
-    """What it promises."""
+async def describe_capabilities(store: StateStore) -> str:
+    """Return the capabilities that the store declares."""
     names = (
         "durable",
         "shared",
@@ -168,8 +168,8 @@ async def tell_abilities(store: StateStore) -> str:
     return ", ".join(name for name in names if getattr(store, name))
 
 
-LOOKS: dict[str, Callable[[StateStore], Awaitable[str]]] = {
-    "reading": look_around,
-    "writing": write_once,
-    "abilities": tell_abilities,
+CHECKS: dict[str, Callable[[StateStore], Awaitable[str]]] = {
+    "reading": check_readable,
+    "writing": check_writable,
+    "capabilities": describe_capabilities,
 }

@@ -1,4 +1,4 @@
-"""``holdfast state export``: a session as one JSON file."""
+"""``holdfast state export``: write a session to one JSON file."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from holdfast.cli.console import (
     FAILED,
     StoreOption,
     TagOption,
-    check_standard_output,
     command,
     err,
     fail,
+    format_count,
     out,
-    plural,
-    read_tags,
-    say,
+    parse_tags,
+    print_line,
+    require_stdout,
     write_bytes,
 )
-from holdfast.cli.keys import named_file, signing_key
+from holdfast.cli.keys import load_signing_key, require_file_name
 from holdfast.cli.names import split_reference
 from holdfast.cli.references import (
     Reference,
-    existing_store,
-    find,
+    find_reference,
     is_session,
-    resolve,
+    open_existing_store,
+    resolve_ref,
 )
 from holdfast.documents.json_file import check_writable
 from holdfast.errors import NotFoundError, StateStoreError
 from holdfast.stores.urls import mask_secrets
 from holdfast.transfer.manager import Redaction, SnapshotManager, suggest_names
 
-MOST = 1000
-OPEN_ALREADY = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
+MAX_SUGGESTIONS_READ = 1000
+OPEN_DESCRIPTORS = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
 
 
 @command
@@ -51,19 +51,19 @@ async def export(
         str,
         typer.Argument(
             metavar="AGENT|SESSION",
-            help="An agent, a session, or SESSION@REF in the store.",
+            help="An agent, a session, or SESSION@REF.",
             autocompletion=complete_agent_or_state,
         ),
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="The file, or - for here.")
+        str, typer.Option("--output", "-o", metavar="FILE", help="The file, or - for stdout.")
     ],
     session: Annotated[
         str | None,
         typer.Option(
             "--session",
             metavar="SESSION",
-            help="The agent's session; its latest without it.",
+            help="The agent's session. Default: its latest.",
             autocompletion=complete_session,
         ),
     ] = None,
@@ -72,57 +72,59 @@ async def export(
         typer.Option(
             "--snapshot",
             metavar="REF",
-            help="A snapshot id or prefix, an event number, latest or tag:k=v; now without it.",
+            help="A snapshot id or prefix, an event number, latest or tag:k=v. Default: the head.",
             autocompletion=complete_ref,
         ),
     ] = None,
     tag: TagOption = None,
     redact: Annotated[
-        bool, typer.Option("--redact", help="Take secrets, emails and phone numbers out.")
+        bool, typer.Option("--redact", help="Remove secrets, email addresses and phone numbers.")
     ] = False,
     redact_path: Annotated[
         list[str] | None,
         typer.Option(
-            "--redact-path", metavar="PATH", help="Take this out too, as in values.customer.name."
+            "--redact-path",
+            metavar="PATH",
+            help="Remove this path, such as values.customer.name. Repeatable.",
         ),
     ] = None,
     redact_cards: Annotated[
-        bool, typer.Option("--redact-cards", help="Take numbers of payment cards out.")
+        bool, typer.Option("--redact-cards", help="Remove payment card numbers.")
     ] = False,
     redact_ibans: Annotated[
-        bool, typer.Option("--redact-ibans", help="Take numbers of bank accounts (IBAN) out.")
+        bool, typer.Option("--redact-ibans", help="Remove bank account numbers (IBAN).")
     ] = False,
     redact_ssns: Annotated[
-        bool, typer.Option("--redact-ssns", help="Take US social security numbers out.")
+        bool, typer.Option("--redact-ssns", help="Remove US social security numbers.")
     ] = False,
     sign: Annotated[
         str | None,
         typer.Option(
             "--sign",
             metavar="KEYFILE",
-            help="Sign it with this private key.",
-            callback=named_file,
+            help="Sign the document with this private key.",
+            callback=require_file_name,
         ),
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Write a session with its events as one JSON file: an agent's latest, or the one named.
+    """Write a session and its events to one JSON file.
 
     Example: holdfast state export research-bot --tag reason=incident --output incident.json.gz
     """
-    tags = read_tags(tag)
+    tags = parse_tags(tag)
     check_output(output)
-    redaction = redactor(
+    redaction = make_redactor(
         patterns=redact,
         paths=redact_path or [],
         cards=redact_cards,
         ibans=redact_ibans,
         ssns=redact_ssns,
     )
-    key = None if sign is None else signing_key(sign)
-    async with existing_store(store) as state_store:
+    key = None if sign is None else load_signing_key(sign)
+    async with open_existing_store(store) as state_store:
         manager = SnapshotManager(state_store)
-        wanted = await find_exported(manager, name, session, snapshot)
+        wanted = await find_export_target(manager, name, session, snapshot)
         location = wanted.location
         found = await manager.export_session(
             location.scope_id,
@@ -138,7 +140,7 @@ async def export(
         try:
             write_bytes(found.chunks())
         except BrokenPipeError as error:
-            out.drop(error)  # the document is all that was asked for, and it did not arrive
+            out.drop(error)  # unlike other commands, this one has no other work to finish
             raise typer.Exit(FAILED) from None
         return
     if is_stream(output):
@@ -146,21 +148,21 @@ async def export(
     else:
         manager.to_file(found, output)
     taken = sum(each["count"] for each in found.extra["redactions"]) if redaction else 0
-    say(
-        f"{output}: {plural(found.snapshot.count('messages'), 'message')}, "
-        f"{plural(found.event_log_count, 'event')} of {found.agent_id}/{found.session_id}"
-        + (f", {plural(taken, 'redaction')}" if redaction else "")
+    print_line(
+        f"{output}: {format_count(found.snapshot.count('messages'), 'message')}, "
+        f"{format_count(found.event_log_count, 'event')} of {found.agent_id}/{found.session_id}"
+        + (f", {format_count(taken, 'redaction')}" if redaction else "")
         + (f", signed by {key.key_id}" if key else ""),
         to=err,
     )
 
 
-async def find_exported(
+async def find_export_target(
     manager: SnapshotManager, name: str, session: str | None, ref: str | None
 ) -> Reference:
-    """Find what to export: an agent's session, the one that is named or its latest, or a session.
+    """Find the session to export, given the id of an agent or a session.
 
-    An id that is both an agent's and a session's is refused: either may be meant.
+    Fails for an id that is both an agent's and a session's.
     """
     if session is not None:
         location = await manager.locate(name, session)
@@ -169,21 +171,21 @@ async def find_exported(
         owners = await manager.catalog.locations(name)
         if latest is not None and owners and owners != [latest.location]:
             fail(
-                f"{name!r} is an agent and also a session; say which",
-                f"holdfast state export {quote(owners[0].scope_id)} --session {quote(name)} is the "
-                f"session, holdfast state export {quote(name)} --session "
-                f"{quote(latest.session_id)} the agent's latest",
+                f"{name!r} is both an agent and a session",
+                f"for the session: holdfast state export {quote(owners[0].scope_id)} --session "
+                f"{quote(name)}; for the agent's latest: holdfast state export {quote(name)} "
+                f"--session {quote(latest.session_id)}",
             )
         if latest is None and len(owners) > 1:
             agents = ", ".join(each.scope_id for each in owners)
             fail(
-                f"session {name} has several agents ({agents}); say which",
+                f"session {name} has several agents: {agents}",
                 f"holdfast state export {quote(owners[0].scope_id)} --session {quote(name)}",
             )
         if latest is None and not owners:
             return await find_by_reference(manager, name, ref)
         location = owners[0] if latest is None else latest.location
-    at = None if ref is None else await resolve(manager.archive, location, ref)
+    at = None if ref is None else await resolve_ref(manager.archive, location, ref)
     return Reference(location, at)
 
 
@@ -192,45 +194,45 @@ async def find_by_reference(manager: SnapshotManager, name: str, ref: str | None
     for session_id, _ in split_reference(name):
         if await is_session(manager, session_id):
             if ref is not None:
-                raise typer.BadParameter(f"{name!r} names a state already", param_hint="--snapshot")
-            return await find(manager.state_store, name)
+                raise typer.BadParameter(
+                    f"{name!r} already contains a reference", param_hint="--snapshot"
+                )
+            return await find_reference(manager.state_store, name)
     known = [
-        *await manager.catalog.agents(limit=MOST),
-        *await manager.catalog.session_ids(limit=MOST),
+        *await manager.catalog.agents(limit=MAX_SUGGESTIONS_READ),
+        *await manager.catalog.session_ids(limit=MAX_SUGGESTIONS_READ),
     ]
-    raise NotFoundError(
-        f"there is no agent {name!r} and no session of that id{suggest_names(name, known)}"
-    )
+    raise NotFoundError(f"no agent or session {name!r}{suggest_names(name, known)}")
 
 
 def check_output(output: str) -> None:
-    """Refuse what cannot be written before any work is done for it."""
+    """Fail early if the output cannot be written."""
     if output == "-":
-        check_standard_output()
+        require_stdout()
         return
     if is_stream(output):
         return
-    hint = "choose another --output, or - for the standard output"
+    hint = "choose another --output, or - for stdout"
     try:
         place = check_writable(output)
-        # Rights are not all: a file system may be read-only, full, or take no files of ours.
+        # Permissions are not enough: the file system may be read-only or full.
         with tempfile.TemporaryFile(dir=place.parent):
             pass
     except StateStoreError as error:
         fail(str(error), hint)
     except OSError as error:
-        fail(f"{mask_secrets(output)} cannot be written: {error.strerror or error}", hint)
+        fail(f"cannot write {mask_secrets(output)}: {error.strerror or error}", hint)
 
 
 def is_stream(output: str) -> bool:
-    """Whether an output is a device or a pipe: that is written to, and never replaced by a file."""
+    """Return whether an output is a device or a pipe, which is written to and never replaced."""
     path = Path(output)
-    with suppress(OSError, ValueError):  # there is nothing, or cannot be
+    with suppress(OSError, ValueError):  # no such file, or not a valid name
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             return True
-    # These lead to what is open already, which may be a file.
-    return str(path.absolute()).startswith(OPEN_ALREADY)
+    # These are open descriptors, even if they are regular files.
+    return str(path.absolute()).startswith(OPEN_DESCRIPTORS)
 
 
 def write_stream(output: str, chunks: Iterable[bytes]) -> None:
@@ -239,15 +241,15 @@ def write_stream(output: str, chunks: Iterable[bytes]) -> None:
         stream.writelines(chunks)
 
 
-def redactor(
+def make_redactor(
     *, patterns: bool, paths: list[str], cards: bool, ibans: bool, ssns: bool
 ) -> Redaction | None:
-    """What takes out of the document what must not leave, if anything must not."""
+    """Return the redaction that the options ask for, if any."""
     if not any((patterns, paths, cards, ibans, ssns)):
         return None
-    from holdfast.redaction.redactor import Redactor  # noqa: PLC0415 - used by few
+    from holdfast.redaction.redactor import Redactor  # noqa: PLC0415 - imported only if used
 
     try:
-        return Redactor(patterns, paths, cards=cards, ibans=ibans, ssns=ssns).redacted
+        return Redactor(patterns, paths, cards=cards, ibans=ibans, ssns=ssns).redact
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--redact-path") from None

@@ -1,4 +1,4 @@
-"""Options that say which sessions or snapshots are shown."""
+"""Options that filter sessions and snapshots."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.console import read_tags
+from holdfast.cli.console import parse_tags
 from holdfast.snapshots.filters import ListingFilter, make_filter, parse_since
 from holdfast.snapshots.session_state import STATUSES
 
@@ -16,41 +16,44 @@ StatusOption = Annotated[
     typer.Option(
         "--status",
         metavar="STATUS",
-        help=f"Only with this status: {', '.join(STATUSES)}. May be repeated.",
+        help=f"Only this status: {', '.join(STATUSES)}. Repeatable.",
     ),
 ]
 TagFilterOption = Annotated[
     list[str] | None,
-    typer.Option("--tag", metavar="K=V", help="Only with this tag; may be repeated."),
+    typer.Option("--tag", metavar="K=V", help="Only with this tag. Repeatable."),
 ]
 SinceOption = Annotated[
     str | None,
     typer.Option(
-        "--since", metavar="TIME", help="Only since a time, or a duration such as 2h or 3d ago."
+        "--since", metavar="TIME", help="Only since a time, or a duration such as 2h or 3d."
     ),
 ]
 UnfinishedOption = Annotated[
-    bool, typer.Option("--unfinished", help="Only with tool calls that have no result.")
+    bool, typer.Option("--unfinished", help="Only with unfinished tool calls.")
 ]
 
 
-def read_filter(
+def parse_filter(
     status: list[str] | None, tag: list[str] | None, since: str | None, *, unfinished: bool
 ) -> ListingFilter:
-    """Return the filter that the options describe; wrong usage where one is invalid."""
+    """Return the filter that the options describe."""
     for each in status or []:
         if each not in STATUSES:
             raise typer.BadParameter(
-                f"invalid status {each!r}; it is one of {', '.join(STATUSES)}",
+                f"invalid status {each!r}: must be one of {', '.join(STATUSES)}",
                 param_hint="--status",
             )
     return make_filter(
-        status=status or None, tags=read_tags(tag), since=read_since(since), unfinished=unfinished
+        status=status or None,
+        tags=parse_tags(tag),
+        since=parse_since_option(since),
+        unfinished=unfinished,
     )
 
 
-def read_since(text: str | None) -> dt.datetime | None:
-    """Return the time that ``--since`` means; wrong usage where it means none."""
+def parse_since_option(text: str | None) -> dt.datetime | None:
+    """Return the time that ``--since`` stands for."""
     try:
         return None if text is None else parse_since(text)
     except ValueError as error:

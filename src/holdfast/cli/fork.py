@@ -1,4 +1,4 @@
-"""``holdfast state fork``: a what-if from any state of a session, without touching it."""
+"""``holdfast state fork``: create a session from any state of another."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from holdfast.cli.console import (
     StoreOption,
     command,
     fail,
-    plural,
+    format_command,
+    format_count,
     print_json,
-    say,
-    typed,
+    print_line,
 )
-from holdfast.cli.references import existing_store, find_at
+from holdfast.cli.references import find_with_ref, open_existing_store
 from holdfast.errors import ConflictError
 from holdfast.sessions.session import Session
 
@@ -40,7 +40,7 @@ async def fork(
         typer.Option(
             "--at",
             metavar="REF",
-            help="A snapshot id or prefix, an event number, latest or tag:k=v; now without it.",
+            help="A snapshot id or prefix, an event number, latest or tag:k=v. Default: the head.",
             autocompletion=complete_ref,
         ),
     ] = None,
@@ -48,12 +48,12 @@ async def fork(
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Make a new session with the state of another, now, at a snapshot or after an event.
+    """Create a session with the state of another: its head, a snapshot or an event.
 
     Example: holdfast state fork ses_abc123 ses_what_if
     """
-    async with existing_store(store) as state_store:
-        wanted = await find_at(state_store, session, at, agent)
+    async with open_existing_store(store) as state_store:
+        wanted = await find_with_ref(state_store, session, at, agent)
         location = wanted.location
         live = await Session.open(
             state_store,
@@ -64,8 +64,8 @@ async def fork(
         try:
             other = await live.fork(new, at=wanted.at)
         except ConflictError as error:
-            listing = typed("holdfast state list", location.scope_id, store=store)
-            fail(str(error), f"{listing} shows which there are")
+            listing = format_command("holdfast state list", location.scope_id, store=store)
+            fail(str(error), f"{listing} lists existing sessions")
         said = {
             "agent_id": location.scope_id,
             "session_id": other.session_id,
@@ -76,4 +76,6 @@ async def fork(
     if format is Format.json:
         print_json(said)
     else:
-        say(f"{other.session_id}: {plural(other.message_count, 'message')}, {other.status}")
+        print_line(
+            f"{other.session_id}: {format_count(other.message_count, 'message')}, {other.status}"
+        )

@@ -1,4 +1,4 @@
-"""``holdfast state import``: a document becomes a session here, Holdfast's own or of others."""
+"""``holdfast state import``: import documents and the databases of other tools."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from holdfast.cli.console import (
     StoreOption,
     command,
     fail,
-    plural,
+    format_command,
+    format_count,
     print_json,
-    say,
-    typed,
+    print_line,
 )
 from holdfast.cli.keys import (
     RequireOption,
     TrustOption,
-    required_keys,
-    signatures_told,
-    signers_text,
+    format_signers,
+    load_required_keys,
+    report_signature_errors,
 )
-from holdfast.cli.references import check_file
+from holdfast.cli.references import require_file
 from holdfast.documents.signing import PublicKey, SignatureError, record_signers, verify_signature
 from holdfast.errors import InvalidDocumentError
 from holdfast.importers import holdfast_document
@@ -37,50 +37,50 @@ from holdfast.stores.registry import open_state_store
 from holdfast.transfer.import_document import ImportResult
 from holdfast.transfer.manager import SnapshotManager
 
-ONLY = "A signature is required, and only a document of Holdfast has one"
+NO_SIGNATURE = "a signature is required, and only Holdfast documents have one"
 
 
 @command
 async def import_(
     file: Annotated[
         str,
-        typer.Argument(
-            metavar="FILE|URL", help="The document, or a database with threads of LangGraph."
-        ),
+        typer.Argument(metavar="FILE|URL", help="A document, or a LangGraph database."),
     ],
     dry_run: DryRunOption = False,
     agent: Annotated[
-        str | None, typer.Option("--agent", metavar="AGENT", help="Under this agent instead.")
+        str | None, typer.Option("--agent", metavar="AGENT", help="Import under this agent id.")
     ] = None,
     session: Annotated[
         str | None,
-        typer.Option("--session", metavar="SESSION", help="Under this session id instead."),
+        typer.Option("--session", metavar="SESSION", help="Import under this session id."),
     ] = None,
     thread: Annotated[
         str | None,
-        typer.Option("--thread", metavar="THREAD", help="Only this thread of a database."),
+        typer.Option("--thread", metavar="THREAD", help="Import only this thread of a database."),
     ] = None,
     as_: Annotated[
         str | None,
-        typer.Option("--as", metavar="FORMAT", help="Read it as this, whatever it looks like."),
+        typer.Option("--as", metavar="FORMAT", help="The format of the source. Default: detected."),
     ] = None,
     allow_modified: Annotated[
         bool,
-        typer.Option("--allow-modified", help="Take a document that was edited on purpose."),
+        typer.Option(
+            "--allow-modified", help="Accept an edited document, whose digest does not match."
+        ),
     ] = False,
     require_signature: RequireOption = False,
     trust: TrustOption = None,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Make a document a session in this store. What was there before can be gone back to.
+    """Import a document as a session. An existing session is snapshotted first.
 
     Example: holdfast state import incident.json --dry-run
     """
     if not URL_PATTERN.match(file):
-        check_file(file)
-    keys = required_keys(trust, required=require_signature)
-    # The store is touched only after all documents were found to be in order.
+        require_file(file)
+    keys = load_required_keys(trust, required=require_signature)
+    # All documents are validated before the store is opened.
     with open_source(
         file, thread=thread, agent_id=agent, session_id=session, allow_modified=allow_modified
     ) as source:
@@ -97,47 +97,50 @@ async def import_(
             if found.format != HOLDFAST:
                 kept = await save_snapshots(manager, document, result)
             if format is Format.table:
-                report(result, store, kept)
+                print_import_result(result, store, kept)
                 if result.signed_by:
-                    say(f"signed by {signers_text(result.signed_by, keys or [])}")
+                    print_line(f"signed by {format_signers(result.signed_by, keys or [])}")
     if format is Format.json:
         print_json([asdict(each) for each in results] if found.is_list else asdict(results[0]))
 
 
 def read_signed(source: Source, as_: str | None, keys: list[PublicKey]) -> ReadResult:
-    """What is in a source that one of these keys has signed."""
-    # No reader of another format so much as looks at it: nobody who is trusted has made it.
-    with signatures_told(source.name):
+    """Read a document that one of these keys signed."""
+    # The signature is checked before any reader sees the source.
+    with report_signature_errors(source.name):
         if as_ not in (None, HOLDFAST):
-            raise SignatureError(f"it is read as {as_}, which has no signature. {ONLY}")
+            raise SignatureError(f"format {as_} has no signature: {NO_SIGNATURE}")
         try:
             tree = source.json
         except InvalidDocumentError as error:
-            fail(f"{error}. {ONLY}", "holdfast state export --sign makes a document that is signed")
+            fail(
+                f"{error}. {NO_SIGNATURE}",
+                "create a signed document with holdfast state export --sign",
+            )
         signers = verify_signature(tree, keys)
         if not holdfast_document.recognises(source):
-            raise SignatureError(f"it is JSON of something else. {ONLY}")
+            raise SignatureError(f"not a Holdfast document: {NO_SIGNATURE}")
         found = read_source(source, HOLDFAST)
         return replace(found, documents=[record_signers(each, signers) for each in found.documents])
 
 
-def report(result: ImportResult, store: str | None, kept: int = 0) -> None:
-    """The result in a sentence or two."""
-    verb = "would become" if result.dry_run else "became"
-    place = f"{result.agent_id}/{result.session_id}"
-    kind = "a new session" if result.created else "the state of a session that is there"
-    say(
-        f"{plural(result.messages_restored, 'message')} and "
-        f"{plural(result.events_restored, 'event')} {verb} {kind}: {place}"
+def print_import_result(result: ImportResult, store: str | None, kept: int = 0) -> None:
+    """Print the result of an import."""
+    verb = "would import" if result.dry_run else "imported"
+    kind = "new session" if result.created else "existing session"
+    print_line(
+        f"{verb} {format_count(result.messages_restored, 'message')} and "
+        f"{format_count(result.events_restored, 'event')} into {kind} "
+        f"{result.agent_id}/{result.session_id}"
     )
     diff = result.diff
-    say(
+    print_line(
         f"entries: {len(diff['added'])} added, {len(diff['removed'])} removed, "
         f"{len(diff['changed'])} changed"
     )
     if kept:
-        say(f"snapshots: {kept} kept, one wherever it came to rest")
+        print_line(f"snapshots: {kept}, one for each completed run")
     if result.undo_id is not None:
         names = (result.session_id, result.undo_id)
-        undo = typed("holdfast state restore", *names, agent=result.agent_id, store=store)
-        say(f"to undo it: {undo}")
+        undo = format_command("holdfast state restore", *names, agent=result.agent_id, store=store)
+        print_line(f"undo with: {undo}")

@@ -1,4 +1,4 @@
-"""``holdfast keys``: keys that documents are signed with, and the options that name them."""
+"""``holdfast keys``: create and show keys that sign documents."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import typer
 from holdfast.cli.console import (
     Format,
     FormatOption,
-    errors_told,
     fail,
     print_json,
-    say,
+    print_line,
+    report_errors,
 )
 from holdfast.cli.tables import Column, print_table
 from holdfast.documents.signing import (
@@ -29,23 +29,23 @@ from holdfast.documents.signing import (
 from holdfast.documents.signing_keys import read_key_file
 from holdfast.stores.local import sync_descriptor
 
-TRUSTED = "HOLDFAST_TRUSTED_KEYS"
+TRUST_VARIABLE = "HOLDFAST_TRUSTED_KEYS"
 COLUMNS = (Column("name", least=6), Column("key_id", least=40))
-PASSPHRASE = "HOLDFAST_SIGNING_PASSPHRASE"  # noqa: S105 - the name of a variable
+PASSPHRASE_VARIABLE = "HOLDFAST_SIGNING_PASSPHRASE"  # noqa: S105 - the name of a variable
 SUFFIXES = (".key", ".pub")
 
 
-def named_file(text: str | None) -> str | None:
-    """A path as it was typed. An empty one, as of a variable that is not set, names no key."""
+def require_file_name(text: str | None) -> str | None:
+    """Reject an empty path, such as the value of an unset variable."""
     if text == "":
-        raise typer.BadParameter("it is empty, and names no key")
+        raise typer.BadParameter("must not be empty")
     return text
 
 
-def named_files(texts: list[str] | None) -> list[str] | None:
-    """Paths as they were typed, none of them empty."""
+def require_file_names(texts: list[str] | None) -> list[str] | None:
+    """Reject empty paths."""
     for text in texts or ():
-        named_file(text)
+        require_file_name(text)
     return texts
 
 
@@ -54,14 +54,14 @@ TrustOption = Annotated[
     typer.Option(
         "--trust",
         metavar="FILE",
-        help="Take only what this public key signed, or one of a folder's *.pub. Repeatable.",
-        callback=named_files,
+        help="Accept only documents signed by this public key, or by a folder's *.pub. Repeatable.",
+        callback=require_file_names,
     ),
 ]
 RequireOption = Annotated[
     bool,
     typer.Option(
-        "--require-signature", help=f"Take only what a key of --trust or ${TRUSTED} signed."
+        "--require-signature", help=f"Accept only documents signed by --trust or ${TRUST_VARIABLE}."
     ),
 ]
 
@@ -70,67 +70,62 @@ RequireOption = Annotated[
 
 
 def new(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The files are NAME.key and NAME.pub.")
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Writes NAME.key and NAME.pub.")],
 ) -> None:
-    """Make a key to sign documents with, and the public key that checks them.
+    """Create a private key that signs documents and the public key that verifies them.
 
     Example: holdfast keys new release
     """
-    with errors_told(), keys_told():
+    with report_errors(), report_key_errors():
         stem = name.removesuffix(".key").removesuffix(".pub")
         private, public = (Path(stem + suffix) for suffix in SUFFIXES)
         if not stem or stem.endswith(("/", os.sep)):
-            raise typer.BadParameter(f"{name!r} names no file", param_hint="NAME")
+            raise typer.BadParameter(f"invalid name {name!r}", param_hint="NAME")
         for path in (private, public):
             if os.path.lexists(path):
-                fail(f"{path} is there already, and is not replaced", "choose another NAME")
+                fail(f"{path} already exists", "choose another NAME")
         key = SigningKey.generate(private.stem)
-        secret = passphrase()
-        write(private, key.to_pem(passphrase=secret), 0o600)
+        secret = read_passphrase()
+        write_key_file(private, key.to_pem(passphrase=secret), 0o600)
         try:
-            write(public, key.public.to_pem(), 0o644)
+            write_key_file(public, key.public.to_pem(), 0o644)
         except BaseException:
             private.unlink()
             raise
-    locked = f"encrypted with ${PASSPHRASE}" if secret else "not encrypted"
-    say(f"{private}  signs documents: keep it secret ({locked})")
-    say(f"{public}  checks them: give it to whoever imports them")
-    say(key.key_id)
+    locked = f"encrypted with ${PASSPHRASE_VARIABLE}" if secret else "not encrypted"
+    print_line(f"{private}  private key: keep it secret ({locked})")
+    print_line(f"{public}  public key: share it with those who import your documents")
+    print_line(key.key_id)
 
 
 def show(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE", help="A key, public or private, or a folder; also several."),
+        typer.Argument(metavar="FILE", help="Public or private keys, or folders."),
     ],
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Show the ids of keys, by which documents name who signed them.
+    """Show the ids of keys, as they appear in signed documents.
 
     Example: holdfast keys show release.pub
     """
-    with errors_told(), keys_told():
-        found = [key for file in files for key in keys_in(file)]
+    with report_errors(), report_key_errors():
+        found = [key for file in files for key in load_public_keys(file)]
     if format is Format.json:
         print_json([{"name": key.name, "key_id": key.key_id} for key in found])
     else:
         print_table(COLUMNS, [[key.name, key.key_id] for key in found], "")
 
 
-def keys_in(file: str) -> list[PublicKey]:
-    """The public keys of a file or a folder, that of a private key too."""
+def load_public_keys(file: str) -> list[PublicKey]:
+    """Return the public keys of a file or a folder, including those of private keys."""
     if Path(file).is_file() and b"PRIVATE KEY-----" in read_key_file(file):
-        return [signing_key(file).public]
+        return [load_signing_key(file).public]
     return load_trusted_keys(file)
 
 
-def write(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that must not be there, and that nobody else can read before it has its mode.
-
-    What could not be written wholly does not stay: it would be in the way of the next try.
-    """
+def write_key_file(path: Path, data: bytes, mode: int) -> None:
+    """Create a file with a mode; remove it again if it cannot be written completely."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -140,47 +135,47 @@ def write(path: Path, data: bytes, mode: int) -> None:
     except BaseException as error:
         path.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            error.filename = str(path)  # which the system does not know of an open file
+            error.filename = str(path)  # not set for an open descriptor
         raise
 
 
 # --------------------------------------------------------------------------- for other commands
 
 
-def signing_key(file: str) -> SigningKey:
-    """The private key of a file."""
-    with keys_told():
-        return SigningKey.from_file(file, passphrase=passphrase())
+def load_signing_key(file: str) -> SigningKey:
+    """Load a private key."""
+    with report_key_errors():
+        return SigningKey.from_file(file, passphrase=read_passphrase())
 
 
-def passphrase() -> bytes | None:
-    """What private keys are encrypted with: the bytes of the variable, which may be no text."""
-    text = os.environ.get(PASSPHRASE)
+def read_passphrase() -> bytes | None:
+    """Return the passphrase from the environment as bytes; it need not be valid text."""
+    text = os.environ.get(PASSPHRASE_VARIABLE)
     return None if text is None else os.fsencode(text)
 
 
-def required_keys(trust: list[str] | None, *, required: bool) -> list[PublicKey] | None:
-    """The keys of which one must have signed, or None where nobody has to."""
+def load_required_keys(trust: list[str] | None, *, required: bool) -> list[PublicKey] | None:
+    """Return the keys of which one must have signed; None if no signature is required."""
     if not trust and not required:
         return None
-    keys = known_keys(trust)
+    keys = load_known_keys(trust)
     if not keys:
         raise typer.BadParameter(
-            f"no key is trusted: name it with --trust or ${TRUSTED}",
+            f"no trusted key; pass --trust or set ${TRUST_VARIABLE}",
             param_hint="--require-signature",
         )
     return keys
 
 
-def known_keys(trust: list[str] | None = None) -> list[PublicKey]:
-    """The keys that the command line names, or the environment without it."""
-    paths = trust or [each for each in os.environ.get(TRUSTED, "").split(os.pathsep) if each]
-    with keys_told():
+def load_known_keys(trust: list[str] | None = None) -> list[PublicKey]:
+    """Return the trusted keys of the command line, else of the environment."""
+    paths = trust or [each for each in os.environ.get(TRUST_VARIABLE, "").split(os.pathsep) if each]
+    with report_key_errors():
         return load_trusted_keys(*paths)
 
 
-def signers_text(key_ids: Iterable[str], keys: Iterable[PublicKey]) -> str:
-    """Who signed, by ids and by names."""
+def format_signers(key_ids: Iterable[str], keys: Iterable[PublicKey]) -> str:
+    """Return the signers by id and name."""
     names = {key.key_id: key.name for key in keys}
     return ", ".join(
         f"{each} ({names[each]})" if names.get(each) else each for each in dict.fromkeys(key_ids)
@@ -188,23 +183,26 @@ def signers_text(key_ids: Iterable[str], keys: Iterable[PublicKey]) -> str:
 
 
 @contextmanager
-def keys_told() -> Iterator[None]:
-    """End the command with a hint for keys where a key is the matter."""
+def report_key_errors() -> Iterator[None]:
+    """Report key errors with a hint."""
     try:
         yield
     except KeyFileError as error:
-        fail(str(error), "holdfast keys new NAME makes a key, and keys show FILE looks at one")
+        fail(
+            str(error),
+            "create a key with holdfast keys new NAME; inspect one with holdfast keys show FILE",
+        )
     except OSError as error:
-        fail(f"{error.filename}: {error.strerror or error}", "choose another place for the key")
+        fail(f"{error.filename}: {error.strerror or error}", "choose another path for the key")
 
 
 @contextmanager
-def signatures_told(file: str) -> Iterator[None]:
-    """End the command with a hint for signatures where a signature is the matter."""
+def report_signature_errors(file: str) -> Iterator[None]:
+    """Report signature errors with a hint."""
     try:
         yield
     except SignatureError as error:
         fail(
             f"{file}: {error}",
-            "holdfast state show tells who signed a file, and holdfast keys show whose key it is",
+            "see who signed with holdfast state show, and key ids with holdfast keys show",
         )

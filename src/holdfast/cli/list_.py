@@ -1,4 +1,4 @@
-"""``holdfast state list``: sessions, a session's snapshots, agents."""
+"""``holdfast state list``: list sessions, snapshots or agents."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from holdfast.cli.console import (
     command,
     err,
     print_json,
-    say,
+    print_line,
 )
 from holdfast.cli.filters import (
     SinceOption,
     StatusOption,
     TagFilterOption,
     UnfinishedOption,
-    read_filter,
+    parse_filter,
 )
-from holdfast.cli.references import existing_store, find_session, find_sessions
+from holdfast.cli.references import find_session, find_sessions, open_existing_store
 from holdfast.cli.tables import (
     Cell,
     Column,
-    minute_text,
+    format_minute,
+    format_size,
+    format_tags,
     print_table,
-    short_ids,
-    size_text,
-    tags_text,
+    shorten_ids,
 )
 from holdfast.log.event import format_time
 from holdfast.snapshots.catalog.summary import SessionSummary, summarize_sessions
@@ -45,8 +45,8 @@ from holdfast.snapshots.records import SnapshotInfo
 from holdfast.transfer.manager import SnapshotManager
 
 LIMIT = 50
-MOST_COMPARED = 1000
-"""Where a session has more snapshots, their ids are not shortened: that would need them all."""
+MAX_COMPARED = 1000
+"""Snapshots of a session up to which ids are shortened, since that needs all of them."""
 SESSION_COLUMNS = (
     Column("agent_id", least=8),
     Column("session_id", least=12),
@@ -79,7 +79,7 @@ async def list_(
         str | None,
         typer.Argument(
             metavar="AGENT",
-            help="An agent: its sessions. Without one: of all agents.",
+            help="List only this agent's sessions.",
             autocompletion=complete_agent,
         ),
     ] = None,
@@ -88,22 +88,24 @@ async def list_(
         typer.Option(
             "--session",
             metavar="SESSION",
-            help="The snapshots of this session.",
+            help="List the snapshots of this session.",
             autocompletion=complete_session,
         ),
     ] = None,
     agents: Annotated[
-        bool, typer.Option("--agents", help="The agents, each with its latest session.")
+        bool, typer.Option("--agents", help="List agents with their latest session.")
     ] = False,
     status: StatusOption = None,
     tag: TagFilterOption = None,
     since: SinceOption = None,
     unfinished: UnfinishedOption = False,
     agent: AgentOption = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = LIMIT,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="N", help="List at most N.")
+    ] = LIMIT,
     after: Annotated[
         str | None,
-        typer.Option("--after", metavar="TOKEN", help="Go on where the page before ended."),
+        typer.Option("--after", metavar="TOKEN", help="Continue after a previous page."),
     ] = None,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
@@ -113,12 +115,14 @@ async def list_(
     Example: holdfast state list research-bot --status failed --since 2d
     """
     if None not in (name, agent) and name != agent:
-        raise typer.BadParameter(f"{name!r} was named already", param_hint="--agent")
+        raise typer.BadParameter(f"conflicts with {name!r}", param_hint="--agent")
     owner = agent if name is None else name
-    wanted = read_filter(status, tag, since, unfinished=unfinished)
+    wanted = parse_filter(status, tag, since, unfinished=unfinished)
     if agents and (wanted or owner is not None or session is not None):
-        raise typer.BadParameter("it lists all agents, and takes no filter", param_hint="--agents")
-    async with existing_store(store) as state_store:
+        raise typer.BadParameter(
+            "cannot be combined with an agent, a session or filters", param_hint="--agents"
+        )
+    async with open_existing_store(store) as state_store:
         manager = SnapshotManager(state_store)
         if agents:
             listing = await list_agents(manager, limit, after)
@@ -132,16 +136,16 @@ async def list_(
     if format is Format.json:
         print_json({"items": listing.items, "next_token": listing.next_token})
         return
-    print_table(listing.columns, listing.rows, "nothing matches" if wanted else "nothing here yet")
+    print_table(listing.columns, listing.rows, "no matches" if wanted else "no sessions")
     for problem in listing.problems:
-        say(("unreadable:", "red"), f" {problem}", to=err)
+        print_line(("unreadable:", "red"), f" {problem}", to=err)
     if listing.next_token is not None:
-        say(f"more: --after {quote(listing.next_token)}")
+        print_line(f"more: --after {quote(listing.next_token)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A page: as JSON and as a table."""
+    """A page, as JSON and as a table."""
 
     items: list[dict[str, Any]]
     columns: Sequence[Column]
@@ -165,18 +169,18 @@ async def list_sessions(
         limit=limit,
         next_token=after,
     )
-    first = 0 if agent_id is None else 1  # the agent is known where it was named
+    first = 0 if agent_id is None else 1  # no column for an agent that was given
     return Listing(
-        [summary_json(each) for each in page.sessions],
+        [session_to_json(each) for each in page.sessions],
         SESSION_COLUMNS[first:],
-        [summary_row(each)[first:] for each in page.sessions],
+        [session_to_row(each)[first:] for each in page.sessions],
         page.next_token,
         [each.problem for each in page.sessions if each.problem is not None],
     )
 
 
-def summary_json(each: SessionSummary) -> dict[str, Any]:
-    """Return what a program is told of a session."""
+def session_to_json(each: SessionSummary) -> dict[str, Any]:
+    """Return a session as JSON data."""
     found: dict[str, Any] = {
         **location_fields(each.location),
         "status": each.status,
@@ -191,19 +195,19 @@ def summary_json(each: SessionSummary) -> dict[str, Any]:
     return found if each.problem is None else {**found, "problem": each.problem}
 
 
-def summary_row(each: SessionSummary) -> list[Cell]:
-    """Return what a person is told of a session."""
+def session_to_row(each: SessionSummary) -> list[Cell]:
+    """Return a session as a table row."""
     is_read = each.problem is None
     return [
         each.agent_id,
         each.session_id,
         "" if each.scope == AGENT else each.scope,
         each.status if is_read else "unreadable",
-        minute_text(each.active_at),
+        format_minute(each.active_at),
         each.message_count if is_read else "-",
-        size_text(each.size_bytes) if is_read else "-",
+        format_size(each.size_bytes) if is_read else "-",
         len(each.unfinished) or "-",
-        tags_text(each.tags),
+        format_tags(each.tags),
     ]
 
 
@@ -224,20 +228,20 @@ async def list_snapshots(
         since=wanted.since,
         unfinished=wanted.unfinished,
     )
-    known = await manager.archive.list_snapshot_ids(location=location, limit=MOST_COMPARED + 1)
+    known = await manager.archive.list_snapshot_ids(location=location, limit=MAX_COMPARED + 1)
     ids = page.snapshot_ids
-    names = short_ids(ids, known) if len(known) <= MOST_COMPARED else ids
+    names = shorten_ids(ids, known) if len(known) <= MAX_COMPARED else ids
     return Listing(
-        [snapshot_json(info, location) for info in page.snapshots],
+        [snapshot_to_json(info, location) for info in page.snapshots],
         SNAPSHOT_COLUMNS,
         [
             [
                 (info.snapshot_id, short),
-                minute_text(info.created_at),
+                format_minute(info.created_at),
                 info.status,
                 info.message_count,
                 info.event_log_count,
-                tags_text(info.tags),
+                format_tags(info.tags),
             ]
             for info, short in zip(page.snapshots, names, strict=True)
         ],
@@ -245,8 +249,8 @@ async def list_snapshots(
     )
 
 
-def snapshot_json(info: SnapshotInfo, location: SnapshotLocation) -> dict[str, Any]:
-    """Return what a program is told of a snapshot."""
+def snapshot_to_json(info: SnapshotInfo, location: SnapshotLocation) -> dict[str, Any]:
+    """Return a snapshot as JSON data."""
     return {
         **location_fields(location),
         "snapshot_id": info.snapshot_id,
@@ -261,13 +265,13 @@ def snapshot_json(info: SnapshotInfo, location: SnapshotLocation) -> dict[str, A
 
 
 async def list_agents(manager: SnapshotManager, limit: int, after: str | None) -> Listing:
-    """List all agents, each with the session that it was active in last."""
+    """List agents with their latest session."""
     names = await manager.catalog.agents(limit=limit + 1, start_after=after or "")
     items: list[dict[str, Any]] = []
     rows: list[list[Cell]] = []
     for name in names[:limit]:
         latest = await manager.catalog.latest_session(name)
-        if latest is not None:  # it was deleted otherwise
+        if latest is not None:  # else it was deleted concurrently
             at = latest.active_at
             items.append(
                 {
@@ -277,5 +281,5 @@ async def list_agents(manager: SnapshotManager, limit: int, after: str | None) -
                     "active_at": format_time(at),
                 }
             )
-            rows.append([name, latest.session_id, minute_text(at)])
+            rows.append([name, latest.session_id, format_minute(at)])
     return Listing(items, AGENT_COLUMNS, rows, names[limit - 1] if len(names) > limit else None)

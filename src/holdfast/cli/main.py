@@ -1,4 +1,4 @@
-"""The commands put together."""
+"""The command line: all commands and their groups."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from holdfast.cli.verify import verify
 
 app = typer.Typer(
     name="holdfast",
-    help="Keeps the state of AI agents: look at it, compare, go back, branch, move, replay.",
+    help="Inspect, compare, restore, fork, move and replay the state of AI agents.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-state = typer.Typer(help="Sessions and their snapshots.", no_args_is_help=True)
+state = typer.Typer(help="Work with sessions and snapshots.", no_args_is_help=True)
 app.add_typer(state, name="state")
-signing = typer.Typer(help="Keys that documents are signed with.", no_args_is_help=True)
+signing = typer.Typer(help="Manage keys that sign documents.", no_args_is_help=True)
 app.add_typer(signing, name="keys")
 
 Verb = Callable[..., Any]
@@ -72,8 +72,8 @@ for verb, function in VERBS.items():
     app.command(verb)(function)
 
 
-def version(wanted: bool) -> None:
-    """Print the version and stop."""
+def print_version(wanted: bool) -> None:
+    """Print the version and exit."""
     if wanted:
         typer.echo(f"holdfast {holdfast.__version__}")
         raise typer.Exit
@@ -82,7 +82,10 @@ def version(wanted: bool) -> None:
 @app.callback()
 def main(
     show_version: Annotated[
-        bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
-    """Keeps the state of AI agents: look at it, compare, go back, branch, move, replay."""
+    """Inspect, compare, restore, fork, move and replay the state of AI agents."""

@@ -1,4 +1,4 @@
-"""How stores and states of a session are written on the command line.
+"""Parse store URLs and references as they are typed on the command line.
 
 A REF names a state of a session: a snapshot id or an unambiguous prefix of one, the number of an
 event, ``latest``, or ``tag:k=v``. Digits that do not start with 0 are the number of an event unless
@@ -25,7 +25,7 @@ WRAPPERS = ("compress", "encrypt", "read_only", "retry")
 
 
 def looks_like_ref(text: str) -> bool:
-    """Whether a text can only be a REF, or is most likely one."""
+    """Return whether a text is a REF rather than a session id."""
     return (
         text == LATEST
         or text.startswith(TAG)
@@ -34,40 +34,40 @@ def looks_like_ref(text: str) -> bool:
 
 
 def split_reference(name: str) -> list[tuple[str, str]]:
-    """Split ``SESSION@REF`` at each of its ``@``, the last one first: both sides may have one."""
+    """Return the ways to split ``SESSION@REF``, at the last ``@`` first."""
     return [(name[:at], name[at + 1 :]) for at in range(len(name) - 2, 0, -1) if name[at] == "@"]
 
 
 # -------------------------------------------------------------------------------------- stores
 
 
-def named_or_usual(url: str | None) -> str:
-    """The URL of a store, where none was named that of the environment, or the usual one."""
+def default_url(url: str | None) -> str:
+    """Return the URL of a store: as given, from the environment, or the default."""
     return os.environ.get("HOLDFAST_STORE") or DEFAULT_URL if url is None else url
 
 
-def path_of(url: StoreURL) -> str | None:
-    """Where a store on this machine is kept; None for any other."""
+def local_path(url: StoreURL) -> str | None:
+    """Return the path of a local store; None for any other."""
     return {"sqlite": url.path[1:], "file": url.path}.get(url.scheme)
 
 
-def is_there(url: StoreURL) -> bool:
-    """Whether a store is there, as far as this machine can tell."""
-    path = path_of(url)
+def store_exists(url: StoreURL) -> bool:
+    """Return whether a local store exists; True for a remote one."""
+    path = local_path(url)
     return path is None or Path(path).exists()
 
 
 def is_same_store(one: str, other: str) -> bool:
-    """Whether two URLs lead to the same entries, however they are spelled."""
+    """Return whether two URLs refer to the same store."""
     first, second = StoreURL(one), StoreURL(other)
     if "memory" in (first.scheme, second.scheme):
-        return False  # each is a store of its own
-    return identity(first) == identity(second)
+        return False  # each memory: is a separate store
+    return store_identity(first) == store_identity(second)
 
 
-def identity(url: StoreURL) -> tuple[object, ...]:
-    """What tells a store from others: where it is, and which part of that it uses."""
-    path = path_of(url)
+def store_identity(url: StoreURL) -> tuple[object, ...]:
+    """Return what identifies a store: its server or path, database and prefix."""
+    path = local_path(url)
     prefix = url.options.get("prefix", "")
     if path is not None:
         return (url.scheme, Path(path).resolve(), prefix)

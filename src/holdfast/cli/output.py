@@ -1,8 +1,8 @@
-"""Where commands print: a reader that goes away does not stop the work.
+"""A console that survives a closed pipe.
 
-A command such as ``holdfast state prune --all | head -1`` has work to do after its reader is gone.
-Output that cannot be written is dropped, and the command goes on: its exit code is that of the
-work. A closed pipe is not an error. Any other failure, such as a full disk, is reported at the end.
+``holdfast state prune --all | head -1`` must finish its work after its reader is gone. Output that
+cannot be written is dropped. A closed pipe is not an error; any other failure, such as a full disk,
+is reported at the end.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from rich.console import Console
 
 
 class Output(Console):
-    """A console that drops its output after a write failed, instead of ending the command."""
+    """A console that drops output after a failed write."""
 
     problem: OSError | None = None
-    """Why output was dropped; None where all of it was written."""
+    """Why output was dropped; None if all of it was written."""
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print, unless output is being dropped."""
@@ -29,11 +29,11 @@ class Output(Console):
             self.drop(error)
 
     def on_broken_pipe(self) -> None:
-        """Go on without a reader, where rich would end the process."""
+        """Drop output instead of ending the process, as rich would."""
         self.drop(BrokenPipeError())
 
     def drop(self, error: OSError) -> None:
-        """Drop what is printed from now on, because of an error."""
+        """Drop all further output."""
         self.problem = error
         self.quiet = True
         discard(self.file)
@@ -44,7 +44,7 @@ def discard(stream: IO[str]) -> None:
     try:
         descriptor = stream.fileno()
     except (OSError, ValueError):
-        return  # it is not a file of the system, and holds nothing back
+        return  # not a file descriptor, so nothing is buffered
     null = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(null, descriptor)

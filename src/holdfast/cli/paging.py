@@ -22,17 +22,15 @@ from rich.pager import Pager
 from holdfast.cli.console import out
 
 LESS = "FRX"
-"""How less behaves unless LESS says otherwise: ends on one screen, keeps colours and the screen."""
-NONE = ("", "cat")
+"""Default for $LESS: quit if it fits one screen, keep colours, do not clear the screen."""
+NO_PAGER = ("", "cat")
 
-NoPagerOption = Annotated[
-    bool, typer.Option("--no-pager", help="Print all of it, also on a terminal.")
-]
+NoPagerOption = Annotated[bool, typer.Option("--no-pager", help="Do not use a pager.")]
 
 
 @contextmanager
-def paged(*, no_pager: bool) -> Iterator[None]:
-    """Send what is printed inside through a pager, if somebody reads it at a terminal."""
+def use_pager(*, no_pager: bool) -> Iterator[None]:
+    """Send the output to a pager if stdout is a terminal."""
     command = None if no_pager else pager_command()
     if command is None:
         yield
@@ -42,24 +40,24 @@ def paged(*, no_pager: bool) -> Iterator[None]:
 
 
 def pager_command() -> list[str] | None:
-    """Return the pager, or None where output goes elsewhere or no pager is wanted."""
+    """Return the pager command, or None if none is used."""
     if sys.stdout is None or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         return None
     wanted = os.environ.get("PAGER", "less").strip()
-    if wanted in NONE:
+    if wanted in NO_PAGER:
         return None
     command = shlex.split(wanted)
     return command if shutil.which(command[0]) else None
 
 
 class ProcessPager(Pager):
-    """A pager that is another program."""
+    """An external pager."""
 
     def __init__(self, command: list[str]) -> None:
         self.command = command
 
     def show(self, content: str) -> None:
-        """Show a text: through the program if it is longer than the screen."""
+        """Show a text, through the program if it is longer than the screen."""
         if content.count("\n") < shutil.get_terminal_size().lines:
             sys.stdout.write(content)
             sys.stdout.flush()
@@ -68,7 +66,7 @@ class ProcessPager(Pager):
         process = subprocess.Popen(  # noqa: S603 - the user's own pager, without a shell
             self.command, stdin=subprocess.PIPE, env=environment
         )
-        # Ctrl-C is for the pager, which stays; whoever leaves it early has read enough.
+        # Ctrl-C goes to the pager. Leaving it early is not an error.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             with suppress(BrokenPipeError):

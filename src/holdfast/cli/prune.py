@@ -20,14 +20,14 @@ from holdfast.cli.console import (
     command,
     confirm,
     err,
-    has_person,
+    format_count,
+    is_interactive,
     out,
-    plural,
     print_json,
-    say,
+    print_line,
 )
 from holdfast.cli.output import Output
-from holdfast.cli.references import existing_store, find_session, find_sessions
+from holdfast.cli.references import find_session, find_sessions, open_existing_store
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.keys import SnapshotLocation, location_fields
 from holdfast.snapshots.prune import PruneResult
@@ -37,8 +37,8 @@ AGE = re.compile(r"([0-9]+)([smhdw])")
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def read_age(text: str | None) -> dt.timedelta | None:
-    """An age such as 30d; wrong usage where it is none."""
+def parse_age(text: str | None) -> dt.timedelta | None:
+    """Return the age that a text such as 30d means."""
     if text is None:
         return None
     found = AGE.fullmatch(text)
@@ -46,8 +46,10 @@ def read_age(text: str | None) -> dt.timedelta | None:
         if found is not None:
             return dt.timedelta(**{UNITS[found[2]]: int(found[1])})
     except (OverflowError, ValueError):
-        found = None  # longer than there is time
-    raise typer.BadParameter(f"{text!r} is no age as in 12h, 30d or 8w", param_hint="--max-age")
+        found = None  # beyond what a timedelta holds
+    raise typer.BadParameter(
+        f"invalid age {text!r}: must be like 12h, 30d or 8w", param_hint="--max-age"
+    )
 
 
 @command
@@ -56,20 +58,30 @@ async def prune(
         str | None,
         typer.Argument(
             metavar="SESSION",
-            help="A session; all of the store with --all.",
+            help="The session to prune.",
             autocompletion=complete_session,
         ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All sessions.")] = False,
-    last: Annotated[int | None, typer.Option(min=0, help="Keep so many of the newest.")] = None,
-    hourly: Annotated[int | None, typer.Option(min=0, help="Keep one an hour, so many.")] = None,
-    daily: Annotated[int | None, typer.Option(min=0, help="Keep one a day, so many.")] = None,
-    weekly: Annotated[int | None, typer.Option(min=0, help="Keep one a week, so many.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Prune all sessions.")] = False,
+    last: Annotated[int | None, typer.Option(min=0, metavar="N", help="Keep the N newest.")] = None,
+    hourly: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Keep one per hour, for N hours.")
+    ] = None,
+    daily: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Keep one per day, for N days.")
+    ] = None,
+    weekly: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Keep one per week, for N weeks.")
+    ] = None,
     max_age: Annotated[
-        str | None, typer.Option("--max-age", metavar="AGE", help="Keep all younger: 12h, 30d, 8w.")
+        str | None,
+        typer.Option(
+            "--max-age", metavar="AGE", help="Keep all that are younger, such as 12h, 30d or 8w."
+        ),
     ] = None,
     protect: Annotated[
-        list[str] | None, typer.Option("--protect", metavar="TAG", help="Keep all with this tag.")
+        list[str] | None,
+        typer.Option("--protect", metavar="TAG", help="Keep all with this tag. Repeatable."),
     ] = None,
     agent: AgentOption = None,
     dry_run: DryRunOption = False,
@@ -77,72 +89,73 @@ async def prune(
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Remove the snapshots that no rule keeps. Kept ones still load; the newest is always kept.
+    """Delete the snapshots that no rule keeps, and reclaim their space.
 
-    It shows what it would remove, and asks.
+    The newest snapshot is always kept. Asks for confirmation.
 
     Example: holdfast state prune --all --last 10 --daily 7 --protect baseline
     """
-    age = read_age(max_age)
+    age = parse_age(max_age)
     if (session is None) == (not every):
-        raise typer.BadParameter("name one session, or --all", param_hint="SESSION")
+        raise typer.BadParameter("pass either SESSION or --all", param_hint="SESSION")
     rules = {"last": last, "hourly": hourly, "daily": daily, "weekly": weekly, "max_age": age}
     if all(rule is None for rule in rules.values()):
         raise typer.BadParameter(
-            "say what to keep, with --last, --hourly, --daily, --weekly or --max-age",
+            "nothing says what to keep; pass --last, --hourly, --daily, --weekly or --max-age",
             param_hint="--last",
         )
     for tag in protect or []:
         if "=" in tag:
             raise typer.BadParameter(
-                f"{tag!r} has a value: name the tag alone, and any value of it is kept",
+                f"invalid tag name {tag!r}: pass the name without a value",
                 param_hint="--protect",
             )
     policy = RetentionPolicy(**rules, protected=protect or ())  # type: ignore[arg-type]
-    async with existing_store(store) as state_store:
+    async with open_existing_store(store) as state_store:
         archive = SnapshotArchive(state_store)
         if session is None:
-            places = await find_sessions(state_store, None, agent)
+            locations = await find_sessions(state_store, None, agent)
         else:
-            places = [await find_session(state_store, session, agent)]
+            locations = [await find_session(state_store, session, agent)]
         if not dry_run and not yes:
-            await confirm_prune(archive, places, policy)
+            await confirm_prune(archive, locations, policy)
         reports = []
-        for place in places:
-            done = await archive.prune(location=place, policy=policy, dry_run=dry_run)
-            reports.append({**location_fields(place), **asdict(done)})
+        for location in locations:
+            done = await archive.prune(location=location, policy=policy, dry_run=dry_run)
+            reports.append({**location_fields(location), **asdict(done)})
             if format is Format.table:
-                print_pruned(place, done, dry_run=dry_run)
+                print_prune_result(location, done, dry_run=dry_run)
     if format is Format.json:
         print_json(reports)
     elif not reports:
-        say("nothing here yet")
+        print_line("no sessions")
 
 
 async def confirm_prune(
-    archive: SnapshotArchive, places: list[SnapshotLocation], policy: RetentionPolicy
+    archive: SnapshotArchive, locations: list[SnapshotLocation], policy: RetentionPolicy
 ) -> None:
-    """Show what would be removed and ask; there is no question where nothing would be."""
+    """Show what would be deleted and ask; do not ask if nothing would be."""
     snapshots = sessions = 0
-    for place in places:
-        plan = await archive.prune(location=place, policy=policy, dry_run=True)
+    for location in locations:
+        plan = await archive.prune(location=location, policy=policy, dry_run=True)
         if plan.removed or plan.events_removed:
             snapshots += len(plan.removed)
             sessions += 1
-            if has_person():
-                print_pruned(place, plan, dry_run=True, to=err)
+            if is_interactive():
+                print_prune_result(location, plan, dry_run=True, to=err)
     if sessions:
-        removed, pruned = plural(snapshots, "snapshot"), plural(sessions, "session")
-        confirm(f"Remove {removed} of {pruned} for good?", yes=False)
+        removed, pruned = format_count(snapshots, "snapshot"), format_count(sessions, "session")
+        confirm(f"Delete {removed} of {pruned} permanently?", yes=False)
 
 
-def print_pruned(
-    place: SnapshotLocation, done: PruneResult, *, dry_run: bool, to: Output = out
+def print_prune_result(
+    location: SnapshotLocation, done: PruneResult, *, dry_run: bool, to: Output = out
 ) -> None:
-    """One line on a session."""
-    verb = "would be removed" if dry_run else "removed"
-    say(
-        f"{place.scope_id}/{place.session_id}: {plural(len(done.kept), 'snapshot')} kept, "
-        f"{len(done.removed)} {verb}, with {plural(done.events_removed, 'event')}",
+    """Print the result for one session."""
+    verb = "would be deleted" if dry_run else "deleted"
+    kept = format_count(len(done.kept), "snapshot")
+    print_line(
+        f"{location.scope_id}/{location.session_id}: {kept} kept, {len(done.removed)} {verb}, "
+        f"with {format_count(done.events_removed, 'event')}",
         to=to,
     )

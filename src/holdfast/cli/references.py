@@ -1,4 +1,4 @@
-"""What a person names on the command line: a store, a file, a session, a snapshot of one."""
+"""Resolve names on the command line to stores, files, sessions and snapshots."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from holdfast.cli.names import (
     LATEST,
     TAG,
     UUID,
-    is_there,
+    default_url,
+    local_path,
     looks_like_ref,
-    named_or_usual,
-    path_of,
     split_reference,
+    store_exists,
 )
+from holdfast.documents.document import Document
 from holdfast.documents.export import export_document
-from holdfast.documents.json_file import read_json_file
+from holdfast.documents.files import read_document
 from holdfast.errors import HoldfastError, NotFoundError, short_repr
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.keys import SnapshotLocation, is_snapshot_id
 from holdfast.snapshots.records import SnapshotInfo
-from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.stores.base import StateStore
 from holdfast.stores.registry import open_state_store
 from holdfast.stores.urls import StoreURL, mask_secrets
@@ -32,58 +32,58 @@ from holdfast.transfer.copy import list_locations
 from holdfast.transfer.manager import SnapshotManager, suggest_names
 
 SUFFIXES = (".json", ".json.gz", ".json.zst", ".gz", ".zst")
-MOST_NAMES = 1000
-MOST_CANDIDATES = 5
+MAX_NAMES = 1000
+MAX_CANDIDATES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A session as it is committed, or as it was at a snapshot or after an event."""
+    """A session at its head, at a snapshot or after an event."""
 
     location: SnapshotLocation
     at: str | int | None = None
-    """The id of a snapshot, the number of an event, or None for what is committed."""
+    """A snapshot id, an event number, or None for the head."""
 
     @property
     def snapshot_id(self) -> str | None:
-        """The id of the snapshot, where it is one."""
+        """The snapshot id, if the reference is a snapshot."""
         return self.at if isinstance(self.at, str) else None
 
     @property
     def seq(self) -> int | None:
-        """The number of the event, where it is one."""
+        """The event number, if the reference is an event."""
         return self.at if isinstance(self.at, int) else None
 
 
 # -------------------------------------------------------------------------------------- stores
 
 
-def existing_store(url: str | None) -> StateStore:
-    """The store of a URL, to read what is in it. On this machine it must be there already.
+def open_existing_store(url: str | None) -> StateStore:
+    """Open a store to read from it. A local store must exist.
 
-    A wrong path would look like an empty store otherwise, and be made by the first write.
+    Otherwise a mistyped path would look like an empty store.
     """
     store = open_store(url)
-    parsed = StoreURL(named_or_usual(url))
-    if not is_there(parsed):
-        path = Path(str(path_of(parsed))).absolute()
+    parsed = StoreURL(default_url(url))
+    if not store_exists(parsed):
+        path = Path(str(local_path(parsed))).absolute()
         fail(
-            f"there is no store {parsed}: {path} does not exist",
-            "name the store with --store or $HOLDFAST_STORE; holdfast demo makes one to play with",
+            f"no store at {parsed}: {path} does not exist",
+            "set --store or $HOLDFAST_STORE; holdfast demo creates a sample store",
         )
     return store
 
 
 def open_store(url: str | None) -> StateStore:
-    """The store of a URL, which is made by the first write where it does not exist."""
-    url = named_or_usual(url)
+    """Open a store; the first write creates it."""
+    url = default_url(url)
     store = open_state_store(url)
     parsed = StoreURL(url)
-    path = path_of(parsed)
+    path = local_path(parsed)
     if parsed.scheme == "sqlite" and Path(str(path)).is_dir():
         fail(
-            f"{parsed} is no database: {Path(str(path)).absolute()} is a folder",
-            f"name the file in it, or the folder as file:{path} if it is a store of files",
+            f"{parsed} is not a database: {Path(str(path)).absolute()} is a folder",
+            f"use the database file in it, or file:{path} for a store of files",
         )
     return store
 
@@ -94,12 +94,12 @@ def open_store(url: str | None) -> StateStore:
 async def find_session(
     store: StateStore, session_id: str, agent_id: str | None = None
 ) -> SnapshotLocation:
-    """The one place of a session; an agent is needed where several have it."""
+    """Return the location of a session; several agents need an agent id."""
     found = await find_sessions(store, session_id, agent_id)
     if len(found) > 1:
         agents = ", ".join(location.scope_id for location in found)
         raise NotFoundError(
-            f"the session {session_id} has several agents ({agents}): say which with --agent"
+            f"session {session_id} has several agents ({agents}); choose one with --agent"
         )
     return found[0]
 
@@ -107,42 +107,44 @@ async def find_session(
 async def find_sessions(
     store: StateStore, session_id: str | None, agent_id: str | None
 ) -> list[SnapshotLocation]:
-    """All places of sessions, those of one session, or of one agent. What is named must be there.
+    """Return the locations of all sessions, of one session, or of one agent's sessions.
 
-    Without a name it may be none.
+    Raises:
+        NotFoundError: The session or agent does not exist.
+
     """
     found = [each async for each in list_locations(store, agent_id, session_id)]
     if found or (session_id is None and agent_id is None):
         return found
     catalog = SnapshotManager(store).catalog
     if agent_id is not None and await catalog.latest_session(agent_id) is None:
-        known = await catalog.agents(limit=MOST_NAMES)
-        raise NotFoundError(f"there is no agent {agent_id!r}{nearest(agent_id, known)}")
-    owner = "" if agent_id is None else f" of the agent {agent_id}"
+        known = await catalog.agents(limit=MAX_NAMES)
+        raise NotFoundError(f"no agent {agent_id!r}{suggest_nearest(agent_id, known)}")
+    owner = "" if agent_id is None else f" of agent {agent_id}"
     name = str(session_id)
-    known = await catalog.session_ids(limit=MOST_NAMES)
-    raise NotFoundError(f"there is no session {name!r}{owner}{nearest(name, known)}")
+    known = await catalog.session_ids(limit=MAX_NAMES)
+    raise NotFoundError(f"no session {name!r}{owner}{suggest_nearest(name, known)}")
 
 
-def nearest(name: str, known: list[str]) -> str:
-    """The names that are nearest to one that is not there, for an error."""
+def suggest_nearest(name: str, known: list[str]) -> str:
+    """Return the nearest known names, for an error message."""
     return suggest_names(name, known) if known else ": the store has none"
 
 
-async def find_at(
+async def find_with_ref(
     store: StateStore, name: str, ref: str | None, agent_id: str | None = None
 ) -> Reference:
-    """Find ``SESSION`` with a REF of its own, or ``SESSION@REF`` without one."""
+    """Find ``SESSION`` at a separate REF, or ``SESSION@REF``."""
     if ref is None:
-        return await find(store, name, agent_id)
+        return await find_reference(store, name, agent_id)
     location = await find_session(store, name, agent_id)
-    return Reference(location, await resolve(SnapshotArchive(store), location, ref))
+    return Reference(location, await resolve_ref(SnapshotArchive(store), location, ref))
 
 
-async def find(store: StateStore, name: str, agent_id: str | None = None) -> Reference:
+async def find_reference(store: StateStore, name: str, agent_id: str | None = None) -> Reference:
     """Find a session by its id, ``SESSION@REF``, or a snapshot by its own id.
 
-    An id may have any characters: a session that has just this one is meant before all others.
+    Ids may contain any characters, so a session with exactly this id wins.
     """
     manager = SnapshotManager(store)
     if await is_session(manager, name):
@@ -150,12 +152,12 @@ async def find(store: StateStore, name: str, agent_id: str | None = None) -> Ref
     for session_id, ref in split_reference(name):
         if await is_session(manager, session_id):
             location = await find_session(store, session_id, agent_id)
-            return Reference(location, await resolve(manager.archive, location, ref))
+            return Reference(location, await resolve_ref(manager.archive, location, ref))
     if UUID.fullmatch(name):
         for location in await find_sessions(store, None, agent_id):
             if await manager.archive.load_info(location=location, snapshot_id=name):
                 return Reference(location, name)
-        raise NotFoundError(f"there is no session and no snapshot {name}")
+        raise NotFoundError(f"no session or snapshot {name}")
     for session_id, ref in split_reference(name):
         if looks_like_ref(ref):
             return Reference(await find_session(store, session_id, agent_id))
@@ -163,27 +165,27 @@ async def find(store: StateStore, name: str, agent_id: str | None = None) -> Ref
 
 
 async def is_session(manager: SnapshotManager, session_id: str) -> bool:
-    """Whether there is a session of this id; a text that cannot be an id is not one."""
+    """Return whether a session has this id; an invalid id is not an error."""
     try:
         return bool(await manager.catalog.locations(session_id))
     except ValueError:
         return False
 
 
-async def resolve(archive: SnapshotArchive, location: SnapshotLocation, ref: str) -> str | int:
-    """Find the snapshot of a session that a REF means, or the number of an event.
+async def resolve_ref(archive: SnapshotArchive, location: SnapshotLocation, ref: str) -> str | int:
+    """Return the snapshot id or event number that a REF stands for.
 
-    Whether the session has such an event is seen when its state is loaded.
+    Whether the event exists is checked when its state is loaded.
     """
     if ref == LATEST:
         latest = await archive.load_info(location=location)
         if latest is None:
-            raise no_snapshot(location, "")
+            raise snapshot_not_found(location, "")
         return latest.snapshot_id
     if ref.startswith(TAG):
         return await find_tagged(archive, location, ref)
     if not is_snapshot_id(ref):
-        raise no_snapshot(location, f" {ref!r}")
+        raise snapshot_not_found(location, f" {ref!r}")
     if await archive.load_info(location=location, snapshot_id=ref) is not None:
         return ref
     if EVENT.fullmatch(ref):
@@ -191,19 +193,21 @@ async def resolve(archive: SnapshotArchive, location: SnapshotLocation, ref: str
     return await find_prefix(archive, location, ref)
 
 
-async def resolve_snapshot(archive: SnapshotArchive, location: SnapshotLocation, ref: str) -> str:
-    """Find the snapshot that a REF means, where the number of an event does not do."""
-    found = await resolve(archive, location, ref)
+async def resolve_snapshot_ref(
+    archive: SnapshotArchive, location: SnapshotLocation, ref: str
+) -> str:
+    """Return the snapshot id that a REF stands for; event numbers are not allowed."""
+    found = await resolve_ref(archive, location, ref)
     if isinstance(found, int):
-        raise no_snapshot(location, f" {ref!r}")
+        raise snapshot_not_found(location, f" {ref!r}")
     return found
 
 
 async def find_tagged(archive: SnapshotArchive, location: SnapshotLocation, ref: str) -> str:
-    """Find the newest snapshot that has a tag."""
+    """Return the id of the newest snapshot with a tag."""
     name, equals, value = ref.removeprefix(TAG).partition("=")
     if not equals or not name:
-        fail(f"invalid tag {ref!r}: must be of the form tag:k=v", "write it as tag:env=production")
+        fail(f"invalid tag {ref!r}: must be tag:k=v", "write for example tag:env=production")
 
     def has_tag(info: SnapshotInfo | None) -> bool:
         return info is not None and info.tags.get(name) == value
@@ -212,32 +216,32 @@ async def find_tagged(archive: SnapshotArchive, location: SnapshotLocation, ref:
     if not has_tag(info):
         info = await archive.find_newest_info(location=location, wanted=has_tag)
     if info is None:
-        raise no_snapshot(location, f" with the tag {name}={value}")
+        raise snapshot_not_found(location, f" with tag {name}={value}")
     return info.snapshot_id
 
 
 async def find_prefix(archive: SnapshotArchive, location: SnapshotLocation, prefix: str) -> str:
-    """Find the one snapshot whose id starts with a text."""
+    """Return the id of the only snapshot that starts with a prefix."""
     ids = await archive.list_snapshot_ids(location=location)
     latest = await archive.load_info(location=location)
     if latest is not None:
         ids = list(dict.fromkeys([*ids, latest.snapshot_id]))
     found = [each for each in ids if each.startswith(prefix)]
     if not found:
-        raise no_snapshot(location, f" {prefix!r}")
+        raise snapshot_not_found(location, f" {prefix!r}")
     if len(found) > 1:
-        more = len(found) - MOST_CANDIDATES
+        more = len(found) - MAX_CANDIDATES
         fail(
             f"{prefix!r} is ambiguous in session {location.session_id}: {len(found)} snapshots "
-            f"start with it: {', '.join(found[:MOST_CANDIDATES])}"
+            f"start with it: {', '.join(found[:MAX_CANDIDATES])}"
             + (f" and {more} more" if more > 0 else ""),
-            "type more characters of the id",
+            "use a longer prefix",
         )
     return found[0]
 
 
-def no_snapshot(location: SnapshotLocation, which: str) -> NotFoundError:
-    """Make the error for a snapshot that a session does not have."""
+def snapshot_not_found(location: SnapshotLocation, which: str) -> NotFoundError:
+    """Return the error for a snapshot that does not exist."""
     return NotFoundError(
         f"session {location.session_id} of {location.scope_id} has no snapshot{which}; "
         f"holdfast state list --session {quote(location.session_id)} lists its snapshots"
@@ -248,78 +252,76 @@ def no_snapshot(location: SnapshotLocation, which: str) -> NotFoundError:
 
 
 def is_file(name: str) -> bool:
-    """Whether a name means a file rather than something in the store."""
+    """Return whether a name is a file rather than a session."""
     path = Path(name)
     try:
         return path.is_file() or (name.endswith(SUFFIXES) and path.exists())
     except OSError:
-        return False  # too long for a path, and so no file
+        return False  # not a valid path
 
 
-async def check_name(url: str | None, name: str) -> None:
-    """Refuse a name that is like a file's where there is no such file, and no such session.
-
-    Most who type one mean a file; but an id may end in any way.
-    """
+async def reject_missing_file(url: str | None, name: str) -> None:
+    """Fail if a name looks like a file but neither the file nor such a session exists."""
     if not name.endswith(SUFFIXES) or is_file(name):
         return
     try:
-        if is_there(StoreURL(named_or_usual(url))):
-            async with existing_store(url) as store:
+        if store_exists(StoreURL(default_url(url))):
+            async with open_existing_store(url) as store:
                 if await SnapshotManager(store).catalog.locations(name):
                     return
     except HoldfastError as error:
         fail(
-            f"there is no file {name}, and the store cannot be asked for a session of that name: "
-            f"{error}",
-            "see the path, and the store",
+            f"no file {name}, and no store to look for a session of that name: {error}",
+            "check the path and --store",
         )
     except ValueError:
-        pass  # it cannot be an id
-    check_file(name)
+        pass  # not a valid id
+    require_file(name)
 
 
-async def load(url: str | None, *names: str, agent_id: str | None = None) -> list[SessionSnapshot]:
-    """The documents that names mean: of files, or made of what is in the store of a URL.
+async def load_documents(
+    url: str | None, *names: str, agent_id: str | None = None
+) -> list[Document]:
+    """Return the documents that names stand for, from files or from the store.
 
-    The store is opened where a name means something in it, and not for files alone.
+    The store is opened only if a name is not a file.
     """
     for name in names:
-        await check_name(url, name)
+        await reject_missing_file(url, name)
     if all(map(is_file, names)):
-        return [from_file(name) for name in names]
-    async with existing_store(url) as store:
+        return [load_from_file(name) for name in names]
+    async with open_existing_store(url) as store:
         return [
-            from_file(name) if is_file(name) else await from_store(store, name, agent_id)
+            load_from_file(name) if is_file(name) else await load_from_store(store, name, agent_id)
             for name in names
         ]
 
 
-def check_file(name: str) -> None:
-    """Refuse what is no file, before it is taken for a document that is damaged."""
+def require_file(name: str) -> None:
+    """Fail with a clear error if a name is not a file."""
     path = Path(name)
     try:
         is_there = path.exists()
     except OSError as error:
-        fail(f"{short_repr(mask_secrets(name))} cannot be a file: {error.strerror}", "see the path")
+        fail(f"invalid path {short_repr(mask_secrets(name))}: {error.strerror}", "check the path")
     masked = mask_secrets(name)
     if not is_there and masked != name:
-        fail(f"there is no file {masked}", "the URL of a database is SCHEME://HOST/NAME")
+        fail(f"no file {masked}", "a database URL is SCHEME://HOST/NAME")
     if not is_there:
-        fail(f"there is no file {name}", "see the path; what is in a store is named by its id")
+        fail(f"no file {name}", "check the path")
     if path.is_dir():
-        fail(f"{name} is a folder, not a document", "name a file in it")
+        fail(f"{name} is a folder, not a document", "choose a file in it")
 
 
-def from_file(name: str) -> SessionSnapshot:
-    """The document of a file, checked."""
-    check_file(name)
-    return SessionSnapshot.from_dict(read_json_file(name))
+def load_from_file(name: str) -> Document:
+    """Load and validate a document file."""
+    require_file(name)
+    return read_document(name)
 
 
-async def from_store(store: StateStore, name: str, agent_id: str | None) -> SessionSnapshot:
-    """A document made of what is in the store."""
-    found = await find(store, name, agent_id)
+async def load_from_store(store: StateStore, name: str, agent_id: str | None) -> Document:
+    """Export a document from the store."""
+    found = await find_reference(store, name, agent_id)
     archive = SnapshotArchive(store)
     return await export_document(
         archive, found.location, snapshot_id=found.snapshot_id, seq=found.seq

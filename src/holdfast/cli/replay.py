@@ -1,4 +1,4 @@
-"""``holdfast replay``: through an incident, step by step."""
+"""``holdfast replay``: step through the events of a session."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from holdfast.cli.console import (
     FormatOption,
     StoreOption,
     command,
+    escape_control_codes,
     fail,
-    has_person,
-    interruptible,
+    is_interactive,
     out,
     print_json,
-    say,
-    visible,
+    print_line,
+    restore_sigint,
 )
-from holdfast.cli.diff import print_difference, shortened
-from holdfast.cli.references import load
-from holdfast.documents.encode import event_json, state_json
+from holdfast.cli.diff import print_difference, shorten_value
+from holdfast.cli.references import load_documents
+from holdfast.documents.document import Document
+from holdfast.documents.encode import encode_event, encode_state
 from holdfast.documents.export import missing_event_error, pruned_events_error
 from holdfast.documents.json_diff import diff_states
 from holdfast.errors import NotFoundError
 from holdfast.log.event import format_time
 from holdfast.sessions.replay import Step
 from holdfast.sessions.replay import replay as steps_of
-from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.values import to_json
 
-# Arrow keys, as a terminal in either of its modes sends them, in lower case.
+# Keys in lower case; arrow keys as terminals send them in normal and in application mode.
 NEXT = ("n", " ", "\r", "\n", "\x1b[c", "\x1boc", "\x1b[b", "\x1bob")
 BACK = ("b", "p", "\x1b[d", "\x1bod", "\x1b[a", "\x1boa")
 QUIT = ("q", "\x1b")
@@ -55,43 +55,45 @@ async def replay(
     ],
     first: Annotated[
         int | None,
-        typer.Option(
-            "--from", min=1, help="From this event on; the first that was not pruned without it."
-        ),
+        typer.Option("--from", min=1, help="First event. Default: the start of the log."),
     ] = None,
-    last: Annotated[int | None, typer.Option("--to", min=1, help="Up to this event.")] = None,
-    step: Annotated[bool, typer.Option("--step", help="Walk with the keyboard.")] = False,
+    last: Annotated[
+        int | None, typer.Option("--to", min=1, help="Last event. Default: the head.")
+    ] = None,
+    step: Annotated[bool, typer.Option("--step", help="Step through with the keyboard.")] = False,
     agent: AgentOption = None,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Walk through what happened: every event, and what it changed.
+    """Print each event and what it changed.
 
     Example: holdfast replay incident.json --from 12 --step
     """
     if first is not None and last is not None and last < first:
-        raise typer.BadParameter(f"{last} is before --from {first}", param_hint="--to")
-    (found,) = await load(store, name, agent_id=agent)
+        raise typer.BadParameter(
+            f"must not be less than --from {first}, got {last}", param_hint="--to"
+        )
+    (found,) = await load_documents(store, name, agent_id=agent)
     try:
         steps = list(steps_of(found, first=first, last=last))
         if not steps:
-            raise no_steps(found, first)
+            raise no_steps_error(found, first)
     except NotFoundError as error:
-        fail(str(error), kept_hint(found))
+        fail(str(error), suggest_range(found))
     if format is Format.json:
-        print_json([event_json(each.event) for each in steps])
-    elif step and has_person():
-        with interruptible():
-            walk(steps)
+        print_json([encode_event(each.event) for each in steps])
+    elif step and is_interactive():
+        with restore_sigint():
+            step_through(steps)
     else:
         for each in steps:
             if out.problem is not None:
-                break  # nothing is read any more, and there is no other work
+                break  # the reader is gone, and there is nothing else to do
             print_step(each)
 
 
-def no_steps(found: SessionSnapshot, first: int | None) -> NotFoundError:
-    """Make the error for a replay that has nothing to show."""
+def no_steps_error(found: Document, first: int | None) -> NotFoundError:
+    """Return the error for a replay without events."""
     end = found.events[-1].seq if found.events else 0
     if first is not None and end:
         return missing_event_error(found.location, first, end)
@@ -101,33 +103,33 @@ def no_steps(found: SessionSnapshot, first: int | None) -> NotFoundError:
     return NotFoundError(f"{found.agent_id}/{found.session_id} has no events; nothing to replay")
 
 
-def kept_hint(found: SessionSnapshot) -> str:
-    """What can be replayed instead."""
+def suggest_range(found: Document) -> str:
+    """Return a hint that says what can be replayed."""
     if not found.events:
         return f"holdfast state list --session {quote(found.session_id)} lists its snapshots"
     return f"there are events {found.events[0].seq} to {found.events[-1].seq}"
 
 
 def print_step(step: Step) -> None:
-    """One event and what it changed."""
+    """Print an event and what it changed."""
     event = step.event
-    say(
+    print_line(
         (f"{event.seq:>5}", "bold"),
         (f" {format_time(event.at)}", "dim"),
         (f" {event.type}", "cyan"),
-        f" {shortened(to_json(event.data))}" if event.data is not None else "",
+        f" {shorten_value(to_json(event.data))}" if event.data is not None else "",
     )
     for each in diff_states(step.after, step.before):
         print_difference(each)
 
 
-def walk(steps: list[Step]) -> None:
-    """Through the steps with the keyboard, until told to stop."""
+def step_through(steps: list[Step]) -> None:
+    """Step through events with the keyboard."""
     at = 0
     print_step(steps[at])
     while True:
-        say((f"step {at + 1} of {len(steps)}: {KEYS}", "dim"))
-        key = pressed()
+        print_line((f"step {at + 1} of {len(steps)}: {KEYS}", "dim"))
+        key = read_key()
         if key in QUIT:
             return
         if key == "s":
@@ -139,32 +141,32 @@ def walk(steps: list[Step]) -> None:
         elif key in BACK:
             wanted = at - 1
         elif key == "g":
-            wanted = asked_for(steps, at)
+            wanted = read_step_number(steps, at)
         elif key != "c":
             continue
         if wanted not in range(len(steps)):
-            say("there is nothing before it" if wanted < 0 else "this was the last")
+            print_line("this is the first step" if wanted < 0 else "this is the last step")
             continue
         at = wanted
         print_step(steps[at])
 
 
 def print_state(step: Step) -> None:
-    """The whole state after a step, as JSON with colours."""
-    text = json.dumps(state_json(step.after), indent=2, ensure_ascii=False)
-    out.print(JSONHighlighter()("\n".join(map(visible, text.split("\n")))))
+    """Print the state after a step as JSON."""
+    text = json.dumps(encode_state(step.after), indent=2, ensure_ascii=False)
+    out.print(JSONHighlighter()("\n".join(map(escape_control_codes, text.split("\n")))))
 
 
-def pressed() -> str:
-    """The next key, or q where there will be none."""
+def read_key() -> str:
+    """Read a key; return q at the end of input."""
     try:
         return typer.getchar().lower()
     except (EOFError, KeyboardInterrupt):
         return "q"
 
 
-def asked_for(steps: list[Step], at: int) -> int:
-    """The step that a person names by its event, or the nearest to it."""
+def read_step_number(steps: list[Step], at: int) -> int:
+    """Ask for an event number; return the index of the nearest step."""
     try:
         seq = typer.prompt("event", type=int)
     except typer.Abort:

@@ -1,4 +1,4 @@
-"""``holdfast state restore``: a session goes back to one of its snapshots, or to an event."""
+"""``holdfast state restore``: restore a session to a snapshot or an event."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from holdfast.cli.console import (
     YesOption,
     command,
     confirm,
-    plural,
+    format_command,
+    format_count,
     print_json,
-    say,
-    typed,
+    print_line,
 )
 from holdfast.cli.diff import print_difference
-from holdfast.cli.references import Reference, existing_store, find_at
+from holdfast.cli.references import Reference, find_with_ref, open_existing_store
 from holdfast.documents.export import load_state_at_event
 from holdfast.documents.json_diff import Difference, diff_states
 from holdfast.errors import ConflictError, NotFoundError
@@ -58,18 +58,20 @@ async def restore(
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Make a session's state what it was at a snapshot or after an event.
+    """Restore a session's state to a snapshot or an event.
 
-    The log is not shortened. A snapshot of the state before is saved, and the command that goes
-    back to it is printed.
+    The log is not truncated. A snapshot of the current state is saved first; the output says how
+    to restore it.
 
     Example: holdfast state restore ses_abc123 01a1de4e-112f-736d-8a70-8771d4e5738f
     """
     undo_id = None
-    async with existing_store(store) as state_store:
-        wanted = await find_at(state_store, session, ref, agent)
+    async with open_existing_store(store) as state_store:
+        wanted = await find_with_ref(state_store, session, ref, agent)
         if wanted.at is None:
-            raise typer.BadParameter(f"say which state {session!r} goes back to", param_hint="REF")
+            raise typer.BadParameter(
+                f"missing; pass the state that {session!r} is restored to", param_hint="REF"
+            )
         location = wanted.location
         target = await load_target(state_store, wanted)
         live = await Session.open(
@@ -78,13 +80,13 @@ async def restore(
             session_id=location.session_id,
             scope=location.scope,
         )
-        changed = restored_entries(target, live)
+        changed = diff_restore(target, live)
         if format is Format.table:
             for each in changed:
                 print_difference(each)
         is_done = bool(changed) and not dry_run
         if is_done:
-            question = f"Change {plural(len(changed), 'entry')} of {location.session_id}?"
+            question = f"Change {format_count(len(changed), 'entry')} of {location.session_id}?"
             confirm(question, yes=yes)
             undo_id = await restore_with_undo(live, wanted, target)
     if format is Format.json:
@@ -102,17 +104,23 @@ async def restore(
             }
         )
     elif undo_id is not None:
-        place = wanted.snapshot_id or f"event {wanted.seq}"
+        ref_name = wanted.snapshot_id or f"event {wanted.seq}"
         names = (location.session_id, undo_id)
-        undo = typed("holdfast state restore", *names, agent=location.scope_id, store=store)
-        say(f"{location.session_id} is as it was at {place}")
-        say(f"to undo it: {undo}")
+        undo = format_command(
+            "holdfast state restore", *names, agent=location.scope_id, store=store
+        )
+        print_line(f"restored {location.session_id} to {ref_name}")
+        print_line(f"undo with: {undo}")
     else:
-        say(f"{plural(len(changed), 'entry')} would change" if changed else "nothing to change")
+        print_line(
+            f"{format_count(len(changed), 'entry')} would change"
+            if changed
+            else "nothing to change"
+        )
 
 
 async def load_target(state_store: StateStore, wanted: Reference) -> SessionSnapshot:
-    """Load the state that a session goes back to."""
+    """Load the state to restore."""
     archive = SnapshotArchive(state_store)
     if wanted.seq is not None:
         return await load_state_at_event(archive, wanted.location, wanted.seq)
@@ -122,8 +130,8 @@ async def load_target(state_store: StateStore, wanted: Reference) -> SessionSnap
     return found
 
 
-def restored_entries(target: SessionSnapshot, live: Session) -> list[Difference]:
-    """The entries that going back changes. What was done once stays done."""
+def diff_restore(target: SessionSnapshot, live: Session) -> list[Difference]:
+    """Return the entries that a restore changes; results of once() are kept."""
     return [
         each
         for each in diff_states(target.snapshot, live.snapshot())
@@ -132,13 +140,13 @@ def restored_entries(target: SessionSnapshot, live: Session) -> list[Difference]
 
 
 async def restore_with_undo(live: Session, wanted: Reference, target: SessionSnapshot) -> str:
-    """Restore, after saving a snapshot of the state before; return the id of that."""
+    """Save a snapshot of the current state, restore, and return the snapshot's id."""
     tags = {"reason": "before restore", "restore": str(wanted.at)}
     undo = await live.save(tags=tags)
     try:
         await live.restore(target if wanted.seq is None else wanted.seq)
     except ConflictError:
-        # Nothing was restored, and so there is nothing to undo.
+        # Nothing was restored, so there is nothing to undo.
         await live.archive.delete_snapshot(location=live.location, snapshot_id=undo.snapshot_id)
         raise
     return undo.snapshot_id

@@ -1,4 +1,4 @@
-"""``holdfast state save``: a durable snapshot of a session as it is committed."""
+"""``holdfast state save``: save a durable snapshot."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from holdfast.cli.console import (
     StoreOption,
     TagOption,
     command,
+    parse_tags,
     print_json,
-    read_tags,
-    say,
+    print_line,
 )
-from holdfast.cli.references import existing_store, find_session
+from holdfast.cli.references import find_session, open_existing_store
 from holdfast.sessions.session import Session
 
 
@@ -30,8 +30,8 @@ async def save(
 
     Example: holdfast state save ses_abc123 --tag reason=before-upgrade
     """
-    tags = read_tags(tag)
-    async with existing_store(store) as state_store:
+    tags = parse_tags(tag)
+    async with open_existing_store(store) as state_store:
         location = await find_session(state_store, session, agent)
         live = await Session.open(
             state_store,
@@ -53,4 +53,4 @@ async def save(
             }
         )
     else:
-        say(saved.snapshot_id)
+        print_line(saved.snapshot_id)

@@ -1,4 +1,4 @@
-"""``holdfast state show``: what a document or a session is, at a glance."""
+"""``holdfast state show``: summarize a document or a session."""
 
 from __future__ import annotations
 
@@ -15,35 +15,36 @@ from holdfast.cli.console import (
     FormatOption,
     StoreOption,
     command,
+    escape_control_codes,
     fail,
     print_json,
-    say,
-    visible,
+    print_line,
 )
 from holdfast.cli.keys import (
     RequireOption,
     TrustOption,
-    known_keys,
-    required_keys,
-    signatures_told,
-    signers_text,
+    format_signers,
+    load_known_keys,
+    load_required_keys,
+    report_signature_errors,
 )
-from holdfast.cli.paging import NoPagerOption, paged
-from holdfast.cli.references import SUFFIXES, check_file, is_file, load
+from holdfast.cli.paging import NoPagerOption, use_pager
+from holdfast.cli.references import SUFFIXES, is_file, load_documents, require_file
 from holdfast.cli.rendering import (
-    NARROWEST,
-    call_text,
-    field_lines,
+    MIN_WIDTH,
+    format_call,
     message_role,
     message_text,
-    shorten,
-    text_lines,
+    render_field,
+    truncate_lines,
+    wrap_text,
 )
-from holdfast.cli.tables import Column, fold, print_table, tags_text, terminal_width
+from holdfast.cli.tables import Column, fold_text, format_tags, print_table, terminal_width
+from holdfast.documents.document import Document
+from holdfast.documents.files import decode_document
 from holdfast.documents.json_file import read_json_file
 from holdfast.documents.signing import PublicKey, SignatureError, read_signatures, verify_signature
 from holdfast.log.event import format_time
-from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import MESSAGES, SESSION, STATE
 from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.state.snapshot import Snapshot
@@ -52,7 +53,7 @@ from holdfast.values import to_json
 COLUMNS = (Column("Field"), Column("Value", least=20))
 MESSAGES_SHOWN = 3
 MESSAGE_LINES = 4
-LONGEST_ROLE = 12
+MAX_ROLE_WIDTH = 12
 GAP = "  "
 
 
@@ -68,10 +69,10 @@ async def show(
     ],
     agent: AgentOption = None,
     messages: Annotated[
-        int, typer.Option("--messages", min=0, metavar="N", help="The last N messages.")
+        int, typer.Option("--messages", min=0, metavar="N", help="Show the last N messages.")
     ] = MESSAGES_SHOWN,
     values: Annotated[
-        bool, typer.Option("--values", help="The values, and not their keys alone.")
+        bool, typer.Option("--values", help="Show values, not only their keys.")
     ] = False,
     require_signature: RequireOption = False,
     trust: TrustOption = None,
@@ -79,61 +80,63 @@ async def show(
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Show a document, or a session in the store, after checking all of it.
+    """Validate and summarize a document or a session.
 
-    Below the table are the last messages, the keys of its values and its unfinished tool calls.
+    Shows the last messages, the keys of the values and unfinished tool calls.
 
     Example: holdfast state show incident.json
     """
-    keys = required_keys(trust, required=require_signature)
+    keys = load_required_keys(trust, required=require_signature)
     if is_file(name) or (keys is not None and name.endswith(SUFFIXES)):
         found, signers = read_file(name, keys)
     elif keys is None:
-        (found,), signers = await load(store, name, agent_id=agent), None
+        (found,), signers = await load_documents(store, name, agent_id=agent), None
     else:
         fail(
-            f"{name} is no file, and what is in a store is not signed",
-            "name the file of a document, or leave --trust and --require-signature out",
+            f"{name} is not a file; only files are signed",
+            "pass a document file, or omit --trust and --require-signature",
         )
     if format is Format.json:
         print_json(found.to_dict())
     else:
         signed = {} if signers is None else {"signed_by": signers}
-        with paged(no_pager=no_pager):
-            print_table(COLUMNS, [list(row) for row in {**rows(found), **signed}.items()], "")
+        with use_pager(no_pager=no_pager):
+            print_table(
+                COLUMNS, [list(row) for row in {**document_rows(found), **signed}.items()], ""
+            )
             print_messages(found.snapshot, messages)
             print_values(found.snapshot, with_values=values)
             print_unfinished(found.snapshot)
 
 
-def read_file(name: str, required: list[PublicKey] | None) -> tuple[SessionSnapshot, str | None]:
-    """The document of a file, and who signed it; one of the required keys, if there are any."""
-    check_file(name)
+def read_file(name: str, required: list[PublicKey] | None) -> tuple[Document, str | None]:
+    """Return a document and its signers; one of the required keys must have signed."""
+    require_file(name)
     tree = read_json_file(name)
     if required is not None:
-        with signatures_told(name):
-            signers = [key.key_id for key in verify_signature(tree, required)]
-        return SessionSnapshot.from_dict(tree), signers_text(signers, required)
-    return SessionSnapshot.from_dict(tree), told(tree)
+        with report_signature_errors(name):
+            found = decode_document(tree, trusted=required)
+        return found, format_signers(found.signed_by, required)
+    return decode_document(tree), describe_signatures(tree)
 
 
-def told(tree: Any) -> str | None:
-    """Who is said to have signed a document, and whether that is so; None where nobody is."""
+def describe_signatures(tree: Any) -> str | None:
+    """Return who signed a document and whether that was verified; None if unsigned."""
     try:
         found = read_signatures(tree)
         if not found:
             return None
-        claimed = signers_text((each.key_id for each in found), ())
-        keys = known_keys()
+        claimed = format_signers((each.key_id for each in found), ())
+        keys = load_known_keys()
         if not keys:
-            return f"{claimed}: not checked, as no key is trusted here"
-        return signers_text((key.key_id for key in verify_signature(tree, keys)), keys)
+            return f"{claimed}: not verified, no trusted keys"
+        return format_signers((key.key_id for key in verify_signature(tree, keys)), keys)
     except SignatureError as error:
-        return f"nobody that is trusted: {error}"
+        return f"not by a trusted key: {error}"
 
 
-def rows(found: SessionSnapshot) -> dict[str, object]:
-    """What the table says of a document."""
+def document_rows(found: Document) -> dict[str, object]:
+    """Return the rows of the table."""
     return {
         "schema_version": found.schema_version,
         "agent_id": found.agent_id,
@@ -143,7 +146,7 @@ def rows(found: SessionSnapshot) -> dict[str, object]:
         "event_log_count": found.event_log_count,
         "source_environment": found.source_environment or "-",
         "exported_at": format_time(found.exported_at) if found.exported_at else "-",
-        "tags": tags_text(found.tags),
+        "tags": format_tags(found.tags),
     }
 
 
@@ -156,19 +159,19 @@ def print_messages(state: Snapshot, most: int) -> None:
     if not most or not count:
         return
     keys = [key for _, key, _ in islice(state.items(MESSAGES), max(0, count - most), None)]
-    heading(f"last {len(keys)} of {count:,} messages" if len(keys) < count else "messages")
+    print_heading(f"last {len(keys)} of {count:,} messages" if len(keys) < count else "messages")
     found = [state.get(MESSAGES, key) for key in keys]
     numbers = [str(number) for number in range(count - len(keys), count)]
-    roles = [visible(message_role(message)) for message in found]
-    widths = max(map(len, numbers)), min(max(map(cell_len, roles)), LONGEST_ROLE)
+    roles = [escape_control_codes(message_role(message)) for message in found]
+    widths = max(map(len, numbers)), min(max(map(cell_len, roles)), MAX_ROLE_WIDTH)
     left = " " * (sum(widths) + 2 * len(GAP) + len(GAP))
-    room = max(terminal_width() - len(left), NARROWEST)
+    room = max(terminal_width() - len(left), MIN_WIDTH)
     for number, role, message in zip(numbers, roles, found, strict=True):
-        first, *more = shorten(list(text_lines(message_text(message), room)), MESSAGE_LINES)
+        first, *more = truncate_lines(list(wrap_text(message_text(message), room)), MESSAGE_LINES)
         name = set_cell_size(role, widths[1])
-        say(f"{GAP}{number.rjust(widths[0])}{GAP}", (name, "bold"), f"{GAP}{first}")
+        print_line(f"{GAP}{number.rjust(widths[0])}{GAP}", (name, "bold"), f"{GAP}{first}")
         for line in more:
-            say(f"{left}{line}".rstrip())
+            print_line(f"{left}{line}".rstrip())
 
 
 def print_values(state: Snapshot, *, with_values: bool) -> None:
@@ -178,15 +181,15 @@ def print_values(state: Snapshot, *, with_values: bool) -> None:
         if space in (MESSAGES, SESSION):
             continue
         keys = [key for _, key, _ in state.items(space)]
-        heading("values" if space == STATE else f"values in {visible(space)}")
+        print_heading("values" if space == STATE else f"values in {escape_control_codes(space)}")
         if not with_values:
-            for line in fold(", ".join(map(visible, keys)), width - len(GAP)):
-                say(f"{GAP}{line}")
+            for line in fold_text(", ".join(map(escape_control_codes, keys)), width - len(GAP)):
+                print_line(f"{GAP}{line}")
             continue
         for key in keys:
             value = to_json(state.get(space, key))
-            for line in field_lines(visible(key), value, width - len(GAP)):
-                say(f"{GAP}{line}".rstrip())
+            for line in render_field(escape_control_codes(key), value, width - len(GAP)):
+                print_line(f"{GAP}{line}".rstrip())
 
 
 def print_unfinished(state: Snapshot) -> None:
@@ -195,15 +198,15 @@ def print_unfinished(state: Snapshot) -> None:
     if not calls:
         return
     numbers = {key: number for number, (_, key, _) in enumerate(state.items(MESSAGES))}
-    heading("unfinished tool calls")
+    print_heading("unfinished tool calls")
     for call in calls:
-        what = f"{call_text(call.tool, call.arguments)}, call {call.call_id or '-'}"
+        what = f"{format_call(call.tool, call.arguments)}, call {call.call_id or '-'}"
         text = f"{what}, in message {numbers[call.message]}"
-        for line in fold(visible(text), terminal_width() - len(GAP)):
-            say(f"{GAP}{line}")
+        for line in fold_text(escape_control_codes(text), terminal_width() - len(GAP)):
+            print_line(f"{GAP}{line}")
 
 
-def heading(text: str) -> None:
+def print_heading(text: str) -> None:
     """Print a heading after an empty line."""
-    say("")
-    say((text, "bold"))
+    print_line("")
+    print_line((text, "bold"))

@@ -19,61 +19,61 @@ from rich.cells import cell_len
 from rich.filesize import decimal
 from rich.text import Text
 
-from holdfast.cli.console import out, say, visible
+from holdfast.cli.console import escape_control_codes, out, print_line
 
 EXTRA = 3
 """Columns from this rank on are dropped before an id is folded."""
 GAP = 2
 WIDTH = 80
-NARROWEST = 20
+MIN_WIDTH = 20
 NOTHING = ("", "-")
 SHORT = 13
-"""Characters of a UUID of version 7 that tell its millisecond."""
+"""Characters of a version 7 UUID that hold its timestamp."""
 
 Cell: TypeAlias = object | tuple[object, object]
-"""What a cell shows; a pair of its full and its short form."""
+"""The content of a cell, or a pair of its full and short form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table, and what becomes of it where the table is too wide."""
+    """A column of a table, and how it shrinks if the table is too wide."""
 
     name: str
     rank: int = 0
-    """0 for one that is never dropped; those with the highest rank are dropped first."""
+    """0 if it is never dropped; the highest rank is dropped first."""
     least: int = 0
-    """The width down to which it may be folded; 0 for one that is not folded."""
+    """The width it may be folded to; 0 if it is not folded."""
     right: bool = False
-    """Whether it is aligned to the right, as numbers are."""
+    """Whether it is aligned to the right."""
     optional: bool = False
-    """Whether it is left out where all of its cells are empty."""
+    """Whether it is omitted if all its cells are empty."""
 
 
 def terminal_width() -> int:
-    """Return how many columns there are to print in; those of a usual one if it has hardly any."""
+    """Return the width of the terminal; 80 if it is unusably narrow."""
     width = shutil.get_terminal_size((WIDTH, 24)).columns
-    return width if width >= NARROWEST else WIDTH
+    return width if width >= MIN_WIDTH else WIDTH
 
 
 def print_table(
     columns: Sequence[Column], rows: Sequence[Sequence[Cell]], nothing: str, *, width: int = 0
 ) -> None:
-    """Print rows under headings within the width of the terminal; a sentence if there are none."""
+    """Print a table that fits the terminal, or a sentence if there are no rows."""
     if not rows:
-        say(nothing)
+        print_line(nothing)
         return
-    kept, cells, widths = fit(columns, rows, width or terminal_width())
+    kept, cells, widths = fit_columns(columns, rows, width or terminal_width())
     print_row([column.name for column in kept], kept, widths, style="bold")
     for row in cells:
         print_row(row, kept, widths)
 
 
-def fit(
+def fit_columns(
     columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int
 ) -> tuple[list[Column], list[list[str]], list[int]]:
-    """Return the columns that are shown, their cells and their widths."""
-    full = [[text_of(cell, short=False) for cell in row] for row in rows]
-    short = [[text_of(cell, short=True) for cell in row] for row in rows]
+    """Return the columns to show, their cells and their widths."""
+    full = [[cell_text(cell, short=False) for cell in row] for row in rows]
+    short = [[cell_text(cell, short=True) for cell in row] for row in rows]
     shown = [
         number
         for number, column in enumerate(columns)
@@ -84,37 +84,37 @@ def fit(
         for texts in (full, short):
             cells = [[row[number] for number in shown] for row in texts]
             widths = natural_widths(kept, cells)
-            if total(widths) <= width:
+            if table_width(widths) <= width:
                 return kept, cells, widths
         droppable = sorted((columns[number].rank, number) for number in shown)[::-1]
         widths = folded_widths([each if each.rank else Column("") for each in kept], widths, width)
-        if total(widths) > width and droppable[0][0] < EXTRA:
+        if table_width(widths) > width and droppable[0][0] < EXTRA:
             widths = folded_widths(kept, widths, width)
-        if total(widths) <= width or not droppable[0][0]:
+        if table_width(widths) <= width or not droppable[0][0]:
             return kept, cells, widths
         shown.remove(droppable[0][1])
 
 
-def text_of(cell: Cell, *, short: bool) -> str:
-    """Return what a cell shows."""
-    return visible(str(cell[short] if isinstance(cell, tuple) else cell))
+def cell_text(cell: Cell, *, short: bool) -> str:
+    """Return the text of a cell."""
+    return escape_control_codes(str(cell[short] if isinstance(cell, tuple) else cell))
 
 
 def natural_widths(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
-    """Return how wide columns are that are not folded."""
+    """Return the widths of unfolded columns."""
     headed = [[column.name for column in columns], *cells]
     return [max(map(cell_len, column)) for column in zip(*headed, strict=True)]
 
 
-def total(widths: Sequence[int]) -> int:
-    """Return how wide a table is."""
+def table_width(widths: Sequence[int]) -> int:
+    """Return the width of a table."""
     return sum(widths) + GAP * (len(widths) - 1)
 
 
 def folded_widths(columns: Sequence[Column], widths: Sequence[int], most: int) -> list[int]:
-    """Return narrower widths: the widest column that may be folded gives way first."""
+    """Return narrower widths, shrinking the widest foldable column first."""
     found = list(widths)
-    while total(found) > most:
+    while table_width(found) > most:
         wide = [n for n, column in enumerate(columns) if column.least and found[n] > column.least]
         if not wide:
             break
@@ -125,19 +125,19 @@ def folded_widths(columns: Sequence[Column], widths: Sequence[int], most: int) -
 def print_row(
     row: Sequence[str], columns: Sequence[Column], widths: Sequence[int], *, style: str = ""
 ) -> None:
-    """Print one row, on as many lines as its longest cell needs."""
-    folded = [fold(cell, width) for cell, width in zip(row, widths, strict=True)]
+    """Print one row, on several lines if a cell is folded."""
+    folded = [fold_text(cell, width) for cell, width in zip(row, widths, strict=True)]
     for number in range(max(map(len, folded))):
         parts = []
         for lines, column, width in zip(folded, columns, widths, strict=True):
             text = lines[number] if number < len(lines) else ""
             space = " " * (width - cell_len(text))
             parts.append(space + text if column.right else text + space)
-        say(((" " * GAP).join(parts).rstrip(), style))
+        print_line(((" " * GAP).join(parts).rstrip(), style))
 
 
-def fold(text: str, width: int) -> list[str]:
-    """Break a text into lines, at spaces where it has some."""
+def fold_text(text: str, width: int) -> list[str]:
+    """Break a text into lines, at spaces if possible."""
     if cell_len(text) <= width:
         return [text]
     return [str(line).rstrip() for line in Text(text).wrap(out, width, overflow="fold")]
@@ -146,26 +146,26 @@ def fold(text: str, width: int) -> list[str]:
 # ---------------------------------------------------------------------------------------- cells
 
 
-def size_text(size: int) -> str:
-    """Return a number of bytes for people."""
+def format_size(size: int) -> str:
+    """Return a size such as 1.4 MB."""
     return decimal(size)
 
 
-def minute_text(at: dt.datetime) -> Cell:
-    """Return a time for people, in UTC: to the second, or to the minute where that is too long."""
+def format_minute(at: dt.datetime) -> Cell:
+    """Return a UTC time to the second, and its short form to the minute."""
     text = f"{at.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S}"
     return f"{text}Z", f"{text[:-3]}Z"
 
 
-def tags_text(tags: dict[str, str]) -> str:
-    """Return tags as they are typed, separated by commas."""
+def format_tags(tags: dict[str, str]) -> str:
+    """Return tags as K=V pairs."""
     return ", ".join(f"{name}={value}" for name, value in tags.items()) or "-"
 
 
-def short_ids(ids: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return prefixes of ids that no other known id begins with, all of one length.
+def shorten_ids(ids: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return unambiguous prefixes of ids, all of one length.
 
-    None looks like a number, which a REF would take for that of an event.
+    None is all digits, since a REF of digits is an event number.
     """
     for size in range(SHORT, max(map(len, ids), default=0)):
         count = Counter(id_[:size] for id_ in known)

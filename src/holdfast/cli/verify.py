@@ -1,4 +1,4 @@
-"""``holdfast state verify``: everything that is stored, held against the log."""
+"""``holdfast state verify``: check everything stored against the log."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from holdfast.cli.console import (
     command,
     err,
     print_json,
-    say,
+    print_line,
 )
-from holdfast.cli.references import existing_store, find_sessions
+from holdfast.cli.references import find_sessions, open_existing_store
 from holdfast.cli.tables import Column, print_table
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.keys import location_fields
@@ -41,7 +41,7 @@ async def verify(
         str | None,
         typer.Argument(
             metavar="SESSION",
-            help="A session; all of the store without it.",
+            help="The session. Default: all sessions.",
             autocompletion=complete_session,
         ),
     ] = None,
@@ -50,22 +50,22 @@ async def verify(
         bool,
         typer.Option(
             "--repair",
-            help="Restore lost manifests and index entries, and remove leftovers of crashes.",
+            help="Rebuild lost manifests and index entries; remove leftovers of crashes.",
         ),
     ] = False,
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Fold every log anew and check chain, digests, keyframes and snapshots. 1 where it is damaged.
+    """Check hash chains, digests, keyframes and snapshots; exit with 1 if anything is damaged.
 
     Example: holdfast state verify ses_abc123
     """
     reports = []
-    async with existing_store(store) as state_store:
+    async with open_existing_store(store) as state_store:
         archive = SnapshotArchive(state_store)
         problems = await state_store.check()
         for problem in problems:
-            say(("damaged:", "red"), f" {problem}", to=err)
+            print_line(("damaged:", "red"), f" {problem}", to=err)
         with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
             for place in progress.track(await find_sessions(state_store, session, agent)):
                 fixed = await archive.repair(location=place) if repair else RepairResult()
@@ -94,20 +94,20 @@ async def verify(
 
 
 def print_reports(reports: list[dict[str, Any]]) -> None:
-    """Print a row for each session, and all that is damaged below them."""
+    """Print a row per session, then all damage."""
     rows = [
         ["ok" if report["ok"] else "damaged", *(report[column.name] for column in COLUMNS[1:])]
         for report in reports
     ]
-    print_table(COLUMNS, rows, "nothing here yet")
+    print_table(COLUMNS, rows, "no sessions")
     for report in reports:
         for each in report["damage"]:
-            say(("damaged:", "red"), f" {each['key']}: {each['problem']}")
+            print_line(("damaged:", "red"), f" {each['key']}: {each['problem']}")
         for key in report["repaired"]:
-            say(("repaired:", "green"), f" {key}")
+            print_line(("repaired:", "green"), f" {key}")
         for key in report["removed"]:
-            say(f"removed: {key}: left over by a crash or a deleted session")
+            print_line(f"removed: {key}: left over by a crash or a deleted session")
         for key in report["leftovers"]:
-            say(f"left over: {key}: harmless; remove it with --repair")
+            print_line(f"left over: {key}: harmless; remove it with --repair")
         for key in report["other_keys"]:
-            say(f"ignored: {key}: not written by Holdfast")
+            print_line(f"ignored: {key}: not written by Holdfast")

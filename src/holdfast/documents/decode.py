@@ -1,7 +1,7 @@
-"""Reading a document: everything is checked, and a refusal says what is wrong, and where.
+"""Decode the JSON data of a document into the fields of a `Document`.
 
-Digest and chain are computed and compared with what the document says they are, and its events are
-folded and compared with its state.
+The form of every field is checked, and an error says which field is wrong. Whether the document is
+what was written is checked afterwards, by `validate_document`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, cast
 
 from holdfast.documents.encode import BASE, DIGEST, SIGNATURES
 from holdfast.documents.migrations import migrate_schema
-from holdfast.documents.validate import validate_digest, validate_fold
+from holdfast.documents.validate import validate_document
 from holdfast.errors import (
     HoldfastError,
     InvalidDocumentError,
-    UnsupportedValueError,
+    UnregisteredTypeError,
     short_repr,
 )
 from holdfast.log.changes import changes_from_json
@@ -67,80 +67,73 @@ MALFORMED_DATA = (
 )
 
 
-@contextmanager
-def describe_errors_in(where: str) -> Iterator[None]:
-    """Say of whatever is wrong inside where that is."""
-    try:
-        yield
-    except UnsupportedValueError as error:
-        if "registered" in str(error):
-            raise  # nothing is wrong with the document: this program lacks a type
-        raise invalid_part_error(where, error) from error
-    except MALFORMED_DATA as error:
-        raise invalid_part_error(where, error) from error
+def decode_fields(data: object, *, allow_modified: bool = False) -> dict[str, Any]:
+    """Decode and validate a document; returns the arguments of `Document`.
 
+    Raises:
+        InvalidDocumentError: It is not a valid document, or its schema is too new.
+        ModifiedDocumentError: It was changed after it was written, unless that is allowed.
+        UnregisteredTypeError: It has values of a type that is not registered here.
 
-def invalid_part_error(where: str, error: Exception) -> InvalidDocumentError:
-    """The error for a part that is wrong."""
-    # A name may be as long as the document, and what is wrong may repeat all of it.
-    return InvalidDocumentError(
-        f"the document's {where:.200} is not as it should be: {error!s:.400}"
-    )
-
-
-def decode_fields(
-    tree: object, *, allow_modified: bool = False
-) -> tuple[dict[str, Any], Snapshot | None, dict[str, Any]]:
-    """Fields of a snapshot, the state before its events, and what is not known, of a document."""
-    if not isinstance(tree, dict):
-        raise InvalidDocumentError(f"a document is a JSON object, not {short_repr(tree)}")
-    version = tree.get("schema_version")
-    given, tree = tree, migrate_schema(tree)
-    if tree["schema_version"] != version:
-        tree.pop(SIGNATURES, None)  # they are of the document as it was
-    missing = [name for name in REQUIRED if name not in tree]
+    """
+    if not isinstance(data, dict):
+        raise InvalidDocumentError(f"a document must be a JSON object, got {short_repr(data)}")
+    migrated = migrate_schema(data)
+    if migrated["schema_version"] != data["schema_version"]:
+        migrated.pop(SIGNATURES, None)  # they cover the document before the migration
+    missing = [name for name in REQUIRED if name not in migrated]
     if missing:
-        raise InvalidDocumentError(
-            f"this is no document of a session: it lacks {', '.join(missing)}"
-        )
-    state = decode_state(require_object(tree["state"], "state"))
-    base = None if tree.get(BASE) is None else decode_base(tree[BASE])
-    events = decode_events(tree.get("events"), allow_modified=allow_modified)
+        raise InvalidDocumentError(f"not a session document: it lacks {', '.join(missing)}")
+    state = decode_state(require_object(migrated["state"], "state"))
+    base = None if migrated.get(BASE) is None else decode_base(migrated[BASE])
+    events = decode_events(migrated.get("events"))
     fields = {
-        "schema_version": tree["schema_version"],
-        "parent_id": optional_text(tree, "parent_id"),
-        "scope": decode_scope(tree.get("scope", SCOPES[0])),
-        "exported_at": optional_time(tree, "exported_at"),
-        "source_environment": optional_text(tree, "source_environment"),
-        "state": state,
-        "event_log_count": decode_event_count(tree, len(events), allow_modified=allow_modified),
+        "schema_version": migrated["schema_version"],
+        "parent_id": optional_text(migrated, "parent_id"),
+        "scope": decode_scope(migrated.get("scope", SCOPES[0])),
+        "exported_at": optional_time(migrated, "exported_at"),
+        "source_environment": optional_text(migrated, "source_environment"),
+        "snapshot": state,
+        "base": base,
+        "event_log_count": decode_event_count(migrated, len(events)),
         "events": tuple(events),
-        "state_extra": collect_unknown_fields(tree["state"], STATE_FIELDS, "state"),
+        "state_extra": collect_unknown_fields(migrated["state"], STATE_FIELDS, "state"),
+        "extra": collect_unknown_fields(migrated, FIELDS, "top level"),
     }
     with describe_errors_in("agent_id"):
-        fields["agent_id"] = validate_id(tree["agent_id"], "agent_id")
+        fields["agent_id"] = validate_id(migrated["agent_id"], "agent_id")
     with describe_errors_in("session_id"):
-        fields["session_id"] = validate_id(tree["session_id"], "session_id")
+        fields["session_id"] = validate_id(migrated["session_id"], "session_id")
     with describe_errors_in("tags"):
-        fields["tags"] = validate_tags(tree.get("tags"))
-    if tree.get("snapshot_id") is not None:
+        fields["tags"] = validate_tags(migrated.get("tags"))
+    if migrated.get("snapshot_id") is not None:
         with describe_errors_in("snapshot_id"):
-            fields["snapshot_id"] = validate_snapshot_id(tree["snapshot_id"])
-    created = optional_time(tree, "created_at")
+            fields["snapshot_id"] = validate_snapshot_id(migrated["snapshot_id"])
+    created = optional_time(migrated, "created_at")
     if created is not None:
         fields["created_at"] = created
-    extra = collect_unknown_fields(tree, FIELDS, "top level")
     if not allow_modified:
-        validate_digest(given)
-        validate_fold(events, base, state)
-    return fields, base, extra
+        validate_document(data, migrated, events, base, state)
+    return fields
+
+
+@contextmanager
+def describe_errors_in(where: str) -> Iterator[None]:
+    """Turn the errors of malformed data into InvalidDocumentError that names the field."""
+    try:
+        yield
+    except UnregisteredTypeError:
+        raise  # the document is valid, but this program lacks a type
+    except MALFORMED_DATA as error:
+        # Both may repeat a name that is as long as the document.
+        raise InvalidDocumentError(f"invalid {where:.200} in document: {error!s:.400}") from error
 
 
 # --------------------------------------------------------------------------------------- state
 
 
 def decode_state(fields: Mapping[str, Any]) -> Snapshot:
-    """The state that JSON data stands for."""
+    """Decode the ``state`` of a document."""
     store = Store(max_history=0)
     messages = require_list(fields.get("messages", []), "state.messages")
     keys = decode_message_keys(fields.get("message_keys"), len(messages))
@@ -148,64 +141,63 @@ def decode_state(fields: Mapping[str, Any]) -> Snapshot:
         try:
             store.set(MESSAGES, key, from_json(message))
         except MALFORMED_DATA:
-            # Only now: for most messages, saying where they are takes longer than reading them.
+            # Formatting the name for every message would take longer than decoding it.
             with describe_errors_in(f"state.messages[{number}]"):
                 raise
     for key, value in require_object(fields.get("values", {}), "state.values").items():
         set_value(store, STATE, key, value, f"state.values.{key}")
-    own = require_object(fields.get("session", {}), "state.session")
-    for key, value in own.items():
+    session = require_object(fields.get("session", {}), "state.session")
+    for key, value in session.items():
         if key != STATUS:
             set_value(store, SESSION, key, value, f"state.session.{key}")
-    decode_status(store, fields, own)
-    for space, entries in require_object(fields.get("namespaces", {}), "state.namespaces").items():
-        if space in SESSION_NAMESPACES:
+    decode_status(store, fields, session)
+    namespaces = require_object(fields.get("namespaces", {}), "state.namespaces")
+    for namespace, entries in namespaces.items():
+        if namespace in SESSION_NAMESPACES:
             raise InvalidDocumentError(
-                f"the document has the namespace {space} under state.namespaces: it has a place of "
-                "its own under state"
+                f"invalid state.namespaces in document: the namespace {namespace} belongs directly "
+                "under state"
             )
-        for key, value in require_object(entries, f"state.namespaces.{space}").items():
-            set_value(store, space, key, value, f"state.namespaces.{space}.{key}")
+        for key, value in require_object(entries, f"state.namespaces.{namespace}").items():
+            set_value(store, namespace, key, value, f"state.namespaces.{namespace}.{key}")
     return store.snapshot()
 
 
-def set_value(store: Store, space: str, key: str, value: object, where: str) -> None:
-    """One entry of a state."""
+def set_value(store: Store, namespace: str, key: str, value: object, where: str) -> None:
+    """Decode a value and set it in the store."""
     with describe_errors_in(where):
-        store.set(space, key, from_json(value))
+        store.set(namespace, key, from_json(value))
 
 
 def decode_message_keys(keys: object, count: int) -> list[str]:
-    """The keys of so many messages: those that the document gives, or numbers."""
+    """Return the keys of the messages: those in the document, or consecutive numbers."""
     if keys is None:
         return [message_key(number) for number in range(count)]
     found = require_list(keys, "state.message_keys")
     with describe_errors_in("state.message_keys"):
         for key in found:
-            # A store tells best what can be a key.
-            Store(max_history=0).set(MESSAGES, key, None)
+            Store(max_history=0).set(MESSAGES, key, None)  # raises if it cannot be a key
         if len(found) != count or len(set(found)) != count:
-            raise ValueError(f"there are {count} messages and {len(set(found))} different keys")
+            raise ValueError(f"there are {count} messages, but {len(set(found))} different keys")
     return found
 
 
-def decode_status(store: Store, fields: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """The status; a state of somebody's own may have something else there, or nothing."""
-    if STATUS not in own:
-        set_value(
-            store, SESSION, STATUS, require_text(fields.get("status", PENDING), "state.status"), ""
-        )
-    elif own[STATUS] is not None:
+def decode_status(store: Store, fields: Mapping[str, Any], session: Mapping[str, Any]) -> None:
+    """Set the status. Unless it is a str, it is in ``session``, in a list; None means no status."""
+    if STATUS not in session:
+        status = require_text(fields.get("status", PENDING), "state.status")
+        set_value(store, SESSION, STATUS, status, "state.status")
+    elif session[STATUS] is not None:
         with describe_errors_in("state.session.status"):
-            (value,) = require_list(own[STATUS], "state.session.status")
+            (value,) = require_list(session[STATUS], "state.session.status")
             set_value(store, SESSION, STATUS, value, "state.session.status")
 
 
-def decode_base(tree: object) -> Snapshot:
-    """The state before the first event."""
+def decode_base(data: object) -> Snapshot:
+    """Decode the state before the first event."""
     store = Store(max_history=0)
     with describe_errors_in(BASE):
-        changes = changes_from_json(require_object(tree, BASE))
+        changes = changes_from_json(require_object(data, BASE))
         store.set_many(changes["set"])
     return store.snapshot()
 
@@ -213,67 +205,61 @@ def decode_base(tree: object) -> Snapshot:
 # -------------------------------------------------------------------------------------- events
 
 
-def decode_events(trees: object, *, allow_modified: bool) -> list[Event]:
-    """The events of a document, after checking that the chain holds from the first to the last.
-
-    Where it may be modified, the chain is made anew.
-    """
-    found: list[Event] = []
-    for tree in [] if trees is None else require_list(trees, "events"):
+def decode_events(data: object) -> list[Event]:
+    """Decode the events of a document and compute their hash chain."""
+    events: list[Event] = []
+    for fields in [] if data is None else require_list(data, "events"):
         try:
-            found.append(decode_event(require_object(tree, "event"), found[-1] if found else None))
+            event = decode_event(require_object(fields, "event"), events[-1] if events else None)
         except MALFORMED_DATA:
-            with describe_errors_in(f"events[{len(found)}] (an event)"):
+            with describe_errors_in(f"events[{len(events)}]"):
                 raise
-        if not allow_modified:
-            validate_chain_link(found[-1], tree)
-        if found[-1].extra:
-            validate_depth(found[-1].extra, f"events[{len(found) - 1}]")
-    return found
+        events.append(event)
+        if event.extra:
+            validate_depth(event.extra, f"events[{len(events) - 1}]")
+    return events
 
 
-def decode_event(fields: Mapping[str, Any], before: Event | None) -> Event:
-    """One event at the place that follows another."""
+def decode_event(fields: Mapping[str, Any], previous: Event | None) -> Event:
+    """Decode an event and link it to the previous one."""
     seq, prev = fields["seq"], fields.get("prev", GENESIS)
-    if before is not None and (seq != before.seq + 1 or type(seq) is not int):
+    if previous is not None and (seq != previous.seq + 1 or type(seq) is not int):
         raise ValueError(
-            f"the event {before.seq + 1} of the document breaks the chain: its seq is {short_repr(seq)}."
-            " Events cannot be taken out of the middle: put back what is missing, or get another "
-            "copy"
+            f"event {previous.seq + 1} breaks the hash chain, its seq is {short_repr(seq)}; events "
+            "cannot be removed or reordered: get another copy"
         )
     if type(seq) is not int or seq < 1:
-        raise ValueError(f"seq is a number from 1, not {short_repr(seq)}")
+        raise ValueError(f"seq must be a positive int, got {short_repr(seq)}")
     if not isinstance(prev, str):
-        raise TypeError(f"prev is a text, not {short_repr(prev)}")
-    prev = prev if before is None else before.hash
-    return link_event(draft_from_json(fields), seq, prev)
+        raise TypeError(f"prev must be a string, got {short_repr(prev)}")
+    return link_event(draft_from_json(fields), seq, prev if previous is None else previous.hash)
 
 
-def validate_chain_link(event: Event, fields: Mapping[str, Any]) -> None:
-    """Refuse an event that the chain does not lead to."""
-    for name, value in (("prev", event.prev), ("hash", event.hash)):
-        if fields.get(name, value) != value:
-            raise InvalidDocumentError(
-                f"the event {event.seq} of the document breaks the chain: its {name} is "
-                f"{short_repr(fields[name])} and should be {short_repr(value)}. It was changed or damaged "
-                "after it was written. If it was changed on purpose, read it with allow_modified"
-            )
+def decode_event_count(data: Mapping[str, Any], events: int) -> int:
+    """Return the number of events that led to the state: that of the events, if there are any."""
+    count = data.get("event_log_count", events)
+    if type(count) is not int or count < 0:
+        raise InvalidDocumentError(
+            f"invalid event_log_count in document: must be a non-negative int, got "
+            f"{short_repr(count)}"
+        )
+    return events or count
 
 
-# --------------------------------------------------------------------------------- small parts
+# ------------------------------------------------------------------------------------- fields
 
 
 def collect_unknown_fields(
-    tree: Mapping[str, Any], known: Sequence[str], where: str
+    data: Mapping[str, Any], known: Sequence[str], where: str
 ) -> dict[str, Any]:
-    """The fields that this version does not know, which are kept as the JSON data that they are."""
-    found = {name: value for name, value in tree.items() if name not in known}
+    """Return the fields that this version does not know, which are preserved as JSON data."""
+    found = {name: value for name, value in data.items() if name not in known}
     validate_depth(found, where)
     return found
 
 
 def validate_depth(fields: Mapping[str, Any], where: str) -> None:
-    """Refuse unknown fields that are nested deeper than values may be."""
+    """Reject unknown fields that are nested deeper than values may be."""
     level: list[Any] = list(fields.values())
     for _ in range(MAX_DEPTH + 1):
         inside: list[Any] = []
@@ -286,70 +272,53 @@ def validate_depth(fields: Mapping[str, Any], where: str) -> None:
             return
         level = inside
     raise InvalidDocumentError(
-        f"the document's {where} has an unknown field that is nested deeper than {MAX_DEPTH} "
-        "levels, which no value is"
+        f"invalid {where} in document: an unknown field is nested deeper than {MAX_DEPTH} levels"
     )
 
 
-def require_object(tree: object, what: str) -> dict[str, Any]:
-    """A JSON object, or a refusal."""
-    if isinstance(tree, dict):
-        return cast("dict[str, Any]", tree)
-    raise InvalidDocumentError(f"the document's {what} is a JSON object, not {short_repr(tree)}")
+def require_object(data: object, name: str) -> dict[str, Any]:
+    """Return the data if it is a JSON object."""
+    if isinstance(data, dict):
+        return cast("dict[str, Any]", data)
+    raise wrong_type_error(name, "a JSON object", data)
 
 
-def require_list(tree: object, what: str) -> list[Any]:
-    """A JSON list, or a refusal."""
-    if isinstance(tree, list):
-        return tree
-    raise InvalidDocumentError(f"the document's {what} is a JSON list, not {short_repr(tree)}")
+def require_list(data: object, name: str) -> list[Any]:
+    """Return the data if it is a JSON array."""
+    if isinstance(data, list):
+        return data
+    raise wrong_type_error(name, "a JSON array", data)
 
 
-def require_text(value: object, what: str) -> str:
-    """A text, or a refusal."""
-    if isinstance(value, str):
-        return value
-    raise InvalidDocumentError(f"the document's {what} is a text, not {short_repr(value)}")
+def require_text(data: object, name: str) -> str:
+    """Return the data if it is a string."""
+    if isinstance(data, str):
+        return data
+    raise wrong_type_error(name, "a string", data)
 
 
-def optional_text(tree: Mapping[str, Any], name: str) -> str | None:
-    """A text or nothing."""
-    return None if tree.get(name) is None else require_text(tree[name], name)
+def optional_text(data: Mapping[str, Any], name: str) -> str | None:
+    """Return a field that is a string, null or missing."""
+    return None if data.get(name) is None else require_text(data[name], name)
 
 
-def optional_time(tree: Mapping[str, Any], name: str) -> dt.datetime | None:
-    """A time or nothing."""
-    if tree.get(name) is None:
+def optional_time(data: Mapping[str, Any], name: str) -> dt.datetime | None:
+    """Return a field that is a time, null or missing."""
+    if data.get(name) is None:
         return None
     with describe_errors_in(name):
-        return parse_time(tree[name])
+        return parse_time(data[name])
 
 
 def decode_scope(scope: object) -> str:
-    """A scope, or a refusal."""
+    """Return a valid scope."""
     if scope in SCOPES:
         return str(scope)
-    raise InvalidDocumentError(
-        f"the document's scope is one of {', '.join(SCOPES)}, not {short_repr(scope)}"
-    )
+    raise wrong_type_error("scope", f"one of {', '.join(SCOPES)}", scope)
 
 
-def decode_event_count(tree: Mapping[str, Any], events: int, *, allow_modified: bool) -> int:
-    """How many events led to the state: as many as the document has, where it has any.
-
-    The chain tells of a change in every event but of none that are missing at its end.
-    """
-    count = tree.get("event_log_count", events)
-    if type(count) is not int or count < 0:
-        raise InvalidDocumentError(
-            f"the document's event_log_count is a number, not {short_repr(count)}"
-        )
-    if not events or count == events:
-        return count
-    if allow_modified:
-        return events
-    raise InvalidDocumentError(
-        f"the document has {events} events, and its event_log_count says {short_repr(count)}: the last "
-        "ones were cut off, or it was changed after it was written. Get another copy; if it was "
-        "changed on purpose, read it with allow_modified"
+def wrong_type_error(name: str, expected: str, value: object) -> InvalidDocumentError:
+    """Return the error for a field of the wrong type."""
+    return InvalidDocumentError(
+        f"invalid {name} in document: must be {expected}, got {short_repr(value)}"
     )

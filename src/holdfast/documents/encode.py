@@ -1,8 +1,7 @@
-"""The document: a session at one moment as JSON data that stands alone, schema version 1.
+"""Encode a document: its JSON data, its text, and the canonical bytes that digests cover.
 
-``state`` has a session's own three namespaces by name and the others under ``namespaces``. Values
-have the form of docs/spec/values.md. Fields that this version does not know are kept. The digest
-covers all of it, and a signature covers the digest too.
+``state`` has the three namespaces of a session by name, and all others under ``namespaces``.
+Values are encoded as docs/spec/values.md describes. Fields unknown to this version are preserved.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from holdfast.values import to_json
 from holdfast.values.json_encoding import is_json_without_floats
 
 Listing: TypeAlias = Callable[[Iterator[Any]], Any]
+"""``list``, or ``iter`` where messages and events are encoded one at a time."""
 
 BASE = "base"
 DIGEST = "digest"
@@ -43,15 +43,13 @@ encode_into = msgspec.json.Encoder().encode_into
 
 encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
-# How msgspec writes floats may change between its versions, and signatures are for years.
+# msgspec may change how it formats floats, but a signature must stay valid for years.
 encode_floats = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, check_circular=False, sort_keys=True, separators=(",", ":")
 ).encode
 
 
-def encode_canonical_value(value: Any) -> bytes:
-    """Return the canonical JSON of data: sorted names, no spaces, floats as Python's repr."""
-    return encode_sorted(value) if is_json_without_floats(value) else encode_floats(value).encode()
+# ------------------------------------------------------------------------------------ JSON data
 
 
 def encode_fields(
@@ -59,99 +57,104 @@ def encode_fields(
     base: Snapshot | None,
     extra: Mapping[str, Any],
     state_extra: Mapping[str, Any],
-    listed: Listing = list,
+    listing: Listing = list,
 ) -> dict[str, Any]:
-    """The document of a snapshot's fields, with those that this version does not know.
-
-    ``listed`` makes a list of the messages and of the events, which are by far the most of it.
-    """
-    tree = {
+    """Return the JSON data of a document's fields, with the unknown fields added."""
+    data = {
         **fields,
         "created_at": format_time(fields["created_at"]),
         "exported_at": fields["exported_at"] and format_time(fields["exported_at"]),
-        "state": {**state_json(fields["state"], listed=listed), **plain_json(state_extra)},
-        "events": listed(map(event_json, fields["events"])),
+        "state": {**encode_state(fields["state"], listing=listing), **normalize_json(state_extra)},
+        "events": listing(map(encode_event, fields["events"])),
     }
     if base is not None:
-        tree[BASE] = changes_to_json(base.changes(Store().snapshot()))
-    return {**tree, **plain_json(extra)}
+        data[BASE] = changes_to_json(base.changes(Store().snapshot()))
+    return {**data, **normalize_json(extra)}
 
 
-def plain_json(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return unknown fields as a reader will find them: a tuple is a list, a name is a text."""
+def normalize_json(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return unknown fields as they will be read back: tuples as lists, keys as strings."""
     if not fields:
         return {}
     return msgspec.json.decode(msgspec.json.encode(fields), type=dict[str, Any])
 
 
-def event_json(event: Event) -> dict[str, Any]:
-    """An event at its place in the log, as JSON data."""
-    tree = {"seq": event.seq, **event_to_json(event), "prev": event.prev, "hash": event.hash}
-    return {**tree, **plain_json(event.extra)} if event.extra else tree
+def encode_event(event: Event) -> dict[str, Any]:
+    """Return an event with its position in the log, as JSON data."""
+    data = {"seq": event.seq, **event_to_json(event), "prev": event.prev, "hash": event.hash}
+    return {**data, **normalize_json(event.extra)} if event.extra else data
 
 
-def state_json(
-    state: Snapshot, keys: Sequence[str] | None = None, listed: Listing = list
+def encode_state(
+    state: Snapshot, keys: Sequence[str] | None = None, listing: Listing = list
 ) -> dict[str, Any]:
-    """A state as JSON data; with the messages of these keys only, where some are given."""
+    """Return a state as JSON data, with all messages or only those of the given keys."""
     if keys is None:
-        names = [key for space, key in state.keys if space == MESSAGES]
+        names = [key for namespace, key in state.keys if namespace == MESSAGES]
         messages = (message for _, _, message in state.items(MESSAGES))
     else:
         names = list(keys)
         messages = (state.get(MESSAGES, key) for key in keys)
-    own = {key: to_json(value) for _, key, value in state.items(SESSION)}
-    status = own.pop(STATUS, None)
+    session = {key: to_json(value) for _, key, value in state.items(SESSION)}
+    status = session.pop(STATUS, None)
     if not isinstance(status, str):
-        # A state of somebody's own: what stands there instead, in a list, or nothing at all.
-        own[STATUS] = [status] if state.contains(SESSION, STATUS) else None
-    tree: dict[str, Any] = {
+        # A Store of other code may have any value as its status, or none: decode_status.
+        session[STATUS] = [status] if state.contains(SESSION, STATUS) else None
+    data: dict[str, Any] = {
         "status": status if isinstance(status, str) else PENDING,
-        "messages": listed(map(to_json, messages)),
+        "messages": listing(map(to_json, messages)),
         "values": {key: to_json(value) for _, key, value in state.items(STATE)},
     }
     if names != [message_key(number) for number in range(len(names))]:
-        tree["message_keys"] = names
-    if own:
-        tree["session"] = own
-    others = [space for space in state.namespaces() if space not in SESSION_NAMESPACES]
+        data["message_keys"] = names
+    if session:
+        data["session"] = session
+    others = [each for each in state.namespaces() if each not in SESSION_NAMESPACES]
     if others:
-        tree["namespaces"] = {
-            space: {key: to_json(value) for _, key, value in state.items(space)} for space in others
+        data["namespaces"] = {
+            namespace: {key: to_json(value) for _, key, value in state.items(namespace)}
+            for namespace in others
         }
-    return tree
+    return data
 
 
-def encode_chunks(tree: Mapping[str, Any]) -> Iterator[bytes]:
-    """The text of a document in pieces, a line for each message, value and event.
+# ----------------------------------------------------------------------------------------- text
 
-    What would be a list may be an iterator, so that it never is there as a whole.
+
+def encode_chunks(data: Mapping[str, Any]) -> Iterator[bytes]:
+    """Yield the JSON text of a document in chunks, one line per message, value and event.
+
+    An iterator in place of a list is consumed item by item.
+
+    Raises:
+        ValueError: ``source_environment`` is not UTF-8.
+
     """
-    validate_environment(tree)
+    validate_environment(data)
     text = bytearray()
-    for _ in write_lines(tree, text):
+    for _ in write_lines(data, text):
         if len(text) >= CHUNK_BYTES:
             yield bytes(text)
             text.clear()
     yield bytes(text)
 
 
-def validate_environment(tree: Mapping[str, Any]) -> None:
-    """Refuse the name of an environment that is no text: the system gives bytes of any kind."""
-    name = tree.get("source_environment")
+def validate_environment(data: Mapping[str, Any]) -> None:
+    """Reject an environment name that is not UTF-8: environment variables may have any bytes."""
+    name = data.get("source_environment")
     try:
         str(name).encode()
     except UnicodeEncodeError:
         raise ValueError(
-            f"the source_environment {short_repr(name)} is not UTF-8, and a document cannot have it: "
-            "set HOLDFAST_ENVIRONMENT, which it comes from, to a text or to nothing"
+            f"invalid source_environment {short_repr(name)}: not UTF-8; set HOLDFAST_ENVIRONMENT "
+            "to a text, or unset it"
         ) from None
 
 
-def write_lines(tree: Mapping[str, Any], text: bytearray) -> Iterator[None]:
-    """Write the text of a document to the end of another, with a stop after each line."""
+def write_lines(data: Mapping[str, Any], text: bytearray) -> Iterator[None]:
+    """Append the JSON text of a document to a buffer, yielding after each line."""
     text += b"{"
-    for number, (name, value) in enumerate(tree.items()):
+    for number, (name, value) in enumerate(data.items()):
         text += b",\n " if number else b"\n "
         encode_into(name, text, -1)
         text += b": "
@@ -160,7 +163,7 @@ def write_lines(tree: Mapping[str, Any], text: bytearray) -> Iterator[None]:
 
 
 def write_items(value: Any, text: bytearray, levels: int) -> Iterator[None]:
-    """Write the text of a value, with a line for each of its items on so many levels."""
+    """Append the JSON text of a value, with one line per item down to a number of levels."""
     if levels == 0 or not isinstance(value, dict | list | Iterator):
         encode_into(value, text, -1)
         yield
@@ -176,31 +179,32 @@ def write_items(value: Any, text: bytearray, levels: int) -> Iterator[None]:
     text += b"]" if names is None else b"}"
 
 
-def compute_digest(tree: Mapping[str, Any]) -> str:
-    """Return the digest of a document: of all of it but the digest itself and its signatures.
+# -------------------------------------------------------------------------------- canonical bytes
 
-    What would be a list may be an iterator.
+
+def compute_digest(data: Mapping[str, Any]) -> str:
+    """Compute the digest of a document, which covers all but itself and the signatures.
 
     Raises:
         TypeError, ValueError, RecursionError: It is not JSON data.
 
     """
-    found = hashlib.sha256()
-    for piece in encode_canonical(tree, (DIGEST, SIGNATURES)):
-        found.update(piece)
-    return f"sha256:{found.hexdigest()}"
+    digest = hashlib.sha256()
+    for piece in encode_canonical(data, (DIGEST, SIGNATURES)):
+        digest.update(piece)
+    return f"sha256:{digest.hexdigest()}"
 
 
 def encode_canonical(
-    tree: Mapping[str, Any], without: Sequence[str] = (SIGNATURES,)
+    data: Mapping[str, Any], without: Sequence[str] = (SIGNATURES,)
 ) -> Iterator[bytes]:
-    """Return the canonical bytes of a document in pieces, without some of its fields.
+    """Yield the canonical JSON of a document in pieces, without some of its fields.
 
-    They are the same however the document is laid out, packed, and its names ordered. What would be
-    a list may be an iterator.
+    It does not depend on the layout of the text, its compression, or the order of names. An
+    iterator in place of a list is consumed item by item.
     """
-    validate_environment(tree)
-    covered = {name: value for name, value in tree.items() if name not in without}
+    validate_environment(data)
+    covered = {name: value for name, value in data.items() if name not in without}
     for number, name in enumerate(sorted(covered)):
         yield (b"," if number else b"{") + encode_canonical_value(name) + b":"
         yield from encode_canonical_items(covered[name], 2 if name == "state" else 1)
@@ -208,7 +212,7 @@ def encode_canonical(
 
 
 def encode_canonical_items(value: Any, levels: int) -> Iterator[bytes]:
-    """Return the canonical bytes of a value, with a piece for each item on so many levels."""
+    """Yield the canonical JSON of a value, one piece per item down to a number of levels."""
     if levels == 0 or not value or not isinstance(value, dict | list | Iterator):
         yield encode_canonical_value(value)
     elif isinstance(value, dict):
@@ -222,3 +226,10 @@ def encode_canonical_items(value: Any, levels: int) -> Iterator[bytes]:
             yield b"," if number else b""
             yield from encode_canonical_items(item, levels - 1)
         yield b"]"
+
+
+def encode_canonical_value(value: Any) -> bytes:
+    """Return the canonical JSON of a value: sorted names, no spaces, floats as Python's repr."""
+    if is_json_without_floats(value):
+        return encode_sorted(value)
+    return encode_floats(value).encode()

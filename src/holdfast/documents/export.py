@@ -1,13 +1,12 @@
-"""A session with its events as one document."""
+"""Export a session as a document: its state at one position, and the events that led there."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
 
-from holdfast.documents.encode import SIGNATURES
+from holdfast.documents.document import Document
 from holdfast.errors import IntegrityError, NotFoundError
-from holdfast.ids import new_id
 from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event
 from holdfast.log.event_log import EventLog, Position
@@ -28,32 +27,47 @@ async def export_document(
     snapshot_id: str | None = None,
     seq: int | None = None,
     tags: dict[str, str] | None = None,
-) -> SessionSnapshot:
-    """What is committed of a session, or a kept snapshot of it, with the events that led there.
+) -> Document:
+    """Export the committed state of a session, a saved snapshot, or the state after an event.
 
-    ``seq`` is the number of an event: the session as it was after that one.
+    Args:
+        archive: The snapshots of the store.
+        location: The session.
+        snapshot_id: The snapshot to export.
+        seq: The number of the event to export the state after.
+        tags: Tags to add to those of the snapshot.
+
+    Raises:
+        NotFoundError: There is no such session, snapshot or event.
+        IntegrityError: Stored data is damaged.
+
     """
-    if seq is not None:
-        reached = await load_state_at_event(archive, location, seq)
-        events, base = await read_events_up_to(archive, location, reached.position)
-        found = replace(reached, events=events, base=base)
-    elif snapshot_id is None:
-        found = await load_current(archive, location)
+    if seq is None and snapshot_id is None:
+        document = await export_head(archive, location)
     else:
-        kept = await archive.load_snapshot(location=location, snapshot_id=snapshot_id)
-        if kept is None:
-            raise NotFoundError(f"there is no snapshot {snapshot_id} in {location.prefix}")
-        events, base = await read_events_up_to(archive, location, kept.position or Position())
-        found = replace(kept, events=events, base=base)
+        if seq is not None:
+            snapshot = await load_state_at_event(archive, location, seq)
+        else:
+            snapshot = await load_saved(archive, location, snapshot_id)
+        events, base = await read_events_up_to(archive, location, snapshot.position or Position())
+        document = Document.from_snapshot(snapshot, events=events, base=base)
     return replace(
-        found,
-        event_log_count=len(found.events),
+        document,
+        event_log_count=len(document.events),
         exported_at=utc_now(),
         source_environment=os.environ.get(ENVIRONMENT_VARIABLE),
-        tags={**found.tags, **(tags or {})},
-        # Signatures of a document that was kept are not of this one, which says when it was made.
-        extra={name: value for name, value in found.extra.items() if name != SIGNATURES},
+        tags={**document.tags, **(tags or {})},
     )
+
+
+async def load_saved(
+    archive: SnapshotArchive, location: SnapshotLocation, snapshot_id: str | None
+) -> SessionSnapshot:
+    """Load a snapshot that must exist."""
+    snapshot = await archive.load_snapshot(location=location, snapshot_id=snapshot_id)
+    if snapshot is None:
+        raise NotFoundError(f"no snapshot {snapshot_id} in {location.prefix}")
+    return snapshot
 
 
 async def load_state_at_event(
@@ -62,37 +76,36 @@ async def load_state_at_event(
     """Load the state of a session after one of its events, as a snapshot that is not saved.
 
     Raises:
-        NotFoundError: The event was pruned, or has not happened yet.
+        NotFoundError: The event was pruned, or does not exist yet.
         ValueError: The number is below 1.
 
     """
     if isinstance(seq, bool) or seq < 1:
-        raise ValueError(f"invalid event number {seq!r}; events are counted from 1")
+        raise ValueError(f"invalid event number {seq!r}: events are counted from 1")
     timeline = await archive.timeline(location=location)
     try:
-        there = await timeline.load(seq)
+        loaded = await timeline.load(seq)
     except (NotFoundError, IntegrityError):
         log_start = (await archive.load_manifest(location=location)).log_start.seq
         if seq < log_start:
             raise pruned_events_error(location, seq, seq, log_start) from None
-        end = (await timeline.load()).end.seq
-        if seq > end:
-            raise missing_event_error(location, seq, end) from None
+        head = (await timeline.load()).end.seq
+        if seq > head:
+            raise missing_event_error(location, seq, head) from None
         raise
     return SessionSnapshot(
-        snapshot=there.store.snapshot(),
+        snapshot=loaded.store.snapshot(),
         agent_id=location.scope_id,
         session_id=location.session_id,
         scope=location.scope,
-        snapshot_id=new_id(),
-        position=there.end,
+        position=loaded.end,
     )
 
 
 def pruned_events_error(
     location: SnapshotLocation, first: int, last: int, log_start: int
 ) -> NotFoundError:
-    """Make the error for events that were pruned; ``log_start`` is the last of those."""
+    """Return the error for events that were pruned; ``log_start`` is the last pruned event."""
     which = f"event {first} was" if first == last else f"events {first} to {last} were"
     return NotFoundError(
         f"{which} pruned from session {location.session_id} of {location.scope_id}; "
@@ -100,20 +113,51 @@ def pruned_events_error(
     )
 
 
-def missing_event_error(location: SnapshotLocation, seq: int, end: int) -> NotFoundError:
-    """Make the error for an event after the last one."""
+def missing_event_error(location: SnapshotLocation, seq: int, head: int) -> NotFoundError:
+    """Return the error for an event after the head of the log."""
     return NotFoundError(
         f"session {location.session_id} of {location.scope_id} has no event {seq}; "
-        f"its last event is {end}"
+        f"its last event is {head}"
+    )
+
+
+async def export_head(archive: SnapshotArchive, location: SnapshotLocation) -> Document:
+    """Export the committed state of a session under a new snapshot id."""
+    latest = await archive.load_info(location=location)
+    events, base = await read_events_up_to(archive, location)
+    if events:
+        # With all events at hand, folding them is cheaper than reading a keyframe.
+        store = Store(max_history=0)
+        if base is not None:
+            store.restore(base)
+        fold_changes(store, (event.changes for event in events))
+        head = Position(events[-1].seq, events[-1].hash)
+    else:
+        loaded = await (await archive.timeline(location=location)).load()
+        store, head = loaded.store, loaded.end
+    if head.seq == 0:
+        raise NotFoundError(
+            f"agent {location.scope_id} has no session {location.session_id} in this store; list "
+            "its sessions with holdfast.Catalog(state_store).sessions(agent_id)"
+        )
+    return Document(
+        snapshot=store.snapshot(),
+        agent_id=location.scope_id,
+        session_id=location.session_id,
+        scope=location.scope,
+        parent_id=None if latest is None else latest.snapshot_id,
+        events=events,
+        base=base,
+        position=head,
     )
 
 
 async def read_events_up_to(
     archive: SnapshotArchive, location: SnapshotLocation, position: Position | None = None
 ) -> tuple[tuple[Event, ...], Snapshot | None]:
-    """The events up to a position that are still there, and the state before the first of them.
+    """Read the events that were not pruned, up to a position or the head of the log.
 
-    Without a position they are those up to the last.
+    Also returns the state before the first of them, or None if that is the first event of all.
     """
     manifest = await archive.load_manifest(location=location)
     while position is None or position.seq > manifest.log_start.seq:
@@ -127,7 +171,7 @@ async def read_events_up_to(
                 return events, None
             return events, (await timeline.load(log_start.seq)).store.snapshot()
         except (NotFoundError, IntegrityError):
-            # Who prunes meanwhile takes away what was about to be read: the log begins later now.
+            # A concurrent prune may have moved the log start.
             manifest = await archive.load_manifest(location=location)
             if (manifest.incarnation, manifest.log_start) == (timeline.incarnation, log_start):
                 raise
@@ -137,7 +181,7 @@ async def read_events_up_to(
 async def read_log_range(
     log: EventLog, log_start: Position, position: Position | None
 ) -> tuple[Event, ...]:
-    """The events from one place of the log to another, which has to be there, or to the end."""
+    """Read the events from the log start up to a position, which must exist, or to the head."""
     last = None if position is None else position.seq
     events: list[Event] = []
     async for segment in log.segments(log_start, last):
@@ -145,37 +189,5 @@ async def read_log_range(
     if position is not None:
         del events[position.seq - log_start.seq :]
         if not events or events[-1].hash != position.hash:
-            raise log.missing(events[-1].seq + 1 if events else log_start.seq + 1)
+            raise log.missing_segment_error(events[-1].seq + 1 if events else log_start.seq + 1)
     return tuple(events)
-
-
-async def load_current(archive: SnapshotArchive, location: SnapshotLocation) -> SessionSnapshot:
-    """A session as it is committed now, with an id of its own."""
-    latest = await archive.load_info(location=location)
-    events, base = await read_events_up_to(archive, location)
-    if events:
-        # They are all here: to fold them takes less than to read a keyframe.
-        store = Store(max_history=0)
-        if base is not None:
-            store.restore(base)
-        fold_changes(store, (event.changes for event in events))
-        end = Position(events[-1].seq, events[-1].hash)
-    else:
-        there = await (await archive.timeline(location=location)).load()
-        store, end = there.store, there.end
-    if end.seq == 0:
-        raise NotFoundError(
-            f"the agent {location.scope_id} has no session {location.session_id} in this store: "
-            "see holdfast.Catalog(state_store).sessions(agent_id)"
-        )
-    return SessionSnapshot(
-        snapshot=store.snapshot(),
-        agent_id=location.scope_id,
-        session_id=location.session_id,
-        scope=location.scope,
-        snapshot_id=new_id(),
-        parent_id=None if latest is None else latest.snapshot_id,
-        position=end,
-        events=events,
-        base=base,
-    )

@@ -1,111 +1,94 @@
-"""Documents without a state store: read from a file or from JSON data, and written to a file."""
+"""Read documents from files, streams, bytes and JSON data, and write them to files.
+
+`read_document` is the one way in, for the library, the command line and the server: it bounds what
+is read, verifies signatures before anything else of the data is used, validates the document, and
+migrates the user's values.
+"""
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable
-from dataclasses import replace
-from uuid import NAMESPACE_OID, uuid5
+from typing import IO
 
-from holdfast.documents.encode import SIGNATURES
-from holdfast.documents.json_file import read_json_file, write_json_file
+from holdfast.documents.document import Document, require_document
+from holdfast.documents.json_file import read_json_file, read_json_stream, write_json_file
 from holdfast.documents.limits import DEFAULT_LIMITS, DocumentLimits
 from holdfast.documents.migrations import ValueMigrations
 from holdfast.documents.signing import PublicKey, record_signers, verify_signature
-from holdfast.errors import InvalidDocumentError, short_repr
-from holdfast.log.event import Event, EventDraft
-from holdfast.log.hash_chain import link_events
-from holdfast.snapshots.session_snapshot import SessionSnapshot
-from holdfast.snapshots.session_state import STATE
-from holdfast.state.diff import Changes
-
-MIGRATED = "state.migrated"
-VALUES_VERSION = "values_version"
+from holdfast.documents.value_migrations import migrate_values
 
 
 def read_document(
-    path: str | os.PathLike[str],
+    source: str | os.PathLike[str] | IO[bytes] | bytes,
     *,
+    name: str = "the document",
     allow_modified: bool = False,
     limits: DocumentLimits = DEFAULT_LIMITS,
     trusted: Iterable[PublicKey] | None = None,
     migrations: ValueMigrations | None = None,
-) -> SessionSnapshot:
-    """Read a document from a file, and check all of it.
+) -> Document:
+    """Read and validate a document from a path, a seekable binary stream, or bytes.
 
-    ``allow_modified`` accepts one that was edited on purpose, ``limits`` bounds what is read,
-    ``trusted`` requires a signature by one of these keys, and ``migrations`` brings the user's own
-    values up to date.
+    It may be compressed with gzip or zstd.
+
+    Args:
+        source: What to read.
+        name: What errors call a stream or bytes.
+        allow_modified: Accept a document that was edited on purpose.
+        limits: Bounds on what is read.
+        trusted: Require a signature by one of these keys.
+        migrations: Bring the user's values up to date.
 
     Raises:
-        InvalidDocumentError: It is not a document, is malformed, or was changed.
+        UnreadableDocumentError: It is not JSON, or cannot be decompressed.
+        DocumentTooLargeError: It exceeds a limit.
         SignatureError: No trusted key signed it.
+        InvalidDocumentError: There is no such file, or it is not a valid document.
+        ModifiedDocumentError: It was changed after it was written.
+        UnregisteredTypeError: It has values of a type that is not registered here.
 
     """
-    tree = read_json_file(path, limits=limits)
+    if isinstance(source, bytes | bytearray):
+        source = io.BytesIO(source)
+    if isinstance(source, str | os.PathLike):
+        data = read_json_file(source, limits=limits)
+    else:
+        data = read_json_stream(source, name, limits=limits)
     return decode_document(
-        tree, allow_modified=allow_modified, trusted=trusted, migrations=migrations
+        data, allow_modified=allow_modified, trusted=trusted, migrations=migrations
     )
 
 
-def write_document(snapshot: SessionSnapshot, path: str | os.PathLike[str]) -> None:
-    """Write a document: ``.json``, ``.json.gz`` or ``.json.zst``, all of it or nothing.
+def decode_document(
+    data: object,
+    *,
+    allow_modified: bool = False,
+    trusted: Iterable[PublicKey] | None = None,
+    migrations: ValueMigrations | None = None,
+) -> Document:
+    """Read and validate a document from JSON data, as `read_document` does from a file.
+
+    Raises:
+        SignatureError: No trusted key signed it.
+        InvalidDocumentError: It is not a valid document.
+        ModifiedDocumentError: It was changed after it was written.
+        UnregisteredTypeError: It has values of a type that is not registered here.
+
+    """
+    signers = () if trusted is None else verify_signature(data, trusted)
+    document = Document.from_dict(data, allow_modified=allow_modified)
+    if migrations is not None:
+        document = migrate_values(document, migrations)
+    return record_signers(document, signers) if signers else document
+
+
+def write_document(document: Document, path: str | os.PathLike[str]) -> None:
+    """Write a document atomically, compressed if the path ends in ``.gz`` or ``.zst``.
 
     Raises:
         StateStoreError: The file cannot be written.
 
     """
-    if not isinstance(snapshot, SessionSnapshot):
-        raise TypeError(f"expected a SessionSnapshot, got {short_repr(snapshot)}")
-    write_json_file(path, snapshot.chunks())
-
-
-def decode_document(
-    tree: object,
-    *,
-    allow_modified: bool = False,
-    trusted: Iterable[PublicKey] | None = None,
-    migrations: ValueMigrations | None = None,
-) -> SessionSnapshot:
-    """Read a document from JSON data, as `read_document` reads it from a file."""
-    # Before anything else of it is looked at.
-    signers = () if trusted is None else verify_signature(tree, trusted)
-    found = SessionSnapshot.from_dict(tree, allow_modified=allow_modified)
-    if migrations is not None:
-        found = migrate_values(found, migrations)
-    return record_signers(found, signers) if signers else found
-
-
-def migrate_values(found: SessionSnapshot, migrations: ValueMigrations) -> SessionSnapshot:
-    """Bring the user's own values in a document up to date.
-
-    Where it has events, one more says what was changed, so that they lead to the state.
-    """
-    version = found.extra.get(VALUES_VERSION, migrations.first)
-    if type(version) is not int:
-        raise InvalidDocumentError(
-            f"the document's {VALUES_VERSION} is a number, not {short_repr(version)}"
-        )
-    if version == migrations.version:
-        return found
-    store = found.to_store()
-    values = migrations.applied(found.state.values, version)
-    for key in store.keys(STATE):
-        store.delete(STATE, key)
-    store.set_many([(STATE, key, value) for key, value in values.items()])
-    state = store.snapshot()
-    extra = {**found.extra, VALUES_VERSION: migrations.version}
-    extra.pop(SIGNATURES, None)  # they are of the values as they were
-    events = found.events
-    if events:
-        changes = state.changes(found.snapshot)
-        events = (*events, make_migration_event(events[-1], version, migrations.version, changes))
-    count = len(events) or found.event_log_count
-    return replace(found, snapshot=state, extra=extra, events=events, event_log_count=count)
-
-
-def make_migration_event(last: Event, version: int, newer: int, changes: Changes) -> Event:
-    """Return the event of a migration, which is the same whenever a document is read."""
-    id_ = uuid5(NAMESPACE_OID, f"{MIGRATED} {last.hash} {newer}")
-    draft = EventDraft(str(id_), MIGRATED, last.at, {"from": version, "to": newer}, changes)
-    return link_events([draft], last.seq, last.hash)[0]
+    write_json_file(path, require_document(document, "write_document").chunks())

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.documents.encode import state_json
+from holdfast.documents.encode import encode_state
 from holdfast.documents.json_path import EntryPaths, JsonPath, Steps, step_matches
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.snapshot import Snapshot
@@ -65,7 +65,7 @@ def diff_states(later: Snapshot, base: Snapshot) -> list[Difference]:
 
 def make_state_patch(later: Snapshot, base: Snapshot) -> list[dict[str, Any]]:
     """JSON Patch that leads from the document of ``base`` to the state of ``later``."""
-    return list(make_patch(state_json(base), state_json(later), "/state"))
+    return list(make_patch(encode_state(base), encode_state(later), "/state"))
 
 
 def make_patch(before: Any, after: Any, path: str = "") -> Iterator[dict[str, Any]]:

@@ -1,39 +1,35 @@
-"""Limits on what a document may cost to read, enforced before any of it is built.
+"""Limits on what a document may cost to read, enforced before any of it is parsed.
 
-A few kilobytes of gzip can hold millions of empty lists, and each costs hundreds of bytes once it
-is a Python object. So the text is bounded while it is decompressed, and what it holds is counted in
-the text itself, chunk by chunk: reading stops at the first chunk that exceeds a limit.
+A few kilobytes of gzip can hold millions of empty lists, each of which costs hundreds of bytes as a
+Python object. So values are counted in the text while it is decompressed, and reading stops at the
+first chunk that exceeds a limit.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.errors import InvalidDocumentError, short_repr
+from holdfast.documents.errors import DocumentTooLargeError
+from holdfast.errors import short_repr
 
 SAFE_BYTES = 1 << 26
 """Decompressed bytes below which the compression ratio does not matter."""
 MAX_RATIO = 200
 SAFE_OBJECTS = 250_000
-"""Objects that a compressed document may have, whatever its size."""
-OBJECTS_PER_PACKED_BYTE = 4
-"""And those for each compressed byte. Hashes alone keep a real document below one."""
+"""Values and names that a compressed document of any size may have."""
+OBJECTS_PER_COMPRESSED_BYTE = 4
+"""How many more it may have per byte. Its hashes keep a real document below one."""
 
 STRUCTURE = b'",:[{'
 NOT_STRUCTURE = bytes(set(range(256)) - set(STRUCTURE))
 
 
-class DocumentTooLargeError(InvalidDocumentError):
-    """A document exceeds a limit on what is read."""
-
-
 @dataclass(frozen=True, slots=True)
 class DocumentLimits:
-    """What a document may hold at most.
+    """Limits on the size of a document.
 
-    ``max_bytes`` bounds its JSON text after decompression. ``max_objects`` bounds the number of
-    values and names in that text. A compressed document is also bounded in relation to its
-    compressed size, so that a small file cannot cost much.
+    ``max_bytes`` limits its JSON text after decompression, ``max_objects`` the number of values and
+    names in it. A compressed document is also limited relative to its compressed size.
     """
 
     max_bytes: int = 1 << 30
@@ -43,7 +39,7 @@ class DocumentLimits:
         for name in ("max_bytes", "max_objects"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
-                raise ValueError(f"{name} must be an int from 1, got {short_repr(value)}")
+                raise ValueError(f"{name} must be a positive int, got {short_repr(value)}")
 
 
 DEFAULT_LIMITS = DocumentLimits()
@@ -52,21 +48,21 @@ DEFAULT_LIMITS = DocumentLimits()
 class DocumentMeter:
     """Measures the text of one document as it is read or written, in chunks.
 
-    The objects are the commas, colons and opening brackets outside of strings: one for each value
-    and each name, whether or not the text is valid JSON.
+    The number of objects is that of commas, colons and opening brackets outside of strings: one for
+    each value and each name, whether or not the text is valid JSON.
     """
 
-    def __init__(self, source: str, limits: DocumentLimits = DEFAULT_LIMITS) -> None:
+    def __init__(self, name: str, limits: DocumentLimits = DEFAULT_LIMITS) -> None:
         self.bytes = 0
         self.objects = 0
-        self._source = source
+        self._name = name
         self._limits = limits
         self._in_string = False
         self._pending = b""
-        """Backslashes at the end of a chunk, which belong to what follows."""
+        """Backslashes at the end of the last chunk, which escape what follows."""
 
-    def read(self, chunk: bytes | bytearray, packed: int) -> None:
-        """Count a chunk that was decompressed from a file of so many bytes.
+    def read(self, chunk: bytes | bytearray, compressed: int) -> None:
+        """Count a chunk that was decompressed from a file of ``compressed`` bytes.
 
         Raises:
             DocumentTooLargeError: A limit is exceeded.
@@ -76,33 +72,33 @@ class DocumentMeter:
         limits = self._limits
         if self.bytes > limits.max_bytes:
             raise DocumentTooLargeError(
-                f"{self._source} has more than {limits.max_bytes:,} bytes when it is decompressed; "
-                "it is not a document, or needs a larger max_bytes"
+                f"{self._name} has more than {limits.max_bytes:,} bytes when decompressed; raise "
+                "max_bytes if it is a document"
             )
-        if is_decompression_bomb(self.bytes, packed):
+        if is_decompression_bomb(self.bytes, compressed):
             raise DocumentTooLargeError(
-                f"{self._source} has {packed:,} bytes and more than {self.bytes:,} when it is "
-                f"decompressed; the compression ratio exceeds {MAX_RATIO}:1, and it is not read"
+                f"{self._name} has {compressed:,} bytes and more than {self.bytes:,} when "
+                f"decompressed; the compression ratio exceeds {MAX_RATIO}:1"
             )
         self.count(chunk)
         if self.objects > limits.max_objects:
             raise DocumentTooLargeError(
-                f"{self._source} has more than {limits.max_objects:,} values and names; it is not "
-                "a document, or needs a larger max_objects"
+                f"{self._name} has more than {limits.max_objects:,} values and names; raise "
+                "max_objects if it is a document"
             )
-        if self.objects > max_compressed_objects(packed) and self.bytes > packed:
+        if self.objects > max_compressed_objects(compressed) and self.bytes > compressed:
             raise DocumentTooLargeError(
-                f"{self._source} has {packed:,} bytes and more than {max_compressed_objects(packed):,} "
-                "values and names when it is decompressed; no document compresses so well. If it "
-                "is one, decompress it first"
+                f"{self._name} has {compressed:,} bytes, but more than "
+                f"{max_compressed_objects(compressed):,} values and names when decompressed; "
+                "decompress it first if it is a document"
             )
 
     def count(self, chunk: bytes | bytearray) -> None:
-        """Count the objects of a chunk. The cost is linear in its size."""
+        """Count the objects of a chunk, in time linear in its size."""
         text = self._pending + chunk
         tail = len(text) - len(text.rstrip(b"\\"))
         self._pending = text[len(text) - tail :]
-        # A run of backslashes begins with one that escapes: in pairs, then one before a quote.
+        # In a run of backslashes, each pair is one escaped backslash; one left escapes a quote.
         text = text[: len(text) - tail].replace(b"\\\\", b"").replace(b'\\"', b"")
         # Every second part between quotes is outside of strings.
         parts = text.translate(None, NOT_STRUCTURE).split(b'"')
@@ -111,11 +107,11 @@ class DocumentMeter:
         self.objects += len(outside)
 
 
-def max_compressed_objects(packed: int) -> int:
-    """Return how many objects a compressed document of so many bytes may have."""
-    return SAFE_OBJECTS + OBJECTS_PER_PACKED_BYTE * packed
+def max_compressed_objects(compressed: int) -> int:
+    """Return the number of values and names that a file of this many bytes may have."""
+    return SAFE_OBJECTS + OBJECTS_PER_COMPRESSED_BYTE * compressed
 
 
-def is_decompression_bomb(size: int, packed: int) -> bool:
-    """Whether so many decompressed bytes cannot be those of a document of so few."""
-    return size > SAFE_BYTES and size > MAX_RATIO * packed
+def is_decompression_bomb(size: int, compressed: int) -> bool:
+    """Return whether a file decompresses to more than any document does."""
+    return size > SAFE_BYTES and size > MAX_RATIO * compressed

@@ -1,28 +1,30 @@
-"""Documents that say who made them: Ed25519 signatures over all that a document says.
+"""Sign documents and verify their signatures, with Ed25519.
 
-A digest finds accidents: whoever changes a document can compute another one. A signature can only
-be made by the holder of a private key, and covers everything but the signatures themselves: ids,
-tags, times, state, events, and fields that nobody here knows. docs/spec/document.md says which
-bytes are signed.
-
-There is one algorithm, and a document does not choose it. Which keys are trusted is for the reader
-to say, and never for the document. Who requires no signature needs no cryptography.
+A digest only detects accidents, since anyone can recompute it. A signature proves who made a
+document, and covers everything but the signatures themselves: ids, tags, times, state, events and
+unknown fields. docs/spec/document.md defines the signed bytes. The reader decides which keys are
+trusted, never the document.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
-from holdfast.documents.encode import SIGNATURES, encode_canonical, plain_json
+from holdfast.documents.document import Document, require_document
+from holdfast.documents.encode import SIGNATURES, encode_canonical, normalize_json
+from holdfast.documents.errors import SignatureError
+from holdfast.documents.signatures import (
+    MAX_SIGNATURES,
+    Signature,
+    decode_signatures,
+    encode_signature,
+)
 from holdfast.documents.signing_keys import KeyFileError, PublicKey, SigningKey, load_trusted_keys
-from holdfast.errors import InvalidDocumentError, short_repr
-from holdfast.snapshots.session_snapshot import SessionSnapshot
+from holdfast.errors import short_repr
 
 __all__ = [
     "KeyFileError",
@@ -36,172 +38,127 @@ __all__ = [
     "verify_signature",
 ]
 
-ALGORITHM = "ed25519"
 DOMAIN = b"holdfast document v1\n"
-"""Goes before what is signed: a signature made for something else is none of a document."""
-MAX_SIGNATURES = 16
-FIELDS = frozenset(("algorithm", "key_id", "signature"))
-KEY_ID = re.compile(r"sha256:[0-9a-f]{64}")
-SIGNATURE = re.compile(r"[A-Za-z0-9+/]{85}[AQgw]==")
+"""Prefix of the signed message, so that a signature made for another purpose is not valid here."""
 
 
-class SignatureError(InvalidDocumentError):
-    """A document is not signed by a key that is trusted, or was changed since."""
+def sign_document(document: Document, key: SigningKey) -> Document:
+    """Return the document with a signature by this key added.
 
+    Signatures by other keys are kept. Any later change, redaction included, invalidates them:
+    sign last.
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """What a document says of one who signed it. Nothing of it is true until it is checked."""
+    Raises:
+        SignatureError: The document has too many signatures, or malformed ones.
 
-    key_id: str
-    value: bytes
-
-
-def sign_document(document: SessionSnapshot, key: SigningKey) -> SessionSnapshot:
-    """The document with a signature of all that it says, beside those that it has of other keys.
-
-    What is changed afterwards, by redaction too, makes it wrong: sign last.
     """
-    if not isinstance(document, SessionSnapshot):
-        raise TypeError(f"a SessionSnapshot is signed, not {short_repr(document)}")
+    require_document(document, "sign_document")
     if not isinstance(key, SigningKey):
         raise TypeError(
-            f"a document is signed with a SigningKey, as SigningKey.from_file() gives it, not "
-            f"{short_repr(key)}"
+            f"expected a SigningKey as SigningKey.from_file() returns it, got {short_repr(key)}"
         )
-    others = [each for each in read_signatures(document) if each.key_id != key.key_id]
+    others = [each for each in document.signatures if each.key_id != key.key_id]
     if len(others) >= MAX_SIGNATURES:
-        raise SignatureError(f"the document has {len(others)} signatures, which is the most")
-    # As they will be read: a tuple becomes a list, and a number that is a name becomes a text.
-    known = {name: value for name, value in document.extra.items() if name != SIGNATURES}
+        raise SignatureError(f"the document has {len(others)} signatures, which is the maximum")
+    document = document.without_signatures()
     document = replace(
-        document, extra=plain_json(known), state_extra=plain_json(document.state_extra)
-    )
-    made = Signature(key.key_id, key.sign(compute_signed_message(document)))
-    return replace(
         document,
-        extra={**document.extra, SIGNATURES: [encode_signature(each) for each in [*others, made]]},
+        extra=normalize_json(document.extra),
+        state_extra=normalize_json(document.state_extra),
     )
+    signature = Signature(key.key_id, key.sign(compute_signed_message(document)))
+    encoded = [encode_signature(each) for each in [*others, signature]]
+    return replace(document, extra={**document.extra, SIGNATURES: encoded})
 
 
-def verify_signature(document: object, trusted: Iterable[PublicKey]) -> tuple[PublicKey, ...]:
-    """Those of the trusted keys that signed exactly this document; `SignatureError` if none did.
+def verify_signature(
+    document: Document | object, trusted: Iterable[PublicKey]
+) -> tuple[PublicKey, ...]:
+    """Return those of the trusted keys that signed exactly this document.
 
-    JSON data is checked as it stands, a `SessionSnapshot` as it would be written.
+    JSON data is verified as it is, a `Document` as it would be written.
+
+    Raises:
+        SignatureError: No trusted key signed it, or it was changed since.
+
     """
     known = validate_trusted_keys(trusted)
-    found = read_signatures(document)
-    if not found:
+    signatures = read_signatures(document)
+    if not signatures:
         raise SignatureError(
-            "the document is not signed, and a signature is required: have whoever made it sign "
-            "it, as with holdfast state export --sign"
+            "the document is not signed, and a signature is required; sign it when exporting, as "
+            "with holdfast state export --sign"
         )
-    ours = [each for each in found if each.key_id in known]
-    if not ours:
+    candidates = [each for each in signatures if each.key_id in known]
+    if not candidates:
         raise SignatureError(
-            f"the document is signed by {join_key_ids(each.key_id for each in found)}, and trusted is "
-            f"{join_key_ids(known)}: if it is known whose key that is, trust it too"
+            f"the document is signed by {join_key_ids(each.key_id for each in signatures)}, but "
+            f"only {join_key_ids(known)} is trusted; trust that key if you know its owner"
         )
-    message = compute_signed_message(cast("SessionSnapshot | Mapping[str, Any]", document))
-    right = {each.key_id for each in ours if known[each.key_id].verifies(each.value, message)}
-    if not right:
+    message = compute_signed_message(cast("Document | Mapping[str, Any]", document))
+    valid = {each.key_id for each in candidates if known[each.key_id].verifies(each.value, message)}
+    if not valid:
         raise SignatureError(
-            f"the signature of {join_key_ids(each.key_id for each in ours)} does not match the document: "
-            "it was changed or damaged after it was signed. Get another copy, or have it signed "
-            "anew"
+            f"the signature of {join_key_ids(each.key_id for each in candidates)} does not match "
+            "the document: it was changed after it was signed; get another copy"
         )
-    return tuple(key for key_id, key in known.items() if key_id in right)
+    return tuple(key for key_id, key in known.items() if key_id in valid)
 
 
 def validate_trusted_keys(trusted: Iterable[PublicKey]) -> dict[str, PublicKey]:
-    """Trusted keys by their ids. None at all is a mistake, and not a way to check nothing."""
+    """Return trusted keys by id. An empty list is an error: nothing could be verified."""
     if isinstance(trusted, str | bytes | os.PathLike):
         raise TypeError(
-            f"trusted is a list of PublicKey, as trusted_keys(path) gives it, not {short_repr(trusted)}"
+            "trusted must be a list of PublicKey as load_trusted_keys(path) returns it, got "
+            f"{short_repr(trusted)}"
         )
-    found: dict[str, PublicKey] = {}
+    keys: dict[str, PublicKey] = {}
     for key in trusted:
         if not isinstance(key, PublicKey):
-            raise TypeError(f"a trusted key is a PublicKey, not {short_repr(key)}")
-        found.setdefault(key.key_id, key)
-    if not found:
-        raise ValueError("a signature is required, and no key is trusted: nothing could pass")
-    return found
+            raise TypeError(f"a trusted key must be a PublicKey, got {short_repr(key)}")
+        keys.setdefault(key.key_id, key)
+    if not keys:
+        raise ValueError("no trusted keys were given, so no signature could be verified")
+    return keys
 
 
-def record_signers(document: SessionSnapshot, keys: Iterable[PublicKey]) -> SessionSnapshot:
-    """A document of which these keys were just found to have signed what it was read from."""
-    found = replace(document)
-    object.__setattr__(found, "signed_by", tuple(key.key_id for key in keys))
-    return found
+def record_signers(document: Document, keys: Iterable[PublicKey]) -> Document:
+    """Return the document with the keys whose signatures were verified in ``signed_by``."""
+    copy = replace(document)
+    object.__setattr__(copy, "signed_by", tuple(key.key_id for key in keys))
+    return copy
 
 
-def read_signatures(document: object) -> list[Signature]:
-    """The signatures of a document, none where it has none. `SignatureError` if malformed."""
-    tree = document.extra if isinstance(document, SessionSnapshot) else document
-    entries = tree.get(SIGNATURES) if isinstance(tree, Mapping) else None
-    if entries is None:
-        return []
-    if not isinstance(entries, list) or len(entries) > MAX_SIGNATURES:
-        raise malformed_signatures_error(f"{SIGNATURES} is a list of at most {MAX_SIGNATURES}")
-    return [decode_signature(number, entry) for number, entry in enumerate(entries)]
+def read_signatures(document: Document | object) -> list[Signature]:
+    """Return the signatures of a document or of its JSON data, without verifying them.
+
+    Raises:
+        SignatureError: They are malformed.
+
+    """
+    return decode_signatures(document.extra if isinstance(document, Document) else document)
 
 
-def decode_signature(number: int, entry: object) -> Signature:
-    """One signature, in the one form that there is."""
-    where = f"{SIGNATURES}[{number}]"
-    if not isinstance(entry, dict) or entry.keys() != FIELDS:
-        raise malformed_signatures_error(f"{where} is an object of {', '.join(sorted(FIELDS))}")
-    if entry["algorithm"] != ALGORITHM:
-        raise malformed_signatures_error(
-            f"{where}.algorithm is {ALGORITHM}, not {short_repr(entry['algorithm'])}"
-        )
-    key_id, text = entry["key_id"], entry["signature"]
-    if not isinstance(key_id, str) or not KEY_ID.fullmatch(key_id):
-        raise malformed_signatures_error(
-            f"{where}.key_id is sha256: and 64 digits, not {short_repr(key_id)}"
-        )
-    if not isinstance(text, str) or not SIGNATURE.fullmatch(text):
-        raise malformed_signatures_error(
-            f"{where}.signature is 64 bytes in base64, not {short_repr(text)}"
-        )
-    return Signature(key_id, base64.b64decode(text))
+def compute_signed_message(document: Document | Mapping[str, Any]) -> bytes:
+    """Return the bytes that are signed: a fixed prefix and the hash of the canonical JSON.
 
+    Raises:
+        SignatureError: It is not JSON data, and so has no canonical form.
 
-def encode_signature(signature: Signature) -> dict[str, str]:
-    """A signature as it is written."""
-    return {
-        "algorithm": ALGORITHM,
-        "key_id": signature.key_id,
-        "signature": base64.b64encode(signature.value).decode(),
-    }
-
-
-def malformed_signatures_error(problem: str) -> SignatureError:
-    """The error for signatures that are not in their form."""
-    return SignatureError(f"the document's signatures are malformed: {problem}. Get another copy")
-
-
-def compute_signed_message(document: SessionSnapshot | Mapping[str, Any]) -> bytes:
-    """What is signed of a document: a few bytes, whatever its size."""
+    """
     digest = hashlib.sha512()
     try:
-        for piece in iter_canonical(document):
+        if isinstance(document, Document):
+            pieces = document.canonical()
+        else:
+            pieces = encode_canonical(document)
+        for piece in pieces:
             digest.update(piece)
     except (TypeError, ValueError, RecursionError) as error:
-        raise SignatureError(f"the document has no form that can be signed: {error}") from error
+        raise SignatureError(f"the document has no canonical form: {error}") from error
     return DOMAIN + digest.digest()
 
 
-def iter_canonical(document: SessionSnapshot | Mapping[str, Any]) -> Iterator[bytes]:
-    """The canonical bytes of a document."""
-    return (
-        document.canonical()
-        if isinstance(document, SessionSnapshot)
-        else encode_canonical(document)
-    )
-
-
 def join_key_ids(key_ids: Iterable[str]) -> str:
-    """Ids of keys for an error."""
+    """Return key ids for an error message."""
     return " and ".join(dict.fromkeys(key_ids))

@@ -1,7 +1,9 @@
-"""Whether a document is what was written: its digest, and that its events lead to its state.
+"""Validate that a document is what was written: hash chain, event count, digest, and state.
 
-A chain of hashes tells of a change in any event. The digest covers all else, and whoever removes it
-or computes another is still told where the events contradict the state.
+`Document.from_dict` decodes a document, which checks the form of every field, and then validates it
+here. The hash chain detects a change in any event, the event count a truncated log, and the
+digest a change anywhere. Folding the events detects a document whose digest was recomputed, too,
+unless its events and its state were forged consistently: for that it must be signed.
 """
 
 from __future__ import annotations
@@ -10,73 +12,123 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.documents.encode import DIGEST, compute_digest
+from holdfast.documents.errors import ModifiedDocumentError
 from holdfast.errors import InvalidDocumentError, short_repr
 from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 
-REMEDY = "get another copy; if it was changed on purpose, read it with allow_modified"
+REMEDY = "get another copy, or pass allow_modified if it was edited on purpose"
 
 
-def validate_digest(tree: Mapping[str, Any]) -> None:
-    """Refuse a document that does not match its digest, or has events and no digest.
+def validate_document(
+    original: Mapping[str, Any],
+    migrated: Mapping[str, Any],
+    events: Sequence[Event],
+    base: Snapshot | None,
+    state: Snapshot,
+) -> None:
+    """Check that a decoded document was not changed after it was written.
 
-    One without events may lack it, as one that was written by hand does.
+    ``original`` is its JSON data as read, which the digest covers, and ``migrated`` the same in
+    the current schema, which the events were decoded from.
 
     Raises:
-        InvalidDocumentError: It was changed after it was written.
+        ModifiedDocumentError: It was changed.
+        InvalidDocumentError: No digest can be computed of it.
 
     """
-    digest = tree.get(DIGEST)
+    validate_chain(events, migrated.get("events") or ())
+    validate_event_count(events, migrated)
+    validate_digest(original)
+    validate_fold(events, base, state)
+
+
+def validate_chain(events: Sequence[Event], data: Sequence[Mapping[str, Any]]) -> None:
+    """Compare the hashes that the document has with those computed from its events.
+
+    Raises:
+        ModifiedDocumentError: An event breaks the hash chain.
+
+    """
+    for event, fields in zip(events, data, strict=True):
+        for name, value in (("prev", event.prev), ("hash", event.hash)):
+            if fields.get(name, value) != value:
+                raise ModifiedDocumentError(
+                    f"event {event.seq} of the document breaks the hash chain: its {name} is "
+                    f"{short_repr(fields[name])} and should be {short_repr(value)}; {REMEDY}"
+                )
+
+
+def validate_event_count(events: Sequence[Event], data: Mapping[str, Any]) -> None:
+    """Compare the number of events with ``event_log_count``: a chain does not show a missing end.
+
+    Raises:
+        ModifiedDocumentError: The numbers differ.
+
+    """
+    count = data.get("event_log_count", len(events))
+    if events and count != len(events):
+        raise ModifiedDocumentError(
+            f"the document has {len(events)} events, but its event_log_count is "
+            f"{short_repr(count)}; {REMEDY}"
+        )
+
+
+def validate_digest(data: Mapping[str, Any]) -> None:
+    """Compare the digest of a document with its content.
+
+    A document without events may lack a digest, as one that was written by hand does.
+
+    Raises:
+        ModifiedDocumentError: The digest does not match, or there are events and no digest.
+        InvalidDocumentError: The document is not JSON data.
+
+    """
+    digest = data.get(DIGEST)
     if digest is None:
-        if tree.get("events"):
-            raise InvalidDocumentError(
-                "the document has events but no digest: it was changed after it was written, or "
-                f"written by hand; {REMEDY}"
-            )
+        if data.get("events"):
+            raise ModifiedDocumentError(f"the document has events but no digest; {REMEDY}")
         return
     try:
-        expected = compute_digest(tree)
+        expected = compute_digest(data)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidDocumentError(
-            f"the document has no digest, as it is not JSON data: {error!s:.400}"
-        ) from error
+        raise InvalidDocumentError(f"the document is not JSON data: {error!s:.400}") from error
     if digest != expected:
-        raise InvalidDocumentError(
-            f"the document does not match its digest {short_repr(digest)}: it was changed or damaged "
-            f"after it was written; {REMEDY}"
+        raise ModifiedDocumentError(
+            f"the document does not match its digest {short_repr(digest)}: it was changed after it "
+            f"was written; {REMEDY}"
         )
 
 
 def validate_fold(events: Sequence[Event], base: Snapshot | None, state: Snapshot) -> None:
-    """Refuse events that do not lead from the state before them to the document's state.
+    """Compare the state of a document with the state that its events lead to.
 
     Raises:
-        InvalidDocumentError: They contradict each other.
+        ModifiedDocumentError: They differ, or the state before the first event is missing.
 
     """
     if not events:
         return
     if events[0].seq != 1 and base is None:
-        raise InvalidDocumentError(
-            f"the document's events begin at {events[0].seq}, and it has no state from before them "
-            f"(base); {REMEDY}"
+        raise ModifiedDocumentError(
+            f"the document's events start at {events[0].seq}, but it has no base, the state before "
+            f"them; {REMEDY}"
         )
     store = Store(max_history=0)
     if base is not None:
         store.restore(base)
     fold_changes(store, (event.changes for event in events))
-    found = state.diff(store.snapshot())
+    diff = state.diff(store.snapshot())
     problems = (
-        *((pair, "is in the state, and no event set it") for pair in found["added"]),
-        *((pair, "was set by its events and is not in the state") for pair in found["removed"]),
-        *((pair, "has another value in the state") for pair in found["changed"]),
+        *((pair, "is in the state, but no event set it") for pair in diff["added"]),
+        *((pair, "was set by an event, but is not in the state") for pair in diff["removed"]),
+        *((pair, "has another value in the state") for pair in diff["changed"]),
     )
     if problems:
-        (space, key), problem = problems[0]
-        raise InvalidDocumentError(
-            "the document's events do not lead to its state: the entry "
-            f"({short_repr(space)}, {short_repr(key)}) {problem}, and {len(problems) - 1:,} more differ; "
-            f"{REMEDY}"
+        (namespace, key), problem = problems[0]
+        raise ModifiedDocumentError(
+            f"the document's events do not lead to its state: ({short_repr(namespace)}, "
+            f"{short_repr(key)}) {problem}, and {len(problems) - 1:,} more entries differ; {REMEDY}"
         )

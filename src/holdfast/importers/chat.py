@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from holdfast.documents.document import Document
 from holdfast.errors import InvalidDocumentError, short_repr
 from holdfast.importers.history import History, choose_ids
 from holdfast.importers.source import Source
 from holdfast.snapshots.keys import MAX_ID_LENGTH
-from holdfast.snapshots.session_snapshot import SessionSnapshot, utc_now
+from holdfast.snapshots.session_snapshot import utc_now
 from holdfast.snapshots.session_state import STATE
 
 NAME = "chat"
@@ -63,7 +64,7 @@ def is_message(item: Any) -> bool:
     return isinstance(kind, str) and ITEM_TYPES.fullmatch(kind) is not None
 
 
-def read(source: Source) -> SessionSnapshot | list[SessionSnapshot]:
+def read(source: Source) -> Document | list[Document]:
     """The conversation; a list of them where each line is one."""
     if source.is_json:
         tree = source.json
@@ -90,7 +91,7 @@ def read(source: Source) -> SessionSnapshot | list[SessionSnapshot]:
     ]
 
 
-def read_conversation(source: Source, tree: Any, session_id: str) -> SessionSnapshot:
+def read_conversation(source: Source, tree: Any, session_id: str) -> Document:
     """An object with messages, and with what else stands in it."""
     if not isinstance(tree, dict) or not isinstance(tree.get(MESSAGES), list):
         raise InvalidDocumentError(
@@ -106,7 +107,7 @@ def build_document(
     values: dict[str, Any],
     session_id: str,
     lines: list[tuple[int, Any]] | None = None,
-) -> SessionSnapshot:
+) -> Document:
     """The session of some messages, an event each."""
     history = History(*choose_ids(source, None, session_id), utc_now())
     for number, message in enumerate(messages):

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from holdfast.documents.document import Document
 from holdfast.errors import InvalidDocumentError, UnsupportedValueError
 from holdfast.ids import new_id
 from holdfast.importers.source import DEFAULT_AGENT_ID, Source
 from holdfast.log.event import EventDraft
 from holdfast.log.hash_chain import link_events
 from holdfast.snapshots.keys import AGENT, validate_id
-from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import (
     MESSAGES,
     PENDING,
@@ -128,10 +128,10 @@ class History:
         changes: Changes = {"set": [(MESSAGES, key, message)], "delete": []}
         self._drafts.append(EventDraft(new_id(), "message.appended", at, None, changes))
 
-    def document(self, format_: str) -> SessionSnapshot:
+    def document(self, format_: str) -> Document:
         """All of it, as a document that can be imported."""
         events = link_events(self._drafts, 0, "")
-        return SessionSnapshot(
+        return Document(
             snapshot=self._store.snapshot(),
             agent_id=self._agent_id,
             session_id=self._session_id,

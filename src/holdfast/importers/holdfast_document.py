@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from holdfast.documents.document import Document
+from holdfast.documents.files import decode_document
 from holdfast.importers.source import Source
-from holdfast.snapshots.session_snapshot import SessionSnapshot
 
 NAME = "holdfast"
 DOCUMENT_FIELDS = frozenset(("agent_id", "session_id", "state", "digest", "event_log_count"))
@@ -17,6 +18,6 @@ def recognises(source: Source) -> bool:
     return isinstance(version, int) or len(DOCUMENT_FIELDS & source.json.keys()) >= 3
 
 
-def read(source: Source) -> SessionSnapshot:
+def read(source: Source) -> Document:
     """The document, with its digest and the chain of its events checked."""
-    return SessionSnapshot.from_dict(source.json, allow_modified=source.allow_modified)
+    return decode_document(source.json, allow_modified=source.allow_modified)

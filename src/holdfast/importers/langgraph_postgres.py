@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, LiteralString
 
 from holdfast.errors import InvalidDocumentError, StateStoreError
+from holdfast.extras import require_extra
 from holdfast.importers import langgraph_thread
 from holdfast.importers.langgraph_serde import Serde
 from holdfast.importers.langgraph_thread import Checkpoint, Database, Row
-from holdfast.importers.source import Source, missing_extra
+from holdfast.importers.source import Source
 from holdfast.stores.urls import StoreURL
 
 if TYPE_CHECKING:
@@ -52,12 +53,8 @@ def read(source: Source) -> Any:
     """One thread as a document, or all of them as a list."""
     if source.url is None:
         raise InvalidDocumentError(f"{source.name} is no URL, as in postgresql://host/database")
-    try:
+    with require_extra("postgresql"):
         import psycopg  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        if error.name != "psycopg":
-            raise
-        raise missing_extra(source.name, "psycopg", "postgresql") from None
     url = StoreURL(source.url)
     try:
         with psycopg.connect(source.url, connect_timeout=CONNECT_TIMEOUT) as connection:
@@ -90,7 +87,7 @@ class PostgresDatabase(Database):
     def __init__(self, name: str, connection: Connection[Any]) -> None:
         self.name = name
         self._connection = connection
-        self._serde = Serde(name)
+        self._serde = Serde()
         # Older versions have no path. It is the order in which LangGraph applies them.
         has_path = connection.execute(HAS_PATH).fetchone() is not None
         order: LiteralString = 'task_path COLLATE "C", ' if has_path else ""

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
-from holdfast.errors import InvalidDocumentError, StateStoreError, short_repr
-from holdfast.importers.source import missing_extra
+from holdfast.errors import InvalidDocumentError, short_repr
+from holdfast.extras import MissingExtraError, require_extra
 
 KIND = "langchain"
 """The field of a message that says which class of LangChain it was."""
@@ -83,25 +83,17 @@ MADE: dict[tuple[str, str], Callable[[Any], Any]] = {
 class Serde:
     """Reads the values of one database."""
 
-    def __init__(self, name: str) -> None:
-        try:
+    def __init__(self) -> None:
+        with require_extra("langgraph"):
             from langgraph.checkpoint.serde.jsonplus import (  # noqa: PLC0415 - an extra
                 JsonPlusSerializer,
             )
-        except ModuleNotFoundError as error:
-            # A part of its name may be there without it, as other packages are named so too.
-            if (error.name or "").partition(".")[0] != "langgraph":
-                raise
-            raise missing_extra(name, "langgraph-checkpoint", "langgraph") from None
         try:
             self._serializer = JsonPlusSerializer(
                 allowed_msgpack_modules=None, __unpack_ext_hook__=self._plain
             )
         except TypeError:
-            raise StateStoreError(
-                "the langgraph-checkpoint that is installed is too old to be strict about types: "
-                "pip install --upgrade 'holdfast[langgraph]'"
-            ) from None
+            raise MissingExtraError("langgraph", "needs a newer langgraph-checkpoint") from None
         self._depth = 0
         self._messages: dict[bytes, Message] = {}
         """Messages that were read, by their bytes: each is in every checkpoint that follows it."""

@@ -136,7 +136,7 @@ class SqliteDatabase(Database):
     def __init__(self, name: str, connection: sqlite3.Connection) -> None:
         self.name = name
         self._connection = connection
-        self._serde = Serde(name)
+        self._serde = Serde()
         # Older versions have no path. It is the order in which LangGraph applies them.
         has_path = "task_path" in list_columns(connection, "writes")
         self._writes = WRITES + ("task_path, task_id, idx" if has_path else "task_id, idx")

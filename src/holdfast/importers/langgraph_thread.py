@@ -18,12 +18,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.documents.document import Document
 from holdfast.errors import InvalidDocumentError, NotFoundError, short_repr
 from holdfast.importers.history import CHECKPOINT_IMPORTED, History, choose_ids, parse_time
 from holdfast.importers.langgraph_serde import Message, Serde, Whole
 from holdfast.importers.source import Source
 from holdfast.sessions.run_status import COMPLETED, RUNNING, langgraph_has_next_node
-from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import MESSAGES, SESSION, STATE, STATUS
 from holdfast.transfer.manager import suggest_names
 
@@ -107,7 +107,7 @@ def read(source: Source, database: Database, format_: str) -> Any:
     return [document(source, database, thread, format_) for thread in threads]
 
 
-def document(source: Source, database: Database, thread: str, format_: str) -> SessionSnapshot:
+def document(source: Source, database: Database, thread: str, format_: str) -> Document:
     """The session of one thread."""
     ids = choose_ids(source, None, thread)
     reading = Reading(database, thread)
@@ -125,7 +125,7 @@ class Reading:
     """What is to be known of a thread while its checkpoints are read."""
 
     def __init__(self, database: Database, thread: str) -> None:
-        self._serde = Serde(database.name)
+        self._serde = Serde()
         self._parents = database.parents(thread)
         self._deltas: dict[tuple[str, str], Delta] = {}
         self._newest: dict[str, tuple[str, dict[str, Any]]] = {}

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
+from holdfast.documents.document import Document
 from holdfast.documents.limits import DEFAULT_LIMITS, DocumentLimits
 from holdfast.errors import HoldfastError, InvalidDocumentError, short_repr
 from holdfast.importers.source import Source, open_source
-from holdfast.snapshots.session_snapshot import SessionSnapshot
 
 T = TypeVar("T")
 
 RecognisesFunction: TypeAlias = Callable[[Source], bool]
-ReadFunction: TypeAlias = Callable[[Source], SessionSnapshot | Iterable[SessionSnapshot]]
+ReadFunction: TypeAlias = Callable[[Source], Document | Iterable[Document]]
 
 ENTRY_POINT_GROUP = "holdfast.readers"
 HOLDFAST = "holdfast"
@@ -52,7 +52,7 @@ class ReadResult:
     """What a source had in it."""
 
     format: str
-    documents: list[SessionSnapshot]
+    documents: list[Document]
     is_list: bool
     """Whether it could have been another number of documents than one."""
 
@@ -90,7 +90,7 @@ def read(
     session_id: str | None = None,
     max_bytes: int | None = None,
     limits: DocumentLimits = DEFAULT_LIMITS,
-) -> list[SessionSnapshot]:
+) -> list[Document]:
     """The documents in a file or a database, ready to be imported.
 
     ``format`` is the name of a reader, where it should not be found out. ``thread`` is one of the
@@ -116,16 +116,16 @@ def read_source(source: Source, format_: str | None = None) -> ReadResult:
     found = call_reader(reader, lambda: to_list(reader.read(source)), source)
     documents, is_list = found
     for document in documents:
-        if not isinstance(document, SessionSnapshot):
+        if not isinstance(document, Document):
             raise InvalidDocumentError(
-                f"the reader {reader.name} gave no SessionSnapshot but {short_repr(document)}"
+                f"the reader {reader.name} returned no Document, but {short_repr(document)}"
             )
     return ReadResult(reader.name, documents, is_list)
 
 
 def to_list(found: Any) -> tuple[list[Any], bool]:
     """What a reader gave as a list, and whether it was one."""
-    if isinstance(found, SessionSnapshot) or not isinstance(found, Iterable):
+    if isinstance(found, Document) or not isinstance(found, Iterable):
         return [found], False
     return list(found), True
 

@@ -7,6 +7,7 @@ compared, restored and forked from.
 
 from __future__ import annotations
 
+from holdfast.documents.document import Document
 from holdfast.ids import new_id
 from holdfast.importers.history import CHECKPOINT_IMPORTED, SNAPSHOT_IMPORTED
 from holdfast.log.event import Event
@@ -15,7 +16,7 @@ from holdfast.sessions.replay import replay
 from holdfast.snapshots.incarnation import Incarnation
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.records import SnapshotInfo
-from holdfast.snapshots.session_snapshot import SessionSnapshot, utc_now
+from holdfast.snapshots.session_snapshot import utc_now
 from holdfast.snapshots.session_state import MESSAGES, PENDING, SESSION, STATUS
 from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.state.snapshot import Snapshot
@@ -26,9 +27,7 @@ from holdfast.transfer.manager import SnapshotManager
 BATCH_SIZE = 100
 
 
-async def save_snapshots(
-    manager: SnapshotManager, document: SessionSnapshot, result: ImportResult
-) -> int:
+async def save_snapshots(manager: SnapshotManager, document: Document, result: ImportResult) -> int:
     """Keep the snapshots of a document of others that was imported; how many there were.
 
     Only where its events became the log: a session that was there before has a log of its own.

@@ -6,12 +6,10 @@ for its text, with the bounds that documents have, and parsed once for all reade
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import shutil
 import tempfile
-import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -22,14 +20,12 @@ from typing import IO, Any, TypeVar
 from holdfast.documents.json_file import (
     BOM,
     BoundedStream,
-    open_decompressor,
     parse_json,
-    read_within_limits,
+    read_text,
 )
 from holdfast.documents.limits import DEFAULT_LIMITS, DocumentLimits
-from holdfast.errors import HoldfastError, InvalidDocumentError, StateStoreError
+from holdfast.errors import HoldfastError, InvalidDocumentError
 from holdfast.snapshots.keys import MAX_ID_LENGTH
-from holdfast.stores.registry import MissingStoreExtraError
 from holdfast.stores.urls import StoreURL
 
 DEFAULT_AGENT_ID = "imported"
@@ -94,17 +90,10 @@ class Source:
         """The text, or why there is none: many readers ask, and it is read once."""
         if self.file is None:
             return InvalidDocumentError(f"{self.name} is a database, and no file with a text")
-        packed = self.file.seek(0, 2)
-        self.file.seek(0)
         try:
-            with open_decompressor(self.name, self.file) as reading:
-                data = read_within_limits(reading, self.name, packed, self.limits)
+            data = read_text(self.file, self.name, self.limits)
         except InvalidDocumentError as error:
             return error
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            return InvalidDocumentError(
-                f"{self.name} is not packed as its first bytes say, or is cut short: {error}"
-            )
         return bytes(data.removeprefix(BOM))
 
     @cached_property
@@ -197,10 +186,3 @@ def has_lone_surrogate(text: bytes) -> bool:
 def unreadable_error(name: str, error: OSError) -> InvalidDocumentError:
     """The error for a file that the system does not give."""
     return InvalidDocumentError(f"{name} cannot be read: {error.strerror or error}")
-
-
-def missing_extra(name: str, package: str, extra: str) -> StateStoreError:
-    """The error for a package that is not there, with how to get it."""
-    return MissingStoreExtraError(
-        f"to read {name} needs {package}: pip install 'holdfast[{extra}]'", extra
-    )

@@ -17,13 +17,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+from holdfast.documents.document import Document
 from holdfast.documents.json_file import read_json_file
 from holdfast.errors import InvalidDocumentError, short_repr
 from holdfast.importers.history import SNAPSHOT_IMPORTED, History, choose_ids, parse_time
 from holdfast.importers.source import Source
 from holdfast.sessions.run_status import infer_strands_status
 from holdfast.snapshots.keys import AGENT, MULTI_AGENT
-from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import (
     MESSAGES,
     SESSION,
@@ -51,7 +51,7 @@ def recognises(source: Source) -> bool:
     return isinstance(tree.get("schema_version"), str) and {"data", "created_at"} <= tree.keys()
 
 
-def read(source: Source) -> SessionSnapshot:
+def read(source: Source) -> Document:
     """The session, with the history that lies beside the latest snapshot."""
     trees = [*read_history(source), (source.name, source.json)]
     for name, tree in trees:

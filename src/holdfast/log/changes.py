@@ -1,7 +1,4 @@
-"""What events set and delete: folding it, its JSON form, and its canonical bytes.
-
-Folding is applying changes in order, with no rule for any one type of event.
-"""
+"""Changes of events: folding, JSON form and canonical bytes."""
 
 from __future__ import annotations
 
@@ -12,11 +9,16 @@ from holdfast.errors import InvalidDocumentError, short_repr
 from holdfast.state.diff import Changes, Pair
 from holdfast.state.store import Store
 from holdfast.values.binary_encoding import encode
-from holdfast.values.json_encoding import encode_canonical, from_json, to_json
+from holdfast.values.json_encoding import (
+    encode_canonical,
+    from_json,
+    to_json,
+    to_json_and_canonical,
+)
 
 DELETED = object()
 
-# Keys in order, as canonical bytes have them, and what maps and arrays of msgpack begin with.
+# Keys in canonical order, and the headers of msgpack maps and arrays.
 DELETE: Final = b"\x82" + encode("delete")
 SET: Final = encode("set")
 ARRAY_OF_2: Final = b"\x92"
@@ -24,7 +26,7 @@ ARRAY_OF_3: Final = b"\x93"
 
 
 def fold_changes(store: Store, changes: Iterable[Changes]) -> None:
-    """Bring a store to where the changes lead, from where they begin, as one step."""
+    """Apply changes to a store in order, as one atomic step."""
     final: dict[Pair, Any] = {}
     for each in changes:
         for space, key, value in each["set"]:
@@ -41,7 +43,7 @@ def fold_changes(store: Store, changes: Iterable[Changes]) -> None:
 
 
 def changes_to_json(changes: Changes) -> dict[str, Any]:
-    """Changes as JSON data."""
+    """Return changes as JSON data."""
     return {
         "set": [[space, key, to_json(value)] for space, key, value in changes["set"]],
         "delete": [[space, key] for space, key in changes["delete"]],
@@ -49,22 +51,40 @@ def changes_to_json(changes: Changes) -> dict[str, Any]:
 
 
 def encode_canonical_changes(changes: Changes) -> bytes:
-    """Canonical bytes, put together piece by piece.
+    """Return the canonical bytes of changes.
 
-    So each value has its own bound of nesting, and not what stands around it leaves of one.
+    The values are encoded separately, so that each has the full nesting limit.
     """
-    deletes, sets = changes["delete"], changes["set"]
+    values = [encode_canonical(value) for _, _, value in changes["set"]]
+    return join_canonical_changes(changes, values)
+
+
+def encode_changes(changes: Changes) -> tuple[dict[str, Any], bytes]:
+    """Return changes as JSON data and as canonical bytes, with one pass over each value."""
+    rows: list[list[Any]] = []
+    values: list[bytes] = []
+    for space, key, value in changes["set"]:
+        tree, canonical = to_json_and_canonical(value)
+        rows.append([space, key, tree])
+        values.append(canonical)
+    deletes = [[space, key] for space, key in changes["delete"]]
+    return {"set": rows, "delete": deletes}, join_canonical_changes(changes, values)
+
+
+def join_canonical_changes(changes: Changes, values: list[bytes]) -> bytes:
+    """Return the canonical bytes of changes, given those of the values to set."""
+    deletes = changes["delete"]
     parts = [DELETE, array_header(len(deletes))]
     for space, key in deletes:
         parts += (ARRAY_OF_2, encode(space), encode(key))
-    parts += (SET, array_header(len(sets)))
-    for space, key, value in sets:
-        parts += (ARRAY_OF_3, encode(space), encode(key), encode_canonical(value))
+    parts += (SET, array_header(len(values)))
+    for (space, key, _), value in zip(changes["set"], values, strict=True):
+        parts += (ARRAY_OF_3, encode(space), encode(key), value)
     return b"".join(parts)
 
 
 def array_header(count: int) -> bytes:
-    """What an array of so many items begins with in msgpack."""
+    """Return the msgpack header of an array with ``count`` items."""
     if count < 16:
         return bytes([0x90 | count])
     if count < 1 << 16:
@@ -73,7 +93,12 @@ def array_header(count: int) -> bytes:
 
 
 def changes_from_json(tree: Any) -> Changes:
-    """What JSON data says that changes are."""
+    """Decode changes from JSON data.
+
+    Raises:
+        InvalidDocumentError: The data has the wrong form.
+
+    """
     sets: list[tuple[str, str, Any]] = []
     for item in expect_list(tree.get("set", [])):
         space, key, value = expect_list(item)
@@ -85,23 +110,23 @@ def changes_from_json(tree: Any) -> Changes:
     return {"set": sets, "delete": deletes}
 
 
-def expect_list(tree: Any) -> list[Any]:
-    """A list that stands in JSON."""
-    if isinstance(tree, list):
-        return tree
-    raise InvalidDocumentError(f"expected a list, not {short_repr(tree)}")
-
-
 def changes_from_rows(sets: list[tuple[str, str, Any]], deletes: list[Pair]) -> Changes:
-    """What written changes say, whose shape is known to be right."""
+    """Decode changes whose structure was validated already."""
     return {
         "set": [(space, key, from_json(value)) for space, key, value in sets],
         "delete": deletes,
     }
 
 
+def expect_list(tree: Any) -> list[Any]:
+    """Return JSON data if it is a list."""
+    if isinstance(tree, list):
+        return tree
+    raise InvalidDocumentError(f"expected a list, got {short_repr(tree)}")
+
+
 def expect_str(value: object) -> str:
-    """A text, or a refusal."""
+    """Return JSON data if it is a string."""
     if isinstance(value, str):
         return value
-    raise InvalidDocumentError(f"expected a text, not {short_repr(value)}")
+    raise InvalidDocumentError(f"expected a string, got {short_repr(value)}")

@@ -1,7 +1,7 @@
 """One recorded step, and its JSON form.
 
-An event has what happened (``type``, ``data``), what it did to the state (``changes``), and its
-place in the chain (``seq``, ``prev``, ``hash``). In JSON, values have the form of
+An event holds what happened (``type``, ``data``), what it changed in the state (``changes``), and
+its position in the log (``seq``, ``prev``, ``hash``). JSON values are encoded as in
 docs/spec/values.md.
 """
 
@@ -26,7 +26,7 @@ EVENT_FIELDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class EventDraft:
-    """An event that has no place in the log yet."""
+    """An event without a position in the log."""
 
     id: str
     type: str
@@ -34,15 +34,15 @@ class EventDraft:
     data: Any
     changes: Changes
     extra: dict[str, Any] = field(default_factory=dict)
-    """Fields that this version does not know, as JSON data. No hash covers them."""
+    """Fields unknown to this version, as JSON data. The hash does not cover them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
     """One recorded step of a session.
 
-    ``seq`` counts from 1. ``changes`` says what it set and deleted. ``hash`` binds its content to
-    ``prev``, the hash of the event before it, and so to all of them.
+    ``seq`` starts at 1. ``changes`` lists what the event set and deleted. ``hash`` covers the
+    content and ``prev``, the hash of the previous event, and so all events before it.
     """
 
     seq: int
@@ -64,41 +64,46 @@ def draft_event(
     delete: list[tuple[str, str]] | None = None,
     changes: Changes | None = None,
 ) -> EventDraft:
-    """A new event that happened now."""
+    """Return a new event with a new id and the current time."""
     changes = changes or {"set": set_ or [], "delete": delete or []}
     return EventDraft(new_id(), type_, dt.datetime.now(dt.UTC), data, changes)
 
 
 def format_time(moment: dt.datetime) -> str:
-    """A time as the log writes it: UTC, to the microsecond, always of one length."""
+    """Format a time as stored: UTC with six fractional digits."""
     if moment.tzinfo is not dt.UTC:
         moment = moment.astimezone(dt.UTC)
     if moment.microsecond:
-        # The same text in a tenth of the time; a second without a fraction it writes shorter.
+        # Ten times faster than isoformat, but omits the fraction of whole seconds.
         return str(msgspec.to_builtins(moment))
     return moment.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def parse_time(text: object) -> dt.datetime:
-    """The time that a text stands for."""
+    """Parse an ISO 8601 time with a zone, and return it in UTC.
+
+    Raises:
+        InvalidDocumentError: It is not such a time.
+
+    """
     try:
         moment = dt.datetime.fromisoformat(cast("str", text))
     except (TypeError, ValueError) as error:
         raise InvalidDocumentError(
-            f"{short_repr(text)} is no time as in 2026-11-15T09:30:00.000000Z"
+            f"invalid time {short_repr(text)}: must have the form 2026-11-15T09:30:00.000000Z"
         ) from error
     if moment.tzinfo is dt.UTC:
         return moment
     if moment.tzinfo is None:
-        raise InvalidDocumentError(f"the time {short_repr(text)} has no zone: end it with Z")
+        raise InvalidDocumentError(f"time {short_repr(text)} has no zone; append Z for UTC")
     try:
         return moment.astimezone(dt.UTC)
     except OverflowError:
-        raise InvalidDocumentError(f"the time {short_repr(text)} is out of range") from None
+        raise InvalidDocumentError(f"time {short_repr(text)} is out of range") from None
 
 
 def event_to_json(event: EventDraft | Event) -> dict[str, Any]:
-    """What an event says, without its place in the log, as JSON data."""
+    """Return the content of an event as JSON data, without seq and hashes."""
     return {
         "id": event.id,
         "type": event.type,
@@ -110,11 +115,20 @@ def event_to_json(event: EventDraft | Event) -> dict[str, Any]:
 
 
 def event_to_compact_json(event: EventDraft | Event) -> dict[str, Any]:
-    """The same as a segment has it: without what is empty, and the changes one level up."""
+    """Return the content of an event as segments store it.
+
+    Empty fields are omitted, and ``set`` and ``delete`` are fields of the event.
+    """
+    return join_compact_json(event, to_json(event.data), changes_to_json(event.changes))
+
+
+def join_compact_json(
+    event: EventDraft | Event, data: Any, changes: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the same, given its data and its changes as JSON data."""
     tree: dict[str, Any] = {"id": event.id, "type": event.type, "at": format_time(event.at)}
-    if event.data is not None:
-        tree["data"] = to_json(event.data)
-    changes = changes_to_json(event.changes)
+    if data is not None:
+        tree["data"] = data
     if changes["set"]:
         tree["set"] = changes["set"]
     if changes["delete"]:
@@ -124,16 +138,22 @@ def event_to_compact_json(event: EventDraft | Event) -> dict[str, Any]:
 
 
 class StoredChanges(msgspec.Struct):
-    """Changes as they are written, and nothing else of what stands around them."""
+    """The changes in a stored event or keyframe; other fields are skipped."""
 
     set: list[tuple[str, str, Any]] = []
     delete: list[tuple[str, str]] = []
 
 
 def draft_from_json(tree: object) -> EventDraft:
-    """What JSON data says that an event was."""
+    """Decode an event from JSON data, in either form; seq and hashes are ignored.
+
+    Raises:
+        InvalidDocumentError: A field is missing or malformed.
+        UnsupportedValueError: A value has a registered type that is not registered here.
+
+    """
     if not isinstance(tree, dict):
-        raise InvalidDocumentError(f"an event is a JSON object, not {short_repr(tree)}")
+        raise InvalidDocumentError(f"event must be a JSON object, got {short_repr(tree)}")
     try:
         return EventDraft(
             expect_str(tree["id"]),
@@ -146,10 +166,8 @@ def draft_from_json(tree: object) -> EventDraft:
             else {name: value for name, value in tree.items() if name not in EVENT_FIELDS},
         )
     except KeyError as error:
-        raise InvalidDocumentError(f"an event lacks {error}: {short_repr(tree)}") from error
+        raise InvalidDocumentError(f"event has no {error}: {short_repr(tree)}") from error
     except (AttributeError, TypeError, ValueError) as error:
         if isinstance(error, InvalidDocumentError | UnsupportedValueError):
             raise
-        raise InvalidDocumentError(
-            f"an event is not as it should be: {short_repr(tree)}"
-        ) from error
+        raise InvalidDocumentError(f"malformed event: {short_repr(tree)}") from error

@@ -1,30 +1,31 @@
-"""The log of one session, over any ``StateStore``: append, and read a range, checked.
+"""The log of one session over any ``StateStore``: append events, read a verified range.
 
-    <place>log/<incarnation>/<first seq, 12 digits>.json      one segment per commit
+    <prefix>log/<incarnation>/<first seq, 12 digits>.json      one segment per commit
 
-A commit writes its segment ``if_absent`` at the next seq: that one conditional write is the commit,
-and of two writers one gets ``ConflictError`` with nothing of its own written.
+A commit writes its segment ``if_absent`` at the next seq. That single conditional write is the
+commit: of two concurrent writers, one gets ``ConflictError`` and has written nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from holdfast.errors import HoldfastError, IntegrityError, UnsupportedValueError
 from holdfast.log.event import Event, EventDraft
-from holdfast.log.hash_chain import GENESIS, link_events
+from holdfast.log.hash_chain import GENESIS
 from holdfast.log.segment import (
     Segment,
+    build_segment,
     damaged_segment_error,
     decode_segment,
-    encode_segment,
+    link_segment,
     pruned_segment_error,
 )
 from holdfast.stores.base import StateStore
+from holdfast.stores.batch_read import read_entries, require_entry
 from holdfast.stores.entries import Entry, Put
 
 PAGE_SIZE = 256
@@ -33,12 +34,12 @@ MAX_SEQ = 10**12 - 1
 """The last event that has a key: keys have twelve digits."""
 
 SegmentPage: TypeAlias = dict[str, Entry | None]
-"""Entries by their keys, in order; None for one that was listed and is not there."""
+"""Entries by key, in order; None for a key that was listed but could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in the log: after this event."""
+    """A position in the log: after the event ``seq``, whose hash is ``hash``."""
 
     seq: int = 0
     hash: str = GENESIS
@@ -46,7 +47,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """An entry that is not as it was written, and what is wrong with it."""
+    """A damaged or missing entry, and what is wrong with it."""
 
     key: str
     problem: str
@@ -54,70 +55,93 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class PreparedSegment:
-    """Events at their places, and the write that makes them durable."""
+    """Linked events, their segment, and the put that commits it."""
 
     events: Sequence[Event]
+    segment: Segment
     put: Put
 
     @property
     def end(self) -> Position:
-        """Where the log ends once it is written."""
-        return Position(self.events[-1].seq, self.events[-1].hash)
+        """The head of the log after the commit."""
+        return Position(self.segment.last, self.segment.hash)
 
 
 class EventLog:
-    """The append-only, hash-chained log below one place of a ``StateStore``.
+    """The append-only, hash-chained log of one incarnation of a session.
 
-    ``end`` is where this object believes the log to end: what it appends goes there.
+    ``head`` is the last position that this object knows; new events are appended there.
     """
 
     def __init__(
         self,
         state_store: StateStore,
-        place: str,
+        location_prefix: str,
         incarnation: str,
-        end: Position = Position(),  # noqa: B008
+        head: Position = Position(),  # noqa: B008
     ) -> None:
         self.state_store = state_store
-        self.prefix = f"{place}log/{incarnation}/"
-        self.head = end
+        self.prefix = f"{location_prefix}log/{incarnation}/"
+        self.head = head
 
     async def append(self, drafts: Sequence[EventDraft]) -> PreparedSegment:
-        """Write events as one segment. ``ConflictError`` where another writer was first."""
-        sealed = self.prepare_segment(link_events(drafts, self.head.seq, self.head.hash))
-        await self.write(sealed)
-        return sealed
-
-    def prepare_segment(self, events: Sequence[Event]) -> PreparedSegment:
-        """Return the write that makes durable the events that follow the end of the log.
+        """Write events as one segment at the head.
 
         Raises:
-            HoldfastError: The log has no number for them; nothing is written.
+            ConflictError: Another writer committed first; nothing was written.
+            HoldfastError: The log is full; nothing was written.
 
         """
-        if events[-1].seq > MAX_SEQ:
-            raise HoldfastError(
-                f"log is full: event number {events[-1].seq} is past {MAX_SEQ}; fork the session "
-                "to continue in a new log"
-            )
-        return PreparedSegment(
-            events, Put(self.key(events[0].seq), encode_segment(events), if_absent=True)
-        )
+        prepared = self.prepare(drafts, self.head)
+        await self.write(prepared)
+        return prepared
 
-    async def write(self, sealed: PreparedSegment, more: Sequence[Put] = ()) -> None:
-        """Write sealed events, and with them what belongs to them, in one step if it can be.
+    def prepare(self, drafts: Sequence[EventDraft], after: Position) -> PreparedSegment:
+        """Link and encode new events after a position, without writing them.
 
-        ``ConflictError`` where another writer was first; nothing is written then.
+        Raises:
+            HoldfastError: The log is full.
+
         """
-        await self.state_store.put_many([sealed.put, *more])
-        self.head = sealed.end
+        check_seq(after.seq + len(drafts))
+        key = self.key(after.seq + 1)
+        events, segment = link_segment(key, drafts, after.seq, after.hash)
+        return PreparedSegment(events, segment, Put(key, segment.encode(), if_absent=True))
+
+    def prepare_linked(self, events: Sequence[Event]) -> PreparedSegment:
+        """Encode linked events, without writing them.
+
+        Raises:
+            HoldfastError: The log is full.
+
+        """
+        check_seq(events[-1].seq)
+        key = self.key(events[0].seq)
+        segment = build_segment(key, events)
+        return PreparedSegment(events, segment, Put(key, segment.encode(), if_absent=True))
+
+    async def write(self, prepared: PreparedSegment, more: Sequence[Put] = ()) -> None:
+        """Write a prepared segment and other entries, atomically if the store can.
+
+        Raises:
+            ConflictError: Another writer committed first; nothing was written.
+
+        """
+        await self.state_store.put_many([prepared.put, *more])
+        self.head = prepared.end
 
     async def segments(
         self, after: Position, last: int | None = None, *, page: SegmentPage | None = None
     ) -> AsyncIterator[Segment]:
-        """The segments that follow a position, each bound to the one before, up to a seq.
+        """Yield the segments after a position, each verified to follow the one before.
 
-        ``page`` is the first of them, where the caller has read it already.
+        Stop with the segment of the event ``last``, if given. ``page`` is the first page, if the
+        caller has read it already.
+
+        Raises:
+            NotFoundError: The events were pruned.
+            IntegrityError: A segment is missing or damaged.
+
         """
         hash_, seq = after.hash, after.seq
         page = page or await self.page(seq, last)
@@ -125,17 +149,17 @@ class EventLog:
         while True:
             for key, entry in page.items():
                 if key != self.key(seq + 1) and relisted != seq:
-                    # A listing is not a snapshot: it may miss a segment that was written during it
-                    # and show a later one. The next listing has it, unless it is really missing.
+                    # Listings are not snapshots: one may miss a segment written during it and
+                    # include a later one. A second listing has it, unless it is really missing.
                     relisted = seq
                     break
                 if entry is None:
-                    raise damaged_segment_error(key, "it is listed but not there")
+                    raise damaged_segment_error(key, "it is listed but cannot be read")
                 segment = decode_segment(key, entry.value)
                 if key != self.key(seq + 1) or segment.first != seq + 1:
-                    raise self.missing(seq + 1)
+                    raise self.missing_segment_error(seq + 1)
                 if segment.prev != hash_:
-                    raise damaged_segment_error(key, "it does not follow the one before it")
+                    raise damaged_segment_error(key, "it does not follow the previous segment")
                 if segment.is_pruned:
                     raise pruned_segment_error(segment)
                 yield segment
@@ -146,7 +170,7 @@ class EventLog:
             page = await self.page(seq, last)
 
     async def page(self, seq: int, last: int | None = None) -> SegmentPage:
-        """Some of the segments that begin after a seq and not after another, as they are stored."""
+        """Read a page of segments that start after ``seq`` and not after ``last``, undecoded."""
         end = None if last is None else self.key(last)
         start = self.key(seq) if seq else ""
         keys: list[str] = []
@@ -170,9 +194,14 @@ class EventLog:
         *,
         after: Position = Position(),  # noqa: B008
     ) -> AsyncIterator[Event]:
-        """The events from one seq to another, both included.
+        """Yield the events from ``first`` to ``last``, both included.
 
-        ``after`` is a position at or before ``first`` where a segment ends: reading begins there.
+        ``after`` is a position at or before ``first`` where a segment ends; reading starts there.
+
+        Raises:
+            NotFoundError: The events were pruned.
+            IntegrityError: A segment is missing or damaged.
+
         """
         async for segment in self.segments(after, last):
             if segment.last < first:
@@ -187,10 +216,7 @@ class EventLog:
         self,
         after: Position = Position(),  # noqa: B008
     ) -> AsyncIterator[Segment | Damage]:
-        """Every segment that follows a position, checked to its last event.
-
-        What is not whole is a `Damage`, and reading goes on behind it.
-        """
+        """Yield every segment after a position, fully verified, and continue after damage."""
         expected: int | None = after.seq + 1
         hash_: str | None = after.hash
         keys = await self.keys(after.seq)
@@ -207,14 +233,14 @@ class EventLog:
                     hash_ = None
                 try:
                     if key not in found:
-                        raise damaged_segment_error(key, "it is listed but not there")
+                        raise damaged_segment_error(key, "it is listed but cannot be read")
                     segment = decode_segment(key, require_entry(found[key]).value)
                     if key != self.key(segment.first):
                         raise damaged_segment_error(
-                            key, f"it holds the events from {segment.first}"
+                            key, f"its events start at {segment.first}, not at the seq of its key"
                         )
                     if hash_ is not None and segment.prev != hash_:
-                        raise damaged_segment_error(key, "it does not follow the one before it")
+                        raise damaged_segment_error(key, "it does not follow the previous segment")
                     if not segment.is_pruned:
                         segment.events()
                 except UnsupportedValueError:
@@ -229,53 +255,33 @@ class EventLog:
                 keys = keys[PAGE_SIZE:]
 
     async def verify(self, after: Position = Position()) -> list[Damage]:  # noqa: B008
-        """All that is wrong with what follows a position: the chain is computed anew."""
+        """Recompute the hash chain after a position, and return all damage."""
         return [each async for each in self.inspect(after) if isinstance(each, Damage)]
 
     async def keys(self, seq: int = 0) -> list[str]:
-        """The keys of the segments that begin after a seq, in order."""
+        """List the keys of the segments that start after ``seq``, in order."""
         listing = self.state_store.list(self.prefix, start_after=self.key(seq) if seq else "")
         return [key async for key in listing if self.is_segment_key(key)]
 
     def is_segment_key(self, key: str) -> bool:
-        """Whether a key below the log's prefix is that of a segment. Others are ignored."""
+        """Return whether a key below the log's prefix names a segment; other keys are ignored."""
         return SEGMENT_NAME.fullmatch(key, len(self.prefix)) is not None
 
     def key(self, seq: int) -> str:
-        """The key of the segment that begins with a seq."""
+        """Return the key of the segment that starts with the event ``seq``."""
         return f"{self.prefix}{seq:012}.json"
 
-    def missing(self, seq: int) -> IntegrityError:
-        """The error for a gap."""
+    def missing_segment_error(self, seq: int) -> IntegrityError:
+        """Return the error for a gap before the event ``seq``."""
         return IntegrityError(
-            f"the log's segment {self.key(seq)} is missing: restore it from a backup or a document"
+            f"log segment {self.key(seq)} is missing; restore it from a backup or a document"
         )
 
 
-async def read_entries(
-    state_store: StateStore, keys: Iterable[str]
-) -> dict[str, Entry | IntegrityError]:
-    """What the keys hold; the error of one that cannot be decrypted or unpacked any more.
-
-    A store refuses all keys together for one of them, so they are read singly then, and only then.
-    """
-    wanted = list(keys)
-    with suppress(IntegrityError):
-        return dict(await state_store.get_many(wanted))
-    found: dict[str, Entry | IntegrityError] = {}
-    for key in wanted:
-        try:
-            entry = await state_store.get(key)
-        except IntegrityError as error:
-            found[key] = error
-        else:
-            if entry is not None:
-                found[key] = entry
-    return found
-
-
-def require_entry(found: Entry | IntegrityError) -> Entry:
-    """An entry that was read, or the error of one that was not."""
-    if isinstance(found, IntegrityError):
-        raise found
-    return found
+def check_seq(last: int) -> None:
+    """Raise HoldfastError if the log has no key for the event ``last``."""
+    if last > MAX_SEQ:
+        raise HoldfastError(
+            f"log is full: event number {last} is past {MAX_SEQ}; fork the session to continue in "
+            "a new log"
+        )

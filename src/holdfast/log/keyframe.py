@@ -1,14 +1,14 @@
-"""Keyframes: the state at a place in the log, so that a load does not fold all that came before.
+"""Keyframes: the state at a position, so that a load need not fold the whole log.
 
-    <place>keyframes/<seq, 12 digits>.json.gz
+    <prefix>keyframes/<incarnation>/<seq, 12 digits>.json.gz
 
     {"format": 1, "seq": 900, "hash": "…", "chain": [300, 600], "digest": "…",
      "changes": {"set": [[namespace, key, value], …], "delete": [[namespace, key], …]}}
 
-A keyframe carries the whole state, or what changed in it since the keyframes of its ``chain``,
-which are applied first, oldest first. So a session that only grows keeps each message once in its
-log and once in a keyframe, however often one is written. ``hash`` binds it to the log, ``digest``
-is the sha256 of the text of ``changes``. A keyframe is derived: without it the log gives the same
+A keyframe holds the whole state, or the changes since the keyframes of its ``chain``, which are
+applied first, oldest first. A session that only grows thus stores each message once in its log and
+once in a keyframe, however many keyframes it has. ``hash`` binds the keyframe to the log.
+``digest`` is the sha256 of the text of ``changes``. Keyframes are derived: the log yields the same
 state.
 """
 
@@ -35,7 +35,7 @@ from holdfast.state.diff import Changes
 KEYFRAME_FORMAT = 1
 ALWAYS_ALLOWED_SIZE = 1 << 26
 MAX_COMPRESSION_RATIO = 200
-"""No more than so many times its own size is unpacked of a keyframe, beyond what is surely fine."""
+"""The limit for the decompressed size, beyond `ALWAYS_ALLOWED_SIZE`."""
 MALFORMED = (
     msgspec.DecodeError,
     AttributeError,
@@ -47,11 +47,11 @@ MALFORMED = (
 
 
 class KeyframeError(IntegrityError):
-    """A keyframe is damaged or missing. Another one, or none, may do as well."""
+    """A keyframe is damaged or missing. An older one, or the log alone, yields the same state."""
 
 
 class StoredKeyframe(msgspec.Struct):
-    """A keyframe as it is stored, unpacked."""
+    """The JSON object of a keyframe."""
 
     format: int
     seq: int
@@ -63,75 +63,87 @@ class StoredKeyframe(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Keyframe:
-    """The state after an event, as changes to what the keyframes of its chain add up to."""
+    """The state after an event, as changes to the state of its chain."""
 
     seq: int
     hash: str
     chain: tuple[int, ...]
     changes: Changes
     size: int
-    """Bytes of its changes, unpacked."""
+    """The decompressed size of the changes in bytes."""
 
 
 def encode_keyframe(
     seq: int, hash_: str, chain: Sequence[int], changes: Changes
 ) -> tuple[bytes, int]:
-    """The bytes of a keyframe, and the size of its changes."""
+    """Return the bytes of a keyframe, and the decompressed size of its changes."""
     raw = msgspec.json.encode(changes_to_json(changes))
     digest = hashlib.sha256(raw).hexdigest()
-    form = StoredKeyframe(KEYFRAME_FORMAT, seq, hash_, list(chain), digest, msgspec.Raw(raw))
-    return compress(msgspec.json.encode(form)), len(raw)
+    stored = StoredKeyframe(KEYFRAME_FORMAT, seq, hash_, list(chain), digest, msgspec.Raw(raw))
+    return compress(msgspec.json.encode(stored)), len(raw)
 
 
 def decode_keyframe(key: str, data: bytes) -> Keyframe:
-    """A keyframe from its bytes. ``IntegrityError`` names the key of one that is damaged."""
+    """Decode a keyframe and verify its digest.
+
+    Raises:
+        KeyframeError: It is damaged.
+        InvalidDocumentError: It was written by a newer version of Holdfast.
+        UnsupportedValueError: A value has a registered type that is not registered here.
+
+    """
     try:
-        form = msgspec.json.decode(decompress(data), type=StoredKeyframe)
+        stored = msgspec.json.decode(decompress(data), type=StoredKeyframe)
     except (zlib.error, *MALFORMED) as error:
         raise damaged_keyframe_error(key, str(error)) from error
-    if form.format > KEYFRAME_FORMAT:
+    if stored.format > KEYFRAME_FORMAT:
         raise InvalidDocumentError(
-            f"{key} was written by a newer Holdfast (format {form.format}, known is {KEYFRAME_FORMAT}): "
-            "upgrade this one"
+            f"{key} has format {stored.format}, but this version supports {KEYFRAME_FORMAT}; "
+            "upgrade Holdfast"
         )
     try:
-        if hashlib.sha256(form.changes).hexdigest() != form.digest:
+        if hashlib.sha256(stored.changes).hexdigest() != stored.digest:
             raise damaged_keyframe_error(key, "its content does not match its digest")
-        written = msgspec.json.decode(form.changes, type=StoredChanges)
-        changes = changes_from_rows(written.set, written.delete)
+        rows = msgspec.json.decode(stored.changes, type=StoredChanges)
+        changes = changes_from_rows(rows.set, rows.delete)
     except (HoldfastError, *MALFORMED) as error:
         if isinstance(error, IntegrityError | UnsupportedValueError):
             raise
         raise damaged_keyframe_error(key, str(error)) from error
-    return Keyframe(form.seq, form.hash, tuple(form.chain), changes, len(form.changes))
+    return Keyframe(stored.seq, stored.hash, tuple(stored.chain), changes, len(stored.changes))
 
 
 def compress(text: bytes) -> bytes:
-    """A text packed by gzip, but not so well that whoever unpacks it would take it for a trap."""
-    # The time is left out, so that the same state gives the same bytes.
+    """Compress text with gzip, within the ratio that `decompress` accepts."""
+    # Without a timestamp, the same state gives the same bytes.
     data = gzip.compress(text, 1, mtime=0)
     return data if len(text) <= max_decompressed_size(data) else gzip.compress(text, 0, mtime=0)
 
 
 def decompress(data: bytes) -> bytes:
-    """What gzip packed. An end that is cut off, or more after it, is an error."""
-    work = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    text = work.decompress(data, max_decompressed_size(data))
-    if work.unconsumed_tail:
-        raise ValueError(f"it has {len(data):,} bytes and far too many when it is unpacked")
-    if not work.eof or work.unused_data:
-        raise ValueError("it is cut short, or goes on after its end")
+    """Decompress gzip data.
+
+    Raises:
+        ValueError: It is truncated, followed by other data, or decompresses to too much.
+
+    """
+    decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    text = decompressor.decompress(data, max_decompressed_size(data))
+    if decompressor.unconsumed_tail:
+        raise ValueError(f"its {len(data):,} bytes decompress to too much data")
+    if not decompressor.eof or decompressor.unused_data:
+        raise ValueError("it is truncated, or followed by other data")
     return text
 
 
 def max_decompressed_size(data: bytes) -> int:
-    """How many bytes are unpacked of these at most."""
+    """Return the limit for the decompressed size of data."""
     return max(ALWAYS_ALLOWED_SIZE, MAX_COMPRESSION_RATIO * len(data))
 
 
 def damaged_keyframe_error(key: str, problem: str) -> KeyframeError:
-    """The error for a keyframe that is not as it was written."""
+    """Return the error for a damaged keyframe."""
     return KeyframeError(
-        f"the keyframe {key} is damaged: {problem:.400}. The log gives the same state: delete the "
-        "keyframe, or restore it from a backup"
+        f"keyframe {key} is damaged: {problem:.400}; delete it if the log is complete, or restore "
+        "it from a backup"
     )

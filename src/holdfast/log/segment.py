@@ -1,15 +1,15 @@
-"""The events of one commit as bytes: one JSON object, written once and never changed.
+"""The events of one commit as bytes: one JSON object, written once.
 
     {"format": 1, "first": 8, "last": 11, "prev": "…", "hash": "…", "digest": "…",
      "events": [{…}, …]}
 
-``first`` and ``last`` are the seqs of its events. ``prev`` is the hash before the first of them and
-``hash`` that of the last, so that segments are a chain themselves. ``digest`` is the sha256 of the
-text of ``events`` as it stands there: with it a load notices damage at the cost of reading. The
-hash of each single event is not written; whoever wants it computes it.
+``first`` and ``last`` are the seqs of its first and last event. ``prev`` is the hash before the
+first event and ``hash`` that of the last, so segments form a chain too. ``digest`` is the sha256 of
+the text of ``events``: a load detects damage at the cost of reading. The hashes of single events
+are not stored; readers compute them if needed.
 
-Where the events were pruned, a stub stays for a while in their place, so that a writer who did not
-hear of it still meets somebody at that seq:
+A tombstone replaces a pruned segment for a while, so that a stale writer's commit at that seq
+conflicts:
 
     {"format": 1, "first": 8, "last": 11, "prev": "…", "hash": "…", "pruned_at": "…Z"}
 """
@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -31,17 +31,20 @@ from holdfast.errors import (
     NotFoundError,
     UnsupportedValueError,
 )
-from holdfast.log.changes import changes_from_rows
+from holdfast.log.changes import changes_from_rows, encode_changes
 from holdfast.log.event import (
     Event,
+    EventDraft,
     StoredChanges,
     draft_from_json,
     event_to_compact_json,
     format_time,
+    join_compact_json,
     parse_time,
 )
-from holdfast.log.hash_chain import link_events
+from holdfast.log.hash_chain import hash_bytes, join_canonical_fields, link_events, place_event
 from holdfast.state.diff import Changes
+from holdfast.values.json_encoding import to_json_and_canonical
 
 T = TypeVar("T")
 
@@ -52,7 +55,7 @@ decode_segment_changes = msgspec.json.Decoder(list[StoredChanges]).decode
 
 
 class StoredSegment(msgspec.Struct, omit_defaults=True):
-    """A segment as it is stored."""
+    """The JSON object of a segment or a tombstone."""
 
     format: int
     first: int
@@ -65,93 +68,133 @@ class StoredSegment(msgspec.Struct, omit_defaults=True):
 
 
 class Segment:
-    """A stored segment that is whole. Its events are read when asked for."""
+    """A stored segment whose digest was verified. Its events are decoded on demand."""
 
-    __slots__ = ("_form", "key")
+    __slots__ = ("_stored", "key")
 
-    def __init__(self, key: str, form: StoredSegment) -> None:
+    def __init__(self, key: str, stored: StoredSegment) -> None:
         self.key = key
-        self._form = form
+        self._stored = stored
 
     @property
     def first(self) -> int:
-        """The seq of its first event."""
-        return self._form.first
+        """The seq of the first event."""
+        return self._stored.first
 
     @property
     def last(self) -> int:
-        """The seq of its last event."""
-        return self._form.last
+        """The seq of the last event."""
+        return self._stored.last
 
     @property
     def prev(self) -> str:
-        """The hash before its first event."""
-        return self._form.prev
+        """The hash before the first event."""
+        return self._stored.prev
 
     @property
     def hash(self) -> str:
-        """The hash of its last event."""
-        return self._form.hash
+        """The hash of the last event."""
+        return self._stored.hash
 
     @property
     def is_pruned(self) -> bool:
-        """Whether its events are gone and a stub is left."""
-        return bool(self._form.pruned_at)
+        """Whether this is a tombstone."""
+        return bool(self._stored.pruned_at)
 
     @property
     def pruned_at(self) -> dt.datetime:
-        """When its events were pruned."""
-        return parse_time(self._form.pruned_at)
+        """When the events were pruned."""
+        return parse_time(self._stored.pruned_at)
 
     @property
     def size(self) -> int:
-        """Bytes of its events, as they are written."""
-        return len(memoryview(self._form.events))
+        """The size of the stored events in bytes."""
+        return len(memoryview(self._stored.events))
 
     def changes(self, last: int | None = None) -> Iterator[Changes]:
-        """What each of its events sets and deletes, in order, up to a seq."""
-        self._check_there()
-        with self._explaining():
-            forms = self._counted(decode_segment_changes(self._form.events))
-            for form in forms if last is None else forms[: max(0, last - self.first + 1)]:
-                yield changes_from_rows(form.set, form.delete)
+        """Yield the changes of each event in order, up to the event ``last``.
+
+        Raises:
+            NotFoundError: The events were pruned.
+            IntegrityError: The segment is damaged.
+
+        """
+        self._check_not_pruned()
+        with self._damage_reported():
+            rows = self._check_count(decode_segment_changes(self._stored.events))
+            for row in rows if last is None else rows[: max(0, last - self.first + 1)]:
+                yield changes_from_rows(row.set, row.delete)
 
     def events(self) -> list[Event]:
-        """Its events at their places, after checking that the chain leads to its hash."""
-        self._check_there()
-        with self._explaining():
-            trees = self._counted(msgspec.json.decode(self._form.events, type=list))
+        """Decode the events and verify that their hash chain ends at ``hash``.
+
+        Raises:
+            NotFoundError: The events were pruned.
+            IntegrityError: The segment is damaged.
+
+        """
+        self._check_not_pruned()
+        with self._damage_reported():
+            trees = self._check_count(msgspec.json.decode(self._stored.events, type=list))
             drafts = [draft_from_json(tree) for tree in trees]
         events = link_events(drafts, self.first - 1, self.prev)
         if events[-1].hash != self.hash:
-            raise damaged_segment_error(
-                self.key, "its events do not lead to the hash that it gives"
-            )
+            raise damaged_segment_error(self.key, "the hash of its events does not match")
         return events
 
-    def _check_there(self) -> None:
+    def _check_not_pruned(self) -> None:
         if self.is_pruned:
             raise pruned_segment_error(self)
 
-    def _counted(self, found: list[T]) -> list[T]:
-        if not found or len(found) != self.last - self.first + 1:
-            raise damaged_segment_error(self.key, f"it has {len(found)} events")
-        return found
+    def _check_count(self, items: list[T]) -> list[T]:
+        if not items or len(items) != self.last - self.first + 1:
+            raise damaged_segment_error(self.key, f"it has {len(items)} events")
+        return items
 
     @contextmanager
-    def _explaining(self) -> Iterator[None]:
+    def _damage_reported(self) -> Iterator[None]:
         try:
             yield
         except (IntegrityError, UnsupportedValueError):
-            raise  # a type that is not registered here is no damage
+            raise  # a type that is not registered here does not mean damage
         except (HoldfastError, msgspec.DecodeError, *MALFORMED) as error:
             raise damaged_segment_error(self.key, str(error)) from error
 
+    def encode(self) -> bytes:
+        """Return the segment as stored."""
+        return msgspec.json.encode(self._stored)
 
-def encode_segment(events: Sequence[Event]) -> bytes:
-    """The bytes of a segment of these events."""
-    raw = msgspec.json.encode([event_to_compact_json(event) for event in events])
-    form = StoredSegment(
+
+def build_segment(key: str, events: Sequence[Event]) -> Segment:
+    """Return the segment of linked events."""
+    return join_segment(key, events, [event_to_compact_json(event) for event in events])
+
+
+def link_segment(
+    key: str, drafts: Iterable[EventDraft], seq: int, prev: str
+) -> tuple[list[Event], Segment]:
+    """Return the events that follow the position ``(seq, prev)``, and their segment.
+
+    Each value is traversed once, for its hash and for its JSON.
+    """
+    events: list[Event] = []
+    trees: list[dict[str, Any]] = []
+    for draft in drafts:
+        seq += 1
+        data, canonical_data = to_json_and_canonical(draft.data)
+        changes, canonical_changes = encode_changes(draft.changes)
+        canonical = join_canonical_fields(draft, seq, canonical_data, canonical_changes)
+        event = place_event(draft, seq, prev, hash_bytes(canonical, prev))
+        events.append(event)
+        trees.append(join_compact_json(draft, data, changes))
+        prev = event.hash
+    return events, join_segment(key, events, trees)
+
+
+def join_segment(key: str, events: Sequence[Event], trees: list[dict[str, Any]]) -> Segment:
+    """Return the segment of linked events, given their JSON data."""
+    raw = msgspec.json.encode(trees)
+    stored = StoredSegment(
         SEGMENT_FORMAT,
         events[0].seq,
         events[-1].seq,
@@ -160,11 +203,11 @@ def encode_segment(events: Sequence[Event]) -> bytes:
         hashlib.sha256(raw).hexdigest(),
         msgspec.Raw(raw),
     )
-    return msgspec.json.encode(form)
+    return Segment(key, stored)
 
 
-def encode_tombstone(segment: Segment, moment: dt.datetime) -> bytes:
-    """The bytes of what is left of a segment whose events are pruned."""
+def encode_tombstone(segment: Segment, pruned_at: dt.datetime) -> bytes:
+    """Return the bytes of the tombstone of a segment."""
     return msgspec.json.encode(
         StoredSegment(
             SEGMENT_FORMAT,
@@ -172,38 +215,43 @@ def encode_tombstone(segment: Segment, moment: dt.datetime) -> bytes:
             segment.last,
             segment.prev,
             segment.hash,
-            pruned_at=format_time(moment),
+            pruned_at=format_time(pruned_at),
         )
     )
 
 
 def decode_segment(key: str, data: bytes) -> Segment:
-    """A segment from its bytes. ``IntegrityError`` names the key of one that is damaged."""
+    """Decode a segment or a tombstone and verify its digest.
+
+    Raises:
+        IntegrityError: It is damaged.
+        InvalidDocumentError: It was written by a newer version of Holdfast.
+
+    """
     try:
-        form = msgspec.json.decode(data, type=StoredSegment)
+        stored = msgspec.json.decode(data, type=StoredSegment)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise damaged_segment_error(key, str(error)) from error
-    if form.format > SEGMENT_FORMAT:
+    if stored.format > SEGMENT_FORMAT:
         raise InvalidDocumentError(
-            f"{key} was written by a newer Holdfast (format {form.format}, known is {SEGMENT_FORMAT}): "
-            "upgrade this one"
+            f"{key} has format {stored.format}, but this version supports {SEGMENT_FORMAT}; "
+            "upgrade Holdfast"
         )
-    if not form.pruned_at and hashlib.sha256(form.events).hexdigest() != form.digest:
+    if not stored.pruned_at and hashlib.sha256(stored.events).hexdigest() != stored.digest:
         raise damaged_segment_error(key, "its content does not match its digest")
-    return Segment(key, form)
+    return Segment(key, stored)
 
 
 def damaged_segment_error(key: str, problem: str) -> IntegrityError:
-    """The error for a segment that is not as it was written."""
+    """Return the error for a damaged segment."""
     return IntegrityError(
-        f"the log's segment {key} is damaged: {problem:.400}. Restore it from a backup or a "
-        "document"
+        f"log segment {key} is damaged: {problem:.400}; restore it from a backup or a document"
     )
 
 
 def pruned_segment_error(segment: Segment) -> NotFoundError:
-    """The error for events that are asked for and were pruned."""
+    """Return the error for reading pruned events."""
     return NotFoundError(
-        f"the events {segment.first} to {segment.last} were pruned ({segment.key}): ask for later "
-        "ones, or for the state at a snapshot that was kept"
+        f"events {segment.first} to {segment.last} were pruned ({segment.key}); read later events, "
+        "or the state at a snapshot that was kept"
     )

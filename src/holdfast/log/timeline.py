@@ -1,10 +1,10 @@
-"""The state of one session over time: its log, its keyframes, and the state they lead to.
+"""The log and keyframes of a session, and the state at any position.
 
-A load reads the keyframe before the place it wants, with its chain, and folds the segments that
-follow. A keyframe is written when the log since the last one has outgrown the state, or 256
-segments; it carries what changed since that one, and the whole state where the chain has become
-longer or larger than the state is worth. So no load reads more than about twice the state's size
-and a bounded number of entries, and nothing that a commit does grows with the session.
+A load reads the last keyframe before the wanted position, with its chain, and folds the segments
+that follow. A keyframe is written when the log since the last one has outgrown the state, or has
+256 segments. It holds the changes since the last one, or the whole state if the chain has become
+too long or too large. So no load reads more than about twice the size of the state and a bounded
+number of entries, and the cost of a commit does not grow with the session.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from holdfast.log.keyframe import (
 )
 from holdfast.log.segment import Segment
 from holdfast.state.diff import Changes
-from holdfast.state.snapshot import Snapshot
+from holdfast.state.snapshot import Snapshot, changes_size
 from holdfast.state.store import Store
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
@@ -47,24 +47,24 @@ MAX_SEGMENTS = 256
 MAX_CHAIN = 32
 SEQ_NAME = re.compile(r"([0-9]{12})\.json(?:\.gz)?")
 KEYFRAME_SLACK = 64 * 1024
-"""Bytes that are not worth a keyframe, however small the state."""
+"""The log may grow by this many bytes before a keyframe is due, however small the state."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaseKeyframe:
-    """The last keyframe, and the state at it: what the next one is measured against."""
+    """The last keyframe and its state, on which the next keyframe may build."""
 
     position: Position = field(default_factory=Position)
     chain: tuple[int, ...] = ()
-    """The seqs of the keyframes that lead to it, itself last; empty where there is none."""
+    """The seqs of the keyframes that lead to it, including its own; empty without a keyframe."""
     size: int = 0
-    """Bytes of all of them."""
+    """The total decompressed size of the chain in bytes."""
     state: Snapshot = field(default_factory=lambda: Store().snapshot())
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedKeyframe:
-    """A keyframe that is not written yet, and what it is for the next one."""
+    """A keyframe that is not written yet, and the base that it will be."""
 
     put: Put
     base_keyframe: BaseKeyframe
@@ -72,7 +72,7 @@ class PreparedKeyframe:
 
 @dataclass(slots=True)
 class LoadedState:
-    """A state at a place in the log, and the segments since its keyframe."""
+    """The state at a position, and the segments since its keyframe."""
 
     store: Store
     end: Position
@@ -80,39 +80,70 @@ class LoadedState:
     segments: list[Segment]
 
     @classmethod
-    def nothing(cls) -> LoadedState:
+    def empty(cls) -> LoadedState:
         """Return the state of a session that does not exist."""
         return cls(Store(max_history=0), Position(), BaseKeyframe(), [])
 
 
 class Timeline:
-    """The log and keyframes of one incarnation of a session, below its place in a store."""
+    """The log and the keyframes of one incarnation of a session.
 
-    def __init__(self, state_store: StateStore, place: str, incarnation: str) -> None:
+    After `open`, it tracks the head of the log and when the next keyframe is due.
+    """
+
+    def __init__(self, state_store: StateStore, location_prefix: str, incarnation: str) -> None:
         self.state_store = state_store
-        self.place = place
+        self.location_prefix = location_prefix
         self.incarnation = incarnation
-        self.prefix = f"{place}keyframes/{incarnation}/"
-        """What the keys of all keyframes begin with."""
-        self.log = EventLog(state_store, place, incarnation)
+        self.prefix = f"{location_prefix}keyframes/{incarnation}/"
+        """The prefix of all keyframe keys."""
+        self.log = EventLog(state_store, location_prefix, incarnation)
         self.base_keyframe = BaseKeyframe()
         self.segments = 0
+        """The number of segments since the last keyframe."""
         self.size = 0
+        """Their size in bytes."""
+
+    # -------------------------------------------------------------------------------- loading
+
+    async def open(self) -> LoadedState:
+        """Load the current state, and track the log from there.
+
+        The events of the last segment are verified against its hash: the next commit builds on that
+        hash, and no later read would check it.
+
+        Raises:
+            IntegrityError: The log or a keyframe is damaged or missing.
+
+        """
+        loaded = await self.load()
+        if loaded.segments:
+            with suppress(UnsupportedValueError):  # a type that is not registered here
+                loaded.segments[-1].events()
+        self.log.head = loaded.end
+        self.base_keyframe = loaded.base_keyframe
+        self.segments = len(loaded.segments)
+        self.size = sum(segment.size for segment in loaded.segments)
+        return loaded
 
     async def load(self, last: int | None = None, *, near: int = 0) -> LoadedState:
-        """The state after an event, or after the last one.
+        """Load the state after the event ``last``, or the current state.
 
-        ``near`` is the seq of a keyframe at or before it, where the caller knows of one.
-        ``NotFoundError`` where the events that lead there were pruned.
+        ``near`` is the seq of a keyframe at or before ``last``, if the caller knows one.
+
+        Raises:
+            NotFoundError: The events that lead there were pruned.
+            IntegrityError: The log or a keyframe is damaged or missing.
+
         """
         try:
             return await self._load_from(await self._keyframe_before(last, near), last)
         except (NotFoundError, IntegrityError):
-            # Who prunes meanwhile takes away what a load has begun with, and leaves another.
-            return await self._load_again(last)
+            # A concurrent prune may delete what the load started with, and leaves another keyframe.
+            return await self._load_from_any(last)
 
-    async def _load_again(self, last: int | None) -> LoadedState:
-        """The same, from the last keyframe that is whole: the log leads from any to one state."""
+    async def _load_from_any(self, last: int | None) -> LoadedState:
+        """Load from the last intact keyframe: the log leads from any of them to the same state."""
         problem: IntegrityError | NotFoundError | None = None
         for seq in reversed([0, *await self.list_keyframe_seqs(last=last)]):
             try:
@@ -124,47 +155,45 @@ class Timeline:
                 break
             else:
                 if problem is not None:
-                    logger.warning("a keyframe was passed over: %s", problem)
+                    logger.warning("skipped a keyframe: %s", problem)
                 return loaded
         if not isinstance(problem, NotFoundError):
-            await self._check_pruned(last)
+            await self._check_not_pruned(last)
         raise cast("Exception", problem)
 
-    async def _check_pruned(self, last: int | None) -> None:
-        """``NotFoundError`` where what leads to an event was pruned."""
-        log_start = await self._log_start()
-        if last is not None and last < log_start:
+    async def _check_not_pruned(self, last: int | None) -> None:
+        pruned_through = await self._pruned_through()
+        if last is not None and last < pruned_through:
             raise NotFoundError(
-                f"the events up to {log_start} in {self.place} were pruned: ask for later ones, or "
-                "for the state at a snapshot that was kept"
+                f"events up to {pruned_through} in {self.location_prefix} were pruned; read later "
+                "events, or the state at a snapshot that was kept"
             ) from None
 
-    async def _log_start(self) -> int:
-        """After which event the log begins, if a keyframe has the state there; 0 otherwise."""
+    async def _pruned_through(self) -> int:
+        """Return the last pruned event, if a keyframe holds the state there, or 0."""
         async for key in self.state_store.list(self.log.prefix):
             first = parse_seq(key, self.log.prefix)
             if first:
-                return (
-                    first - 1 if first - 1 in await self.list_keyframe_seqs(last=first - 1) else 0
-                )
+                seqs = await self.list_keyframe_seqs(last=first - 1)
+                return first - 1 if first - 1 in seqs else 0
         seqs = await self.list_keyframe_seqs()
         return seqs[-1] if seqs else 0
 
     async def _load_from(self, seq: int, last: int | None) -> LoadedState:
-        """The state after an event, by way of a certain keyframe, or of none for 0."""
-        log = EventLog(self.state_store, self.place, self.incarnation)
-        # The segments are fetched while the keyframe is unpacked.
+        """Load the state after ``last`` from the keyframe at ``seq``, or from none for 0."""
+        log = EventLog(self.state_store, self.location_prefix, self.incarnation)
+        # Fetch the segments while the keyframe is decoded.
         fetching = asyncio.ensure_future(log.page(seq, last))
         try:
-            found = await self._anchor(seq)
+            base = await self._load_base_keyframe(seq)
             page = await fetching
         finally:
             fetching.cancel()
         store = Store(max_history=0)
-        store.restore(found.state)
-        loaded = LoadedState(store, found.position, found, [])
+        store.restore(base.state)
+        loaded = LoadedState(store, base.position, base, [])
         changes: list[Changes] = []
-        async for segment in log.segments(found.position, last, page=page):
+        async for segment in log.segments(base.position, last, page=page):
             changes += segment.changes(last)
             loaded.segments.append(segment)
             loaded.end = Position(segment.last, segment.hash)
@@ -173,95 +202,85 @@ class Timeline:
                 loaded.end = Position(last, events[last - segment.first].hash)
         fold_changes(store, changes)
         if last is not None and loaded.end.seq < last:
-            raise log.missing(loaded.end.seq + 1)
+            raise log.missing_segment_error(loaded.end.seq + 1)
         return loaded
 
     async def events(self, first: int, last: int | None = None) -> AsyncIterator[Event]:
-        """The events from one seq to another, both included, without reading all before them."""
-        is_begun = False
-        for is_again in (False, True):
+        """Yield the events from ``first`` to ``last``, both included.
+
+        Reading starts at the last keyframe before them.
+
+        Raises:
+            NotFoundError: The events were pruned.
+            IntegrityError: A segment is missing or damaged.
+
+        """
+        has_started = False
+        for is_retry in (False, True):
             try:
-                after = await self._before(first)
+                after = await self._keyframe_position_before(first)
                 async for event in self.log.read(first, last, after=after):
-                    is_begun = True
+                    has_started = True
                     yield event
                 return
             except (IntegrityError, NotFoundError):
-                # Who prunes meanwhile takes away what was just found, and leaves another keyframe.
-                if is_begun or is_again:
+                # A concurrent prune may have deleted the keyframe, and leaves another.
+                if has_started or is_retry:
                     raise
 
-    async def _before(self, first: int) -> Position:
-        """The last keyframe before an event that is whole: reading may begin there."""
+    async def _keyframe_position_before(self, first: int) -> Position:
+        """Return the position of the last intact keyframe before an event."""
         problem: KeyframeError | None = None
         for seq in reversed(await self.list_keyframe_seqs(last=first - 1) if first > 1 else []):
             try:
-                frame = await self.keyframe(seq)
+                frame = await self.read_keyframe(seq)
             except KeyframeError as error:
                 problem = problem or error
             else:
                 return Position(frame.seq, frame.hash)
-        if problem is not None and await self._log_start():
+        if problem is not None and await self._pruned_through():
             raise problem
         return Position()
 
-    async def head(self) -> tuple[str, int]:
-        """What changes with every commit: the key of the last segment, and what is before it.
-
-        It is found by names alone, without reading what they hold.
-        """
+    async def change_token(self) -> tuple[str, int]:
+        """Return a value that changes with every commit, found by listing keys alone."""
         seq = await self._keyframe_before(None)
         keys = await self.log.keys(seq)
         return (keys[-1] if keys else ""), seq
 
-    async def open(self) -> LoadedState:
-        """The state as it is now; what is committed next follows it.
+    # ------------------------------------------------------------------------------ keyframes
 
-        The last segment's events must lead to the hash that it gives: the next commit follows that
-        hash, and no later segment would show that it is wrong.
-        """
-        loaded = await self.load()
-        if loaded.segments:
-            with suppress(UnsupportedValueError):  # a type that is not registered here: no damage
-                loaded.segments[-1].events()
-        self.log.head = loaded.end
-        self.base_keyframe = loaded.base_keyframe
-        self.segments = len(loaded.segments)
-        self.size = sum(segment.size for segment in loaded.segments)
-        return loaded
-
-    def advance(self, sealed: PreparedSegment) -> None:
-        """Note that a segment was written at the end of the log."""
-        self.log.head = sealed.end
+    def advance(self, prepared: PreparedSegment) -> None:
+        """Move the head past a segment that was written there."""
+        self.log.head = prepared.end
         self.segments += 1
-        self.size += len(sealed.put.value)
+        self.size += len(prepared.put.value)
 
     def is_keyframe_due(self, state: Snapshot) -> bool:
-        """Whether the log since the last keyframe has outgrown the state, or 256 segments."""
+        """Return whether the log since the last keyframe has outgrown the state."""
         return (
             self.segments >= MAX_SEGMENTS
             or self.base_keyframe.size + self.size > 2 * state.size_bytes + KEYFRAME_SLACK
         )
 
     async def write_keyframe_if_due(self, state: Snapshot) -> None:
-        """Write a keyframe if one is due. What was committed stands, whatever becomes of it."""
+        """Write a keyframe if one is due; log a failure, since the commit itself succeeded."""
         if not self.is_keyframe_due(state):
             return
         try:
             await self.write_keyframe(state)
         except StateStoreError as error:
-            logger.warning("a keyframe in %s was put off to the next commit: %s", self.place, error)
+            logger.warning(
+                "keyframe in %s postponed to the next commit: %s", self.location_prefix, error
+            )
 
     async def write_keyframe(self, state: Snapshot) -> None:
-        """Write the state at the end of the log. Somebody else may have done it already."""
-        end, base_keyframe = self.log.head, self.base_keyframe
-        # What it would be based on may have been pruned since this object heard of it.
-        if (
-            base_keyframe.chain
-            and await self._keyframe_before(end.seq) != base_keyframe.position.seq
-        ):
-            base_keyframe = BaseKeyframe()
-        written = await self.write_keyframe_at(end, state, base_keyframe)
+        """Write a keyframe at the head, unless another writer did already."""
+        head, base = self.log.head, self.base_keyframe
+        # A prune may have deleted the base since it was read.
+        if base.chain and await self._keyframe_before(head.seq) != base.position.seq:
+            base = BaseKeyframe()
+        written = await self.write_keyframe_at(head, state, base)
         if written is not None:
             self.base_keyframe = written
             self.segments = self.size = 0
@@ -269,70 +288,73 @@ class Timeline:
     async def write_keyframe_at(
         self, position: Position, state: Snapshot, base_keyframe: BaseKeyframe
     ) -> BaseKeyframe | None:
-        """Write the state at a position, measured against a keyframe before it; None if one is."""
-        made = self.prepare_keyframe(position, state, base_keyframe)
+        """Write a keyframe at a position; return None if it exists."""
+        prepared = self.prepare_keyframe(position, state, base_keyframe)
         try:
-            await self.state_store.put(made.put.key, made.put.value, if_absent=True)
+            await self.state_store.put(prepared.put.key, prepared.put.value, if_absent=True)
         except ConflictError:
-            # The same place in the same log, and so the same state.
-            return None
-        return made.base_keyframe
+            return None  # the same position of the same log, so the same state
+        return prepared.base_keyframe
 
     def prepare_keyframe(
         self, position: Position, state: Snapshot, base_keyframe: BaseKeyframe
     ) -> PreparedKeyframe:
-        """The keyframe at a position: what differs from one before it, or the whole state."""
-        chain = base_keyframe.chain
-        changes = state.changes(base_keyframe.state)
-        data, size = encode_keyframe(position.seq, position.hash, chain, changes)
-        if chain and (
-            len(chain) >= MAX_CHAIN
-            or base_keyframe.size + size > 2 * state.size_bytes + KEYFRAME_SLACK
+        """Encode the keyframe at a position, without writing it.
+
+        It builds on ``base_keyframe`` unless the chain would become too long or too large.
+        """
+        base = base_keyframe
+        if base.chain and (
+            len(base.chain) >= MAX_CHAIN
+            or base.size + changes_size(state, base.state) > 2 * state.size_bytes + KEYFRAME_SLACK
         ):
-            chain = ()
-            changes = state.changes(Store().snapshot())
-            data, size = encode_keyframe(position.seq, position.hash, chain, changes)
-        whole = size if not chain else base_keyframe.size + size
+            base = BaseKeyframe()
+        changes = state.changes(base.state)
+        data, size = encode_keyframe(position.seq, position.hash, base.chain, changes)
         return PreparedKeyframe(
             Put(self.key(position.seq), data, if_absent=True),
-            BaseKeyframe(position, (*chain, position.seq), whole, state),
+            BaseKeyframe(position, (*base.chain, position.seq), base.size + size, state),
         )
 
     def key(self, seq: int) -> str:
-        """The key of the keyframe at a seq."""
+        """Return the key of the keyframe at ``seq``."""
         return f"{self.prefix}{seq:012}.json.gz"
 
     async def list_keyframe_seqs(self, *, after: int = 0, last: int | None = None) -> list[int]:
-        """The seqs of the keyframes that come after one and at or before another, in order."""
-        prefix = self.prefix
+        """List the seqs of the keyframes after ``after`` and up to ``last``, in order."""
         start = self.key(after) if after else ""
-        found = []
-        async for key in self.state_store.list(prefix, start_after=start):
-            seq = parse_seq(key, prefix)
+        seqs = []
+        async for key in self.state_store.list(self.prefix, start_after=start):
+            seq = parse_seq(key, self.prefix)
             if last is not None and seq > last:
                 break
             if seq:
-                found.append(seq)
-        return found
+                seqs.append(seq)
+        return seqs
 
-    async def keyframe(self, seq: int) -> Keyframe:
-        """The keyframe at a seq."""
+    async def read_keyframe(self, seq: int) -> Keyframe:
+        """Read the keyframe at ``seq``.
+
+        Raises:
+            KeyframeError: It is damaged or missing.
+
+        """
         return (await self._read_keyframes([seq]))[0]
 
     async def _keyframe_before(self, last: int | None, near: int = 0) -> int:
-        """The seq of the last keyframe at or before an event; 0 for none."""
+        """Return the seq of the last keyframe at or before ``last``, or 0."""
         if near and last is not None:
-            found = await self.list_keyframe_seqs(after=near - 1, last=last)
-            if found[:1] == [near]:
-                return found[-1]
-        found = await self.list_keyframe_seqs(last=last)
-        return found[-1] if found else 0
+            seqs = await self.list_keyframe_seqs(after=near - 1, last=last)
+            if seqs[:1] == [near]:
+                return seqs[-1]
+        seqs = await self.list_keyframe_seqs(last=last)
+        return seqs[-1] if seqs else 0
 
-    async def _anchor(self, seq: int) -> BaseKeyframe:
-        """The state at a keyframe."""
+    async def _load_base_keyframe(self, seq: int) -> BaseKeyframe:
+        """Load the keyframe at ``seq`` with its chain."""
         if seq == 0:
             return BaseKeyframe()
-        frame = await self.keyframe(seq)
+        frame = await self.read_keyframe(seq)
         chain = [*await self._read_keyframes(frame.chain), frame]
         store = Store(max_history=0)
         fold_changes(store, (each.changes for each in chain))
@@ -349,16 +371,16 @@ class Timeline:
         for key in keys:
             if key not in found:
                 raise KeyframeError(
-                    f"the keyframe {key} is missing: restore it from a backup or a document"
+                    f"keyframe {key} is missing; restore it from a backup or a document"
                 )
         frames = [await asyncio.to_thread(decode_keyframe, key, found[key].value) for key in keys]
         for seq, frame in zip(seqs, frames, strict=True):
             if frame.seq != seq:
-                raise damaged_keyframe_error(self.key(seq), f"it is that of the event {frame.seq}")
+                raise damaged_keyframe_error(self.key(seq), f"it belongs to event {frame.seq}")
         return frames
 
 
 def parse_seq(key: str, prefix: str) -> int:
-    """The seq that a key names; 0 for a key of somebody else, which is passed over."""
-    found = SEQ_NAME.fullmatch(key, len(prefix))
-    return int(found[1]) if found else 0
+    """Return the seq in a key, or 0 for keys of another form, which are ignored."""
+    match = SEQ_NAME.fullmatch(key, len(prefix))
+    return int(match[1]) if match else 0

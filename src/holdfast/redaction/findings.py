@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.stores.registry import MissingStoreExtraError
+from holdfast.extras import require_extra
 
 SECRET = "secret"  # noqa: S105 - the name of a kind
 
@@ -36,13 +36,11 @@ def match_end(regex: re.Pattern[str], text: str, at: int) -> int:
 
 
 def import_library(module: str) -> Any:
-    """Import a module of the libraries that redaction needs, or say how to get them."""
-    try:
+    """Import a module of a library that redaction needs.
+
+    Raises:
+        MissingExtraError: It is not installed, or cannot be imported.
+
+    """
+    with require_extra("redaction"):
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != module.partition(".")[0]:
-            raise
-        raise MissingStoreExtraError(
-            f"redaction needs {error.name}: pip install 'holdfast[redaction]', or name paths alone",
-            "redaction",
-        ) from None

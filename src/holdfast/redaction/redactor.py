@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from holdfast.documents.encode import SIGNATURES
+from holdfast.documents.document import Document, require_document
 from holdfast.documents.json_path import (
     ROOTS,
     EntryPaths,
@@ -28,7 +28,6 @@ from holdfast.log.hash_chain import link_events
 from holdfast.redaction.clean import Cleaner
 from holdfast.redaction.detect import Detector
 from holdfast.snapshots.keys import MAX_ID_LENGTH
-from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import MESSAGES, SESSION, STATUS, STATUSES, message_key
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
@@ -79,10 +78,11 @@ class Redactor:
             ssns=ssns,
         )
 
-    def redacted(self, snapshot: SessionSnapshot) -> SessionSnapshot:
-        """The same document without it. ``extra["redactions"]`` lists what was taken out."""
+    def redact(self, document: Document) -> Document:
+        """Return the document without secrets; ``extra["redactions"]`` lists what was removed."""
+        require_document(document, "Redactor.redact")
         cleaner = Cleaner(self._detector)
-        parts = DocumentParts.of(snapshot)
+        parts = DocumentParts.of(document)
         parts = redact_paths(parts, self._paths, cleaner)
         while True:
             # What is taken out may leave something behind that only now looks like a secret.
@@ -92,7 +92,7 @@ class Redactor:
             before = cleaner.counts.total()
             parts = redact_findings(parts, cleaner)
             if cleaner.counts.total() == before:
-                return parts.document(snapshot, cleaner)
+                return parts.document(document, cleaner)
 
 
 def validate_redaction_path(path: JsonPath) -> None:
@@ -124,40 +124,35 @@ class DocumentParts:
     fields: dict[str, Any]
 
     @classmethod
-    def of(cls, snapshot: SessionSnapshot) -> DocumentParts:
+    def of(cls, document: Document) -> DocumentParts:
         """The parts of a document."""
         events = [
             EventDraft(each.id, each.type, each.at, each.data, each.changes, each.extra)
-            for each in snapshot.events
+            for each in document.events
         ]
         return cls(
-            EntryPaths(snapshot.snapshot),
-            list(snapshot.snapshot.items()),
-            None if snapshot.base is None else list(snapshot.base.items()),
+            EntryPaths(document.snapshot),
+            list(document.snapshot.items()),
+            None if document.base is None else list(document.base.items()),
             events,
             {
-                "agent_id": snapshot.agent_id,
-                "session_id": snapshot.session_id,
-                "source_environment": snapshot.source_environment,
-                TAGS: snapshot.tags,
-                EXTRA: {
-                    # Signatures are of the document as it was.
-                    name: value
-                    for name, value in snapshot.extra.items()
-                    if name != SIGNATURES
-                },
-                STATE_EXTRA: snapshot.state_extra,
+                "agent_id": document.agent_id,
+                "session_id": document.session_id,
+                "source_environment": document.source_environment,
+                TAGS: document.tags,
+                EXTRA: document.without_signatures().extra,
+                STATE_EXTRA: document.state_extra,
             },
         )
 
-    def document(self, snapshot: SessionSnapshot, cleaner: Cleaner) -> SessionSnapshot:
-        """A document of these parts, with all else of the one that they came from."""
-        first = snapshot.events[0] if snapshot.events else None
+    def document(self, original: Document, cleaner: Cleaner) -> Document:
+        """Return the original document with these parts."""
+        first = original.events[0] if original.events else None
         events = link_events(self.events, first.seq - 1, first.prev) if first else []
         extra = {**self.fields[EXTRA]}
         extra[REDACTIONS] = list_redactions(extra.get(REDACTIONS), cleaner)
         return replace(
-            snapshot,
+            original,
             **{**self.fields, EXTRA: extra},
             snapshot=freeze_entries(self.state),
             base=None if self.base is None else freeze_entries(self.base),

@@ -1,4 +1,4 @@
-"""The app put together: routes, errors, the gate in front, and its description."""
+"""Build the ASGI app: routes, middlewares, error handlers and the OpenAPI description."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
 import holdfast
@@ -25,19 +26,29 @@ from holdfast.server import (
     write_routes,
 )
 from holdfast.server.auth import Token, Tokens
-from holdfast.server.context import Desk
-from holdfast.server.middleware import PUBLIC, Gate, Limits
+from holdfast.server.context import AppContext
+from holdfast.server.limits import Limits
+from holdfast.server.middleware import (
+    PUBLIC,
+    AccessLogMiddleware,
+    AuthMiddleware,
+    EncodedPathMiddleware,
+    ErrorMiddleware,
+    HeadMiddleware,
+    LimitsMiddleware,
+    SecurityHeadersMiddleware,
+)
 from holdfast.stores.base import StateStore
 
-DESCRIPTION = """The state of AI agents over HTTP: look at it, compare, go back, branch, move it.
+DESCRIPTION = """Inspect, compare, restore, fork, export and import the state of AI agents.
 
-An id in a path is percent-encoded, also its slashes. A moment is the number of an event, the id of
-a snapshot, or `now`. Errors are problem documents (RFC 9457)."""
+Percent-encode ids in paths, including their slashes. A position is an event number, a snapshot id,
+or `now`. Errors are problem documents (RFC 9457)."""
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {
         "description": title,
-        "content": {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemShape"}}},
+        "content": {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
     for status, (_, title) in problems.KINDS.items()
     if status not in (405, 415, 500)
@@ -53,21 +64,30 @@ def create_app(
     owns_store: bool = False,
     trusted: Iterable[PublicKey] | None = None,
 ) -> FastAPI:
-    """The server as an ASGI app, to run or to mount in another one.
+    """Return the server as an ASGI app, to run or to mount in another app.
 
-    Without ``tokens`` it answers requests from its own machine only. ``cors_origins`` are pages of
-    others that may use it, none without it. With ``owns_store`` the store is closed with the app.
-    With ``trusted`` it imports documents that one of these keys has signed, and no others.
+    Args:
+        state_store: Where the sessions are.
+        tokens: Who may use the app. Without tokens it answers requests from this machine only.
+        limits: What one request may cost.
+        cors_origins: Origins of other sites whose pages may use the app.
+        owns_store: Whether the store is closed with the app.
+        trusted: Import only documents that one of these keys signed.
+
+    Raises:
+        TypeError: ``state_store`` is not a StateStore, or ``cors_origins`` is a str.
+        ValueError: An origin is invalid, or two tokens have the same secret.
+
     """
     if not isinstance(state_store, StateStore):
         raise TypeError(
-            "an app is made over a StateStore, as open_state_store(url) gives it, not "
-            f"{short_repr(state_store)}"
+            f"state_store must be a StateStore, got {short_repr(state_store)}; "
+            "open one with open_state_store(url)"
         )
     limits = limits or Limits()
-    origins = checked_origins(cors_origins)
+    origins = validate_origins(cors_origins)
     known = Tokens(tokens)
-    desk = Desk(
+    context = AppContext(
         state_store, limits, None if trusted is None else validate_trusted_keys(trusted).values()
     )
     app = FastAPI(
@@ -78,63 +98,78 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         responses=PROBLEMS,
-        lifespan=closing(desk, state_store if owns_store else None),
+        middleware=make_middleware(known, limits, context, origins),
+        lifespan=make_lifespan(context, state_store if owns_store else None),
         # Spans go to the provider that the process has set up, and nowhere without one.
         telemetry={"logs": False, "metrics": False, "operation_spans": False},
     )
-    app.state.desk = desk
+    app.state.context = context
     app.state.tokens = known
     for module in (health, document_routes, list_routes, read_routes, write_routes, viewer_files):
         app.include_router(module.router)
-    app.add_exception_handler(HoldfastError, problems.of_holdfast)
-    app.add_exception_handler(problems.Problem, problems.of_holdfast)
-    app.add_exception_handler(HTTPException, problems.of_http)
-    app.add_exception_handler(RequestValidationError, problems.of_validation)
-    app.add_exception_handler(Exception, problems.of_anything)
-    if origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=origins,
-            allow_methods=["GET", "HEAD", "POST", "DELETE"],
-            allow_headers=["authorization", "content-type", "if-match", "if-none-match"],
-            expose_headers=["etag"],
-        )
-    app.add_middleware(Gate, tokens=known, limits=limits, metrics=desk.metrics, origins=origins)
-    app.openapi = described(app)  # type: ignore[method-assign]
+    app.add_exception_handler(HoldfastError, problems.handle_holdfast_error)
+    app.add_exception_handler(problems.Problem, problems.handle_holdfast_error)
+    app.add_exception_handler(HTTPException, problems.handle_http_error)
+    app.add_exception_handler(RequestValidationError, problems.handle_validation_error)
+    app.add_exception_handler(Exception, problems.handle_unexpected_error)
+    app.openapi = make_openapi(app)  # type: ignore[method-assign]
     return app
 
 
-def checked_origins(origins: Iterable[str]) -> tuple[str, ...]:
-    """Origins of pages, or a refusal: a page is named by scheme and host, and all by none."""
+def make_middleware(
+    tokens: Tokens, limits: Limits, context: AppContext, origins: tuple[str, ...]
+) -> list[Middleware]:
+    """Return the middlewares of the app, the outermost first."""
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=["GET", "HEAD", "POST", "DELETE"],
+        allow_headers=["authorization", "content-type", "if-match", "if-none-match"],
+        expose_headers=["etag"],
+    )
+    return [
+        Middleware(EncodedPathMiddleware),
+        Middleware(AccessLogMiddleware, metrics=context.metrics),
+        Middleware(SecurityHeadersMiddleware),
+        Middleware(HeadMiddleware),
+        *([cors] if origins else []),
+        Middleware(ErrorMiddleware),
+        Middleware(AuthMiddleware, tokens=tokens, origins=origins),
+        Middleware(LimitsMiddleware, limits=limits),
+    ]
+
+
+def validate_origins(origins: Iterable[str]) -> tuple[str, ...]:
+    """Return the origins if each is a scheme and a host; wildcards are not allowed."""
     if isinstance(origins, str):
-        raise TypeError(f"cors_origins is a list of origins, not the text {short_repr(origins)}")
+        raise TypeError(f"cors_origins must be a list of origins, got {short_repr(origins)}")
     found = tuple(origins)
     for origin in found:
         if not origin.startswith(("http://", "https://")) or origin.count("/") != 2:
             raise ValueError(
-                f"an origin is as in https://agents.example.com, not {short_repr(origin)}"
+                f"invalid origin {short_repr(origin)}: must be like https://agents.example.com"
             )
     return found
 
 
-def closing(
-    desk: Desk, state_store: StateStore | None
+def make_lifespan(
+    context: AppContext, state_store: StateStore | None
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """Return what ends the workers when the app ends, and closes the store where it is its own."""
+    """Return the lifespan that stops the decoder and closes a store that the app owns."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:  # noqa: ARG001
         async with AsyncExitStack() as stack:
             if state_store is not None:
                 await stack.enter_async_context(state_store)
-            stack.callback(desk.decoder.close)
+            stack.callback(context.decoder.close)
             yield
 
     return lifespan
 
 
-def described(app: FastAPI) -> Callable[[], dict[str, Any]]:
-    """The OpenAPI description, with tokens and problem documents in it."""
+def make_openapi(app: FastAPI) -> Callable[[], dict[str, Any]]:
+    """Return a function that makes the OpenAPI description, with tokens and problem documents."""
     make = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -142,7 +177,7 @@ def described(app: FastAPI) -> Callable[[], dict[str, Any]]:
             return app.openapi_schema
         tree = make()
         parts = tree["components"]
-        for shape in (schemas.ProblemShape, schemas.Document):
+        for shape in (schemas.Problem, schemas.Document):
             schema = shape.model_json_schema(ref_template="#/components/schemas/{model}")
             parts["schemas"].setdefault(shape.__name__, schema)
         if app.state.tokens:

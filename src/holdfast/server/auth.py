@@ -1,7 +1,7 @@
-"""Who may do what: tokens with a scope, optionally for named agents only.
+"""Tokens with a scope, optionally limited to agents.
 
-Knowing an id is no authority: each request carries a token, and what it names is compared with what
-the token allows before anything is looked up. Without tokens the server answers this machine alone.
+What a request names is checked against its token before anything is looked up. Without tokens the
+server answers local requests only.
 """
 
 from __future__ import annotations
@@ -22,18 +22,23 @@ from holdfast.server.problems import Problem
 from holdfast.snapshots.keys import validate_id
 
 Scope: TypeAlias = Literal["read", "write"]
-SCOPES: tuple[Scope, ...] = ("read", "write")
-SHORTEST_SECRET = 16
+TOKEN_SCOPES: tuple[Scope, ...] = ("read", "write")
+MIN_SECRET_LENGTH = 16
 AUTHORITY = "holdfast.authority"
 FIELDS = frozenset(("name", "secret", "scope", "agents"))
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A secret that lets its bearer in.
+    """A secret that authorizes requests.
 
-    ``scope`` is ``"read"``, or ``"write"``, which includes it. ``agents`` limits it to these.
-    ``name`` is what the access log calls it.
+    ``scope`` is ``"read"`` or ``"write"``, which includes reading. ``agents`` limits the token to
+    these agents. ``name`` appears in the access log.
+
+    Raises:
+        TypeError: ``agents`` is not a set of ids.
+        ValueError: The secret is too short or not printable ASCII, or the scope is unknown.
+
     """
 
     secret: str = field(repr=False)
@@ -42,21 +47,21 @@ class Token:
     name: str = "token"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.secret, str) or len(self.secret) < SHORTEST_SECRET:
+        if not isinstance(self.secret, str) or len(self.secret) < MIN_SECRET_LENGTH:
             raise ValueError(
-                f"the secret of a token has at least {SHORTEST_SECRET} characters, as "
-                "secrets.token_urlsafe() makes it"
+                f"token secret must have at least {MIN_SECRET_LENGTH} characters; create one with "
+                "secrets.token_urlsafe()"
             )
         if not self.secret.isascii() or not self.secret.isprintable() or " " in self.secret:
-            raise ValueError("the secret of a token is printable ASCII without spaces")
-        if self.scope not in SCOPES:
-            raise ValueError(f"the scope of a token is read or write, not {short_repr(self.scope)}")
+            raise ValueError("token secret must be printable ASCII without spaces")
+        if self.scope not in TOKEN_SCOPES:
+            raise ValueError(f"token scope must be read or write, got {short_repr(self.scope)}")
         if not self.name.isprintable():
-            raise ValueError(f"the name of a token is printable, not {short_repr(self.name)}")
+            raise ValueError(f"token name must be printable, got {short_repr(self.name)}")
         given: object = self.agents
         if self.agents is not None:
             if isinstance(given, str) or not isinstance(given, Iterable):
-                raise TypeError(f"agents are a set of ids, not {short_repr(given)}")
+                raise TypeError(f"agents must be a set of ids, got {short_repr(given)}")
             names = frozenset(validate_id(each, "agent_id") for each in self.agents)
             object.__setattr__(self, "agents", names)
 
@@ -69,74 +74,72 @@ class Authority:
     agents: frozenset[str] | None = None
     name: str = "-"
     refusal: str | None = None
-    """Why a request without a token is not taken for one of this machine."""
+    """Why a request without a token is not considered local."""
 
     def allows(self, agent_id: str) -> bool:
-        """Whether it may know of an agent."""
+        """Return whether it covers an agent."""
         return self.agents is None or agent_id in self.agents
 
     def check(self, *agent_ids: str) -> None:
-        """Refuse agents that it is not for, whether they exist or not."""
+        """Reject agents that it does not cover, whether they exist or not."""
         for agent_id in agent_ids:
             if not self.allows(agent_id):
                 raise Problem(
                     403,
-                    f"the token {self.name!r} is not for the agent {short_repr(agent_id)}",
-                    hint="use a token that names this agent, or one for all",
+                    f"token {self.name!r} does not cover agent {short_repr(agent_id)}",
+                    hint="use a token that covers this agent",
                 )
 
-    def check_unlimited(self, why: str = "this is about all agents") -> None:
-        """Refuse a token that is for some agents only."""
+    def check_unlimited(self, why: str = "the request is about all agents") -> None:
+        """Reject a token that is limited to agents."""
         if self.agents is not None:
             raise Problem(
                 403,
-                f"the token {self.name!r} is for some agents only, and {why}",
+                f"token {self.name!r} is limited to some agents, and {why}",
                 hint="use a token for all agents",
             )
 
 
-ANYBODY_HERE = Authority("write", name="this machine")
-NOBODY = Authority(None)
+LOCAL_AUTHORITY = Authority("write", name="this machine")
+NO_AUTHORITY = Authority(None)
 
 
 class Tokens:
-    """The tokens of a server; none at all means that only this machine may ask."""
+    """The tokens of a server. Without any, only local requests are allowed."""
 
     def __init__(self, tokens: Iterable[Token] = ()) -> None:
-        self._tokens = [(digest(token.secret), token) for token in tokens]
+        self._tokens = [(hash_secret(token.secret), token) for token in tokens]
         if len({known for known, _ in self._tokens}) < len(self._tokens):
-            raise ValueError(
-                "two tokens have the same secret, so that it is not clear what it is for"
-            )
+            raise ValueError("two tokens have the same secret")
 
     def __bool__(self) -> bool:
         return bool(self._tokens)
 
     def authority(self, connection: HTTPConnection) -> Authority:
-        """What a request's token allows; nothing without a known one."""
+        """Return what the token of a request allows."""
         if not self._tokens:
             refusal = explain_remote(connection)
-            return ANYBODY_HERE if refusal is None else Authority(None, refusal=refusal)
+            return LOCAL_AUTHORITY if refusal is None else Authority(None, refusal=refusal)
         kind, _, secret = connection.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer":
-            return NOBODY
-        given = digest(secret.strip())
-        found = NOBODY
-        # Digests of one length, all of them compared: time tells nothing of the secrets.
+            return NO_AUTHORITY
+        given = hash_secret(secret.strip())
+        found = NO_AUTHORITY
+        # Compare all digests, so that timing reveals nothing about the secrets.
         for known, token in self._tokens:
             if hmac.compare_digest(given, known):
                 found = Authority(token.scope, token.agents, token.name)
         return found
 
     def check(self, authority: Authority, *, writes: bool) -> None:
-        """Refuse who may not do what is asked for."""
+        """Reject a request that the authority does not allow."""
         if authority.scope is None:
             raise Problem(
                 401,
-                "a valid token is needed"
+                "a valid token is required"
                 if self._tokens
-                else "a server without tokens answers only requests from its own machine, and "
-                f"this may come from another one: {authority.refusal}",
+                else "a server without tokens answers local requests only, and this one may be "
+                f"remote: {authority.refusal}",
                 hint="send the header Authorization: Bearer TOKEN"
                 if self._tokens
                 else "start the server with --token, or connect to it directly by 127.0.0.1",
@@ -145,18 +148,18 @@ class Tokens:
         if writes and authority.scope != "write":
             raise Problem(
                 403,
-                f"the token {authority.name!r} is for reading only",
-                hint="use a token with the scope write",
+                f"token {authority.name!r} is read-only",
+                hint="use a token with write scope",
             )
 
 
-def digest(secret: str) -> bytes:
-    """What is compared in place of a secret."""
+def hash_secret(secret: str) -> bytes:
+    """Return the digest that is compared instead of a secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
 
 
-def authority_of(connection: HTTPConnection) -> Authority:
-    """What the sender of a request may do, as it was found when the request came in."""
+def get_authority(connection: HTTPConnection) -> Authority:
+    """Return what a request may do, as AuthMiddleware determined it."""
     return cast("Authority", connection.scope[AUTHORITY])
 
 
@@ -164,27 +167,34 @@ def authority_of(connection: HTTPConnection) -> Authority:
 
 
 def read_tokens(path: str | Path) -> list[Token]:
-    """The tokens of a TOML file, with a table ``[[token]]`` for each."""
+    """Read tokens from a TOML file with a table ``[[token]]`` per token.
+
+    Raises:
+        InvalidDocumentError: The file cannot be read or is invalid.
+
+    """
     source = Path(path)
     try:
         tree = tomllib.loads(source.read_text("utf-8"))
     except OSError as error:
-        raise InvalidDocumentError(f"{source} cannot be read: {error.strerror}") from error
+        raise InvalidDocumentError(f"cannot read {source}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidDocumentError(f"{source} is not TOML: {error}") from error
     tables = tree.get("token")
     if set(tree) != {"token"} or not isinstance(tables, list) or not tables:
         raise InvalidDocumentError(
-            f"{source} has a table [[token]] for each token, with a secret and, as wanted, name, "
-            "scope and agents"
+            f"invalid {source}: must contain a table [[token]] per token, with secret and "
+            "optionally name, scope and agents"
         )
-    return [token_of(table, f"{source}, token {n}") for n, table in enumerate(tables, 1)]
+    return [parse_token(table, f"{source}, token {n}") for n, table in enumerate(tables, 1)]
 
 
-def token_of(table: Any, where: str) -> Token:
-    """A token of one table."""
+def parse_token(table: Any, where: str) -> Token:
+    """Return the token of a TOML table."""
     if not isinstance(table, dict) or "secret" not in table or not FIELDS.issuperset(table):
-        raise InvalidDocumentError(f"{where}: it has secret, and maybe name, scope and agents")
+        raise InvalidDocumentError(
+            f"{where}: must have secret, and optionally name, scope and agents"
+        )
     try:
         return Token(
             table["secret"],

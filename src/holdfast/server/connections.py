@@ -1,8 +1,8 @@
-"""Bound what connections may hold: how many there are, and how long each waits for its client.
+"""Bound the number of connections and how long each waits for its client.
 
-uvicorn waits for the head of a request, and for a client to read an answer, as long as the client
-keeps the connection open. Here the head has a deadline, an answer that is not read is given up, and
-where there are too many connections the one that has waited longest for a request makes room.
+uvicorn waits without limit for the head of a request and for a client to read a response. Here the
+head has a deadline, a response that is not read is abandoned, and if there are too many
+connections, the one that has been idle longest is closed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from holdfast.server.problems import KINDS, MEDIA_TYPE
 logger = logging.getLogger(__name__)
 
 HEAD_SECONDS = 10.0
-SLOWEST = 1024
-"""Bytes per second that a client must read of an answer."""
+MIN_READ_RATE = 1024
+"""Bytes per second that a client must read of a response."""
 MAX_CONNECTIONS = 1024
 PHRASES = {408: "Request Timeout", 503: "Service Unavailable"}
 
 
 def max_connections() -> int:
-    """Return how many connections there may be: half of what the system lets this process open."""
+    """Return the connection limit: at most half of the open files this process may have."""
     try:
         import resource  # noqa: PLC0415 - not on every system
     except ImportError:
@@ -40,9 +40,9 @@ class BoundedProtocol(H11Protocol):
     """A connection with deadlines, one of a limited number."""
 
     head_seconds = HEAD_SECONDS
-    """From the first moment in which a request may come until its head is complete."""
+    """Time from the start of the connection, or of the idle period, to a complete head."""
     write_seconds = 60.0
-    """How often it is checked that a client reads what is buffered for it."""
+    """How often to check that a client reads its response."""
     limit = MAX_CONNECTIONS
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -54,30 +54,30 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there is no request that is being answered."""
+        """Whether no request is being served."""
         return self.cycle is None or self.cycle.response_complete
 
     # ------------------------------------------------------------------------------ connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, or make room for it, or refuse it."""
+        """Accept a connection, making room for it if needed, or reject it."""
         is_full = len(self.connections) >= self.limit
         super().connection_made(transport)
         if is_full and not self._make_room():
-            logger.warning("a connection was refused: there are %d already", self.limit)
-            self._refuse(503, f"there are {self.limit} connections already, all of them busy")
+            logger.warning("connection rejected: limit of %d reached", self.limit)
+            self._refuse(503, f"all {self.limit} connections are busy")
             return
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all clocks."""
+        """Cancel all timers."""
         for timer in (self._head_timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
     def _make_room(self) -> bool:
-        """Close the connection that has waited longest for a request."""
+        """Close the connection that has been idle longest."""
         others = [
             each
             for each in self.connections
@@ -85,20 +85,20 @@ class BoundedProtocol(H11Protocol):
         ]
         if not others:
             return False
-        logger.warning("a connection without a request was closed: there are %d", self.limit)
+        logger.warning("idle connection closed: limit of %d reached", self.limit)
         min(others, key=lambda each: each._waits_since).abort()
         return True
 
     def abort(self) -> None:
-        """Close the connection at once, whatever is not sent yet."""
-        self.connections.discard(self)  # it is lost a moment later, and must not be counted again
+        """Close the connection at once, dropping unsent data."""
+        self.connections.discard(self)  # connection_lost comes later; do not count it until then
         if self.transport is not None:
             self.transport.abort()
 
     # ------------------------------------------------------------------------------------ head
 
     def data_received(self, data: bytes) -> None:
-        """Take what arrived. Bytes of a head do not extend its deadline."""
+        """Handle received data. Partial heads do not extend the deadline."""
         super().data_received(data)
         if not self.is_waiting:
             self._stop_waiting()
@@ -117,11 +117,11 @@ class BoundedProtocol(H11Protocol):
     def _head_is_late(self) -> None:
         self._head_timer = None
         if self.is_waiting and not self.transport.is_closing():
-            logger.warning("a request did not arrive within %g s", self.head_seconds)
+            logger.warning("request did not arrive within %g s", self.head_seconds)
             self._refuse(408, f"the request did not arrive within {self.head_seconds:g} s")
 
     def _refuse(self, status: int, detail: str) -> None:
-        """Answer in place of the app, and close the connection."""
+        """Respond without the app, and close the connection."""
         kind, title = KINDS[status]
         body = msgspec.json.encode(
             {"type": f"urn:holdfast:{kind}", "title": title, "status": status, "detail": detail}
@@ -137,19 +137,19 @@ class BoundedProtocol(H11Protocol):
     # ----------------------------------------------------------------------------------- answer
 
     def pause_writing(self) -> None:
-        """Wait for the client to read."""
+        """Start watching the client."""
         super().pause_writing()
         self._watch_client()
 
     def resume_writing(self) -> None:
-        """Go on: the client has read what was buffered."""
+        """Stop watching the client: it has read what was buffered."""
         super().resume_writing()
         if self._write_timer is not None and not self.transport.is_closing():
             self._write_timer.cancel()
             self._write_timer = None
 
     def _watch_client(self) -> None:
-        """Give the answer up where its client does not read, while something is left to send."""
+        """Abandon the response if the client does not read it."""
         if self._write_timer is None:
             self._unread = self.transport.get_write_buffer_size()
             self._write_timer = self.loop.call_later(self.write_seconds, self._check_client)
@@ -159,14 +159,14 @@ class BoundedProtocol(H11Protocol):
         read = self._unread - self.transport.get_write_buffer_size()
         if not (self.flow.write_paused or self.transport.is_closing()):
             return
-        if read < SLOWEST * self.write_seconds:
-            logger.warning("an answer was given up: its client read %d bytes of it", read)
+        if read < MIN_READ_RATE * self.write_seconds:
+            logger.warning("response abandoned: client read only %d bytes", read)
             self.abort()
         else:
             self._watch_client()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or for the client to read the end of the answer."""
+        """Wait for the next request, or for the client to read the rest."""
         super().on_response_complete()
         if self.transport.is_closing():
             self._close_soon()
@@ -174,12 +174,12 @@ class BoundedProtocol(H11Protocol):
             self._waits_since = time.monotonic()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection on which no other request came."""
+        """Close an idle connection."""
         super().timeout_keep_alive_handler()
         self._close_soon()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP."""
+        """Respond to invalid HTTP."""
         super().send_400_response(msg)
         self._close_soon()
 
@@ -189,7 +189,7 @@ class BoundedProtocol(H11Protocol):
 
 
 def bounded_protocol(seconds: float) -> type[BoundedProtocol]:
-    """Return the protocol of a server that gives a request so many seconds."""
+    """Return the protocol class for a request time limit."""
 
     class Protocol(BoundedProtocol):
         head_seconds = min(HEAD_SECONDS, seconds)

@@ -1,4 +1,4 @@
-"""What the routes share: the store and those who work on it, ids from paths, answers with ETags."""
+"""What request handlers share: services, path parameters, responses with ETags, cursors."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from starlette.responses import Response
 
 from holdfast.documents.signing import PublicKey
 from holdfast.errors import NotFoundError, short_repr
-from holdfast.server.auth import authority_of
-from holdfast.server.cache import Moments
+from holdfast.server.auth import get_authority
+from holdfast.server.cache import StateCache
 from holdfast.server.document_decoder import Decoder
+from holdfast.server.limits import Limits
 from holdfast.server.metrics import Metrics
-from holdfast.server.middleware import Limits
 from holdfast.server.problems import Problem
 from holdfast.sessions.session import Session
 from holdfast.snapshots.keys import MAX_ID_LENGTH, SCOPES, SnapshotLocation, validate_id
@@ -33,8 +33,8 @@ from holdfast.transfer.manager import SnapshotManager
 JSON = "application/json"
 
 
-class Desk:
-    """The store of an app, and those who work on it."""
+class AppContext:
+    """The services that request handlers share: store, manager, catalog, caches, metrics."""
 
     def __init__(
         self,
@@ -49,19 +49,19 @@ class Desk:
         self.archive = self.manager.archive
         self.catalog = self.manager.catalog
         self.metrics = Metrics()
-        self.moments = Moments(self.archive)
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.states = StateCache(self.archive)
+        self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def turn(self, location: SnapshotLocation) -> asyncio.Lock:
-        """A lock that lets one request at a time write to a session, to any agent's part of it.
+    def session_lock(self, location: SnapshotLocation) -> asyncio.Lock:
+        """Return the lock that serializes writes to one session within this process.
 
-        Who deletes it takes all parts along, also one that another has just begun. Requests of
-        other servers are told apart by the store; these need not meet there.
+        It covers all agents of the session, since a delete removes them all. Writers in other
+        processes are serialized by the store.
         """
-        return self._turns.setdefault(location.session_id, asyncio.Lock())
+        return self._session_locks.setdefault(location.session_id, asyncio.Lock())
 
     async def session(self, location: SnapshotLocation) -> Session:
-        """A session that is there, to be written to."""
+        """Open an existing session for writing."""
         return await Session.open(
             self.state_store,
             agent_id=location.scope_id,
@@ -71,16 +71,16 @@ class Desk:
         )
 
 
-async def desk_of(request: Request) -> Desk:
-    """The desk of the app that a request came to. An ordinary function would get a thread."""
-    return cast("Desk", request.app.state.desk)
+async def get_context(request: Request) -> AppContext:
+    """Return the context of the app. Async, since FastAPI runs other functions in a thread."""
+    return cast("AppContext", request.app.state.context)
 
 
-AtDesk = Annotated[Desk, Depends(desk_of)]
+Context = Annotated[AppContext, Depends(get_context)]
 
 
-async def known_parameters(request: Request) -> None:
-    """Refuse a parameter that the route does not know: a misspelled dry_run would be none."""
+async def reject_unknown_parameters(request: Request) -> None:
+    """Reject unknown query parameters, so that a misspelled dry_run does not write."""
     described = request.app.openapi()["paths"][request.scope["route"].path]
     operation = described[request.method.lower()]
     known = {each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"}
@@ -88,34 +88,33 @@ async def known_parameters(request: Request) -> None:
     if unknown:
         raise Problem(
             422,
-            f"there is no parameter {short_repr(unknown[0])} here; there are {', '.join(sorted(known))}"
-            if known
-            else f"there is no parameter {short_repr(unknown[0])} here, nor any other",
-            hint="see /docs for what is taken",
+            f"unknown parameter {short_repr(unknown[0])}; "
+            f"known: {', '.join(sorted(known)) or 'none'}",
+            hint="see /docs",
         )
 
 
 # --------------------------------------------------------------------------------- ids in paths
 
 
-def decoded(text: str) -> str:
-    """An id from a path, where it is percent-encoded."""
+def decode_path_id(text: str) -> str:
+    """Decode a percent-encoded id of a path."""
     try:
         return validate_id(unquote_to_bytes(text).decode(), "the id")
     except UnicodeDecodeError:
-        raise ValueError("an id in a path is percent-encoded UTF-8") from None
+        raise ValueError("id must be percent-encoded UTF-8") from None
 
 
 ID_SCHEMA: dict[str, Any] = {"minLength": 1, "maxLength": MAX_ID_LENGTH}
 AgentId = Annotated[
     str,
     Path(description="The agent.", examples=["research-bot"], json_schema_extra=ID_SCHEMA),
-    AfterValidator(decoded),
+    AfterValidator(decode_path_id),
 ]
 SessionId = Annotated[
     str,
     Path(description="The session.", examples=["ses_abc123"], json_schema_extra=ID_SCHEMA),
-    AfterValidator(decoded),
+    AfterValidator(decode_path_id),
 ]
 SNAPSHOT_ID = r"^[A-Za-z0-9_-]{1,128}$"
 SnapshotId = Annotated[
@@ -129,103 +128,103 @@ SnapshotId = Annotated[
 ScopeQuery = Annotated[
     str | None,
     Query(
-        description="Which part of the session, where the agent's id has both.",
+        description="The scope, if the session has both for this id.",
         pattern=f"^({'|'.join(SCOPES)})$",
     ),
 ]
 
 
-async def located(
+async def find_location(
     request: Request,
-    desk: Desk,
+    context: AppContext,
     agent_id: str,
     session_id: str | None = None,
     scope: str | None = None,
 ) -> SnapshotLocation:
-    """Where a session is kept, the agent's last one without an id; refused as the token is."""
-    authority = authority_of(request)
+    """Return the location of a session, by default the latest one, if the token allows it."""
+    authority = get_authority(request)
     authority.check(agent_id)
     try:
-        return await desk.manager.locate(agent_id, session_id, scope=scope)
+        return await context.manager.locate(agent_id, session_id, scope=scope)
     except NotFoundError:
         if authority.agents is None:
             raise
-        # What is near is named to help, and may be of agents that this token is not for.
+        # The error suggests similar names, which may belong to agents that this token is not for.
         what = "session" if session_id is None else f"session {short_repr(session_id)}"
-        raise NotFoundError(f"the agent {short_repr(agent_id)} has no {what}") from None
+        raise NotFoundError(f"agent {short_repr(agent_id)} has no {what}") from None
 
 
-async def place_of(
+async def locate_session(
     request: Request,
-    desk: AtDesk,
+    context: Context,
     agent_id: AgentId,
     session_id: SessionId,
     scope: ScopeQuery = None,
 ) -> SnapshotLocation:
-    """Where the session of a path is kept, if the token is for its agent and it is there."""
-    return await located(request, desk, agent_id, session_id, scope)
+    """Return the location of the session in the path, if it exists and the token allows it."""
+    return await find_location(request, context, agent_id, session_id, scope)
 
 
-Place = Annotated[SnapshotLocation, Depends(place_of)]
+Location = Annotated[SnapshotLocation, Depends(locate_session)]
 
 # --------------------------------------------------------------------------------------- answers
 
 
-def etag(*parts: object) -> str:
-    """A tag for an answer that is the same exactly while these are."""
+def make_etag(*parts: object) -> str:
+    """Return an ETag that is equal exactly if the parts are."""
     return '"' + hashlib.sha256(repr(parts).encode()).hexdigest()[:32] + '"'
 
 
-def is_known(request: Request, tag: str) -> bool:
-    """Whether the one who asks has this answer already."""
+def is_cached(request: Request, tag: str) -> bool:
+    """Return whether the client has this response cached."""
     given = request.headers.get("if-none-match", "")
     return given == "*" or tag in [each.strip().removeprefix("W/") for each in given.split(",")]
 
 
-def unchanged(tag: str) -> Response:
-    """The answer to who has it already."""
-    return Response(status_code=304, headers=tag_headers(tag))
+def not_modified(tag: str) -> Response:
+    """Return a 304 response."""
+    return Response(status_code=304, headers=etag_headers(tag))
 
 
-def tag_headers(tag: str) -> dict[str, str]:
-    """Headers of an answer that may be kept, and is asked for again before it is used."""
+def etag_headers(tag: str) -> dict[str, str]:
+    """Return headers of a response that may be cached but must be revalidated."""
     return {"ETag": tag, "Cache-Control": "private, no-cache"}
 
 
-def answer(data: object, *, status: int = 200, tag: str | None = None) -> Response:
-    """JSON, with a tag where it has one."""
-    headers = {} if tag is None else tag_headers(tag)
+def json_response(data: object, *, status: int = 200, tag: str | None = None) -> Response:
+    """Return a JSON response, with an ETag if given."""
+    headers = {} if tag is None else etag_headers(tag)
     return Response(msgspec.json.encode(data), status, headers, JSON)
 
 
-def tagged(request: Request, data: object, tag: str) -> Response:
-    """JSON that the one who asks may have already."""
-    return unchanged(tag) if is_known(request, tag) else answer(data, tag=tag)
+def cacheable_response(request: Request, data: object, tag: str) -> Response:
+    """Return a JSON response, or 304 if the client has it cached."""
+    return not_modified(tag) if is_cached(request, tag) else json_response(data, tag=tag)
 
 
 # --------------------------------------------------------------------------------------- cursors
 
 
-def to_cursor(text: str | None) -> str | None:
-    """A place in a listing, as what a client gives back."""
+def encode_cursor(text: str | None) -> str | None:
+    """Encode a position in a listing as an opaque cursor."""
     return None if text is None else base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def from_cursor(cursor: str | None) -> str | None:
-    """The place that a cursor stands for."""
+def decode_cursor(cursor: str | None) -> str | None:
+    """Decode a cursor."""
     if not cursor:
         return None
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         return base64.b64decode(padded, altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
-        raise bad_cursor(cursor) from None
+        raise invalid_cursor(cursor) from None
 
 
-def bad_cursor(cursor: str | None) -> Problem:
-    """The problem of a cursor that no answer gave."""
+def invalid_cursor(cursor: str | None) -> Problem:
+    """Return the problem of an invalid cursor."""
     return Problem(
         400,
-        f"{short_repr(cursor)} is no cursor of this listing",
-        hint="give back next_cursor of an answer, or begin without one",
+        f"invalid cursor {short_repr(cursor)}",
+        hint="pass next_cursor of the previous page, or no cursor",
     )

@@ -1,13 +1,12 @@
-"""Decode documents in a process of its own, which has limits and can be killed.
+"""The worker process that decodes documents, with limits.
 
-A document from outside may cost far more than its size suggests, and a thread that decodes it
-cannot be stopped. So the server has a worker decode it first, and decodes it itself only after that
-succeeded. The server runs this file as a script: it does not import the rest of the server, and
-nothing of the program that the server is part of.
+A document may cost far more than its size suggests, and a thread that decodes it cannot be stopped.
+So a worker decodes it first, and the server only if that succeeded. This file runs as a script and
+imports neither the rest of the server nor the program that embeds it.
 
 A job is the length of a header, the header as JSON, and the document. The reply is the length of a
-JSON object and that object: empty for a valid document, else the error. The worker ends with its
-standard input, or after some time without a job.
+JSON object and that object: empty for a valid document, else the error. The worker exits at the end
+of its standard input, or after some time without a job.
 """
 
 from __future__ import annotations
@@ -22,22 +21,17 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import IO, Any
 
-from holdfast.documents.json_file import read_json_stream
-from holdfast.documents.limits import DocumentLimits, DocumentTooLargeError
-from holdfast.documents.signing import PublicKey, record_signers, verify_signature
-from holdfast.errors import InvalidDocumentError
-from holdfast.snapshots.session_snapshot import SessionSnapshot
+from holdfast.documents.document import Document
+from holdfast.documents.files import read_document
+from holdfast.documents.limits import DocumentLimits
+from holdfast.documents.signing import PublicKey
 from holdfast.values import register_type
 
 NAME = "the body"
-"""What errors call the document."""
+"""The name of the document in errors."""
 LENGTH = struct.Struct(">I")
 IDLE_SECONDS = 30.0
 TOO_LARGE = "MemoryError"
-
-
-class UnreadableError(InvalidDocumentError):
-    """A body is not JSON, or not packed as it says: nothing of it was looked at."""
 
 
 def decode(
@@ -46,48 +40,32 @@ def decode(
     *,
     allow_modified: bool,
     trusted: Iterable[PublicKey] | None,
-) -> SessionSnapshot:
-    """Return the document in a file, after all checks.
-
-    Raises:
-        UnreadableError: It is not JSON.
-        DocumentTooLargeError: It exceeds a limit.
-        SignatureError: Keys are given, and none of them has signed it.
-        InvalidDocumentError: It is not a document, or was modified.
-        UnsupportedValueError: It has values of a type that is not registered.
-
-    """
-    try:
-        tree = read_json_stream(file, NAME, limits=limits)
-    except DocumentTooLargeError:
-        raise
-    except InvalidDocumentError as error:
-        raise UnreadableError(str(error)) from error
-    # Before anything else of it is looked at.
-    signers = () if trusted is None else verify_signature(tree, trusted)
-    found = SessionSnapshot.from_dict(tree, allow_modified=allow_modified)
-    return record_signers(found, signers) if signers else found
+) -> Document:
+    """Read the document in a file, as `read_document` does."""
+    return read_document(
+        file, name=NAME, limits=limits, allow_modified=allow_modified, trusted=trusted
+    )
 
 
-def run(jobs: int, replies: IO[bytes]) -> None:
-    """Work on one job after another."""
+def serve_jobs(jobs: int, replies: IO[bytes]) -> None:
+    """Handle jobs until the input ends."""
     while os.name != "posix" or select.select([jobs], [], [], IDLE_SECONDS)[0]:
         start = read_pipe(jobs, LENGTH.size)
         if len(start) < LENGTH.size:
             return
         header = json.loads(read_pipe(jobs, *LENGTH.unpack(start)))
         limit_process(header["cpu_seconds"], header["seconds"], header["memory"])
-        reply = reply_to(header, jobs)
+        reply = decode_job(header, jobs)
         limit_process(0, 0, None)
         data = json.dumps(reply).encode()
         replies.write(LENGTH.pack(len(data)) + data)
         replies.flush()
         if reply.get("kind") == TOO_LARGE:
-            return  # what it has allocated may not come back
+            return  # the allocated memory may not be returned
 
 
-def reply_to(header: dict[str, Any], jobs: int) -> dict[str, Any]:
-    """Decode a document, and return what is wrong with it."""
+def decode_job(header: dict[str, Any], jobs: int) -> dict[str, Any]:
+    """Decode a document and return the error, if any."""
     try:
         register_names(header["types"])
         body = read_pipe(jobs, header["size"])
@@ -98,13 +76,13 @@ def reply_to(header: dict[str, Any], jobs: int) -> dict[str, Any]:
             allow_modified=header["allow_modified"],
             trusted=None if keys is None else [PublicKey(bytes.fromhex(key)) for key in keys],
         )
-    except Exception as error:  # noqa: BLE001 - all of it is told to the server
+    except Exception as error:  # noqa: BLE001 - every error goes to the server
         return {"kind": type(error).__name__, "message": str(error)}
     return {}
 
 
 def limit_process(cpu_seconds: float, seconds: float, memory: int | None) -> None:
-    """Limit the time and the memory of this process from now on, where the system can.
+    """Limit the time and memory of this process, as far as the system supports it.
 
     The server waits no longer than ``seconds``; a worker whose server was killed ends by this.
     """
@@ -116,24 +94,24 @@ def limit_process(cpu_seconds: float, seconds: float, memory: int | None) -> Non
     except ImportError:
         return
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    soft = hard if memory is None else allocated() + memory
+    soft = hard if memory is None else allocated_bytes() + memory
     if hard != resource.RLIM_INFINITY:
         soft = min(soft, hard)
-    with suppress(ValueError, OSError):  # macOS refuses it: time and counts remain
+    with suppress(ValueError, OSError):  # not supported on macOS
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def allocated() -> int:
-    """Return the address space that this process has."""
+def allocated_bytes() -> int:
+    """Return the address space of this process."""
     try:
-        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - a worker starts quickly
+        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - avoids an import
             return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 1 << 30
 
 
 class Unknown:
-    """The content of a value whose type is registered in the server and not here."""
+    """The content of a value whose type is registered only in the server."""
 
     def __init__(self, content: object) -> None:
         self.content = content
@@ -143,7 +121,7 @@ known: set[str] = set()
 
 
 def register_names(names: Iterable[str]) -> None:
-    """Take values of the types that the server has registered, without their classes."""
+    """Accept the types that the server has registered, without their classes."""
     for name in names:
         if name not in known:
             kind = type("Unknown", (Unknown,), {})
@@ -152,15 +130,15 @@ def register_names(names: Iterable[str]) -> None:
 
 
 def main() -> None:
-    """Serve the process that started this one."""
+    """Run the worker."""
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever is printed is not a reply
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this one
-    run(0, replies)
+    os.dup2(2, 1)  # prints must not mix with replies
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server handles Ctrl-C
+    serve_jobs(0, replies)
 
 
 def read_pipe(pipe: int, size: int) -> bytearray:
-    """Return so many bytes of a pipe, fewer only at its end. Nothing is read ahead."""
+    """Read exactly ``size`` bytes, fewer only at the end, without reading ahead."""
     found = bytearray()
     while len(found) < size and (part := os.read(pipe, min(size - len(found), 1 << 20))):
         found += part

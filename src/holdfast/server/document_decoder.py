@@ -1,8 +1,7 @@
-"""Have documents decoded by worker processes, within limits of time and memory.
+"""Decode documents in worker processes, within limits of time and memory.
 
-A worker is started when the first document needs one, works on one document at a time, and is
-killed where that takes too long or where its client has gone. A few kilobytes of plain JSON cannot
-cost much and need no worker.
+Workers are started on demand, decode one document at a time, and are killed if that takes too long
+or the client disconnects. Small uncompressed documents need no worker.
 """
 
 from __future__ import annotations
@@ -19,37 +18,45 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from holdfast.documents.limits import DocumentLimits, DocumentTooLargeError
-from holdfast.documents.signing import PublicKey, SignatureError
+from holdfast.documents.document import Document
+from holdfast.documents.errors import (
+    DocumentTooLargeError,
+    ModifiedDocumentError,
+    SignatureError,
+    UnreadableDocumentError,
+)
+from holdfast.documents.limits import DocumentLimits
+from holdfast.documents.signing import PublicKey
 from holdfast.errors import (
     HoldfastError,
     InvalidDocumentError,
     StateStoreError,
+    UnregisteredTypeError,
     UnsupportedValueError,
 )
+from holdfast.extras import MissingExtraError
 from holdfast.server import decode_worker
-from holdfast.server.decode_worker import LENGTH, UnreadableError
-from holdfast.server.middleware import Limits
+from holdfast.server.decode_worker import LENGTH
+from holdfast.server.limits import Limits
 from holdfast.server.problems import Problem
-from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.values.lowering import registered_names
 
 WORKERS = 2
-"""Documents that are decoded at the same time; others wait."""
+"""Documents that are decoded concurrently."""
 SMALL = 1 << 16
-"""Plain JSON of so many bytes has so few objects that a worker is not worth it: 10 MB, 0.1 s."""
-PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+"""Uncompressed documents up to this size need no worker: they cost at most 10 MB and 0.1 s."""
+COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 MAX_EXPANSION = 4
-"""How many times the largest body a decompressed one may have."""
-FEWEST_OBJECTS = 100_000
+"""Decompressed size limit, as a multiple of the largest body."""
+MIN_OBJECTS = 100_000
 BYTES_PER_OBJECT = 16
-"""Of the largest body, for each object that a document may have."""
+"""Bytes of the largest body per object that a document may have."""
 SHARE_OF_TIME = 2
-"""A worker may compute for this part of a request's time: after it the server does the same."""
+"""A worker gets 1/n of the request's time, since the server decodes the document again."""
 BASE_MEMORY = 1 << 27
 PREFIX = "HOLDFAST_"
 SIGPROF = getattr(signal, "SIGPROF", 0)
-"""What ends a worker that has used its time."""
+"""The signal that ends a worker that used up its CPU time."""
 END_SECONDS = 5.0
 MEMORY_PER_BYTE = 6
 ERRORS: dict[str, type[HoldfastError]] = {
@@ -57,24 +64,27 @@ ERRORS: dict[str, type[HoldfastError]] = {
     for kind in (
         DocumentTooLargeError,
         InvalidDocumentError,
+        MissingExtraError,
+        ModifiedDocumentError,
         SignatureError,
         StateStoreError,
-        UnreadableError,
+        UnreadableDocumentError,
+        UnregisteredTypeError,
         UnsupportedValueError,
     )
 }
 
 
 def document_limits(limits: Limits) -> DocumentLimits:
-    """Return what a document may hold, in relation to what a body may."""
+    """Return document limits derived from the request limits."""
     return DocumentLimits(
         max_bytes=MAX_EXPANSION * limits.body_bytes,
-        max_objects=max(FEWEST_OBJECTS, limits.body_bytes // BYTES_PER_OBJECT),
+        max_objects=max(MIN_OBJECTS, limits.body_bytes // BYTES_PER_OBJECT),
     )
 
 
 class Decoder:
-    """Decodes the documents of one app, with workers that it starts and kills as needed."""
+    """Decodes the documents of one app with worker processes."""
 
     def __init__(self, limits: Limits, trusted: Collection[PublicKey] | None = None) -> None:
         self.limits = document_limits(limits)
@@ -87,36 +97,36 @@ class Decoder:
             weakref.WeakKeyDictionary()
         )
 
-    async def decode(self, file: IO[bytes], *, allow_modified: bool) -> SessionSnapshot:
-        """Return the document in a file, after all checks.
+    async def decode(self, file: IO[bytes], *, allow_modified: bool) -> Document:
+        """Return the validated document in a file.
 
         Raises:
-            Problem: It cannot be read, or not within the limits.
+            Problem: It is unreadable, or exceeds the limits.
             HoldfastError: It is not a valid document.
 
         """
-        # A semaphore belongs to a loop, and an app may be run by one after the other.
+        # A semaphore belongs to an event loop, and an app may be run by several.
         loop = asyncio.get_running_loop()
         async with self._slots.setdefault(loop, asyncio.Semaphore(WORKERS)):
-            if not is_small(file):
+            if not needs_no_worker(file):
                 await self._check(file, allow_modified=allow_modified)
             return await asyncio.to_thread(self._decode_here, file, allow_modified=allow_modified)
 
     def close(self) -> None:
-        """End the workers that wait for documents."""
+        """Stop idle workers."""
         while self._idle:
             self._idle.pop().kill()
 
-    def _decode_here(self, file: IO[bytes], *, allow_modified: bool) -> SessionSnapshot:
+    def _decode_here(self, file: IO[bytes], *, allow_modified: bool) -> Document:
         try:
             return decode_worker.decode(
                 file, self.limits, allow_modified=allow_modified, trusted=self._trusted
             )
         except (HoldfastError, ValueError, TypeError) as error:
-            raise as_problem(error) from error
+            raise to_document_error(error) from error
 
     async def _check(self, file: IO[bytes], *, allow_modified: bool) -> None:
-        """Have a worker decode a document, and raise what it found wrong."""
+        """Have a worker decode a document, and raise its error."""
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
         header = {
@@ -134,12 +144,12 @@ class Decoder:
         file.seek(0)
         kind = reply.get("kind")
         if kind == decode_worker.TOO_LARGE:
-            raise too_costly(f"more than {self.memory >> 20:,} MiB of memory")
+            raise too_costly_error(f"more than {self.memory >> 20:,} MiB of memory")
         if kind is not None:
-            raise as_problem(ERRORS.get(kind, ValueError)(reply["message"]))
+            raise to_document_error(ERRORS.get(kind, ValueError)(reply["message"]))
 
     async def _ask(self, header: dict[str, Any], file: IO[bytes]) -> dict[str, Any]:
-        """Return the reply of a worker; kill it where the request is given up before that."""
+        """Return the reply of a worker; kill it if the request is cancelled."""
         while True:
             worker = await self._take_worker()
             asking = asyncio.ensure_future(asyncio.to_thread(worker.ask, header, file))
@@ -154,10 +164,10 @@ class Decoder:
                 return reply
             code = worker.end()
             if code == -SIGPROF:
-                raise too_costly(f"more than {self.cpu_seconds:g} s of CPU")
+                raise too_costly_error(f"more than {self.cpu_seconds:g} s of CPU")
             if code != 0 and worker.jobs == 1:
-                raise too_costly("more than the system lets a worker have")
-            file.seek(0)  # it may have ended just before this job: ask one that is new
+                raise too_costly_error("more memory than the system allows")
+            file.seek(0)  # an idle worker may have exited just before: retry with a new one
 
     async def _take_worker(self) -> Worker:
         while self._idle:
@@ -172,21 +182,21 @@ class Worker:
     """A process that decodes documents, one at a time."""
 
     def __init__(self) -> None:
-        # Modules are found where this process finds them. What it is configured with stays here.
+        # The worker gets this process's module path, but not its configuration.
         paths = [each for each in sys.path if each]
         others = {name: each for name, each in os.environ.items() if not name.startswith(PREFIX)}
-        self._process = subprocess.Popen(  # noqa: S603 - this file, run by this Python
+        self._process = subprocess.Popen(  # noqa: S603 - our own script
             [sys.executable, "-P", "-W", "ignore", str(Path(decode_worker.__file__))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**others, "PYTHONPATH": os.pathsep.join(paths)},
         )
-        self._stop = weakref.finalize(self, stop, self._process)
+        self._stop = weakref.finalize(self, stop_worker, self._process)
         self.jobs = 0
-        """How many it was given."""
+        """Jobs that it was given."""
 
     def ask(self, header: dict[str, Any], file: IO[bytes]) -> dict[str, Any] | None:
-        """Return the reply to a job; None where the process ended before it gave one."""
+        """Return the reply to a job; None if the process exited first."""
         assert self._process.stdin is not None  # noqa: S101 - both are pipes
         assert self._process.stdout is not None  # noqa: S101
         text = json.dumps(header).encode()
@@ -206,11 +216,11 @@ class Worker:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     def end(self) -> int:
-        """Return the exit code of a process that ends."""
+        """Wait for the process to exit and return its exit code."""
         try:
             return self._process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -218,36 +228,36 @@ class Worker:
             return self._process.returncode
 
     def kill(self) -> None:
-        """End the process at once, whatever it does."""
+        """Kill the process."""
         self._stop()
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process, and release what it holds here."""
+def stop_worker(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and close its pipes."""
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            with suppress(OSError):  # what was not sent yet cannot be any more
+            with suppress(OSError):  # unsent data is lost
                 pipe.close()
 
 
-def is_small(file: IO[bytes]) -> bool:
-    """Return whether a document is so small, and not packed, that it cannot cost much."""
+def needs_no_worker(file: IO[bytes]) -> bool:
+    """Return whether a document is small and uncompressed."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     start = file.read(4)
     file.seek(0)
-    return size <= SMALL and not start.startswith(PACKED) and not is_skippable(start)
+    return size <= SMALL and not start.startswith(COMPRESSED) and not is_skippable_frame(start)
 
 
-def is_skippable(start: bytes) -> bool:
-    """Return whether bytes begin a frame that zstd skips, as tools put before the others."""
+def is_skippable_frame(start: bytes) -> bool:
+    """Return whether data starts with a skippable zstd frame."""
     return start[1:4] == b"\x2a\x4d\x18"
 
 
-def too_costly(what: str) -> Problem:
-    """Return the problem of a document that costs too much to decode."""
+def too_costly_error(what: str) -> Problem:
+    """Return the problem of a document that is too expensive to decode."""
     return Problem(
         413,
         f"the document takes {what} to decode",
@@ -255,16 +265,16 @@ def too_costly(what: str) -> Problem:
     )
 
 
-def as_problem(error: Exception) -> Exception:
-    """Return the problem of a document that cannot be decoded, or the error where that says all."""
+def to_document_error(error: Exception) -> Exception:
+    """Return the problem for a document error, or the error itself."""
     if isinstance(error, SignatureError):
         return Problem(
             422,
             str(error),
-            hint="this server takes documents that are signed by keys it was told to trust",
+            hint="this server accepts only documents signed by a trusted key",
             more={
                 "type": "urn:holdfast:not-trusted",
-                "title": "It is not signed by a trusted key",
+                "title": "Not signed by a trusted key",
             },
         )
     if isinstance(error, DocumentTooLargeError):
@@ -273,7 +283,7 @@ def as_problem(error: Exception) -> Exception:
             str(error),
             hint="import it with the command line, or start the server with a larger --max-body",
         )
-    if isinstance(error, UnreadableError):
+    if isinstance(error, UnreadableDocumentError):
         return Problem(
             400,
             str(error),

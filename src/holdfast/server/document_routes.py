@@ -1,4 +1,4 @@
-"""Routes for documents: a session leaves as one, and comes in as one. Both ways are streamed."""
+"""Routes that export and import documents, streamed both ways."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from starlette.responses import Response, StreamingResponse
 from holdfast.documents.export import export_document
 from holdfast.errors import NotFoundError, short_repr
 from holdfast.server import schemas
-from holdfast.server.auth import authority_of
+from holdfast.server.auth import get_authority
 from holdfast.server.context import (
     JSON,
-    AtDesk,
-    Desk,
-    Place,
+    AppContext,
+    Context,
+    Location,
     ScopeQuery,
     SessionId,
-    answer,
-    known_parameters,
+    json_response,
+    reject_unknown_parameters,
 )
-from holdfast.server.moments import NOW
-from holdfast.server.problems import Problem, refusing
+from holdfast.server.positions import NOW
+from holdfast.server.problems import Problem, reject_invalid
 from holdfast.server.read_routes import SESSION
 from holdfast.server.write_routes import DryRun, IfMatch, check_head
 from holdfast.snapshots.keys import MAX_ID_LENGTH, SnapshotLocation
 from holdfast.transfer.import_document import ImportResult, import_document
 from holdfast.transfer.manager import Redaction
 
-router = APIRouter(tags=["documents"], dependencies=[Depends(known_parameters)])
+router = APIRouter(tags=["documents"], dependencies=[Depends(reject_unknown_parameters)])
 
 T = TypeVar("T")
 IN_MEMORY = 1 << 20
@@ -47,7 +47,7 @@ AgentAsked = Annotated[
     Query(
         min_length=1,
         max_length=MAX_ID_LENGTH,
-        description="The agent, where several have a session of this id.",
+        description="The agent, if several share the session.",
     ),
 ]
 OtherAgent = Annotated[
@@ -55,7 +55,7 @@ OtherAgent = Annotated[
     Query(
         min_length=1,
         max_length=MAX_ID_LENGTH,
-        description="Import under another agent than the document's.",
+        description="Import under this agent id.",
     ),
 ]
 OtherSession = Annotated[
@@ -63,25 +63,25 @@ OtherSession = Annotated[
     Query(
         min_length=1,
         max_length=MAX_ID_LENGTH,
-        description="Import as another session than the document's.",
+        description="Import under this session id.",
     ),
 ]
 SnapshotAsked = Annotated[
     str | None,
-    Query(pattern=schemas.SNAPSHOT_ID, description="A kept snapshot; the latest state without it."),
+    Query(pattern=schemas.SNAPSHOT_ID, description="A snapshot id. Default: the head."),
 ]
 Tags = Annotated[
     list[Annotated[str, StringConstraints(pattern="^[^=]+=")]] | None,
-    Query(alias="tag", description="Added to its tags, as K=V.", examples=[["reason=incident"]]),
+    Query(alias="tag", description="Add a tag, as K=V.", examples=[["reason=incident"]]),
 ]
-Redact = Annotated[bool, Query(description="Take secrets, emails and phone numbers out.")]
+Redact = Annotated[bool, Query(description="Remove secrets, email addresses and phone numbers.")]
 DOCUMENT: dict[int | str, dict[str, Any]] = {
     200: {"model": schemas.Document, "description": "The document."}
 }
 BODY = {
     "requestBody": {
         "required": True,
-        "description": "A document, as it is or packed with gzip or zstd.",
+        "description": "A document, optionally compressed with gzip or zstd.",
         "content": {JSON: {"schema": {"$ref": "#/components/schemas/Document"}}},
     }
 }
@@ -93,9 +93,9 @@ BODY = {
     responses=DOCUMENT,
     operation_id="export_session",
 )
-async def snapshot(
+async def export_session(
     request: Request,
-    desk: AtDesk,
+    context: Context,
     session_id: SessionId,
     agent_id: AgentAsked = None,
     scope: ScopeQuery = None,
@@ -103,12 +103,12 @@ async def snapshot(
     tag: Tags = None,
     redact: Redact = False,
 ) -> Response:
-    """The document of a session, as it is now or at a snapshot."""
-    authority = authority_of(request)
+    """Export a session, at its head or at a snapshot."""
+    authority = get_authority(request)
     if agent_id is not None:
         authority.check(agent_id)
-    with refusing():
-        places = await desk.catalog.locations(session_id)
+    with reject_invalid():
+        places = await context.catalog.locations(session_id)
     found = [
         each
         for each in places
@@ -117,23 +117,23 @@ async def snapshot(
         and scope in (None, each.scope)
     ]
     if not found:
-        owner = "" if agent_id is None else f" of the agent {short_repr(agent_id)}"
-        raise NotFoundError(f"there is no session {short_repr(session_id)}{owner}")
+        owner = "" if agent_id is None else f" of agent {short_repr(agent_id)}"
+        raise NotFoundError(f"no session {short_repr(session_id)}{owner}")
     if len(found) > 1:
-        raise not_clear(found)
-    return await sent(desk, found[0], snapshot_id, tag, redact=redact)
+        raise ambiguous_session(found)
+    return await send_document(context, found[0], snapshot_id, tag, redact=redact)
 
 
-def not_clear(found: list[SnapshotLocation]) -> Problem:
-    """The problem of a session's id that several parts of it go by."""
+def ambiguous_session(found: list[SnapshotLocation]) -> Problem:
+    """Return the problem of an ambiguous session id."""
     session_id, agents = found[0].session_id, sorted({each.scope_id for each in found})
     several = f"several agents: {', '.join(agents)}"
-    both = f"two parts of {agents[0]}: {', '.join(each.scope for each in found)}"
+    both = f"two scopes of {agents[0]}: {', '.join(each.scope for each in found)}"
     return Problem(
         409,
-        f"the session {session_id} has {several if len(agents) > 1 else both}",
-        hint=f"say which with ?{'agent_id' if len(agents) > 1 else 'scope'}=",
-        more={"title": "It is not clear which is meant"},
+        f"session {session_id} has {several if len(agents) > 1 else both}",
+        hint=f"choose one with ?{'agent_id' if len(agents) > 1 else 'scope'}=",
+        more={"title": "Ambiguous session"},
     )
 
 
@@ -143,49 +143,51 @@ def not_clear(found: list[SnapshotLocation]) -> Problem:
     responses=DOCUMENT,
     operation_id="get_document",
 )
-async def document_of(
-    desk: AtDesk,
-    place: Place,
-    at: Annotated[str, Query(pattern=schemas.SNAPSHOT_ID, description="now, or a snapshot.")] = NOW,
+async def get_document(
+    context: Context,
+    location: Location,
+    at: Annotated[
+        str, Query(pattern=schemas.SNAPSHOT_ID, description="A snapshot id, or now.")
+    ] = NOW,
     tag: Tags = None,
     redact: Redact = False,
 ) -> Response:
-    """The document of a session, to be saved as a file."""
+    """Export a session as a file download."""
     snapshot_id = None if at == NOW else at
-    response = await sent(desk, place, snapshot_id, tag, redact=redact)
-    name = PLAIN.sub("_", f"{place.session_id}{'' if at == NOW else '@' + at}").strip("._")
+    response = await send_document(context, location, snapshot_id, tag, redact=redact)
+    name = PLAIN.sub("_", f"{location.session_id}{'' if at == NOW else '@' + at}").strip("._")
     response.headers["Content-Disposition"] = (
         f'attachment; filename="{name[:100] or "session"}.json"'
     )
     return response
 
 
-async def sent(
-    desk: Desk,
-    place: SnapshotLocation,
+async def send_document(
+    context: AppContext,
+    location: SnapshotLocation,
     snapshot_id: str | None,
     tags: list[str] | None,
     *,
     redact: bool,
 ) -> Response:
-    """A document on its way out, in pieces."""
+    """Stream a document."""
     wanted = read_tags(tags or [])
-    found = await export_document(desk.archive, place, snapshot_id=snapshot_id, tags=wanted)
+    found = await export_document(context.archive, location, snapshot_id=snapshot_id, tags=wanted)
     if redact:
-        found = await asyncio.to_thread(redaction(), found)
+        found = await asyncio.to_thread(load_redactor(), found)
     return StreamingResponse(iterate_in_threadpool(found.chunks()), media_type=JSON)
 
 
 def read_tags(pairs: list[str]) -> dict[str, str]:
-    """Tags of the form K=V, as the route has checked."""
+    """Return tags of the form K=V as a dict; the route validated them."""
     return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
 
 
-def redaction() -> Redaction:
-    """What takes out of a document what must not leave."""
+def load_redactor() -> Redaction:
+    """Return the redaction of the default redactor."""
     from holdfast.redaction.redactor import Redactor  # noqa: PLC0415 - needs an extra
 
-    return Redactor().redacted
+    return Redactor().redact
 
 
 # ---------------------------------------------------------------------------------------- import
@@ -197,47 +199,47 @@ def redaction() -> Redaction:
     openapi_extra=BODY,
     operation_id="import_session",
 )
-async def import_(
+async def import_session(
     request: Request,
-    desk: AtDesk,
+    context: Context,
     dry_run: DryRun = False,
     agent_id: OtherAgent = None,
     session_id: OtherSession = None,
     allow_modified: Annotated[
-        bool, Query(description="Take a document that was edited on purpose.")
+        bool, Query(description="Accept an edited document, whose digest does not match.")
     ] = False,
     if_match: IfMatch = None,
 ) -> Response:
-    """Make a document a session here, under its own ids or others.
+    """Import a document as a session.
 
-    Where the session is there already, its state becomes the document's, and ``undo_snapshot_id``
-    is a snapshot of what was there.
+    If the session exists, its state becomes the document's, and ``undo_snapshot_id`` is a snapshot
+    of the previous state.
     """
     if agent_id is not None:
-        authority_of(request).check(agent_id)
+        get_authority(request).check(agent_id)
     with tempfile.SpooledTemporaryFile(IN_MEMORY) as file:
-        await take(request.stream(), file)
-        decoding = desk.decoder.decode(file, allow_modified=allow_modified)
-        found = await unless_gone(request, decoding)
+        await receive_body(request.stream(), file)
+        decoding = context.decoder.decode(file, allow_modified=allow_modified)
+        found = await cancel_on_disconnect(request, decoding)
     owner = found.agent_id if agent_id is None else agent_id
-    authority_of(request).check(owner)
-    with refusing():
-        place = SnapshotLocation(session_id or found.session_id, found.scope, owner)
-        async with desk.turn(place):
+    get_authority(request).check(owner)
+    with reject_invalid():
+        location = SnapshotLocation(session_id or found.session_id, found.scope, owner)
+        async with context.session_lock(location):
             result = await import_document(
-                desk.state_store,
+                context.state_store,
                 found,
-                place,
+                location,
                 dry_run=dry_run,
                 check=lambda head: check_head(head, if_match),
             )
     if not dry_run:
-        desk.metrics.acted("imported")
-    return answer(imported_json(result))
+        context.metrics.acted("imported")
+    return json_response(import_result_to_json(result))
 
 
-async def take(stream: AsyncIterator[bytes], file: IO[bytes]) -> None:
-    """Keep what arrives; what is large, on the disk."""
+async def receive_body(stream: AsyncIterator[bytes], file: IO[bytes]) -> None:
+    """Write a body to a file, off the event loop if a chunk is large."""
     async for chunk in stream:
         if len(chunk) > IN_MEMORY:
             await asyncio.to_thread(file.write, chunk)
@@ -246,10 +248,10 @@ async def take(stream: AsyncIterator[bytes], file: IO[bytes]) -> None:
     file.seek(0)
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return what work gives; end it where the client disconnects before that."""
+async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of work; cancel it if the client disconnects."""
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(disconnected(request))
+    leaving = asyncio.ensure_future(wait_for_disconnect(request))
     try:
         await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -261,14 +263,14 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.wait([working, leaving])
 
 
-async def disconnected(request: Request) -> None:
-    """Wait until the client of a request whose body was read has gone."""
+async def wait_for_disconnect(request: Request) -> None:
+    """Wait until the client disconnects, after the body was read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def imported_json(result: ImportResult) -> dict[str, object]:
-    """What an import did, or would do."""
+def import_result_to_json(result: ImportResult) -> dict[str, object]:
+    """Return the result of an import."""
     return {
         "dry_run": result.dry_run,
         "created": result.created,

@@ -12,36 +12,36 @@ from starlette.responses import Response
 import holdfast
 from holdfast.errors import HoldfastError
 from holdfast.server import schemas
-from holdfast.server.auth import Tokens, authority_of
-from holdfast.server.context import AtDesk, answer
+from holdfast.server.auth import Tokens, get_authority
+from holdfast.server.context import Context, json_response
 from holdfast.server.problems import Problem
 
 logger = logging.getLogger(__name__)
 router = APIRouter(tags=["operate"])
 
-LOOK_SECONDS = 5.0
+READY_TIMEOUT = 5.0
 
 
 @router.get("/health/live", response_model=schemas.Live, operation_id="get_live")
-async def live() -> Response:
-    """Whether the server runs."""
-    return answer({"status": "live"})
+async def check_live() -> Response:
+    """Return whether the server runs."""
+    return json_response({"status": "live"})
 
 
 @router.get("/health/ready", response_model=schemas.Ready, operation_id="get_ready")
-async def ready(request: Request, desk: AtDesk) -> Response:
-    """Whether the server can read its store."""
+async def check_ready(request: Request, context: Context) -> Response:
+    """Return whether the server can read its store."""
     try:
-        async with asyncio.timeout(LOOK_SECONDS):
-            await desk.catalog.agents(limit=1)
+        async with asyncio.timeout(READY_TIMEOUT):
+            await context.catalog.agents(limit=1)
     except (HoldfastError, TimeoutError) as error:
-        detail = str(error) or f"the store did not answer within {LOOK_SECONDS:g} s"
-        logger.error("not ready: %s", detail)  # noqa: TRY400 - it says all
-        if authority_of(request).scope is None:
-            # Anybody may ask; where the store is and what ails it is not for everybody.
-            detail = "the store cannot be read; the server's log says why"
-        raise Problem(503, detail, hint="holdfast doctor looks at the store") from error
-    return answer({"status": "ready", "version": holdfast.__version__})
+        detail = str(error) or f"the store did not answer within {READY_TIMEOUT:g} s"
+        logger.error("not ready: %s", detail)  # noqa: TRY400 - the message is enough
+        if get_authority(request).scope is None:
+            # Without authorization, do not reveal details of the store.
+            detail = "cannot read the store; see the server's log"
+        raise Problem(503, detail, hint="run holdfast doctor") from error
+    return json_response({"status": "ready", "version": holdfast.__version__})
 
 
 @router.get(
@@ -50,16 +50,16 @@ async def ready(request: Request, desk: AtDesk) -> Response:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     operation_id="get_metrics",
 )
-async def metrics(request: Request, desk: AtDesk) -> Response:
-    """Figures for Prometheus."""
-    authority_of(request).check_unlimited()
-    return Response(desk.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+async def get_metrics(request: Request, context: Context) -> Response:
+    """Return metrics for Prometheus."""
+    get_authority(request).check_unlimited()
+    return Response(context.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @router.get("/access", response_model=schemas.Access, operation_id="get_access")
-async def access(request: Request) -> Response:
-    """What the token that was sent allows; nothing where it is none."""
-    authority = authority_of(request)
+async def get_access(request: Request) -> Response:
+    """Return what the token of the request allows."""
+    authority = get_authority(request)
     tokens: Tokens = request.app.state.tokens
     agents = None if authority.agents is None else sorted(authority.agents)
-    return answer({"required": bool(tokens), "scope": authority.scope, "agents": agents})
+    return json_response({"required": bool(tokens), "scope": authority.scope, "agents": agents})

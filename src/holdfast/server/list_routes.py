@@ -1,4 +1,4 @@
-"""Routes that list sessions and snapshots, with filters."""
+"""Routes that list and filter sessions and snapshots."""
 
 from __future__ import annotations
 
@@ -11,53 +11,53 @@ from starlette.responses import Response
 
 from holdfast.log.event import format_time
 from holdfast.server import schemas
-from holdfast.server.auth import authority_of
+from holdfast.server.auth import get_authority
 from holdfast.server.context import (
     AgentId,
-    AtDesk,
-    Desk,
-    Place,
-    answer,
-    bad_cursor,
-    from_cursor,
-    known_parameters,
-    located,
-    to_cursor,
+    AppContext,
+    Context,
+    Location,
+    decode_cursor,
+    encode_cursor,
+    find_location,
+    invalid_cursor,
+    json_response,
+    reject_unknown_parameters,
 )
-from holdfast.server.problems import Problem, refusing
-from holdfast.server.read_routes import SEARCHED, SESSION, Cursor, Limit, Search
-from holdfast.server.serializers import info_json
-from holdfast.snapshots.catalog.catalog import SessionEntry
+from holdfast.server.problems import Problem, reject_invalid
+from holdfast.server.read_routes import MAX_SEARCHED, SESSION, Cursor, Limit, Search
+from holdfast.server.serializers import snapshot_to_json
+from holdfast.snapshots.catalog.index import SessionEntry
 from holdfast.snapshots.catalog.listing import list_session_page
 from holdfast.snapshots.catalog.summary import SessionSummary, summarize_sessions
 from holdfast.snapshots.filters import ListingFilter, make_filter, parse_since
 from holdfast.snapshots.keys import location_fields
 
-router = APIRouter(tags=["look"], dependencies=[Depends(known_parameters)])
+router = APIRouter(tags=["look"], dependencies=[Depends(reject_unknown_parameters)])
 
-MOST_READ = 200
-"""How many sessions one request reads to find those that match."""
+MAX_READ = 200
+"""Sessions that one request reads to find matches."""
 
 StatusQuery = Annotated[
     list[schemas.Status] | None,
-    Query(description="Only with this status; may be repeated.", examples=[["failed"]]),
+    Query(description="Only this status. Repeatable.", examples=[["failed"]]),
 ]
 TagQuery = Annotated[
     list[Annotated[str, Query(pattern="^[^=]+=", max_length=2000)]] | None,
-    Query(description="Only with this tag, as name=value; may be repeated.", examples=[["env=x"]]),
+    Query(description="Only with this tag, as K=V. Repeatable.", examples=[["env=x"]]),
 ]
 SinceQuery = Annotated[
     str | None,
     Query(
         pattern=r"^([0-9]{1,9}[smhdw]|[0-9]{4}-[0-9]{2}-[0-9]{2}[0-9T:.Z +-]{0,30})$",
-        description="Only since a time, UTC without a zone, or a duration such as 2h or 3d ago.",
+        description="Only since a time (UTC by default), or a duration such as 2h or 3d.",
         examples=["2h"],
     ),
 ]
-UnfinishedQuery = Annotated[bool, Query(description="Only with tool calls that have no result.")]
+UnfinishedQuery = Annotated[bool, Query(description="Only with unfinished tool calls.")]
 DetailsQuery = Annotated[
     bool,
-    Query(description="With status, counts and tags, for which each session is read."),
+    Query(description="Include status, counts and tags; reads each session."),
 ]
 
 
@@ -68,69 +68,73 @@ def read_filter(
     *,
     unfinished: bool = False,
 ) -> ListingFilter:
-    """Return the filter that the parameters of a request describe."""
+    """Return the filter for query parameters."""
     tags = dict(each.split("=", maxsplit=1) for each in tag or ())
     try:
         moment = None if since is None else parse_since(since)
     except ValueError as error:
-        raise Problem(400, str(error), hint="see /docs for what is taken") from error
-    with refusing():
+        raise Problem(400, str(error), hint="see /docs") from error
+    with reject_invalid():
         return make_filter(status=status, tags=tags, since=moment, unfinished=unfinished)
 
 
-async def filter_of(
+async def get_filter(
     status: StatusQuery = None,
     tag: TagQuery = None,
     since: SinceQuery = None,
     unfinished: UnfinishedQuery = False,
 ) -> ListingFilter:
-    """Return the filter of a request."""
+    """Dependency: return the filter of a request."""
     return read_filter(status, tag, since, unfinished=unfinished)
 
 
-Wanted = Annotated[ListingFilter, Depends(filter_of)]
+Filter = Annotated[ListingFilter, Depends(get_filter)]
 
 
-@router.get("/sessions", response_model=schemas.SessionItems, operation_id="list_all_sessions")
-async def all_sessions(
+@router.get("/sessions", response_model=schemas.SessionPage, operation_id="list_all_sessions")
+async def list_all_sessions(
     request: Request,
-    desk: AtDesk,
-    wanted: Wanted,
+    context: Context,
+    wanted: Filter,
     limit: Limit = 100,
     cursor: Cursor = None,
     search: Search = "",
     details: DetailsQuery = False,
 ) -> Response:
-    """The sessions of all agents, the one that was active last first."""
-    agents = authority_of(request).agents
+    """List the sessions of all agents, most recently active first."""
+    agents = get_authority(request).agents
     named = None if agents is None else sorted(agents)
-    return await session_page(desk, named, wanted, limit, cursor, search, details=details)
+    return await respond_with_sessions(
+        context, named, wanted, limit, cursor, search, details=details
+    )
 
 
 @router.get(
     "/agents/{agent_id}/sessions",
-    response_model=schemas.SessionItems,
+    response_model=schemas.SessionPage,
     operation_id="list_sessions",
 )
-async def sessions(
+async def list_sessions(
     request: Request,
-    desk: AtDesk,
+    context: Context,
     agent_id: AgentId,
-    wanted: Wanted,
+    wanted: Filter,
     limit: Limit = 100,
     cursor: Cursor = None,
     search: Search = "",
     details: DetailsQuery = False,
 ) -> Response:
-    """An agent's sessions, the one that was active last first."""
-    authority_of(request).check(agent_id)
+    """List an agent's sessions, most recently active first."""
+    get_authority(request).check(agent_id)
     if cursor is None:
-        await located(request, desk, agent_id)
-    return await session_page(desk, [agent_id], wanted, limit, cursor, search, details=details)
+        await find_location(request, context, agent_id)
+    return await respond_with_sessions(
+        context, [agent_id], wanted, limit, cursor, search, details=details
+    )
 
 
-async def session_page(
-    desk: Desk,
+async def respond_with_sessions(
+    context: AppContext,
     agent_ids: Sequence[str] | None,
     wanted: ListingFilter,
     limit: int,
@@ -139,39 +143,39 @@ async def session_page(
     *,
     details: bool,
 ) -> Response:
-    """Answer with a page of sessions; they are read where a filter or the details need it."""
-    token = from_cursor(cursor)
+    """Respond with a page of sessions, which are read only for filters or details."""
+    token = decode_cursor(cursor)
     rows: list[dict[str, Any]]
     try:
         if wanted or details:
             page = await summarize_sessions(
-                desk.catalog,
+                context.catalog,
                 agent_ids=agent_ids,
                 wanted=wanted,
                 search=search,
                 limit=limit,
                 next_token=token,
-                max_scanned=MOST_READ,
+                max_scanned=MAX_READ,
             )
-            rows = [summary_json(each) for each in page.sessions]
+            rows = [session_summary_to_json(each) for each in page.sessions]
             following = page.next_token
         else:
             found, following = await list_session_page(
-                desk.catalog,
+                context.catalog,
                 agent_ids=agent_ids,
                 search=search,
                 limit=limit,
                 next_token=token,
-                max_scanned=SEARCHED,
+                max_scanned=MAX_SEARCHED,
             )
-            rows = [entry_json(each) for each in found]
+            rows = [session_entry_to_json(each) for each in found]
     except ValueError:
-        raise bad_cursor(cursor) from None
-    return answer({"sessions": rows, "next_cursor": to_cursor(following)})
+        raise invalid_cursor(cursor) from None
+    return json_response({"sessions": rows, "next_cursor": encode_cursor(following)})
 
 
-def entry_json(entry: SessionEntry) -> dict[str, Any]:
-    """Return what is known of a session by its name."""
+def session_entry_to_json(entry: SessionEntry) -> dict[str, Any]:
+    """Return an index entry as JSON data."""
     return {
         **location_fields(entry.location),
         "started_at": format_time(entry.started_at),
@@ -179,8 +183,8 @@ def entry_json(entry: SessionEntry) -> dict[str, Any]:
     }
 
 
-def summary_json(each: SessionSummary) -> dict[str, Any]:
-    """Return what a list says of a session."""
+def session_summary_to_json(each: SessionSummary) -> dict[str, Any]:
+    """Return a session summary as JSON data."""
     return {
         **location_fields(each.location),
         "started_at": format_time(each.started_at),
@@ -196,16 +200,16 @@ def summary_json(each: SessionSummary) -> dict[str, Any]:
 
 
 @router.get(
-    f"{SESSION}/snapshots", response_model=schemas.SnapshotItems, operation_id="list_snapshots"
+    f"{SESSION}/snapshots", response_model=schemas.SnapshotPage, operation_id="list_snapshots"
 )
-async def snapshots(
-    desk: AtDesk, place: Place, wanted: Wanted, limit: Limit = 100, cursor: Cursor = None
+async def list_snapshots(
+    context: Context, location: Location, wanted: Filter, limit: Limit = 100, cursor: Cursor = None
 ) -> Response:
-    """The snapshots in the session's history, the oldest first."""
-    token = from_cursor(cursor)
+    """List the session's snapshots, oldest first."""
+    token = decode_cursor(cursor)
     try:
-        page = await desk.archive.list_snapshots(
-            location=place,
+        page = await context.archive.list_snapshots(
+            location=location,
             limit=limit,
             next_token=token,
             status=wanted.statuses,
@@ -214,6 +218,6 @@ async def snapshots(
             unfinished=wanted.unfinished,
         )
     except ValueError:
-        raise bad_cursor(cursor) from None
-    rows = [info_json(info) for info in page.snapshots]
-    return answer({"snapshots": rows, "next_cursor": to_cursor(page.next_token)})
+        raise invalid_cursor(cursor) from None
+    rows = [snapshot_to_json(info) for info in page.snapshots]
+    return json_response({"snapshots": rows, "next_cursor": encode_cursor(page.next_token)})

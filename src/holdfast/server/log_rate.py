@@ -1,4 +1,4 @@
-"""Keep a client from filling the log: lines that say the same are limited in number."""
+"""Limit repeated log lines, so that a client cannot fill the log."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from holdfast.server.middleware import access_log
 MOST = 10
 SECONDS = 10.0
 KINDS = 1000
-"""Of records that are told apart; a text may be made of what was sent."""
+"""Kinds of records that are tracked; messages may contain client data."""
 
 
 @dataclass(slots=True)
-class Window:
-    """What was logged of one kind since a moment."""
+class RateWindow:
+    """Records of one kind in the current time window."""
 
     since: float
     logged: int = 0
@@ -24,7 +24,7 @@ class Window:
 
 
 class RateLimit(logging.Filter):
-    """Pass some records of each kind in some seconds, and then the number of those left out.
+    """Pass a few records of each kind per time window, then the number of suppressed ones.
 
     Records are of one kind where their logger is the same and their text before its arguments are
     put in. The access log is not limited: it has a line for each request.
@@ -34,7 +34,7 @@ class RateLimit(logging.Filter):
         super().__init__()
         self._most = most
         self._seconds = seconds
-        self._windows: dict[tuple[str, str], Window] = {}
+        self._windows: dict[tuple[str, str], RateWindow] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a record is logged."""
@@ -43,11 +43,11 @@ class RateLimit(logging.Filter):
         kind, now = (record.name, str(record.msg)), time.monotonic()
         if len(self._windows) >= KINDS:
             self._windows.clear()
-        window = self._windows.setdefault(kind, Window(now))
+        window = self._windows.setdefault(kind, RateWindow(now))
         if now - window.since >= self._seconds:
             if window.left_out:
-                record.msg = f"{record.msg} (and {window.left_out} lines like this before)"
-            window = self._windows[kind] = Window(now)
+                record.msg = f"{record.msg} ({window.left_out} similar lines suppressed)"
+            window = self._windows[kind] = RateWindow(now)
         if window.logged == self._most:
             window.left_out += 1
             return False

@@ -1,4 +1,4 @@
-"""Tell requests that begin on this machine from those that a proxy forwards for others.
+"""Distinguish local requests from those that a proxy forwards.
 
 A server without tokens answers this machine alone. The address of the client does not suffice for
 that: a reverse proxy on the same machine connects from loopback for any client. So a request
@@ -17,7 +17,7 @@ from holdfast.errors import short_repr
 
 LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]", "::1"))
 TEST_CLIENT = "testclient"
-"""What ``starlette.testclient.TestClient`` names as the client: a socket has a number there."""
+"""The client host of ``starlette.testclient.TestClient``; a socket has an address."""
 TEST_SERVER = "testserver"
 
 FORWARDING_HEADERS = frozenset(
@@ -69,7 +69,7 @@ FORWARDING_PREFIXES = (
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address or a name means this machine and no network."""
+    """Return whether an address or a host name is loopback."""
     if host.lower() in LOOPBACK_NAMES:
         return True
     try:
@@ -82,10 +82,10 @@ def is_loopback(host: str) -> bool:
 
 
 def explain_remote(connection: HTTPConnection) -> str | None:
-    """Return why a request may come from another machine; None where it began on this one."""
+    """Return why a request may be remote; None if it is local."""
     for name in connection.headers:
         if name in FORWARDING_HEADERS or name.startswith(FORWARDING_PREFIXES):
-            return f"the header {short_repr(name)} shows that a proxy forwarded it"
+            return f"header {short_repr(name)} shows that a proxy forwarded it"
     client = connection.client
     is_test = client is not None and client.host == TEST_CLIENT
     if not is_test and (client is None or not is_loopback(client.host)):
@@ -94,16 +94,16 @@ def explain_remote(connection: HTTPConnection) -> str | None:
         )
     named = connection.headers.getlist("host")
     if len(named) != 1:
-        return "it does not have one header 'host'"
-    host = without_port(named[0])
+        return "it does not have exactly one Host header"
+    host = strip_port(named[0])
     if not is_loopback(host) and not (is_test and host == TEST_SERVER):
         return f"it is addressed to {short_repr(named[0])}"
     if connection.scope.get("http_version") == "1.0":
-        return "it is HTTP/1.0, as reverse proxies speak"
+        return "it uses HTTP/1.0, as reverse proxies do"
     return None
 
 
-def without_port(named: str) -> str:
-    """Return the host of a Host header."""
+def strip_port(named: str) -> str:
+    """Return the host of a Host header, without its port."""
     host, _, port = named.rpartition(":")
     return host if host and port.isdecimal() else named

@@ -1,4 +1,4 @@
-"""Figures for Prometheus, of one app: how many requests, how long they took, what they did."""
+"""Prometheus metrics of one app."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 class Metrics:
-    """The figures of one app, apart from those of others in the same process."""
+    """The metrics of one app, in a registry of its own."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "holdfast_http_requests",
-            "Requests that were answered.",
+            "Requests served.",
             ("method", "route", "status"),
             registry=self._registry,
         )
         self._seconds = Histogram(
             "holdfast_http_request_duration_seconds",
-            "Time until the end of the answer.",
+            "Time until the end of the response.",
             ("method", "route"),
             buckets=BUCKETS,
             registry=self._registry,
         )
         self._acts = Counter(
             "holdfast_sessions_changed",
-            "What was done to sessions.",
+            "Changes to sessions.",
             ("act",),
             registry=self._registry,
         )
         version = Gauge(
-            "holdfast_info", "The version that runs.", ("version",), registry=self._registry
+            "holdfast_info", "Version information.", ("version",), registry=self._registry
         )
         version.labels(holdfast.__version__).set(1)
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
-        """One request. Methods and routes are known ones, so that nobody can make up labels."""
+        """Count a request. Unknown methods and routes share one label."""
         method = method if method in METHODS else "other"
         self._requests.labels(method, route, status).inc()
         self._seconds.labels(method, route).observe(seconds)
 
     def acted(self, act: str) -> None:
-        """One change to a session: saved, restored, forked, imported, deleted."""
+        """Count a change to a session: saved, restored, forked, imported, deleted."""
         self._acts.labels(act).inc()
 
     def text(self) -> bytes:
-        """All of them, as Prometheus reads them."""
+        """Return all metrics in the Prometheus text format."""
         return generate_latest(self._registry)

@@ -1,8 +1,13 @@
-"""What every request passes before a route sees it, and every answer on its way out.
+"""ASGI middlewares, from the outermost to the innermost.
 
-Paths stay percent-encoded until a route takes an id out of them, so that an id may hold a slash.
-Tokens are looked at before a byte of the body is read. Bodies are bounded in size and time. Answers
-carry headers that let a browser run nothing but the viewer's own files.
+EncodedPathMiddleware      keep paths percent-encoded, so that an id may contain a slash
+AccessLogMiddleware        count and log every request
+SecurityHeadersMiddleware  let a browser run nothing but the viewer's own files
+HeadMiddleware             answer HEAD as GET, without the body
+CORSMiddleware             Starlette's; only if origins are allowed
+ErrorMiddleware            turn errors into problem documents
+AuthMiddleware             check the token before a byte of the body is read
+LimitsMiddleware           bound the body's size and the time to the response
 """
 
 from __future__ import annotations
@@ -11,34 +16,35 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from urllib.parse import quote, unquote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.server.auth import AUTHORITY, Authority, Tokens
+from holdfast.server.auth import AUTHORITY, Tokens, get_authority
+from holdfast.server.limits import MEGABYTE, Limits
 from holdfast.server.metrics import Metrics
-from holdfast.server.problems import Problem, failure
+from holdfast.server.problems import Problem, internal_error
 
 logger = logging.getLogger(__name__)
 access_log = logging.getLogger("holdfast.access")
 
 PUBLIC = ("/", "/docs", "/openapi.json", "/access", "/health/live", "/health/ready")
-READS = frozenset(("GET", "HEAD", "OPTIONS"))
-MEGABYTE = 1 << 20
+VIEWER = "/viewer/"
 DOCUMENTS = "/agents/snapshot/restore"
-"""The one path that takes documents."""
-LARGEST_OTHER = MEGABYTE
-"""Bytes of a body for any other path: those are read as JSON at once, while all others wait."""
-BYTE = re.compile("%[0-9A-Fa-f]{2}|.", re.DOTALL)
-"""One byte of a path, encoded or not."""
-MOST_DIGITS = 18
-"""Of a length; a longer number is no length of anything, and long ones take long to read."""
+"""The only path that accepts documents."""
+MAX_OTHER_BODY = MEGABYTE
+"""Bytes of a body for any other path: those bodies are parsed on the event loop."""
+READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
+PATH_BYTE = re.compile("%[0-9A-Fa-f]{2}|.", re.DOTALL)
+MAX_LOGGED_PATH = 500
+MAX_LENGTH_DIGITS = 18
+"""Digits of a Content-Length; parsing a longer number is slow."""
+CLIENT_CLOSED = 499
+"""The status in the log of a request that got no response."""
 
-HEADERS = {
+SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -48,268 +54,309 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
+    "Cache-Control": "no-store",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one request may cost: bytes of its body, and seconds until the answer begins."""
+class Middleware:
+    """Base class: passes everything but HTTP requests through."""
 
-    body_bytes: int = 64 * MEGABYTE
-    seconds: float = 60.0
-
-    def __post_init__(self) -> None:
-        if self.body_bytes < 1 or not self.seconds > 0:
-            raise ValueError(
-                f"a limit is more than nothing, not {self.body_bytes} bytes, {self.seconds} s"
-            )
-
-
-class Gate:
-    """The outermost part of the app."""
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        tokens: Tokens,
-        limits: Limits,
-        metrics: Metrics,
-        origins: tuple[str, ...] = (),
-    ) -> None:
-        self._app = app
-        self._tokens = tokens
-        self._limits = limits
-        self._metrics = metrics
-        self._origins = origins
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or answer it here."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+        """Handle one ASGI connection."""
+        if scope["type"] == "http":
+            await self.handle(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one HTTP request."""
+        raise NotImplementedError
+
+
+# ------------------------------------------------------------------------------------------ paths
+
+
+class EncodedPathMiddleware(Middleware):
+    """Route by the percent-encoded path. Routes decode the ids they take out of it."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Replace the decoded path in a copy of the scope."""
         path = encoded_path(scope)
         scope = {**scope, "path": path, "root_path": encoded_root(scope, path)}
-        passage = Passage(scope, receive, send, self._limits_of(scope), self._origins)
-        if passage.method == "HEAD":
-            # It is answered as GET is, and the body stays here.
-            scope["method"] = "GET"
-        started = time.perf_counter()
-        connection = HTTPConnection(scope)
-        authority = self._tokens.authority(connection)
-        scope[AUTHORITY] = authority
-        try:
-            self._check(connection, scope, authority)
-            passage.check_length(connection.headers.get("content-length"))
-            async with asyncio.timeout(self._limits.seconds) as passage.clock:
-                await self._app(scope, passage.receive, passage.send)
-            if passage.refused is not None:
-                raise passage.refused
-        except Problem as problem:
-            await passage.answer(problem)
-        except TimeoutError:
-            await passage.answer(passage.too_slow())
-        except ClientDisconnect:
-            passage.log_gone()
-        except Exception as error:
-            # What was refused may have become another error on its way through the framework.
-            if passage.refused is None:
-                logger.exception("%s %s failed", passage.method, scope["path"][:500])
-            await passage.answer(passage.refused or failure(error))
-        finally:
-            self._note(scope, passage, authority, time.perf_counter() - started)
-
-    def _limits_of(self, scope: Scope) -> Limits:
-        """Return what a request may cost. What is not a document need not be large."""
-        if scope["path"].removeprefix(scope["root_path"]) == DOCUMENTS:
-            return self._limits
-        return replace(self._limits, body_bytes=min(self._limits.body_bytes, LARGEST_OTHER))
-
-    def _check(self, connection: HTTPConnection, scope: Scope, authority: Authority) -> None:
-        writes = scope["method"] not in READS
-        path = scope["path"].removeprefix(scope["root_path"])
-        if path not in PUBLIC and not path.startswith("/viewer/") and not self._is_preflight(scope):
-            self._tokens.check(authority, writes=writes)
-        origin = connection.headers.get("origin")
-        if writes and origin is not None and not self._is_own(origin, connection):
-            raise Problem(
-                403,
-                f"this request comes from a page of {origin}, which may not write here",
-                hint="start the server with --cors for that origin, if it is yours",
-            )
-
-    def _is_preflight(self, scope: Scope) -> bool:
-        return bool(self._origins) and scope["method"] == "OPTIONS"
-
-    def _is_own(self, origin: str, connection: HTTPConnection) -> bool:
-        """Whether a page that sends a request is the viewer, or of those that were allowed."""
-        try:
-            named = urlsplit(origin).netloc
-        except ValueError:
-            return False
-        return named == connection.headers.get("host") or origin in self._origins
-
-    def _note(self, scope: Scope, passage: Passage, authority: Authority, seconds: float) -> None:
-        """Count a request and write it down: neither its query nor any of its headers."""
-        route = getattr(scope.get("route"), "path", "-")
-        self._metrics.count(passage.method, route, passage.status, seconds)
-        client = scope.get("client")
-        access_log.info(
-            "%s %s %s %d %d bytes %.1f ms %s",
-            client[0] if client else "-",
-            passage.method,
-            scope["path"][:500],
-            passage.status,
-            passage.bytes_sent,
-            seconds * 1000,
-            authority.name,
-        )
-
-
-class Passage:
-    """One request on its way in, and its answer on its way out."""
-
-    def __init__(
-        self,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        limits: Limits,
-        origins: Sequence[str] = (),
-    ) -> None:
-        self.method: str = scope["method"]
-        self.status = 499
-        """As if the other side had gone away, until something is answered."""
-        self.bytes_sent = 0
-        self.clock: asyncio.Timeout | None = None
-        self.refused: Problem | None = None
-        """Why the rest of the body was not read. The framework would make another error of it."""
-        self._scope = scope
-        self._receive = receive
-        self._send = send
-        self._limits = limits
-        self._origins = origins
-        self._received = 0
-        self._all_received = not announces_body(Headers(scope=scope))
-        self._begun = False
-
-    def check_length(self, length: str | None) -> None:
-        """Refuse a body that says of itself that it is too large."""
-        if length is None or not length.isdecimal():
-            return
-        if len(length) > MOST_DIGITS:
-            raise self.too_large(f"has a number of bytes with {len(length)} digits")
-        if int(length) > self._limits.body_bytes:
-            raise self.too_large(f"has {int(length):,} bytes")
-
-    async def receive(self) -> Message:
-        """The next part of the body, as long as it is not too much."""
-        message = await self._receive()
-        if message["type"] == "http.request":
-            self._received += len(message.get("body", b""))
-            self._all_received = not message.get("more_body", False)
-            # Once an answer has begun, nobody keeps what still arrives.
-            if self._received > self._limits.body_bytes and not self._begun:
-                self.refused = self.too_large("has more")
-                raise self.refused
-        return message
-
-    async def send(self, message: Message) -> None:
-        """A part of the answer. Once it has begun, it may take as long as the other side reads."""
-        if self.refused is not None and not self._begun:
-            return
-        if message["type"] == "http.response.start":
-            self._begun = True
-            self.status = message["status"]
-            headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
-                headers.setdefault(name, value)
-            headers.setdefault("Cache-Control", "no-store")
-            if self.clock is not None:
-                self.clock.reschedule(None)
-                self.clock = None
-        else:
-            if self.method == "HEAD":
-                message = {**message, "body": b""}
-            self.bytes_sent += len(message.get("body", b""))
-        try:
-            await self._send(message)
-        except Exception as error:
-            # The server raises what it likes where the other side broke the rules, or hung up.
-            raise ClientDisconnect(f"{type(error).__name__}: {error}") from error
-
-    async def answer(self, problem: Problem) -> None:
-        """Answer with a problem; too late where an answer has begun."""
-        self.clock = None
-        self.refused = None
-        if self._begun:
-            raise problem
-        response = problem.response(self._scope["path"])
-        if not self._all_received:
-            # The rest of the body is not read, so nothing else can follow on this connection.
-            response.headers["Connection"] = "close"
-        origin = Headers(scope=self._scope).get("origin")
-        if origin is not None and origin in self._origins:
-            # So that a page that may use it also learns of a refusal.
-            response.headers["Access-Control-Allow-Origin"] = origin
-            response.headers["Vary"] = "Origin"
-        try:
-            await response(self._scope, self.receive, self.send)
-        except ClientDisconnect:
-            self.log_gone()
-
-    def log_gone(self) -> None:
-        """Note that there is nobody to answer."""
-        path = self._scope["path"][:500]
-        logger.info("%s %s: the other side went away", self.method, path)
-
-    def too_large(self, what: str) -> Problem:
-        """The problem of a body that is too large."""
-        return Problem(
-            413,
-            f"the body {what}, and {self._limits.body_bytes:,} bytes are taken",
-            hint="start the server with a larger --max-body, or import with the command line"
-            if self._limits.body_bytes != LARGEST_OTHER
-            else "send less",
-        )
-
-    def too_slow(self) -> Problem:
-        """The problem of a request that took too long: to arrive, or to be answered."""
-        if not self._all_received:
-            return Problem(
-                408,
-                f"the request did not arrive within {self._limits.seconds:g} s",
-                hint="send it faster, or start the server with a longer --timeout",
-            )
-        return Problem(
-            503,
-            f"this took longer than {self._limits.seconds:g} s, and was given up",
-            hint="ask for less, or start the server with a longer --timeout",
-        )
-
-
-def announces_body(headers: Headers) -> bool:
-    """Whether a request says that something follows its headers."""
-    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        await self.app(scope, receive, send)
 
 
 def encoded_path(scope: Scope) -> str:
-    """The path as it was sent: percent-encoded, so that a slash in an id is none in the path.
-
-    Where somebody in between gave it another path, that one counts.
-    """
+    """Return the path as it was sent, or, if an outer app rewrote it, the rewritten one."""
     raw, path = scope.get("raw_path"), scope["path"]
     sent = "" if raw is None else raw.decode("ascii", "backslashreplace")
     return sent if unquote(sent) == path else quote(path, errors="replace")
 
 
 def encoded_root(scope: Scope, path: str) -> str:
-    """The prefix that the app is mounted below, as an encoded path begins with it.
-
-    Who sends a path chooses what of it is encoded, also of the prefix.
-    """
+    """Return the prefix that the app is mounted at, encoded the way the client encoded it."""
     root: str = scope.get("root_path", "")
     if not root:
         return root
-    start = "".join(BYTE.findall(path)[: len(root.encode(errors="replace"))])
+    start = "".join(PATH_BYTE.findall(path)[: len(root.encode(errors="replace"))])
     return start if unquote(start) == root else quote(root, errors="replace")
+
+
+def path_in_app(scope: Scope) -> str:
+    """Return the path below the prefix that the app is mounted at."""
+    path: str = scope["path"]
+    return path.removeprefix(scope["root_path"])
+
+
+# ---------------------------------------------------------------------------------------- responses
+
+
+class AccessLogMiddleware(Middleware):
+    """Count and log each request, without its query and its headers."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
+        super().__init__(app)
+        self._metrics = metrics
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on and log its outcome."""
+        method, started = scope["method"], time.perf_counter()
+        status, size = CLIENT_CLOSED, 0
+
+        async def send_counted(message: Message) -> None:
+            nonlocal status, size
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            size += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_counted)
+        finally:
+            seconds = time.perf_counter() - started
+            route = getattr(scope.get("route"), "path", "-")
+            self._metrics.count(method, route, status, seconds)
+            client, authority = scope.get("client"), scope.get(AUTHORITY)
+            access_log.info(
+                "%s %s %s %d %d bytes %.1f ms %s",
+                client[0] if client else "-",
+                method,
+                scope["path"][:MAX_LOGGED_PATH],
+                status,
+                size,
+                seconds * 1000,
+                authority.name if authority else "-",
+            )
+
+
+class SecurityHeadersMiddleware(Middleware):
+    """Add security headers to every response, and forbid caching by default."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on and complete the headers of the response."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers)
+
+
+class HeadMiddleware(Middleware):
+    """Answer HEAD as GET, without the body."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a HEAD request on as GET."""
+        if scope["method"] != "HEAD":
+            await self.app(scope, receive, send)
+            return
+        scope["method"] = "GET"
+
+        async def send_without_body(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                message = {**message, "body": b""}
+            await send(message)
+
+        await self.app(scope, receive, send_without_body)
+
+
+class ErrorMiddleware(Middleware):
+    """Answer errors with problem documents, as long as no response has started."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on; respond if it raises."""
+        started = False
+        body_received = not announces_body(Headers(scope=scope))
+        name = f"{scope['method']} {scope['path'][:MAX_LOGGED_PATH]}"
+
+        async def receive_tracked() -> Message:
+            nonlocal body_received
+            message = await receive()
+            if message["type"] == "http.request":
+                body_received = not message.get("more_body", False)
+            return message
+
+        async def send_tracked(message: Message) -> None:
+            nonlocal started
+            started = True
+            try:
+                await send(message)
+            except Exception as error:
+                # Servers raise errors of their own when the client hung up or broke the protocol.
+                raise ClientDisconnect(f"{type(error).__name__}: {error}") from error
+
+        try:
+            try:
+                await self.app(scope, receive_tracked, send_tracked)
+            except ClientDisconnect:
+                raise
+            except Exception as error:
+                problem = error if isinstance(error, Problem) else internal_error(error)
+                if problem is not error:
+                    logger.exception("%s failed", name)
+                if started:
+                    raise problem from error
+                response = problem.response(scope["path"])
+                if not body_received:
+                    # The rest of the body stays unread, so the connection cannot be reused.
+                    response.headers["Connection"] = "close"
+                await response(scope, receive_tracked, send_tracked)
+        except ClientDisconnect:
+            logger.info("%s: client disconnected", name)
+
+
+def announces_body(headers: Headers) -> bool:
+    """Return whether a request says that a body follows its headers."""
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+
+
+# ----------------------------------------------------------------------------------------- requests
+
+
+class AuthMiddleware(Middleware):
+    """Check the token, and that pages of other origins do not write."""
+
+    def __init__(self, app: ASGIApp, *, tokens: Tokens, origins: tuple[str, ...] = ()) -> None:
+        super().__init__(app)
+        self._tokens = tokens
+        self._origins = origins
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on if its sender may do what it asks for."""
+        connection = HTTPConnection(scope)
+        scope[AUTHORITY] = self._tokens.authority(connection)
+        writes = scope["method"] not in READ_METHODS
+        path = path_in_app(scope)
+        if path not in PUBLIC and not path.startswith(VIEWER):
+            self._tokens.check(get_authority(connection), writes=writes)
+        origin = connection.headers.get("origin")
+        if writes and origin is not None and not self._is_allowed(origin, connection):
+            raise Problem(
+                403,
+                f"pages of {origin} must not write to this server",
+                hint="start the server with --cors for that origin to allow it",
+            )
+        await self.app(scope, receive, send)
+
+    def _is_allowed(self, origin: str, connection: HTTPConnection) -> bool:
+        """Return whether an origin is this server's own or one that was allowed."""
+        try:
+            host = urlsplit(origin).netloc
+        except ValueError:
+            return False
+        return host == connection.headers.get("host") or origin in self._origins
+
+
+class LimitsMiddleware(Middleware):
+    """Bound the size of a request's body and the time until its response starts."""
+
+    def __init__(self, app: ASGIApp, *, limits: Limits) -> None:
+        super().__init__(app)
+        self._limits = limits
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on within its limits."""
+        max_bytes = self._max_body(scope)
+        headers = Headers(scope=scope)
+        check_content_length(headers.get("content-length"), max_bytes)
+        received, body_received, started = 0, not announces_body(headers), False
+        rejected: Problem | None = None
+
+        async def receive_bounded() -> Message:
+            nonlocal received, body_received, rejected
+            message = await receive()
+            if message["type"] == "http.request":
+                received += len(message.get("body", b""))
+                body_received = not message.get("more_body", False)
+                # Once the response has started, nothing keeps what still arrives.
+                if received > max_bytes and not started:
+                    rejected = body_too_large("is larger than that", max_bytes)
+                    raise rejected
+            return message
+
+        async def send_started(message: Message) -> None:
+            nonlocal started
+            if rejected is not None and not started:
+                return  # the framework's own response to the exception that receive raised
+            if not started:
+                started = True
+                timeout.reschedule(None)  # a client may read the response as slowly as it likes
+            await send(message)
+
+        try:
+            async with asyncio.timeout(self._limits.seconds) as timeout:
+                await self.app(scope, receive_bounded, send_started)
+        except TimeoutError:
+            raise too_slow(self._limits.seconds, body_received=body_received) from None
+        except Exception:
+            if rejected is None:
+                raise
+        if rejected is not None:
+            raise rejected
+
+    def _max_body(self, scope: Scope) -> int:
+        if path_in_app(scope) == DOCUMENTS:
+            return self._limits.body_bytes
+        return min(self._limits.body_bytes, MAX_OTHER_BODY)
+
+
+def check_content_length(length: str | None, max_bytes: int) -> None:
+    """Reject a body whose announced length exceeds the limit."""
+    if length is None or not length.isdecimal():
+        return
+    if len(length) > MAX_LENGTH_DIGITS:
+        raise body_too_large(f"has a length of {len(length)} digits", max_bytes)
+    if int(length) > max_bytes:
+        raise body_too_large(f"has {int(length):,} bytes", max_bytes)
+
+
+def body_too_large(what: str, max_bytes: int) -> Problem:
+    """Return the problem of a body that exceeds the limit."""
+    return Problem(
+        413,
+        f"the limit for this body is {max_bytes:,} bytes, and it {what}",
+        hint="send less"
+        if max_bytes == MAX_OTHER_BODY
+        else "start the server with a larger --max-body, or import with the command line",
+    )
+
+
+def too_slow(seconds: float, *, body_received: bool) -> Problem:
+    """Return the problem of a request that took too long to arrive or to be answered."""
+    if not body_received:
+        return Problem(
+            408,
+            f"the request did not arrive within {seconds:g} s",
+            hint="send it faster, or start the server with a longer --timeout",
+        )
+    return Problem(
+        503,
+        f"the request took longer than {seconds:g} s and was cancelled",
+        hint="ask for less, or start the server with a longer --timeout",
+    )

@@ -1,10 +1,10 @@
-"""Errors as problem documents (RFC 9457), in the library's own words.
+"""Errors as problem documents (RFC 9457).
 
-400  what was sent cannot be read          409  somebody else was first, or it is there already
-401  no valid token                        412  the session went on since it was looked at
-403  a token for something else            413  a larger body than is taken
-404  it is not there                       422  it can be read, and is wrong
-405  not with this method                  503  the store fails, or it took too long
+400  unreadable request                    409  concurrent writer, or the session exists
+401  no valid token                        412  the session changed since it was read
+403  the token does not allow it           413  body too large
+404  not found                             422  readable but invalid
+405  method not allowed                    503  the store failed, or it took too long
 """
 
 from __future__ import annotations
@@ -36,41 +36,41 @@ from holdfast.errors import (
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
-MOST_ERRORS = 20
-LONGEST = 1900
+MAX_ERRORS = 20
+MAX_DETAIL_LENGTH = 1900
 METHODS = ("GET", "POST", "DELETE")
 
 KINDS: dict[int, tuple[str, str]] = {
-    400: ("bad-request", "What was sent cannot be read"),
-    401: ("unauthorized", "A token is needed"),
-    403: ("forbidden", "The token does not allow this"),
-    404: ("not-found", "It is not there"),
-    405: ("method-not-allowed", "Not with this method"),
-    408: ("too-slow", "The request did not arrive in time"),
-    409: ("conflict", "Somebody else was first"),
-    412: ("moved-on", "The session went on meanwhile"),
-    413: ("too-large", "The body is too large"),
-    415: ("wrong-media-type", "Not with this media type"),
-    422: ("invalid", "What was sent is wrong"),
-    500: ("damaged", "The stored data is damaged"),
-    503: ("unavailable", "It cannot be done now"),
+    400: ("bad-request", "Bad request"),
+    401: ("unauthorized", "Token required"),
+    403: ("forbidden", "Not allowed by the token"),
+    404: ("not-found", "Not found"),
+    405: ("method-not-allowed", "Method not allowed"),
+    408: ("too-slow", "Request timeout"),
+    409: ("conflict", "Conflict"),
+    412: ("moved-on", "Session has changed"),
+    413: ("too-large", "Body too large"),
+    415: ("wrong-media-type", "Unsupported media type"),
+    422: ("invalid", "Invalid request"),
+    500: ("damaged", "Stored data is damaged"),
+    503: ("unavailable", "Service unavailable"),
 }
 HINTS: list[tuple[type[HoldfastError], int, str]] = [
-    (NotFoundError, 404, "GET /agents, and the session itself, show what there is"),
-    (ConflictError, 409, "look again at how it is now, and decide anew"),
-    (UnsupportedValueError, 422, "register its types where the server is started"),
+    (NotFoundError, 404, "list agents with GET /agents"),
+    (ConflictError, 409, "reload the session and retry"),
+    (UnsupportedValueError, 422, "register the type in the process that runs the server"),
     (
         InvalidDocumentError,
         422,
-        "get another copy; allow_modified=true takes what was edited on purpose",
+        "get another copy; pass allow_modified=true for an edited document",
     ),
-    (IntegrityError, 500, "holdfast state verify lists all damage; restore it from a backup"),
-    (StateStoreError, 503, "try again later; holdfast doctor looks at the store"),
+    (IntegrityError, 500, "run holdfast state verify, then restore from a backup"),
+    (StateStoreError, 503, "retry later; run holdfast doctor to check the store"),
 ]
 
 
 class Problem(Exception):
-    """A refusal with a status of its own."""
+    """An error response with an HTTP status."""
 
     def __init__(
         self,
@@ -83,14 +83,16 @@ class Problem(Exception):
     ) -> None:
         super().__init__(detail)
         self.status = status
-        # What it quotes may be as long as whoever sent it liked.
-        self.detail = detail if len(detail) <= LONGEST else f"{detail[:LONGEST]}…"
+        # The detail may quote long client data.
+        self.detail = (
+            detail if len(detail) <= MAX_DETAIL_LENGTH else f"{detail[:MAX_DETAIL_LENGTH]}…"
+        )
         self.hint = hint
         self.headers = dict(headers or {})
         self.more = dict(more or {})
 
     def response(self, instance: str) -> Response:
-        """The problem document."""
+        """Return the response."""
         kind, title = KINDS.get(self.status) or ("error", HTTPStatus(self.status).phrase)
         tree = {
             "type": f"urn:holdfast:{kind}",
@@ -101,24 +103,24 @@ class Problem(Exception):
             "instance": instance,
             **self.more,
         }
-        # A name from outside may have what UTF-8 has not.
-        body = msgspec.json.encode(printable(tree))
+        # Client data may contain surrogates, which UTF-8 cannot encode.
+        body = msgspec.json.encode(replace_surrogates(tree))
         return Response(body, self.status, self.headers, MEDIA_TYPE)
 
 
-def printable(tree: Any) -> Any:
-    """The same with every text in what UTF-8 can write."""
+def replace_surrogates(tree: Any) -> Any:
+    """Return the data with surrogates escaped."""
     if isinstance(tree, str):
         return tree.encode("utf-8", "backslashreplace").decode()
     if isinstance(tree, dict):
-        return {name: printable(value) for name, value in tree.items()}
+        return {name: replace_surrogates(value) for name, value in tree.items()}
     if isinstance(tree, list):
-        return [printable(value) for value in tree]
+        return [replace_surrogates(value) for value in tree]
     return tree
 
 
-def problem_of(error: Exception) -> Problem:
-    """The problem that an error of the library is to the one who asks."""
+def to_problem(error: Exception) -> Problem:
+    """Return the problem for an error of the library."""
     if isinstance(error, Problem):
         return error
     for kind, status, hint in HINTS:
@@ -130,47 +132,49 @@ def problem_of(error: Exception) -> Problem:
             if isinstance(error, StateStoreError) and error.transient:
                 headers["Retry-After"] = "1"
             return Problem(status, str(error), hint=hint, more=more, headers=headers)
-    return Problem(422, str(error) or type(error).__name__, hint="see /docs for what is taken")
+    return Problem(422, str(error) or type(error).__name__, hint="see /docs")
 
 
 @contextmanager
-def refusing() -> Iterator[None]:
-    """Make a problem of what the library refuses in something that came with the request."""
+def reject_invalid() -> Iterator[None]:
+    """Turn TypeError and ValueError about request data into a 422 problem."""
     try:
         yield
     except HoldfastError:
         raise
     except (TypeError, ValueError) as error:
-        raise Problem(422, str(error), hint="see /docs for what is taken") from error
+        raise Problem(422, str(error), hint="see /docs") from error
 
 
 # ---------------------------------------------------------------------------- handlers of the app
 
 
-async def of_holdfast(request: Request, error: Exception) -> Response:
-    """Answer with what the library said."""
+async def handle_holdfast_error(request: Request, error: Exception) -> Response:
+    """Respond to an error of the library."""
     if isinstance(error, IntegrityError | StateStoreError):
-        logger.error("%s %s: %s", request.method, path_of(request), error)
-    return problem_of(error).response(path_of(request))
+        logger.error("%s %s: %s", request.method, request_path(request), error)
+    return to_problem(error).response(request_path(request))
 
 
-async def of_http(request: Request, error: Exception) -> Response:
-    """Answer what the framework refused: no such route, no such method."""
-    assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for these
-    detail, hint = str(error.detail), "see /docs for what there is"
+async def handle_http_error(request: Request, error: Exception) -> Response:
+    """Respond to an error of the framework, such as an unknown route."""
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for these
+    detail, hint = str(error.detail), "see /docs"
     headers = dict(error.headers or {})
     if error.status_code == 404:
-        detail = f"there is nothing at {short_repr(path_of(request))}"
+        detail = f"no such path {short_repr(request_path(request))}"
     elif error.status_code == 405:
-        detail = f"{request.method} is not for {short_repr(path_of(request))}"
+        detail = f"{request.method} is not allowed for {short_repr(request_path(request))}"
         headers["Allow"] = ", ".join(allowed_methods(request))
     elif error.status_code == 400:
-        hint = "send JSON, in UTF-8"
-    return Problem(error.status_code, detail, hint=hint, headers=headers).response(path_of(request))
+        hint = "send JSON in UTF-8"
+    return Problem(error.status_code, detail, hint=hint, headers=headers).response(
+        request_path(request)
+    )
 
 
 def allowed_methods(request: Request) -> list[str]:
-    """The methods that the path of a request takes. The framework does not look into routers."""
+    """Return the methods that a path allows; the framework does not look into routers."""
     found = [
         method
         for method in METHODS
@@ -182,39 +186,39 @@ def allowed_methods(request: Request) -> list[str]:
     return [*found, "HEAD"] if "GET" in found else found
 
 
-async def of_validation(request: Request, error: Exception) -> Response:
-    """Answer what does not have the shape that the route asks for."""
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for these
+async def handle_validation_error(request: Request, error: Exception) -> Response:
+    """Respond to a request that does not match the schema."""
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for these
     found = [
         {"where": ".".join(map(str, each["loc"])), "what": str(each["msg"])}
-        for each in error.errors()[:MOST_ERRORS]
+        for each in error.errors()[:MAX_ERRORS]
     ]
     is_json = all(each["type"] != "json_invalid" for each in error.errors())
-    first = found[0] if found else {"where": "body", "what": "it is not as it should be"}
+    first = found[0] if found else {"where": "body", "what": "invalid"}
     return Problem(
         422 if is_json else 400,
         f"{first['where']}: {first['what']}",
-        hint="see /docs for what is taken",
+        hint="see /docs",
         more={"errors": found},
-    ).response(path_of(request))
+    ).response(request_path(request))
 
 
-async def of_anything(request: Request, error: Exception) -> Response:
-    """Answer an error that should not be, where it comes from outside of the gate."""
-    return failure(error).response(path_of(request))
+async def handle_unexpected_error(request: Request, error: Exception) -> Response:
+    """Respond to an unexpected error outside of ErrorMiddleware."""
+    return internal_error(error).response(request_path(request))
 
 
-def failure(error: Exception) -> Problem:
-    """The problem of an error that should not be. What it says is in the server's log alone."""
+def internal_error(error: Exception) -> Problem:
+    """Return the problem of an unexpected error. Details are only logged."""
     return Problem(
         500,
-        f"the server failed ({type(error).__name__}); its log says where",
-        hint="report it with the log of the server",
-        more={"type": "urn:holdfast:failed", "title": "The server failed"},
+        f"internal error ({type(error).__name__}); see the server's log",
+        hint="report it with the server's log",
+        more={"type": "urn:holdfast:failed", "title": "Internal error"},
     )
 
 
-def path_of(request: Request) -> str:
-    """The path as it was sent. A URL is more, and cannot be made of every header that is sent."""
+def request_path(request: Request) -> str:
+    """Return the path as it was sent. A URL cannot be built from every Host header."""
     path: str = request.scope["path"]
     return path

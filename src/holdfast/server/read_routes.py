@@ -1,4 +1,4 @@
-"""Routes that look: agents, sessions, snapshots, events, states, differences."""
+"""Read-only routes: agents, sessions, snapshots, events, states, diffs."""
 
 from __future__ import annotations
 
@@ -9,60 +9,63 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.documents.encode import event_json
+from holdfast.documents.encode import encode_event
 from holdfast.log.timeline import Timeline
 from holdfast.server import schemas
-from holdfast.server.auth import authority_of
+from holdfast.server.auth import get_authority
 from holdfast.server.context import (
-    AtDesk,
-    Desk,
-    Place,
+    AppContext,
+    Context,
+    Location,
     ScopeQuery,
     SnapshotId,
-    answer,
-    etag,
-    from_cursor,
-    is_known,
-    known_parameters,
-    located,
-    tagged,
-    to_cursor,
-    unchanged,
+    cacheable_response,
+    decode_cursor,
+    encode_cursor,
+    find_location,
+    is_cached,
+    json_response,
+    make_etag,
+    not_modified,
+    reject_unknown_parameters,
 )
-from holdfast.server.moments import NOW, no_snapshot, not_in_log, time_of
-from holdfast.server.problems import refusing
+from holdfast.server.positions import NOW, event_not_found, read_event_time, snapshot_not_found
+from holdfast.server.problems import reject_invalid
 from holdfast.server.serializers import (
-    MOST_COUNTED,
-    brief_events,
-    compared,
-    growth,
-    info_json,
+    MAX_COUNTED,
+    compute_growth,
+    diff_to_json,
+    events_to_brief_json,
     messages_window,
-    summary,
+    session_to_json,
+    snapshot_to_json,
 )
 from holdfast.snapshots.keys import MAX_ID_LENGTH, SnapshotLocation
 from holdfast.snapshots.manifest import SnapshotManifest
 
-router = APIRouter(tags=["look"], dependencies=[Depends(known_parameters)])
+router = APIRouter(tags=["look"], dependencies=[Depends(reject_unknown_parameters)])
 
-MOST = 1000
-SEARCHED = 1000
-"""How many names one request looks through."""
+MAX_LIMIT = 1000
+MAX_SEARCHED = 1000
+"""Names that one request searches."""
 
-Limit = Annotated[int, Query(ge=1, le=MOST, description="At most so many.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Page size.")]
 Cursor = Annotated[
-    str | None, Query(max_length=2000, description="next_cursor of the answer before.")
+    str | None, Query(max_length=2000, description="next_cursor of the previous page.")
 ]
 Search = Annotated[
-    str, Query(max_length=MAX_ID_LENGTH, description="A part of the id, in any case.")
+    str, Query(max_length=MAX_ID_LENGTH, description="A part of the id, case-insensitive.")
 ]
-MomentQuery = Annotated[
-    str, Query(pattern=schemas.MOMENT, description=schemas.MOMENT_MEANS, examples=["17"])
+PositionQuery = Annotated[
+    str,
+    Query(
+        pattern=schemas.POSITION_PATTERN, description=schemas.POSITION_DESCRIPTION, examples=["17"]
+    ),
 ]
 AgentQuery = Annotated[
     str,
     Query(
-        min_length=1, max_length=MAX_ID_LENGTH, description="Its agent.", examples=["research-bot"]
+        min_length=1, max_length=MAX_ID_LENGTH, description="The agent.", examples=["research-bot"]
     ),
 ]
 SessionQuery = Annotated[
@@ -75,8 +78,8 @@ FromQuery = Annotated[
     str,
     Query(
         alias="from",
-        pattern=schemas.MOMENT,
-        description=f"What it is compared with. {schemas.MOMENT_MEANS}",
+        pattern=schemas.POSITION_PATTERN,
+        description=f"The earlier position. {schemas.POSITION_DESCRIPTION}",
         examples=["5"],
     ),
 ]
@@ -85,50 +88,58 @@ SESSION = "/agents/{agent_id}/sessions/{session_id}"
 
 
 @router.get("/agents", response_model=schemas.AgentPage, operation_id="list_agents")
-async def agents(
-    request: Request, desk: AtDesk, limit: Limit = 100, cursor: Cursor = None, search: Search = ""
+async def list_agents(
+    request: Request,
+    context: Context,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    search: Search = "",
 ) -> Response:
-    """The agents that have sessions."""
-    authority = authority_of(request)
-    start = from_cursor(cursor) or ""
+    """List the agents that have sessions."""
+    authority = get_authority(request)
+    start = decode_cursor(cursor) or ""
     wanted = search.casefold()
     if authority.agents is not None:
         named = sorted(authority.agents)
-        known = [each for each in named if await desk.catalog.latest_session(each)]
+        known = [each for each in named if await context.catalog.latest_session(each)]
         found, token = [each for each in known if each > start], None
     else:
-        most = SEARCHED if wanted else limit
-        with refusing():
-            found = await desk.catalog.agents(limit=most, start_after=start)
+        most = MAX_SEARCHED if wanted else limit
+        with reject_invalid():
+            found = await context.catalog.agents(limit=most, start_after=start)
         token = found[-1] if len(found) == most else None
     matching = [each for each in found if wanted in each.casefold()]
     if len(matching) > limit:
         matching = matching[:limit]
         token = matching[-1]
     rows = [{"agent_id": each} for each in matching]
-    return answer({"agents": rows, "next_cursor": to_cursor(token)})
+    return json_response({"agents": rows, "next_cursor": encode_cursor(token)})
 
 
-@router.get(SESSION, response_model=schemas.Summary, operation_id="get_session")
-async def session(request: Request, desk: AtDesk, place: Place) -> Response:
-    """A session as it is now. Its tag changes with every commit and every snapshot."""
-    manifest = await desk.archive.load_manifest(location=place)
-    latest = await desk.archive.load_info(location=place)
-    ids = await desk.archive.list_snapshot_ids(location=place, limit=MOST_COUNTED + 1)
-    version = await version_of(desk, place, manifest)
-    tag = etag(version, latest and latest.encode(place), ids)
-    if is_known(request, tag):
-        return unchanged(tag)
-    return answer(await summary(desk, place, manifest, latest, len(ids)), tag=tag)
+@router.get(SESSION, response_model=schemas.Session, operation_id="get_session")
+async def get_session(request: Request, context: Context, location: Location) -> Response:
+    """Get a session. Its ETag changes with every commit and every snapshot."""
+    manifest = await context.archive.load_manifest(location=location)
+    latest = await context.archive.load_info(location=location)
+    ids = await context.archive.list_snapshot_ids(location=location, limit=MAX_COUNTED + 1)
+    version = await read_log_version(context, location, manifest)
+    tag = make_etag(version, latest and latest.encode(location), ids)
+    if is_cached(request, tag):
+        return not_modified(tag)
+    return json_response(
+        await session_to_json(context, location, manifest, latest, len(ids)), tag=tag
+    )
 
 
-async def version_of(desk: Desk, place: SnapshotLocation, manifest: SnapshotManifest) -> object:
-    """What is the same exactly while a log is, at the cost of names and one entry.
+async def read_log_version(
+    context: AppContext, location: SnapshotLocation, manifest: SnapshotManifest
+) -> object:
+    """Return a value that changes with the log, at the cost of a listing and one entry.
 
-    The names are the same in a session that was restored from a backup and continued from there.
+    The entry is needed since a session that was restored from a backup has the same keys.
     """
-    last, keyframe = await (await desk.archive.timeline(location=place)).head()
-    entry = await desk.state_store.get(last) if last else None
+    last, keyframe = await (await context.archive.timeline(location=location)).change_token()
+    entry = await context.state_store.get(last) if last else None
     return last, entry and entry.etag, keyframe, manifest.log_start
 
 
@@ -136,78 +147,78 @@ async def version_of(desk: Desk, place: SnapshotLocation, manifest: SnapshotMani
 
 
 @router.get(f"{SESSION}/events", response_model=schemas.Events, operation_id="list_events")
-async def events(
-    desk: AtDesk,
-    place: Place,
-    first: Annotated[int, Query(ge=1, lt=10**12, description="From this one.")] = 1,
-    last: Annotated[int | None, Query(ge=1, lt=10**12, description="To this one.")] = None,
+async def list_events(
+    context: Context,
+    location: Location,
+    first: Annotated[int, Query(ge=1, lt=10**12, description="The first event.")] = 1,
+    last: Annotated[int | None, Query(ge=1, lt=10**12, description="The last event.")] = None,
     limit: Limit = 100,
-    brief: Annotated[bool, Query(description="Without values and data.")] = False,
+    brief: Annotated[bool, Query(description="Omit values and data.")] = False,
 ) -> Response:
-    """The events from one number to another, both included; what was pruned is left out.
+    """List events from one number to another, both included; pruned ones are omitted.
 
-    A range without any event of the log is not found. The event after the last one may be asked
-    for, which waits for what comes next.
+    A range outside the log is 404. The event after the last one may be requested, to poll for
+    new events.
     """
-    log_start = (await desk.archive.load_manifest(location=place)).log_start.seq
+    log_start = (await context.archive.load_manifest(location=location)).log_start.seq
     if last is not None and first <= last <= log_start:
-        raise await not_in_log(desk.archive, place, last)
+        raise await event_not_found(context.archive, location, last)
     first = max(first, log_start + 1)
     end = first + limit - 1
     asked = end + 1 if last is None else min(last, end + 1)
-    timeline = await desk.archive.timeline(location=place)
+    timeline = await context.archive.timeline(location=location)
     found = [event async for event in timeline.events(first, asked)]
-    if not found and not await is_reached(timeline, log_start, first - 1):
-        raise await not_in_log(desk.archive, place, first)
+    if not found and not await has_reached(timeline, log_start, first - 1):
+        raise await event_not_found(context.archive, location, first)
     following = end + 1 if found and found[-1].seq > end else None
     listed = [event for event in found if event.seq <= end]
     if not brief:
-        rows = [event_json(event) for event in listed]
+        rows = [encode_event(event) for event in listed]
     elif listed:
-        rows = brief_events(listed, (await desk.moments.at(place, str(first - 1))).state)
+        rows = events_to_brief_json(
+            listed, (await context.states.at(location, str(first - 1))).state
+        )
     else:
         rows = []
-    return answer({"events": rows, "next": following})
+    return json_response({"events": rows, "next": following})
 
 
-async def is_reached(timeline: Timeline, log_start: int, seq: int) -> bool:
-    """Return whether a log has come to an event, pruned or not, without reading all of it."""
+async def has_reached(timeline: Timeline, log_start: int, seq: int) -> bool:
+    """Return whether the log contains or contained an event, without reading all of it."""
     if seq <= log_start:
         return True
     return bool([event async for event in timeline.events(seq, seq)])
 
 
-@router.get(
-    f"{SESSION}/events/{{seq}}", response_model=schemas.EventShape, operation_id="get_event"
-)
-async def event(
+@router.get(f"{SESSION}/events/{{seq}}", response_model=schemas.Event, operation_id="get_event")
+async def get_event(
     request: Request,
-    desk: AtDesk,
-    place: Place,
-    seq: Annotated[int, Path(description="The number of the event.", examples=[17])],
+    context: Context,
+    location: Location,
+    seq: Annotated[int, Path(description="The event number.", examples=[17])],
 ) -> Response:
-    """One event. It never changes."""
-    log_start = (await desk.archive.load_manifest(location=place)).log_start.seq
+    """Get one event. Events are immutable."""
+    log_start = (await context.archive.load_manifest(location=location)).log_start.seq
     if log_start < seq < 10**12:
-        timeline = await desk.archive.timeline(location=place)
+        timeline = await context.archive.timeline(location=location)
         async for found in timeline.events(seq, seq):
-            return tagged(request, event_json(found), etag(found.hash))
-    raise await not_in_log(desk.archive, place, seq)
+            return cacheable_response(request, encode_event(found), make_etag(found.hash))
+    raise await event_not_found(context.archive, location, seq)
 
 
 @router.get(f"{SESSION}/growth", response_model=schemas.Growth, operation_id="get_growth")
-async def growth_of(
+async def get_growth(
     request: Request,
-    desk: AtDesk,
-    place: Place,
-    points: Annotated[int, Query(ge=2, le=2000, description="At most so many.")] = 300,
+    context: Context,
+    location: Location,
+    points: Annotated[int, Query(ge=2, le=2000, description="Page size.")] = 300,
 ) -> Response:
-    """How the session grew: messages and bytes, evenly over its events."""
-    manifest = await desk.archive.load_manifest(location=place)
-    tag = etag(await version_of(desk, place, manifest), place, points)
-    if is_known(request, tag):
-        return unchanged(tag)
-    return answer(await growth(desk, place, points), tag=tag)
+    """Get the number of messages and bytes over the session's events."""
+    manifest = await context.archive.load_manifest(location=location)
+    tag = make_etag(await read_log_version(context, location, manifest), location, points)
+    if is_cached(request, tag):
+        return not_modified(tag)
+    return json_response(await compute_growth(context, location, points), tag=tag)
 
 
 # ---------------------------------------------------------------------------------------- states
@@ -219,58 +230,60 @@ async def growth_of(
     response_model_exclude_unset=True,
     operation_id="get_state",
 )
-async def state(
+async def get_state(
     request: Request,
-    desk: AtDesk,
-    place: Place,
-    at: MomentQuery = NOW,
+    context: Context,
+    location: Location,
+    at: PositionQuery = NOW,
     message_offset: Annotated[
         int,
         Query(
-            ge=-(10**12), le=10**12, description="The first message; counted from the end below 0."
+            ge=-(10**12), le=10**12, description="The first message; negative counts from the end."
         ),
     ] = 0,
     message_limit: Annotated[
-        int | None, Query(ge=0, le=10**12, description="At most so many messages.")
+        int | None, Query(ge=0, le=10**12, description="The number of messages.")
     ] = None,
 ) -> Response:
-    """The state at any step, with all of its messages or some."""
-    found = await desk.moments.at(place, at)
-    tag = etag(found.position, found.snapshot_id, message_offset, message_limit)
-    if is_known(request, tag):
-        return unchanged(tag)
+    """Get the state at a position, with all or some of its messages."""
+    found = await context.states.at(location, at)
+    tag = make_etag(found.position, found.snapshot_id, message_offset, message_limit)
+    if is_cached(request, tag):
+        return not_modified(tag)
     window = await asyncio.to_thread(messages_window, found.state, message_offset, message_limit)
-    timeline = await desk.archive.timeline(location=place)
+    timeline = await context.archive.timeline(location=location)
     seq = found.position.seq
     tree = {
         "seq": seq,
         "hash": found.position.hash,
-        "at": found.at or (await time_of(timeline, seq) if seq else None),
+        "at": found.at or (await read_event_time(timeline, seq) if seq else None),
         "snapshot_id": found.snapshot_id,
         **window,
     }
-    return answer(tree, tag=tag)
+    return json_response(tree, tag=tag)
 
 
-@router.get(f"{SESSION}/diff", response_model=schemas.DiffShape, operation_id="diff_moments")
-async def diff(
-    desk: AtDesk,
-    place: Place,
+@router.get(f"{SESSION}/diff", response_model=schemas.Diff, operation_id="diff_moments")
+async def diff_positions(
+    context: Context,
+    location: Location,
     from_: FromQuery,
-    to: MomentQuery = NOW,
-    limit: Limit = MOST,
-    patch: Annotated[bool, Query(description="With a JSON Patch.")] = True,
+    to: PositionQuery = NOW,
+    limit: Limit = MAX_LIMIT,
+    patch: Annotated[bool, Query(description="Include a JSON Patch.")] = True,
 ) -> Response:
-    """What differs between two moments of a session."""
-    before = await desk.moments.at(place, from_)
-    after = await desk.moments.at(place, to)
-    return answer(await asyncio.to_thread(compared, before, after, limit, with_patch=patch))
+    """Compare two positions of a session."""
+    before = await context.states.at(location, from_)
+    after = await context.states.at(location, to)
+    return json_response(
+        await asyncio.to_thread(diff_to_json, before, after, limit, with_patch=patch)
+    )
 
 
-@router.get("/diff", response_model=schemas.DiffShape, operation_id="diff_sessions")
-async def diff_of_two(
+@router.get("/diff", response_model=schemas.Diff, operation_id="diff_sessions")
+async def diff_sessions(
     request: Request,
-    desk: AtDesk,
+    context: Context,
     from_agent: AgentQuery,
     from_session: SessionQuery,
     to_agent: AgentQuery,
@@ -278,18 +291,20 @@ async def diff_of_two(
     from_scope: ScopeQuery = None,
     to_scope: ScopeQuery = None,
     from_: FromQuery = NOW,
-    to: MomentQuery = NOW,
-    limit: Limit = MOST,
-    patch: Annotated[bool, Query(description="With a JSON Patch.")] = True,
+    to: PositionQuery = NOW,
+    limit: Limit = MAX_LIMIT,
+    patch: Annotated[bool, Query(description="Include a JSON Patch.")] = True,
 ) -> Response:
-    """What differs between a moment of one session and a moment of another."""
-    authority_of(request).check(from_agent, to_agent)
-    with refusing():
-        first = await located(request, desk, from_agent, from_session, from_scope)
-        second = await located(request, desk, to_agent, to_session, to_scope)
-    before = await desk.moments.at(first, from_)
-    after = await desk.moments.at(second, to)
-    return answer(await asyncio.to_thread(compared, before, after, limit, with_patch=patch))
+    """Compare a position of one session with a position of another."""
+    get_authority(request).check(from_agent, to_agent)
+    with reject_invalid():
+        first = await find_location(request, context, from_agent, from_session, from_scope)
+        second = await find_location(request, context, to_agent, to_session, to_scope)
+    before = await context.states.at(first, from_)
+    after = await context.states.at(second, to)
+    return json_response(
+        await asyncio.to_thread(diff_to_json, before, after, limit, with_patch=patch)
+    )
 
 
 # ------------------------------------------------------------------------------------- snapshots
@@ -297,14 +312,14 @@ async def diff_of_two(
 
 @router.get(
     f"{SESSION}/snapshots/{{snapshot_id}}",
-    response_model=schemas.SnapshotShape,
+    response_model=schemas.SnapshotInfo,
     operation_id="get_snapshot",
 )
-async def snapshot(
-    request: Request, desk: AtDesk, place: Place, snapshot_id: SnapshotId
+async def get_snapshot(
+    request: Request, context: Context, location: Location, snapshot_id: SnapshotId
 ) -> Response:
-    """What is known of one snapshot. It never changes."""
-    info = await desk.archive.load_info(location=place, snapshot_id=snapshot_id)
+    """Get the metadata of a snapshot. Snapshots are immutable."""
+    info = await context.archive.load_info(location=location, snapshot_id=snapshot_id)
     if info is None:
-        raise no_snapshot(place, snapshot_id)
-    return tagged(request, info_json(info), etag(info.encode(place)))
+        raise snapshot_not_found(location, snapshot_id)
+    return cacheable_response(request, snapshot_to_json(info), make_etag(info.encode(location)))

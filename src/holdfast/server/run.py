@@ -19,9 +19,9 @@ from holdfast.errors import HoldfastError, short_repr
 from holdfast.server.app import create_app
 from holdfast.server.auth import Token
 from holdfast.server.connections import bounded_protocol
+from holdfast.server.limits import Limits
 from holdfast.server.log_rate import RateLimit
 from holdfast.server.loopback import is_loopback
-from holdfast.server.middleware import Limits
 from holdfast.stores.base import StateStore
 
 GRACE_SECONDS = 5
@@ -29,7 +29,7 @@ BACKLOG = 1024
 
 
 class ListenError(HoldfastError):
-    """The server cannot listen on its address; ``errno`` says why, as the system does."""
+    """The server cannot listen on its address; ``errno`` is the system's error number."""
 
     def __init__(self, message: str, errno: int | None = None) -> None:
         super().__init__(message)
@@ -37,24 +37,24 @@ class ListenError(HoldfastError):
 
 
 def check_listening(host: str, tokens: Sequence[Token]) -> None:
-    """Refuse to answer a network without asking who it is."""
+    """Reject a non-loopback address without tokens."""
     if not tokens and not is_loopback(host):
         raise ValueError(
-            f"{host} can be reached from other machines, and so a token is needed: give --token, "
-            "--tokens or $HOLDFAST_TOKEN, or listen on 127.0.0.1"
+            f"{host} is reachable from other machines and needs a token; pass --token, --tokens or "
+            "$HOLDFAST_TOKEN, or listen on 127.0.0.1"
         )
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens, made before anything else so that a port in use is said at once."""
+def open_socket(host: str, port: int) -> socket.socket:
+    """Open the listening socket first, so that a port in use is reported at once."""
     listener = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
         )[0]
-        # asyncio sends small answers at once where the socket says that it is TCP: 40 ms each.
+        # asyncio sets TCP_NODELAY only if the protocol is given; without it a response takes 40 ms.
         listener = socket.socket(family, kind, protocol)
-        # Whoever restarts a server need not wait for old connections to be forgotten.
+        # A restarted server need not wait for connections in TIME_WAIT.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(BACKLOG)
@@ -66,7 +66,7 @@ def listening(host: str, port: int) -> socket.socket:
             f"cannot listen on {host} port {port}: {error.strerror or error}", error.errno
         ) from error
     except UnicodeError as error:
-        raise ValueError(f"{short_repr(host)} is no name of a host") from error
+        raise ValueError(f"invalid host name {short_repr(host)}") from error
 
 
 def serve(
@@ -80,7 +80,13 @@ def serve(
     trusted: Sequence[PublicKey] | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Run the server until it is interrupted. ``ready`` is told its address."""
+    """Run the server until it is interrupted. Calls ``ready`` with its address.
+
+    Raises:
+        ListenError: The address cannot be bound.
+        ValueError: A non-loopback address needs a token.
+
+    """
     check_listening(host, tokens)
     app = create_app(
         state_store,
@@ -90,38 +96,35 @@ def serve(
         owns_store=True,
         trusted=trusted,
     )
-    with listening(host, port) as listener:
+    with open_socket(host, port) as listener:
         name = f"[{host}]" if ":" in host else host
         if ready is not None:
             ready(f"http://{name}:{listener.getsockname()[1]}")
         log_to_stderr()
         config = server_config(app, limits or Limits())
-        with ended_by_signals():
+        with ignore_signals():
             uvicorn.Server(config).run(sockets=[listener])
 
 
 def server_config(app: Any, limits: Limits, grace_seconds: float | None = None) -> uvicorn.Config:
-    """Return how uvicorn runs an app: with bounded connections, and nothing that is not needed."""
+    """Return the configuration of uvicorn: bounded connections, no features that are not used."""
     grace = GRACE_SECONDS if grace_seconds is None else grace_seconds
     return uvicorn.Config(
         app,
         http=bounded_protocol(limits.seconds),
         ws="none",
         log_config=None,
-        access_log=False,  # the gate writes one that names no secrets
+        access_log=False,  # AccessLogMiddleware writes one without secrets
         server_header=False,
         date_header=True,
-        timeout_graceful_shutdown=grace,  # type: ignore[arg-type] # it takes parts of seconds
+        timeout_graceful_shutdown=grace,  # type: ignore[arg-type] # a float works too
         proxy_headers=False,
     )
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Make an interrupted server one that has ended well.
-
-    uvicorn raises the signal that ended it once more, which would end this process as if it failed.
-    """
+def ignore_signals() -> Iterator[None]:
+    """Exit normally after Ctrl-C: uvicorn raises the signal again when it has stopped."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -135,10 +138,10 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def log_to_stderr() -> None:
-    """Log one line per request, and what goes wrong."""
+    """Log requests and errors to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    handler.addFilter(is_news)
+    handler.addFilter(is_not_cancellation)
     handler.addFilter(RateLimit())
     levels = {"holdfast": logging.INFO, "uvicorn.error": logging.WARNING, "asyncio": logging.ERROR}
     for name, level in levels.items():
@@ -148,6 +151,6 @@ def log_to_stderr() -> None:
         logger.propagate = False
 
 
-def is_news(record: logging.LogRecord) -> bool:
-    """Whether a record says more than that a request was cut off because the server ends."""
+def is_not_cancellation(record: logging.LogRecord) -> bool:
+    """Return whether a record is not just a request cancelled by shutdown."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))

@@ -1,4 +1,4 @@
-"""What is sent and answered, as OpenAPI describes it."""
+"""Request and response schemas, as OpenAPI describes them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from holdfast.server.context import SNAPSHOT_ID
 from holdfast.snapshots.keys import MAX_ID_LENGTH
 
-TIME = "2026-11-15T09:30:00.000000Z"
-HASH = "9b2d6c0e5f7a4c1d8e3b2a1f0c9d8e7b6a5f4c3d2e1b0a9f8c7d6e5b4a3f2c1d"
-SNAPSHOT = "019a8b5e-6f00-7000-8000-000000000000"
-MOMENT = r"^(now|[0-9]{1,12}|[A-Za-z0-9_-]{1,128})$"
-MOMENT_MEANS = "The number of an event, the id of a snapshot, or now."
+EXAMPLE_TIME = "2026-11-15T09:30:00.000000Z"
+EXAMPLE_HASH = "9b2d6c0e5f7a4c1d8e3b2a1f0c9d8e7b6a5f4c3d2e1b0a9f8c7d6e5b4a3f2c1d"
+EXAMPLE_SNAPSHOT_ID = "019a8b5e-6f00-7000-8000-000000000000"
+POSITION_PATTERN = r"^(now|[0-9]{1,12}|[A-Za-z0-9_-]{1,128})$"
+POSITION_DESCRIPTION = "An event number, a snapshot id, or now."
 
 Scope = Literal["agent", "multi_agent"]
 Status = Literal["pending", "running", "waiting", "completed", "failed", "cancelled"]
@@ -23,8 +23,8 @@ Triple = Annotated[list[Any], Field(min_length=3, max_length=3)]
 """A namespace, a key and a value."""
 
 
-class Shape(BaseModel):
-    """Data with these fields and no others."""
+class StrictModel(BaseModel):
+    """A model that forbids unknown fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -32,34 +32,40 @@ class Shape(BaseModel):
 # ------------------------------------------------------------------------------------------ sent
 
 
-class SaveRequest(Shape):
-    """A snapshot to be saved."""
+class SaveRequest(StrictModel):
+    """The request to save a snapshot."""
 
     tags: dict[str, str] = Field(default={}, examples=[{"reason": "before the upgrade"}])
 
 
-class RestoreRequest(Shape):
-    """Where to go back to."""
+class RestoreRequest(StrictModel):
+    """The request to restore a session."""
 
-    at: str = Field(pattern=MOMENT, description=MOMENT_MEANS, examples=["17", SNAPSHOT])
+    at: str = Field(
+        pattern=POSITION_PATTERN,
+        description=POSITION_DESCRIPTION,
+        examples=["17", EXAMPLE_SNAPSHOT_ID],
+    )
 
 
-class ForkRequest(Shape):
-    """Where to branch, and how the new session is called."""
+class ForkRequest(StrictModel):
+    """The request to fork a session."""
 
-    at: str = Field(default="now", pattern=MOMENT, description=MOMENT_MEANS, examples=["17"])
+    at: str = Field(
+        default="now", pattern=POSITION_PATTERN, description=POSITION_DESCRIPTION, examples=["17"]
+    )
     session_id: str | None = Field(
         default=None,
         min_length=1,
         max_length=MAX_ID_LENGTH,
-        description="The new session; an id is made up without it.",
+        description="The id of the new session. Default: generated.",
         examples=["ses_what_if"],
     )
     agent_id: str | None = Field(
         default=None,
         min_length=1,
         max_length=MAX_ID_LENGTH,
-        description="Its agent; the same one without it.",
+        description="Its agent. Default: the same agent.",
         examples=["research-bot"],
     )
 
@@ -67,152 +73,156 @@ class ForkRequest(Shape):
 # -------------------------------------------------------------------------------------- answered
 
 
-class Agent(Shape):
+class Agent(StrictModel):
     """An agent that has sessions."""
 
     agent_id: str = Field(examples=["research-bot"])
 
 
-class AgentPage(Shape):
-    """Some agents, and how to ask for those that follow."""
+class AgentPage(StrictModel):
+    """A page of agents."""
 
     agents: list[Agent]
     next_cursor: str | None
 
 
-class SessionItem(Shape):
+class SessionItem(StrictModel):
     """A session in a list."""
 
     agent_id: str = Field(examples=["research-bot"])
     session_id: str = Field(examples=["ses_abc123"])
     scope: Scope
-    started_at: str = Field(examples=[TIME])
+    started_at: str = Field(examples=[EXAMPLE_TIME])
     active_at: str = Field(
-        description="When its last event happened; without details to within some seconds.",
-        examples=[TIME],
+        description="Time of the last event; accurate to a few seconds without details.",
+        examples=[EXAMPLE_TIME],
     )
     status: str | None = Field(
         default=None,
         examples=["failed"],
-        description="This and what follows: with details or a filter. Null if it is unreadable.",
+        description="Present with details or a filter, like the fields below. Null if unreadable.",
     )
     message_count: int | None = Field(default=None, examples=[14])
     size_bytes: int | None = Field(default=None, examples=[2048])
     last_event: int | None = Field(default=None, examples=[17])
     unfinished_calls: int | None = Field(
-        default=None, description="Tool calls without a result.", examples=[0]
+        default=None, description="Unfinished tool calls.", examples=[0]
     )
     tags: dict[str, str] | None = Field(
-        default=None, description="Those of its latest snapshot.", examples=[{"env": "production"}]
+        default=None, description="Tags of its latest snapshot.", examples=[{"env": "production"}]
     )
-    problem: str | None = Field(default=None, description="Why it cannot be read, if it cannot.")
+    problem: str | None = Field(
+        default=None, description="Why the session is unreadable, if it is."
+    )
 
 
-class SessionItems(Shape):
-    """Some sessions, the newest first, and how to ask for those that follow."""
+class SessionPage(StrictModel):
+    """A page of sessions, most recently active first."""
 
     sessions: list[SessionItem]
     next_cursor: str | None
 
 
-class SnapshotShape(Shape):
-    """What is known of a snapshot without its state."""
+class SnapshotInfo(StrictModel):
+    """The metadata of a snapshot."""
 
-    snapshot_id: str = Field(pattern=SNAPSHOT_ID, examples=[SNAPSHOT])
+    snapshot_id: str = Field(pattern=SNAPSHOT_ID, examples=[EXAMPLE_SNAPSHOT_ID])
     parent_id: str | None
     agent_id: str = Field(examples=["research-bot"])
     session_id: str = Field(examples=["ses_abc123"])
     scope: Scope
-    created_at: str = Field(examples=[TIME])
+    created_at: str = Field(examples=[EXAMPLE_TIME])
     tags: dict[str, str] = Field(examples=[{"reason": "before the upgrade"}])
     status: str = Field(examples=["completed"])
     message_count: int = Field(examples=[14])
     size_bytes: int = Field(examples=[2048])
-    seq: int = Field(description="The last event that led to it.", examples=[17])
-    hash: str = Field(examples=[HASH])
-    unfinished: bool = Field(description="Whether a tool call had no result yet.")
+    seq: int = Field(description="The event number of the snapshot.", examples=[17])
+    hash: str = Field(examples=[EXAMPLE_HASH])
+    unfinished: bool = Field(description="Whether a tool call was unfinished.")
     source_environment: str | None
 
 
-class SnapshotItems(Shape):
-    """Some snapshots, the oldest first, and how to ask for those that follow."""
+class SnapshotPage(StrictModel):
+    """A page of snapshots, oldest first."""
 
-    snapshots: list[SnapshotShape]
+    snapshots: list[SnapshotInfo]
     next_cursor: str | None
 
 
-class Unfinished(Shape):
-    """A tool call without its result."""
+class UnfinishedCall(StrictModel):
+    """A tool call without a result."""
 
     id: str
     name: str
     message: str = Field(description="The key of the message that makes the call.")
 
 
-class Summary(Shape):
-    """A session as it is now."""
+class Session(StrictModel):
+    """A session at its head."""
 
     agent_id: str = Field(examples=["research-bot"])
     session_id: str = Field(examples=["ses_abc123"])
     scope: Scope
-    started_at: str | None = Field(examples=[TIME])
-    updated_at: str | None = Field(description="When the last event happened.", examples=[TIME])
+    started_at: str | None = Field(examples=[EXAMPLE_TIME])
+    updated_at: str | None = Field(description="Time of the last event.", examples=[EXAMPLE_TIME])
     status: str = Field(examples=["running"])
     message_count: int = Field(examples=[14])
     size_bytes: int = Field(examples=[2048])
-    first_event: int = Field(description="The first that was not pruned.", examples=[1])
+    first_event: int = Field(description="The first event that was not pruned.", examples=[1])
     last_event: int = Field(examples=[17])
-    head: str = Field(description="The hash of the last event, for If-Match.", examples=[HASH])
+    head: str = Field(
+        description="The hash of the last event, for If-Match.", examples=[EXAMPLE_HASH]
+    )
     namespaces: list[str] = Field(examples=[["messages", "session", "state"]])
-    unfinished: list[Unfinished]
-    latest_snapshot: SnapshotShape | None
-    snapshot_count: int | None = Field(description="Null where there are more than 1,000.")
+    unfinished: list[UnfinishedCall]
+    latest_snapshot: SnapshotInfo | None
+    snapshot_count: int | None = Field(description="Null if more than 1,000.")
 
 
-class Changes(Shape):
-    """What an event set and deleted: namespace, key and value."""
+class Changes(StrictModel):
+    """What an event set and deleted."""
 
     set: list[Triple] = Field(examples=[[["state", "step", 3]]])
     delete: list[Pair]
 
 
-class EventShape(BaseModel):
-    """One recorded step. Fields of later versions are kept."""
+class Event(BaseModel):
+    """An event. Fields of later versions are kept."""
 
     seq: int = Field(examples=[17])
-    id: str = Field(examples=[SNAPSHOT])
+    id: str = Field(examples=[EXAMPLE_SNAPSHOT_ID])
     type: str = Field(examples=["message.appended"])
-    at: str = Field(examples=[TIME])
+    at: str = Field(examples=[EXAMPLE_TIME])
     data: Any = None
     changes: Changes
-    prev: str = Field(examples=[HASH])
-    hash: str = Field(examples=[HASH])
+    prev: str = Field(examples=[EXAMPLE_HASH])
+    hash: str = Field(examples=[EXAMPLE_HASH])
 
 
-class BriefEvent(Shape):
-    """One recorded step without its values."""
+class BriefEvent(StrictModel):
+    """An event without its values."""
 
     seq: int = Field(examples=[17])
-    id: str = Field(examples=[SNAPSHOT])
+    id: str = Field(examples=[EXAMPLE_SNAPSHOT_ID])
     type: str = Field(examples=["message.appended"])
-    at: str = Field(examples=[TIME])
+    at: str = Field(examples=[EXAMPLE_TIME])
     set: list[Pair] = Field(examples=[[["messages", "000000000003"]]])
     added: list[Pair] = Field(
-        description="Those of set that did not exist before it.",
+        description="Entries of set that did not exist before.",
         examples=[[["messages", "000000000003"]]],
     )
     delete: list[Pair]
 
 
-class Events(Shape):
-    """Some events, and the number of the one to go on from."""
+class Events(StrictModel):
+    """A page of events, and the number of the next one."""
 
-    events: list[EventShape] | list[BriefEvent]
+    events: list[Event] | list[BriefEvent]
     next: int | None
 
 
 class DocumentState(BaseModel):
-    """The state in the words of a document."""
+    """A state, as in a document."""
 
     status: str = Field(examples=["running"])
     messages: list[Any] = Field(examples=[[{"role": "user", "content": "Hello"}]])
@@ -222,22 +232,22 @@ class DocumentState(BaseModel):
     namespaces: dict[str, dict[str, Any]] | None = None
 
 
-class StateAt(Shape):
-    """The state at a moment."""
+class StateAt(StrictModel):
+    """The state at a position."""
 
     seq: int = Field(examples=[17])
-    hash: str = Field(examples=[HASH])
-    at: str | None = Field(description="When that event happened.", examples=[TIME])
+    hash: str = Field(examples=[EXAMPLE_HASH])
+    at: str | None = Field(description="Time of that event.", examples=[EXAMPLE_TIME])
     snapshot_id: str | None
     status: str = Field(examples=["running"])
     message_count: int = Field(examples=[14])
-    message_offset: int = Field(description="The place of the first message that is given.")
+    message_offset: int = Field(description="The index of the first message.")
     size_bytes: int = Field(examples=[2048])
     state: DocumentState
 
 
-class MomentShape(Shape):
-    """A moment of a session."""
+class Position(StrictModel):
+    """A position of a session."""
 
     agent_id: str = Field(examples=["research-bot"])
     session_id: str = Field(examples=["ses_abc123"])
@@ -247,7 +257,7 @@ class MomentShape(Shape):
 
 
 class Entry(BaseModel):
-    """An entry that differs. ``before`` or ``after`` is left out where there is none."""
+    """An entry that differs; ``before`` or ``after`` is omitted if it does not exist."""
 
     namespace: str = Field(examples=["state"])
     key: str = Field(examples=["step"])
@@ -255,59 +265,59 @@ class Entry(BaseModel):
     before: Any = None
     after: Any = None
     fields: list[dict[str, Any]] = Field(
-        description="What changed inside it, as JSON Patch.",
+        description="Changes inside the entry, as JSON Patch.",
         examples=[[{"op": "replace", "path": "", "value": 3}]],
     )
 
 
-class DiffShape(BaseModel):
-    """What differs between two moments."""
+class Diff(BaseModel):
+    """The differences between two positions."""
 
     model_config = ConfigDict(populate_by_name=True)
 
-    from_: MomentShape = Field(alias="from")
-    to: MomentShape
+    from_: Position = Field(alias="from")
+    to: Position
     added: int
     removed: int
     changed: int
     entries: list[Entry]
-    truncated: bool = Field(description="Whether there are more entries than were asked for.")
+    truncated: bool = Field(description="Whether there are more entries than the limit.")
     patch: list[dict[str, Any]] | None = Field(
         default=None, description="JSON Patch (RFC 6902) from one document's state to the other's."
     )
 
 
-class GrowthPoint(Shape):
-    """A session after one of its events."""
+class GrowthPoint(StrictModel):
+    """The size of a session after an event."""
 
     seq: int
-    at: str = Field(examples=[TIME])
+    at: str = Field(examples=[EXAMPLE_TIME])
     messages: int
     size_bytes: int
 
 
-class Growth(Shape):
-    """How a session grew."""
+class Growth(StrictModel):
+    """The size of a session over its events."""
 
     points: list[GrowthPoint]
     last_event: int
 
 
-class Restored(Shape):
-    """What going back did, or would do."""
+class Restored(StrictModel):
+    """The result of a restore, or of its dry run."""
 
     dry_run: bool
     agent_id: str = Field(examples=["research-bot"])
     session_id: str = Field(examples=["ses_abc123"])
     scope: Scope
-    at: MomentShape
-    changes: DiffShape
-    previous_event: int = Field(description="Restore this one to undo it.", examples=[17])
-    last_event: int = Field(description="The last event now.", examples=[18])
+    at: Position
+    changes: Diff
+    previous_event: int = Field(description="Restore this to undo.", examples=[17])
+    last_event: int = Field(description="The last event.", examples=[18])
 
 
 class Forked(BaseModel):
-    """The new session, or what it would be."""
+    """The new session, or what a dry run would create."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -317,19 +327,19 @@ class Forked(BaseModel):
     scope: Scope
     message_count: int = Field(examples=[14])
     status: str = Field(examples=["running"])
-    from_: MomentShape = Field(alias="from")
+    from_: Position = Field(alias="from")
 
 
-class SessionPart(Shape):
-    """One agent's part of a session, or that of several agents together."""
+class SessionPart(StrictModel):
+    """One location of a session."""
 
     agent_id: str = Field(examples=["research-bot"])
     session_id: str = Field(examples=["ses_abc123"])
     scope: Scope
 
 
-class Deleted(Shape):
-    """What a deletion would take away."""
+class Deleted(StrictModel):
+    """What a deletion would remove."""
 
     dry_run: bool
     session_id: str = Field(examples=["ses_abc123"])
@@ -339,31 +349,31 @@ class Deleted(Shape):
     snapshots: int
 
 
-class Touched(Shape):
-    """Entries by what became of them: namespace and key of each."""
+class ChangedEntries(StrictModel):
+    """Changed entries, as pairs of namespace and key."""
 
     added: list[Pair]
     removed: list[Pair]
     changed: list[Pair]
 
 
-class Imported(Shape):
-    """What an import did, or would do."""
+class Imported(StrictModel):
+    """The result of an import, or of its dry run."""
 
     dry_run: bool
-    created: bool = Field(description="Whether there was no such session before.")
+    created: bool = Field(description="Whether the session is new.")
     agent_id: str = Field(examples=["research-bot"])
     session_id: str = Field(examples=["ses_abc123"])
     scope: Scope
     messages_restored: int = Field(examples=[14])
     events_restored: int = Field(examples=[17])
-    undo_snapshot_id: str | None = Field(description="Restore this one to undo it.")
+    undo_snapshot_id: str | None = Field(description="Restore this to undo.")
     signed_by: list[str] = Field(description="The trusted keys that signed the document.")
-    changes: Touched
+    changes: ChangedEntries
 
 
 class Document(BaseModel):
-    """A session at one moment as JSON that stands alone: see docs/spec/document.md."""
+    """A document; see docs/spec/document.md."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -386,48 +396,48 @@ class Document(BaseModel):
     state: dict[str, Any]
 
 
-class Live(Shape):
+class Live(StrictModel):
     """The server runs."""
 
     status: Literal["live"]
 
 
-class Ready(Shape):
+class Ready(StrictModel):
     """The server can read its store."""
 
     status: Literal["ready"]
     version: str
 
 
-class Access(Shape):
-    """What the token that was sent allows."""
+class Access(StrictModel):
+    """What the token allows."""
 
-    required: bool = Field(description="Whether a token is needed.")
+    required: bool = Field(description="Whether a token is required.")
     scope: Literal["read", "write"] | None
-    agents: list[str] | None = Field(description="The agents that it is for; null for all.")
+    agents: list[str] | None = Field(description="The agents that it covers; null for all.")
 
 
-class ProblemShape(BaseModel):
-    """What went wrong, where, and what to do (RFC 9457)."""
+class Problem(BaseModel):
+    """A problem document (RFC 9457)."""
 
     type: str = Field(examples=["urn:holdfast:not-found"])
-    title: str = Field(examples=["It is not there"])
+    title: str = Field(examples=["Not found"])
     status: int = Field(examples=[404])
-    detail: str = Field(examples=["there is no agent 'reserch-bot'; there are research-bot"])
+    detail: str = Field(examples=["no agent 'reserch-bot'; did you mean research-bot?"])
     hint: str | None = None
     instance: str = Field(examples=["/agents/reserch-bot/sessions"])
     errors: list[dict[str, str]] | None = None
     conflicts: list[Pair] | None = None
     first_event: int | None = Field(
-        default=None, description="The first event of the log, where one outside was asked for."
+        default=None, description="The first event of the log, if the requested one is outside."
     )
     last_event: int | None = Field(
-        default=None, description="The last event of the log, where one outside was asked for."
+        default=None, description="The last event of the log, if the requested one is outside."
     )
 
 
-class WouldSave(Shape):
-    """What a snapshot would be of."""
+class SaveDryRun(StrictModel):
+    """What a snapshot would contain."""
 
     dry_run: Literal[True]
     agent_id: str = Field(examples=["research-bot"])

@@ -1,4 +1,4 @@
-"""What routes answer, made of what the library gives."""
+"""Convert the library's objects to JSON data."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from holdfast.documents.encode import state_json
+from holdfast.documents.encode import encode_state
 from holdfast.documents.json_diff import Difference, diff_states, make_state_patch
 from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event, format_time
 from holdfast.log.event_log import Position
-from holdfast.server.context import Desk
-from holdfast.server.moments import Moment, loaded, time_of
+from holdfast.server.context import AppContext
+from holdfast.server.positions import SessionAt, from_loaded_state, read_event_time
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.snapshots.records import SnapshotInfo
@@ -22,11 +22,11 @@ from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.values import to_json
 
-MOST_COUNTED = 1000
+MAX_COUNTED = 1000
 
 
-def info_json(info: SnapshotInfo) -> dict[str, Any]:
-    """What is known of a snapshot."""
+def snapshot_to_json(info: SnapshotInfo) -> dict[str, Any]:
+    """Return the metadata of a snapshot."""
     return {
         "snapshot_id": info.snapshot_id,
         "parent_id": info.parent_id,
@@ -45,10 +45,10 @@ def info_json(info: SnapshotInfo) -> dict[str, Any]:
     }
 
 
-def brief_events(events: Iterable[Event], before: Snapshot) -> list[dict[str, Any]]:
+def events_to_brief_json(events: Iterable[Event], before: Snapshot) -> list[dict[str, Any]]:
     """Return consecutive events without their values, given the state before the first of them.
 
-    ``added`` are the entries of ``set`` that did not exist before their event.
+    ``added`` lists the entries of ``set`` that did not exist before their event.
     """
     exists: dict[tuple[str, str], bool] = {}
     rows = []
@@ -72,24 +72,24 @@ def brief_events(events: Iterable[Event], before: Snapshot) -> list[dict[str, An
     return rows
 
 
-async def summary(
-    desk: Desk,
-    place: SnapshotLocation,
+async def session_to_json(
+    context: AppContext,
+    location: SnapshotLocation,
     manifest: SnapshotManifest,
     latest: SnapshotInfo | None,
     kept: int,
 ) -> dict[str, Any]:
-    """A session as it is now."""
-    timeline = await desk.archive.timeline(location=place)
-    there = loaded(place, await timeline.load())
+    """Return a summary of a session at its head."""
+    timeline = await context.archive.timeline(location=location)
+    there = from_loaded_state(location, await timeline.load())
     state, seq = there.state, there.position.seq
     unfinished = await asyncio.to_thread(ToolCallIndex().unfinished, state)
     return {
-        "agent_id": place.scope_id,
-        "session_id": place.session_id,
-        "scope": place.scope,
+        "agent_id": location.scope_id,
+        "session_id": location.session_id,
+        "scope": location.scope,
         "started_at": manifest.started_at and format_time(manifest.started_at),
-        "updated_at": there.at or await time_of(timeline, seq),
+        "updated_at": there.at or await read_event_time(timeline, seq),
         "status": SessionState(state).status,
         "message_count": state.count(MESSAGES),
         "size_bytes": state.size_bytes,
@@ -100,21 +100,21 @@ async def summary(
         "unfinished": [
             {"id": call.call_id, "name": call.tool, "message": call.message} for call in unfinished
         ],
-        "latest_snapshot": None if latest is None else info_json(latest),
-        "snapshot_count": kept if kept <= MOST_COUNTED else None,
+        "latest_snapshot": None if latest is None else snapshot_to_json(latest),
+        "snapshot_count": kept if kept <= MAX_COUNTED else None,
     }
 
 
 def messages_window(state: Snapshot, offset: int, limit: int | None) -> dict[str, Any]:
-    """A state with some of its messages: from a place on, counted from the end below 0."""
+    """Return a state with a window of its messages; a negative offset counts from the end."""
     store = Store(max_history=0)
     store.restore(state)
     keys = store.keys(MESSAGES)
     first = max(0, len(keys) + offset) if offset < 0 else min(offset, len(keys))
     last = len(keys) if limit is None else first + limit
-    tree = state_json(state, keys[first:last])
+    tree = encode_state(state, keys[first:last])
     if first and "message_keys" not in tree:
-        # Keys are counted from the first message, and this is not it.
+        # Without keys, the first message would be taken for number one.
         tree["message_keys"] = keys[first:last]
     return {
         "status": tree["status"],
@@ -128,10 +128,10 @@ def messages_window(state: Snapshot, offset: int, limit: int | None) -> dict[str
 # ----------------------------------------------------------------------------------- differences
 
 
-def compared(
-    before: Moment, after: Moment, limit: int, *, with_patch: bool = False
+def diff_to_json(
+    before: SessionAt, after: SessionAt, limit: int, *, with_patch: bool = False
 ) -> dict[str, Any]:
-    """What differs between two moments: entries, what changed inside them, and a JSON Patch."""
+    """Return the differences between two positions, and optionally a JSON Patch."""
     found = diff_states(after.state, before.state)
     counts = dict.fromkeys(("added", "removed", "changed"), 0)
     for each in found:
@@ -142,14 +142,14 @@ def compared(
         "from": before.named(),
         "to": after.named(),
         **counts,
-        "entries": [entry(each) for each in found[:limit]],
+        "entries": [difference_to_json(each) for each in found[:limit]],
         "truncated": truncated,
         "patch": patch,
     }
 
 
-def entry(each: Difference) -> dict[str, Any]:
-    """One entry that differs."""
+def difference_to_json(each: Difference) -> dict[str, Any]:
+    """Return one differing entry."""
     tree: dict[str, Any] = {"namespace": each.namespace, "key": each.key, "kind": each.kind}
     if each.kind != "added":
         tree["before"] = to_json(each.before)
@@ -162,17 +162,19 @@ def entry(each: Difference) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------- growth
 
 
-async def growth(desk: Desk, place: SnapshotLocation, points: int) -> dict[str, Any]:
-    """How a session grew, at some of its events, the first and the last among them."""
-    log_start = (await desk.archive.load_manifest(location=place)).log_start
-    timeline = await desk.archive.timeline(location=place)
+async def compute_growth(
+    context: AppContext, location: SnapshotLocation, points: int
+) -> dict[str, Any]:
+    """Return the size of a session at evenly spread events, including the first and the last."""
+    log_start = (await context.archive.load_manifest(location=location)).log_start
+    timeline = await context.archive.timeline(location=location)
     end = (await timeline.load()).end
     if end.seq <= log_start.seq:
         return {"points": [], "last_event": end.seq}
     store = Store(max_history=0)
     if log_start.seq:
         store.restore((await timeline.load(log_start.seq)).store.snapshot())
-    wanted = spread(log_start.seq + 1, end.seq, points)
+    wanted = spread_evenly(log_start.seq + 1, end.seq, points)
     rows: list[dict[str, Any]] = []
     batch: list[Event] = []
     seq = next(wanted)
@@ -180,14 +182,14 @@ async def growth(desk: Desk, place: SnapshotLocation, points: int) -> dict[str, 
     async for event in timeline.log.read(log_start.seq + 1, end.seq, after=after):
         batch.append(event)
         if event.seq == seq:
-            rows.append(await asyncio.to_thread(point, store, batch))
+            rows.append(await asyncio.to_thread(growth_point, store, batch))
             batch = []
             seq = next(wanted, 0)
     return {"points": rows, "last_event": end.seq}
 
 
-def point(store: Store, events: list[Event]) -> dict[str, Any]:
-    """What a session had after the last of some events."""
+def growth_point(store: Store, events: list[Event]) -> dict[str, Any]:
+    """Apply events to a store and return its size."""
     fold_changes(store, (event.changes for event in events))
     state = store.snapshot()
     return {
@@ -198,8 +200,8 @@ def point(store: Store, events: list[Event]) -> dict[str, Any]:
     }
 
 
-def spread(first: int, last: int, most: int) -> Iterator[int]:
-    """Numbers from one to another, both included, at most so many, evenly apart."""
+def spread_evenly(first: int, last: int, most: int) -> Iterator[int]:
+    """Yield at most ``most`` numbers from first to last, both included, evenly spread."""
     number = min(most, last - first + 1)
     if number < 2:
         yield last

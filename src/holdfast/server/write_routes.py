@@ -1,6 +1,6 @@
-"""Routes that change something: save, restore, fork, delete. Each can be tried without doing it.
+"""Routes that write: save, restore, fork, delete. Each has a dry run.
 
-``If-Match`` with the head that was looked at makes sure that it is still what will be changed.
+``If-Match`` with the session's head makes a request fail if the session changed since it was read.
 """
 
 from __future__ import annotations
@@ -17,100 +17,108 @@ from starlette.responses import Response
 from holdfast.errors import ConflictError, NotFoundError
 from holdfast.log.event_log import Position
 from holdfast.server import schemas
-from holdfast.server.auth import authority_of
-from holdfast.server.context import AtDesk, Desk, Place, SnapshotId, answer, known_parameters
-from holdfast.server.moments import NOW, Moment, no_snapshot
-from holdfast.server.problems import Problem, refusing
-from holdfast.server.read_routes import MOST, SESSION
-from holdfast.server.serializers import compared, info_json
+from holdfast.server.auth import get_authority
+from holdfast.server.context import (
+    AppContext,
+    Context,
+    Location,
+    SnapshotId,
+    json_response,
+    reject_unknown_parameters,
+)
+from holdfast.server.positions import NOW, SessionAt, snapshot_not_found
+from holdfast.server.problems import Problem, reject_invalid
+from holdfast.server.read_routes import MAX_LIMIT, SESSION
+from holdfast.server.serializers import diff_to_json, snapshot_to_json
 from holdfast.sessions.restore import compute_restore_changes
 from holdfast.sessions.session import Session
+from holdfast.snapshots.discovery import find_first_key
 from holdfast.snapshots.keys import SnapshotLocation, location_fields
-from holdfast.snapshots.lifecycle import find_first_key
 from holdfast.snapshots.records import validate_tags
 from holdfast.snapshots.session_state import MESSAGES, SessionState
 from holdfast.state.store import Store
 
-router = APIRouter(tags=["change"], dependencies=[Depends(known_parameters)])
+router = APIRouter(tags=["change"], dependencies=[Depends(reject_unknown_parameters)])
 
-DryRun = Annotated[bool, Query(description="Say what would be done, and do nothing.")]
+DryRun = Annotated[bool, Query(description="Report what would be done without doing it.")]
 IfMatch = Annotated[
     str | None,
     Header(
-        description="The head that the session must still have.", examples=[f'"{schemas.HASH}"']
+        description="The head that the session must have.",
+        examples=[f'"{schemas.EXAMPLE_HASH}"'],
     ),
 ]
 
 
 def check_head(position: Position, if_match: str | None) -> None:
-    """Refuse to change what is not any more as it was when it was looked at."""
+    """Reject a head that does not match ``If-Match``."""
     if if_match is None or (if_match.strip() == "*" and position.seq):
         return
     if position.hash not in [each.strip().strip('"') for each in if_match.split(",")]:
-        head = f"its head is {position.hash} at event {position.seq} now"
-        raise moved_on(head if position.seq else "there is none of this id now")
+        head = f"its head is {position.hash} at event {position.seq}"
+        raise session_changed(head if position.seq else "it does not exist")
 
 
-async def check_head_of(desk: Desk, place: SnapshotLocation, if_match: str | None) -> None:
-    """Refuse to change a session that is not any more as it was when it was looked at."""
+async def check_session_head(
+    context: AppContext, location: SnapshotLocation, if_match: str | None
+) -> None:
+    """Reject a session whose head does not match ``If-Match``."""
     if if_match is None:
         return
-    timeline = await desk.archive.timeline(location=place)
+    timeline = await context.archive.timeline(location=location)
     end = (await timeline.load()).end
     check_head(end, if_match)
-    # A load sees what was there when it began.
-    if await find_first_key(desk.state_store, timeline.log.prefix, timeline.log.key(end.seq)):
-        raise moved_on(f"somebody commits after event {end.seq} in this moment")
+    # A commit may have been made after the load began.
+    if await find_first_key(context.state_store, timeline.log.prefix, timeline.log.key(end.seq)):
+        raise session_changed(f"another writer committed after event {end.seq}")
 
 
 @contextmanager
-def following(if_match: str | None) -> Iterator[None]:
-    """Where a head must be followed, who was first made the session go on."""
+def changed_on_conflict(if_match: str | None) -> Iterator[None]:
+    """Turn a conflict into a 412 problem if the request has ``If-Match``."""
     try:
         yield
     except ConflictError as error:
         if if_match is None:
             raise
-        raise moved_on(str(error)) from error
+        raise session_changed(str(error)) from error
 
 
-def moved_on(how: str) -> Problem:
-    """The problem of a session that is not any more what was looked at."""
-    return Problem(
-        412, f"the session went on: {how}", hint="look at how it is now, and decide anew"
-    )
+def session_changed(how: str) -> Problem:
+    """Return the problem of a session that has changed."""
+    return Problem(412, f"session has changed: {how}", hint="reload the session and retry")
 
 
 @router.post(
     f"{SESSION}/snapshots",
-    response_model=schemas.SnapshotShape,
+    response_model=schemas.SnapshotInfo,
     status_code=201,
-    responses={200: {"model": schemas.WouldSave, "description": "A dry run."}},
+    responses={200: {"model": schemas.SaveDryRun, "description": "A dry run."}},
     operation_id="save_snapshot",
 )
-async def save(
-    desk: AtDesk,
-    place: Place,
+async def save_snapshot(
+    context: Context,
+    location: Location,
     body: Annotated[schemas.SaveRequest, Body(default_factory=schemas.SaveRequest)],
     dry_run: DryRun = False,
     if_match: IfMatch = None,
 ) -> Response:
-    """Keep a durable snapshot of the session as it is now."""
-    async with desk.turn(place):
-        session = await desk.session(place)
+    """Save a durable snapshot of the session."""
+    async with context.session_lock(location):
+        session = await context.session(location)
         check_head(session.log.head, if_match)
         if dry_run:
-            with refusing():
+            with reject_invalid():
                 validate_tags(body.tags)
-            return answer(would_save(session))
-        with refusing():
+            return json_response(preview_save(session))
+        with reject_invalid():
             saved = await session.save(tags=body.tags)
-    desk.metrics.acted("saved")
-    return answer(info_json(saved.info()), status=201)
+    context.metrics.acted("saved")
+    return json_response(snapshot_to_json(saved.info()), status=201)
 
 
-def would_save(session: Session) -> dict[str, Any]:
-    """What a snapshot would be of."""
+def preview_save(session: Session) -> dict[str, Any]:
+    """Return what a snapshot would contain."""
     return {
         "dry_run": True,
         **location_fields(session.location),
@@ -126,52 +134,52 @@ def would_save(session: Session) -> dict[str, Any]:
     f"{SESSION}/snapshots/{{snapshot_id}}",
     status_code=204,
     response_class=Response,
-    responses={200: {"model": schemas.SnapshotShape, "description": "A dry run."}},
+    responses={200: {"model": schemas.SnapshotInfo, "description": "A dry run."}},
     operation_id="delete_snapshot",
 )
 async def delete_snapshot(
-    desk: AtDesk,
-    place: Place,
+    context: Context,
+    location: Location,
     snapshot_id: SnapshotId,
     dry_run: DryRun = False,
     if_match: IfMatch = None,
 ) -> Response:
-    """Remove one snapshot. The session itself stays as it is."""
-    async with desk.turn(place):
-        info = await desk.archive.load_info(location=place, snapshot_id=snapshot_id)
+    """Delete one snapshot."""
+    async with context.session_lock(location):
+        info = await context.archive.load_info(location=location, snapshot_id=snapshot_id)
         if info is None:
-            raise no_snapshot(place, snapshot_id)
-        await check_head_of(desk, place, if_match)
+            raise snapshot_not_found(location, snapshot_id)
+        await check_session_head(context, location, if_match)
         if dry_run:
-            return answer(info_json(info))
-        await desk.archive.delete_snapshot(location=place, snapshot_id=snapshot_id)
-    desk.metrics.acted("snapshot deleted")
+            return json_response(snapshot_to_json(info))
+        await context.archive.delete_snapshot(location=location, snapshot_id=snapshot_id)
+    context.metrics.acted("snapshot deleted")
     return Response(status_code=204)
 
 
 @router.post(f"{SESSION}/restore", response_model=schemas.Restored, operation_id="restore_session")
-async def restore(
-    desk: AtDesk,
-    place: Place,
+async def restore_session(
+    context: Context,
+    location: Location,
     body: schemas.RestoreRequest,
     dry_run: DryRun = False,
     if_match: IfMatch = None,
 ) -> Response:
-    """Make the state what it was at a moment. The log is not shortened: it can be undone."""
-    async with desk.turn(place):
-        session = await desk.session(place)
+    """Restore the state to a position. The log is not truncated, so it can be undone."""
+    async with context.session_lock(location):
+        session = await context.session(location)
         check_head(session.log.head, if_match)
-        goal = await moment_of(desk, session, body.at)
-        before = Moment(place, session.snapshot(), session.log.head)
-        changes = await asyncio.to_thread(way_back, before, goal)
+        goal = await load_target(context, session, body.at)
+        before = SessionAt(location, session.snapshot(), session.log.head)
+        changes = await asyncio.to_thread(preview_restore, before, goal)
         if not dry_run:
-            with following(if_match):
-                await restored(session, goal)
-            desk.metrics.acted("restored")
-    return answer(
+            with changed_on_conflict(if_match):
+                await apply_restore(session, goal)
+            context.metrics.acted("restored")
+    return json_response(
         {
             "dry_run": dry_run,
-            **location_fields(place),
+            **location_fields(location),
             "at": goal.named(),
             "changes": changes,
             "previous_event": before.position.seq,
@@ -180,31 +188,31 @@ async def restore(
     )
 
 
-async def moment_of(desk: Desk, session: Session, at: str) -> Moment:
-    """A moment of a session that is open; now is what it was when it was opened."""
+async def load_target(context: AppContext, session: Session, at: str) -> SessionAt:
+    """Return an open session at a position; ``now`` is its head when it was opened."""
     if at == NOW:
-        return Moment(session.location, session.snapshot(), session.log.head)
-    return await desk.moments.at(session.location, at)
+        return SessionAt(session.location, session.snapshot(), session.log.head)
+    return await context.states.at(session.location, at)
 
 
-async def restored(session: Session, goal: Moment) -> None:
-    """Go back, and say so in the log by the snapshot where it was one."""
+async def apply_restore(session: Session, goal: SessionAt) -> None:
+    """Restore the session; the log names the snapshot if there is one."""
     if goal.snapshot_id is None:
         await session.restore(goal.state)
     else:
         await session.restore(goal.snapshot_id)
 
 
-def way_back(before: Moment, goal: Moment) -> dict[str, Any]:
-    """What going back changes: what was done once stays done."""
+def preview_restore(before: SessionAt, goal: SessionAt) -> dict[str, Any]:
+    """Return what a restore changes; results of once() are kept."""
     store = Store(max_history=0)
     store.restore(before.state)
     changes = compute_restore_changes(goal.state, store)
     store.set_many(changes["set"])
     for space, key in changes["delete"]:
         store.delete(space, key)
-    after = Moment(goal.location, store.snapshot(), goal.position, goal.snapshot_id)
-    return compared(before, after, MOST)
+    after = SessionAt(goal.location, store.snapshot(), goal.position, goal.snapshot_id)
+    return diff_to_json(before, after, MAX_LIMIT)
 
 
 @router.post(
@@ -214,54 +222,54 @@ def way_back(before: Moment, goal: Moment) -> dict[str, Any]:
     responses={200: {"model": schemas.Forked, "description": "A dry run."}},
     operation_id="fork_session",
 )
-async def fork(
+async def fork_session(
     request: Request,
-    desk: AtDesk,
-    place: Place,
+    context: Context,
+    location: Location,
     body: Annotated[schemas.ForkRequest, Body(default_factory=schemas.ForkRequest)],
     dry_run: DryRun = False,
     if_match: IfMatch = None,
 ) -> Response:
-    """Make a new session with the state of this one, now or at a moment."""
-    agent_id = place.scope_id if body.agent_id is None else body.agent_id
-    # Nothing else is looked up: whether other agents have a session of that id is not to be told.
-    authority_of(request).check(agent_id)
-    session = await desk.session(place)
+    """Create a session with the state of this one at a position."""
+    agent_id = location.scope_id if body.agent_id is None else body.agent_id
+    # Checked first, so that the response does not reveal sessions of other agents.
+    get_authority(request).check(agent_id)
+    session = await context.session(location)
     check_head(session.log.head, if_match)
-    goal = await moment_of(desk, session, body.at)
-    with refusing():
+    goal = await load_target(context, session, body.at)
+    with reject_invalid():
         if dry_run:
             session_id = body.session_id
-            await check_free(desk, place, agent_id, session_id)
+            await check_session_free(context, location, agent_id, session_id)
         else:
             at = None if body.at == NOW else goal.snapshot_id or goal.state
             other = await session.fork(body.session_id, at=at, agent_id=body.agent_id)
             session_id = other.session_id
-            desk.metrics.acted("forked")
+            context.metrics.acted("forked")
     tree = {
         "dry_run": dry_run,
         "agent_id": agent_id,
         "session_id": session_id,
-        "scope": place.scope,
+        "scope": location.scope,
         "message_count": goal.state.count(MESSAGES),
         "status": SessionState(goal.state).status,
         "from": goal.named(),
     }
-    return answer(tree, status=200 if dry_run else 201)
+    return json_response(tree, status=200 if dry_run else 201)
 
 
-async def check_free(
-    desk: AtDesk, place: SnapshotLocation, agent_id: str, session_id: str | None
+async def check_session_free(
+    context: Context, location: SnapshotLocation, agent_id: str, session_id: str | None
 ) -> None:
-    """Refuse the id of a session that is there already."""
+    """Reject the id of an existing session."""
     if session_id is None:
         return
-    target = SnapshotLocation(session_id, place.scope, agent_id)
-    if target in await desk.catalog.locations(session_id):
+    target = SnapshotLocation(session_id, location.scope, agent_id)
+    if target in await context.catalog.locations(session_id):
         raise Problem(
             409,
-            f"there is a session {session_id} of {agent_id} already",
-            hint="fork under another id, or delete that one first",
+            f"session {session_id} of {agent_id} already exists",
+            hint="fork under another id, or delete that session first",
         )
 
 
@@ -272,34 +280,34 @@ async def check_free(
     responses={200: {"model": schemas.Deleted, "description": "A dry run."}},
     operation_id="delete_session",
 )
-async def delete(
+async def delete_session(
     request: Request,
-    desk: AtDesk,
-    place: Place,
+    context: Context,
+    location: Location,
     dry_run: DryRun = False,
     if_match: IfMatch = None,
 ) -> Response:
-    """Remove a session for good, with the part of every agent that has one in it.
+    """Delete a session for all its agents.
 
-    A token for some agents cannot do this, whether other agents are in the session or not: an
-    answer that depends on it would tell.
+    A token that is limited to agents cannot do this, even if the session has no other agents:
+    the response would reveal that.
     """
-    authority_of(request).check_unlimited("a session is deleted with the parts of all agents in it")
-    async with desk.turn(place):
-        parts = await desk.catalog.locations(place.session_id)
-        if place not in parts:
-            raise NotFoundError(f"the session {place.session_id} is gone already")
-        await check_head_of(desk, place, if_match)
+    get_authority(request).check_unlimited("a session is deleted for all its agents")
+    async with context.session_lock(location):
+        parts = await context.catalog.locations(location.session_id)
+        if location not in parts:
+            raise NotFoundError(f"session {location.session_id} was already deleted")
+        await check_session_head(context, location, if_match)
         if not dry_run:
-            await desk.archive.delete_session(session_id=place.session_id)
-            desk.metrics.acted("deleted")
+            await context.archive.delete_session(session_id=location.session_id)
+            context.metrics.acted("deleted")
             return Response(status_code=204)
-    ends = [(await (await desk.archive.timeline(location=each)).load()).end for each in parts]
-    kept = [len(await desk.archive.list_snapshot_ids(location=part)) for part in parts]
-    return answer(
+    ends = [(await (await context.archive.timeline(location=each)).load()).end for each in parts]
+    kept = [len(await context.archive.list_snapshot_ids(location=part)) for part in parts]
+    return json_response(
         {
             "dry_run": True,
-            "session_id": place.session_id,
+            "session_id": location.session_id,
             "agents": sorted({part.scope_id for part in parts}),
             "parts": [location_fields(part) for part in parts],
             "events": sum(end.seq for end in ends),

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self, TypeVar, cast
 from weakref import WeakValueDictionary
 
+from holdfast.documents.document import Document
 from holdfast.process_fork import ForkSafeLock
 from holdfast.sessions.base import BaseSession
 from holdfast.sessions.commit import Committer
@@ -217,7 +218,7 @@ class BlockingSession(BaseSession):
 
     def export(
         self, *, at: str | int | None = None, tags: Mapping[str, str] | None = None
-    ) -> SessionSnapshot:
+    ) -> Document:
         """Return the committed state and its events as a document. See `Session.export`.
 
         Raises:

@@ -16,15 +16,15 @@ from typing import Self, TypeAlias
 
 from holdfast.errors import ConflictError, short_repr
 from holdfast.log.event import Event, EventDraft
-from holdfast.log.event_log import Position
-from holdfast.log.segment import decode_segment
+from holdfast.log.event_log import Position, PreparedSegment
 from holdfast.log.timeline import Timeline
 from holdfast.sessions.contention import CommitAttempts, Contention
 from holdfast.sessions.event_view import LogTail
 from holdfast.sessions.rebase import RELOAD, LogTracker, OnConflict, touched_entries
 from holdfast.sessions.working_state import WorkingState
-from holdfast.snapshots.incarnation import PASSIVE_EVENT_TYPES, Incarnation, ReplacedError
+from holdfast.snapshots.incarnation import Incarnation, ReplacedError
 from holdfast.snapshots.keys import SnapshotLocation
+from holdfast.snapshots.save import write_segment
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.stores.base import StateStore
@@ -110,11 +110,13 @@ class Committer(LogTracker):
             if not self.working.pending:
                 await self._write_records(build_record, puts)
                 return
-            if build_puts is not None:
-                puts = build_puts(self.working.events())
-            if await self._write_segment(build_record, puts):
-                attempts.won()
-                return
+            prepared = await self._prepare()
+            if prepared is not None:
+                if build_puts is not None:
+                    puts = build_puts(prepared.events)
+                if await self._write_segment(prepared, build_record, puts):
+                    attempts.won()
+                    return
             if on_conflict == "raise":
                 await self.resolve_conflict(on_conflict)
         raise self.stale_error(f"other writers committed first in {attempts.count} attempts")
@@ -130,30 +132,31 @@ class Committer(LogTracker):
                     [], batch, end=self.working.head, seen=self.tail.segments[-1:]
                 )
 
-    async def _write_segment(self, build_record: RecordBuilder | None, puts: Sequence[Put]) -> bool:
-        """Write the pending events at the head; return False if another writer was first."""
+    async def _prepare(self) -> PreparedSegment | None:
+        """Encode the pending events; None if another writer created the session first."""
         if self._tried_to_create and not self.incarnation.is_created and await self._adopt():
-            return False
+            return None
+        return self.timeline.log.prepare(self.working.pending, self.working.head)
+
+    async def _write_segment(
+        self, segment: PreparedSegment, build_record: RecordBuilder | None, puts: Sequence[Put]
+    ) -> bool:
+        """Write the pending events at the head; return False if another writer was first."""
         working, timeline = self.working, self.timeline
         point = working.commit_point()
-        segment = timeline.log.prepare_segment(working.events())
         records = list(puts)
         if build_record is not None:
             records.append(build_record(segment.end, point.state))
+        self._tried_to_create |= not self.incarnation.is_created
         try:
-            if self.incarnation.is_created:
-                active = [
-                    each.at for each in working.pending if each.type not in PASSIVE_EVENT_TYPES
-                ]
-                await self.incarnation.write(
-                    [segment.put],
-                    records,
-                    end=working.head,
-                    seen=self.tail.segments[-1:],
-                    active_at=max(active, default=None),
-                )
-            else:
-                await self._create([segment.put], records, working.pending[0].at)
+            await write_segment(
+                self.incarnation,
+                timeline,
+                segment,
+                records,
+                seen=self.tail.segments[-1:],
+                origin_active_at=self.origin_active_at,
+            )
         except ConflictError as error:
             if error.key in (None, segment.put.key):
                 return False
@@ -164,17 +167,10 @@ class Committer(LogTracker):
             if isinstance(error, ReplacedError):
                 raise self.stale_error(str(error), remedy=RELOAD) from error
             raise
-        timeline.advance(segment)
         working.committed(point, segment.end)
-        self.tail.add(decode_segment(segment.put.key, segment.put.value))
+        self.tail.add(segment.segment)
         await timeline.write_keyframe_if_due(point.state)
         return True
-
-    async def _create(self, puts: Sequence[Put], records: Sequence[Put], at: dt.datetime) -> None:
-        """Create the session with its first segment."""
-        active_at = at if self.origin_active_at is None else min(at, self.origin_active_at)
-        self._tried_to_create = True
-        await self.incarnation.create(puts, records, started_at=at, active_at=active_at)
 
     def origin_time(self) -> dt.datetime | None:
         """Return the last activity of a fork of this session: just before its own."""

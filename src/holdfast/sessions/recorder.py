@@ -7,11 +7,17 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from holdfast.errors import short_repr
-from holdfast.sessions.working_state import APPENDED, WorkingState, copy_pair, copy_value
+from holdfast.sessions.working_state import (
+    APPENDED,
+    WorkingState,
+    copy_pair,
+    copy_value,
+    encode_value,
+)
 from holdfast.snapshots.session_state import MESSAGES, message_key
 from holdfast.state.diff import Changes
-from holdfast.state.store import Store
-from holdfast.values.binary_encoding import encode, is_same_value
+from holdfast.state.store import Store, has_value
+from holdfast.values.binary_encoding import decode
 
 LAST_MESSAGE = 10**12 - 1
 
@@ -118,14 +124,12 @@ class Recorder(ABC):
 
         """
         _, key = copy_pair((self._namespace, key))
-        stored = copy_value(value, f"$.state.{key}")
+        data = encode_value(value, f"$.state.{key}")
         with self._guard:
             self._join()
-            if self._store.contains(self._namespace, key):
-                current = self._store.get(self._namespace, key)
-                if is_same_value(encode(current), encode(stored)):
-                    return
-            changes: Changes = {"set": [(self._namespace, key, stored)], "delete": []}
+            if has_value(self._store, self._namespace, key, data):
+                return
+            changes: Changes = {"set": [(self._namespace, key, decode(data))], "delete": []}
             self._working.record_owned("state.set", None, changes)
 
     def get(self, key: str, default: Any = None) -> Any:

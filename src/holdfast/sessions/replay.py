@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 
+from holdfast.documents.document import Document, require_document
 from holdfast.documents.export import pruned_events_error
-from holdfast.errors import NotFoundError, short_repr
+from holdfast.errors import NotFoundError
 from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event
 from holdfast.log.timeline import Timeline
@@ -14,7 +15,6 @@ from holdfast.sessions.blocking import BlockingSession
 from holdfast.sessions.portal import sync
 from holdfast.sessions.session import Session
 from holdfast.snapshots.keys import SnapshotLocation
-from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
@@ -37,16 +37,14 @@ class Step:
 class Replay:
     """The steps of a session or a document, for ``async for`` and plain loops. See `replay`."""
 
-    def __init__(
-        self, source: Session | SessionSnapshot, first: int | None, last: int | None
-    ) -> None:
+    def __init__(self, source: Session | Document, first: int | None, last: int | None) -> None:
         self._source = source
         self._first = first
         self._last = last
 
     async def __aiter__(self) -> AsyncIterator[Step]:
         source = self._source
-        if isinstance(source, SessionSnapshot):
+        if isinstance(source, Document):
             for step in self._replay_document(source):
                 yield step
             return
@@ -65,14 +63,14 @@ class Replay:
             yield apply_step(store, event)
 
     def __iter__(self) -> Iterator[Step]:
-        if isinstance(self._source, SessionSnapshot):
+        if isinstance(self._source, Document):
             yield from self._replay_document(self._source)
             return
         steps = self.__aiter__()
         while (step := sync(next_step(steps))) is not None:
             yield step
 
-    def _replay_document(self, document: SessionSnapshot) -> Iterator[Step]:
+    def _replay_document(self, document: Document) -> Iterator[Step]:
         if document.event_log_count and not document.events:
             raise NotFoundError(
                 f"snapshot {document.snapshot_id} has no events; replay the session or a document "
@@ -108,7 +106,7 @@ class Replay:
 
 
 def replay(
-    source: Session | SessionSnapshot, *, first: int | None = None, last: int | None = None
+    source: Session | Document, *, first: int | None = None, last: int | None = None
 ) -> Replay:
     """Return the steps of a session or a document from one event to another, both included.
 
@@ -126,8 +124,8 @@ def replay(
     given: object = source
     if isinstance(given, BlockingSession):
         given = given._session
-    if not isinstance(given, Session | SessionSnapshot):
-        raise TypeError(f"replay takes a session or a document, got {short_repr(source)}")
+    if not isinstance(given, Session):
+        given = require_document(given, "replay", "a Session or a Document")
     return Replay(given, first, last)
 
 

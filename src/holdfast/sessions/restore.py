@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from holdfast.documents.document import Document
 from holdfast.documents.export import load_state_at_event
 from holdfast.errors import NotFoundError, short_repr
 from holdfast.snapshots.archive import SnapshotArchive
@@ -14,9 +15,9 @@ from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 
-SnapshotRef: TypeAlias = str | int | SessionSnapshot | Snapshot
+SnapshotRef: TypeAlias = str | int | SessionSnapshot | Document | Snapshot
 """The id of a durable snapshot, the number of an event, a durable snapshot that was saved or
-loaded, or an in-memory snapshot.
+loaded, a document, or an in-memory snapshot.
 """
 
 
@@ -31,7 +32,7 @@ async def load_ref(
     """
     if isinstance(ref, Snapshot):
         return ref, None
-    if isinstance(ref, SessionSnapshot):
+    if isinstance(ref, SessionSnapshot | Document):
         return ref.snapshot, ref.snapshot_id
     if isinstance(ref, int):
         return (await load_state_at_event(archive, location, ref)).snapshot, None

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self, TypeVar, cast, overload
 from weakref import WeakValueDictionary
 
+from holdfast.documents.document import Document
 from holdfast.documents.export import export_document
 from holdfast.errors import NotFoundError, short_repr
 from holdfast.ids import new_id
@@ -308,7 +309,7 @@ class Session(BaseSession):
 
     async def export(
         self, *, at: str | int | None = None, tags: Mapping[str, str] | None = None
-    ) -> SessionSnapshot:
+    ) -> Document:
         """Return the committed state and its events as a document.
 
         ``at`` selects a durable snapshot by its id, or an event by its number.

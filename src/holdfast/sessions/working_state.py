@@ -188,8 +188,18 @@ def copy_value(value: Any, path: str) -> Any:
         UnsupportedValueError: The value cannot be stored; the error has the path, below ``path``.
 
     """
+    return decode(encode_value(value, path))
+
+
+def encode_value(value: Any, path: str) -> bytes:
+    """Return the encoding of a value.
+
+    Raises:
+        UnsupportedValueError: The value cannot be stored; the error has the path, below ``path``.
+
+    """
     try:
-        return decode(encode(value))
+        return encode(value)
     except UnsupportedValueError as error:
         full = path + error.path[1:]
         raise UnsupportedValueError(str(error).replace(error.path, full), full) from None

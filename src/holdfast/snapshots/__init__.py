@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.catalog.catalog import Catalog, SessionEntry, SessionPage
+from holdfast.snapshots.catalog.catalog import Catalog
+from holdfast.snapshots.catalog.index import SessionEntry, SessionPage
 from holdfast.snapshots.catalog.summary import SessionSummary, SummaryPage
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.manifest import SnapshotManifest

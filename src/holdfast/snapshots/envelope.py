@@ -1,8 +1,8 @@
-"""Small JSON objects that notice when they were damaged.
+"""The envelope around small stored JSON objects, which detects damage.
 
     {"format": 1, "digest": "<sha256 of the text of content>", "content": {…}}
 
-Records of snapshots and manifests are kept like this.
+Manifests, snapshot records and id entries are stored this way.
 """
 
 from __future__ import annotations
@@ -26,24 +26,32 @@ class Envelope(msgspec.Struct):
 
 
 def encode_envelope(content: dict[str, Any]) -> bytes:
-    """The bytes of an object."""
+    """Return the bytes of an object with its checksum."""
     raw = msgspec.json.encode(content)
     digest = hashlib.sha256(raw).hexdigest()
     return msgspec.json.encode(Envelope(FORMAT, digest, msgspec.Raw(raw)))
 
 
 def decode_envelope(key: str, data: bytes, what: str) -> dict[str, Any]:
-    """An object from its bytes. ``IntegrityError`` names the key of one that is damaged."""
+    """Return the object in an envelope after verifying its checksum.
+
+    ``what`` names the kind of object in errors.
+
+    Raises:
+        IntegrityError: The object is damaged.
+        InvalidDocumentError: A newer version of Holdfast wrote it.
+
+    """
     try:
-        form = msgspec.json.decode(data, type=Envelope)
-        if form.format > FORMAT:
+        envelope = msgspec.json.decode(data, type=Envelope)
+        if envelope.format > FORMAT:
             raise InvalidDocumentError(
-                f"{key} was written by a newer Holdfast (format {form.format}, known is {FORMAT}): "
-                "upgrade this one"
+                f"{key} was written by a newer Holdfast (format {envelope.format}, this one reads "
+                f"{FORMAT}); upgrade"
             )
-        if hashlib.sha256(form.content).hexdigest() != form.digest:
-            raise damaged_record_error(key, what, "its content does not match its digest")
-        return msgspec.json.decode(form.content, type=dict[str, Any])
+        if hashlib.sha256(envelope.content).hexdigest() != envelope.digest:
+            raise damaged_record_error(key, what, "content does not match its digest")
+        return msgspec.json.decode(envelope.content, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         if isinstance(error, InvalidDocumentError):
             raise
@@ -51,5 +59,5 @@ def decode_envelope(key: str, data: bytes, what: str) -> dict[str, Any]:
 
 
 def damaged_record_error(key: str, what: str, problem: str) -> IntegrityError:
-    """The error for an object that is not as it was written."""
-    return IntegrityError(f"the {what} {key} is damaged: {problem:.400}. Restore it from a backup")
+    """Return the error for a damaged object."""
+    return IntegrityError(f"{what} {key} is damaged: {problem:.400}; restore it from a backup")

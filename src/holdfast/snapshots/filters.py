@@ -1,4 +1,4 @@
-"""Which sessions or snapshots a listing shows: by status, tags, time and unfinished tool calls."""
+"""Filters of listings: by status, tags, time and unfinished tool calls."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from holdfast.snapshots.records import SnapshotInfo, validate_tags
 from holdfast.snapshots.session_state import validate_status
 from holdfast.snapshots.storage import SnapshotPage
 
-AT_ONCE = 64
+MIN_PAGE_SIZE = 64
 ReadPage: TypeAlias = Callable[[int | None, str | None], Awaitable[SnapshotPage]]
-"""Returns a page of at most so many snapshots after a token."""
+"""Returns a page of at most n snapshots after a token."""
 DURATION = re.compile(r"([0-9]{1,9})([smhdw])")
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 @dataclass(frozen=True, slots=True)
 class ListingFilter:
-    """Conditions that must all hold; without any, everything matches."""
+    """Conditions that must all hold. Without any, everything matches."""
 
     statuses: frozenset[str] = frozenset()
     """Any of these statuses; empty for every status."""
@@ -40,7 +40,7 @@ class ListingFilter:
     def matches(
         self, *, status: str | None, tags: Mapping[str, str], at: dt.datetime, unfinished: bool
     ) -> bool:
-        """Return whether all conditions hold."""
+        """Tell whether all conditions hold."""
         return (
             (not self.statuses or status in self.statuses)
             and self.tags.items() <= tags.items()
@@ -49,7 +49,7 @@ class ListingFilter:
         )
 
     def matches_snapshot(self, info: SnapshotInfo) -> bool:
-        """Return whether all conditions hold for a snapshot."""
+        """Tell whether all conditions hold for a snapshot."""
         return self.matches(
             status=info.status, tags=info.tags, at=info.created_at, unfinished=info.unfinished
         )
@@ -62,10 +62,10 @@ def make_filter(
     since: dt.datetime | None = None,
     unfinished: bool = False,
 ) -> ListingFilter:
-    """Return the filter that the arguments of a listing describe.
+    """Make a filter of the arguments of a listing.
 
     Raises:
-        ValueError: There is no such status, or ``since`` has no time zone.
+        ValueError: A status is unknown, or ``since`` has no time zone.
         TypeError: The tags are not a mapping of text to text, or ``since`` is not a datetime.
 
     """
@@ -83,12 +83,12 @@ def make_filter(
 
 
 def parse_since(text: str, now: dt.datetime | None = None) -> dt.datetime:
-    """Return the time that a text means: a duration before now such as ``2h``, or an ISO time.
+    """Parse a duration before now such as ``2h``, or an ISO time.
 
     A time without a zone is UTC.
 
     Raises:
-        ValueError: The text is neither.
+        ValueError: The text is neither of the two.
 
     """
     now = now or dt.datetime.now(dt.UTC)
@@ -100,7 +100,7 @@ def parse_since(text: str, now: dt.datetime | None = None) -> dt.datetime:
         return at.replace(tzinfo=dt.UTC) if at.tzinfo is None else at.astimezone(dt.UTC)
     except (ValueError, OverflowError):
         raise ValueError(
-            f"invalid time {short_repr(text)}; give a duration such as 90s, 15m, 2h, 3d or 1w, or a "
+            f"invalid time {short_repr(text)}; use a duration such as 90s, 15m, 2h, 3d or 1w, or a "
             "time such as 2026-06-01 or 2026-06-01T09:30:00Z"
         ) from None
 
@@ -108,19 +108,19 @@ def parse_since(text: str, now: dt.datetime | None = None) -> dt.datetime:
 async def fill_page(
     read_page: ReadPage, wanted: ListingFilter, limit: int | None, next_token: str | None
 ) -> SnapshotPage:
-    """Return a page of the snapshots that match, read from as many pages as it takes."""
+    """Return a page of the snapshots that match, from as many unfiltered pages as it takes."""
     if not wanted:
         return await read_page(limit, next_token)
     most = None if limit is None else validate_limit(limit)
     found: list[SnapshotInfo] = []
     while True:
-        page = await read_page(None if most is None else max(most, AT_ONCE), next_token)
+        page = await read_page(None if most is None else max(most, MIN_PAGE_SIZE), next_token)
         for number, info in enumerate(page.snapshots, start=1):
             if not wanted.matches_snapshot(info):
                 continue
             found.append(info)
             if len(found) == most:
-                # The token of a page that ends here leads to what follows.
+                # The token of a page that ends here.
                 return SnapshotPage(found, (await read_page(number, next_token)).next_token)
         if page.next_token is None:
             return SnapshotPage(found)

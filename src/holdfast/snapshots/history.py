@@ -1,8 +1,8 @@
-"""The kept snapshots of a location in the order of saving, from either end, page by page.
+"""The snapshots of a location in the order of saving, from either end.
 
-Their keys are in that order (see `order`). A ``StateStore`` lists forward only. Going backward, the
-search asks for ever larger spans of time until something is found, and for smaller ones where too
-much is. Keys that Holdfast did not write are skipped.
+The keys of the history are in that order (see `order`). A ``StateStore`` lists forward only, so to
+go backward the search asks for growing spans of time until it finds something, and for shorter ones
+where it finds too much. Keys that Holdfast did not write are skipped.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from holdfast.snapshots.order import (
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
 
-PAGE = 32
-MANY = 64
+PAGE_SIZE = 32
+SEARCH_PAGE_SIZE = 64
 FIRST_SPAN = 60_000
-SHORTEST = 1
+"""Milliseconds before now in which the search for the newest snapshot starts."""
+SHORTEST_SPAN = 1
 
 
 async def list_history(
@@ -40,11 +41,11 @@ async def list_history(
     start_after: str = "",
     limit: int | None = None,
 ) -> list[HistoryKey]:
-    """Return the kept snapshots after a key, the first saved first."""
+    """Return the snapshots after a key, in the order of saving."""
     found: list[HistoryKey] = []
     while True:
         wanted = None if limit is None else limit - len(found)
-        keys = await page(state_store, location, start_after, None, wanted)
+        keys = await _list_keys(state_store, location, start_after, None, wanted)
         found += [each for key in keys if (each := parse_history_key(location, key)) is not None]
         if wanted is None or len(keys) < wanted or len(found) == limit:
             return found
@@ -54,49 +55,52 @@ async def list_history(
 async def iterate_newest_first(
     state_store: StateStore, location: SnapshotLocation
 ) -> AsyncIterator[HistoryKey]:
-    """Yield the kept snapshots, the last saved first."""
+    """Yield the snapshots, newest first."""
     upper: str | None = None
-    moment = time.time_ns() // 1_000_000
+    end = time.time_ns() // 1_000_000
     span = FIRST_SPAN
     while True:
-        # What is ahead of this clock is in the first span.
-        lower = history_key_at(location, moment - span)
-        found = await page(state_store, location, lower, upper, PAGE)
-        if len(found) == PAGE:
-            if span > SHORTEST:
-                span = max(SHORTEST, span // 16)
+        # Keys ahead of this clock are in the first span.
+        lower = history_key_at(location, end - span)
+        found = await _list_keys(state_store, location, lower, upper, PAGE_SIZE)
+        if len(found) == PAGE_SIZE:
+            if span > SHORTEST_SPAN:
+                span = max(SHORTEST_SPAN, span // 16)
                 continue
-            found = await page(state_store, location, lower, upper, None)
+            found = await _list_keys(state_store, location, lower, upper, None)
         for key in reversed(found):
             if (each := parse_history_key(location, key)) is not None:
                 yield each
         if not lower:
             return
-        upper, moment = lower, moment - span
+        upper, end = lower, end - span
         if not found:
             span *= 8
 
 
 async def find_newest_key(state_store: StateStore, location: SnapshotLocation) -> HistoryKey | None:
-    """Return the kept snapshot that was saved last, or None."""
+    """Return the snapshot that was saved last, or None."""
     high = time.time_ns() // 1_000_000
     span = FIRST_SPAN
     lower = history_key_at(location, high - span)
-    while not (found := await page(state_store, location, lower, None, MANY)) and lower:
+    while True:
+        found = await _list_keys(state_store, location, lower, None, SEARCH_PAGE_SIZE)
+        if found or not lower:
+            break
         high -= span
         span *= 8
         lower = history_key_at(location, high - span)
     if not found:
         return None
-    # After the last one found there may be more, up to the time that is known to be empty.
-    last, is_more = found[-1], len(found) == MANY
+    # There may be more after the last one found, up to the time that is known to be empty.
+    last, is_more = found[-1], len(found) == SEARCH_PAGE_SIZE
     while is_more:
         low = id_milliseconds(last[len(location.history_prefix) :])
         middle = (low + high) // 2
-        start = max(last, history_key_at(location, middle) if high - low > SHORTEST else "")
-        # Keys that tell no time can only be walked through.
-        count = MANY if low < END_OF_TIME else 16 * MANY
-        found = await page(state_store, location, start, None, count)
+        start = max(last, history_key_at(location, middle) if high - low > SHORTEST_SPAN else "")
+        # Keys without a time can only be listed one after the other.
+        count = SEARCH_PAGE_SIZE if low < END_OF_TIME else 16 * SEARCH_PAGE_SIZE
+        found = await _list_keys(state_store, location, start, None, count)
         if found:
             last, is_more = found[-1], len(found) == count
         elif start > last:
@@ -110,65 +114,55 @@ async def find_newest_key(state_store: StateStore, location: SnapshotLocation) -
     return None
 
 
-async def history_keys(
-    state_store: StateStore, location: SnapshotLocation, start_after: str, limit: int | None
-) -> AsyncIterator[str]:
-    """List the keys of kept snapshots after a key, at most ``limit``; other keys are ignored."""
-    left = limit
-    while left is None or left > 0:
-        listing = state_store.list(location.history_prefix, start_after=start_after, limit=left)
-        listed = [key async for key in listing]
-        own = [key for key in listed if location.is_history_key(key)]
-        for key in own:
-            yield key
-        if left is None or len(listed) < left:
-            return
-        start_after = listed[-1]
-        left -= len(own)
-
-
-async def page(
+async def _list_keys(
     state_store: StateStore,
     location: SnapshotLocation,
     lower: str,
     upper: str | None,
     limit: int | None,
 ) -> list[str]:
-    """Return the keys after one and up to another, in order."""
-    found = []
-    async for key in history_keys(state_store, location, lower, limit):
-        if upper is not None and key > upper:
-            break
-        found.append(key)
-    return found
+    """Return at most ``limit`` keys of snapshots after one key and up to another."""
+    found: list[str] = []
+    while True:
+        left = None if limit is None else limit - len(found)
+        listing = state_store.list(location.history_prefix, start_after=lower, limit=left)
+        listed = [key async for key in listing]
+        for key in listed:
+            if upper is not None and key > upper:
+                return found
+            if location.is_history_key(key):
+                found.append(key)
+        if left is None or len(listed) < left or len(found) == limit:
+            return found
+        lower = listed[-1]
 
 
 def history_key_at(location: SnapshotLocation, millisecond: int) -> str:
-    """Return what precedes all keys from a moment on; empty for the first moment."""
+    """Return a key before those of all snapshots saved from a time on; empty before the epoch."""
     return f"{location.history_prefix}{first_id_at(millisecond)}" if millisecond > 0 else ""
 
 
 def first_id_at(millisecond: int) -> str:
-    """Return what precedes every id that was made from a moment on."""
+    """Return a text before every UUIDv7 made from a time on."""
     text = f"{millisecond:012x}"
     return f"{text[:8]}-{text[8:]}"
 
 
 def id_milliseconds(name: str) -> int:
-    """Return the millisecond in the UUID that a name begins with; the end of time without one."""
+    """Return the time in the UUID that a name starts with; the end of time if there is none."""
     try:
         return UUID(name[:UUID_LENGTH]).int >> 80
     except ValueError:
         return END_OF_TIME
 
 
-# --------------------------------------------------------------------- finding and placing one
+# --------------------------------------------------------------------------------- one snapshot
 
 
 async def find_history_key(
     state_store: StateStore, location: SnapshotLocation, snapshot_id: str
 ) -> HistoryKey | None:
-    """Return the key under which an id was saved, as its id entry says; None without one.
+    """Return the key that an id entry gives for a snapshot; None without an id entry.
 
     Raises:
         IntegrityError: The id entry is damaged.
@@ -184,17 +178,17 @@ async def find_history_key(
 async def choose_history_key(
     state_store: StateStore, location: SnapshotLocation, snapshot_id: str, after: str | None
 ) -> tuple[HistoryKey, list[Put]]:
-    """Return the key to save a snapshot under now, and what to write before its record.
+    """Return the key to save a snapshot under, and the id entry to write before its record.
 
-    ``after`` is the order of what was saved last. A snapshot of this id that is in the history
-    keeps its key. An id entry without a record, as a crash leaves it, is harmless: the next save
-    under that id uses it, or replaces it if something was saved since.
+    ``after`` is the order of the snapshot that was saved last. A snapshot that is in the history
+    keeps its key. A crash can leave an id entry without a record: the next save under that id uses
+    it, or replaces it if another snapshot was saved since.
     """
     key, plain = id_entry_key(location, snapshot_id), HistoryKey(location, snapshot_id)
-    there = await state_store.get_many([key, plain.key])
-    if plain.key in there and parse_history_key(location, plain.key) == plain:
+    entries = await state_store.get_many([key, plain.key])
+    if plain.key in entries and parse_history_key(location, plain.key) == plain:
         return plain, []
-    entry = there.get(key)
+    entry = entries.get(key)
     if entry is not None:
         known = HistoryKey(location, snapshot_id, decode_id_entry(key, entry.value))
         if known.order > (after or "") or await state_store.get(known.key) is not None:
@@ -202,48 +196,49 @@ async def choose_history_key(
     stamp = choose_stamp(snapshot_id, after)
     if entry is None and stamp is None:
         return plain, []
-    made = HistoryKey(location, snapshot_id, stamp or new_id(after=after))
-    condition = None if entry is None else entry.etag
-    return made, [
-        Put(key, encode_id_entry(made.order), if_match=condition, if_absent=entry is None)
+    stamped = HistoryKey(location, snapshot_id, stamp or new_id(after=after))
+    etag = None if entry is None else entry.etag
+    return stamped, [
+        Put(key, encode_id_entry(stamped.order), if_match=etag, if_absent=entry is None)
     ]
 
 
 async def delete_history_record(
     state_store: StateStore, entry: HistoryKey, *, if_match: str | None = None
 ) -> bool:
-    """Delete the record of a kept snapshot and its id entry; return whether there was one.
+    """Delete the record of a snapshot and its id entry; return whether there was a record.
 
     Raises:
         ConflictError: The record does not have the etag ``if_match``.
 
     """
-    removed = await state_store.delete(entry.key, if_match=if_match)
+    deleted = await state_store.delete(entry.key, if_match=if_match)
     if entry.stamp is not None:
         key = id_entry_key(entry.location, entry.snapshot_id)
         found = await state_store.get(key)
         if found is not None and entry.stamp.encode() in found.value:
             with suppress(ConflictError):  # another writer saves under this id
                 await state_store.delete(key, if_match=found.etag)
-    return removed
+    return deleted
 
 
 async def delete_history_id(
     state_store: StateStore, location: SnapshotLocation, snapshot_id: str
 ) -> bool:
-    """Delete a kept snapshot by its id, also where its entries are damaged."""
+    """Delete a snapshot by its id, even a damaged one; return whether there was one."""
     plain = HistoryKey(location, snapshot_id)
-    removed = False
+    deleted = False
     if parse_history_key(location, plain.key) == plain:
-        removed = await delete_history_record(state_store, plain)
+        deleted = await delete_history_record(state_store, plain)
     try:
-        place = await find_history_key(state_store, location, snapshot_id)
+        stamped = await find_history_key(state_store, location, snapshot_id)
     except IntegrityError:
-        # Only the keys tell where it is.
-        places = [each for each in await list_history(state_store, location) if each.stamp]
-        for each in places:
-            if each.snapshot_id == snapshot_id:
-                removed |= await delete_history_record(state_store, each)
+        # Without its id entry, only a listing finds the record.
+        for each in await list_history(state_store, location):
+            if each.stamp and each.snapshot_id == snapshot_id:
+                deleted |= await delete_history_record(state_store, each)
         await state_store.delete(id_entry_key(location, snapshot_id))
-        return removed
-    return removed if place is None else await delete_history_record(state_store, place) or removed
+        return deleted
+    if stamped is not None:
+        deleted |= await delete_history_record(state_store, stamped)
+    return deleted

@@ -1,20 +1,20 @@
 """One incarnation of a session: the manifest that names it, and the condition on every write.
 
 A session that is deleted and created again under the same id is a new incarnation. Its log and its
-keyframes live below the incarnation's id, so a writer of the old one writes where nothing reads.
-The manifest names the current incarnation, and a commit holds only while that manifest stands:
+keyframes are stored below the incarnation's id, so a writer of the old one writes where nothing
+reads. The manifest names the current incarnation, and a commit succeeds only while it does:
 
     creation   segments and keyframes, the index entry, then the manifest ``if_absent``. Nothing is
-               visible before the manifest, so of two creators one gets a conflict, and a crash
-               leaves entries that no manifest names, which a repair or a deletion removes.
+               visible before the manifest, so of two creators one gets a conflict. A crash leaves
+               entries that no manifest names, which a repair or a deletion deletes.
     commit     on a store with ``conditional_put_many`` the manifest's etag is a condition of the
-               same atomic write. Elsewhere the manifest is read after the write, before the write
-               is acknowledged; a write that came too late is removed again.
+               same atomic write. Elsewhere the manifest is read after the write and before the
+               write is acknowledged; if it changed, what was written is deleted again.
     activity   the agent's index is ordered by last activity, to within ``ACTIVITY_RESOLUTION``.
-               The entry moves with a commit once it is older than that.
+               A commit moves the entry once it is older than that.
 
-Pruning rewrites the manifest too, so the same condition protects a writer from committing after
-events that are gone.
+Pruning rewrites the manifest too, so the same condition keeps a writer from committing on top of
+events that were pruned.
 """
 
 from __future__ import annotations
@@ -31,9 +31,14 @@ from holdfast.errors import ConflictError, IntegrityError, NotFoundError, StateS
 from holdfast.log.event_log import Position
 from holdfast.log.segment import Segment
 from holdfast.log.timeline import LoadedState, Timeline
+from holdfast.snapshots.delete import Deletion
 from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key, index_key
-from holdfast.snapshots.lifecycle import Deletion, read_manifests, to_microseconds
-from holdfast.snapshots.manifest import SnapshotManifest, decode_manifest
+from holdfast.snapshots.manifest import (
+    StoredManifest,
+    read_manifest,
+    read_manifests,
+    select_manifest,
+)
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Condition, Entry, Put
 
@@ -54,44 +59,44 @@ class ReplacedError(ConflictError):
 class Incarnation:
     """One incarnation of a session, as a writer last read it.
 
-    ``manifest`` and ``etag`` are what was read; ``etag`` is None where there was no manifest.
+    ``manifest`` and ``etag`` are what was read; ``etag`` is None if there was no manifest.
     """
 
     def __init__(
         self,
         state_store: StateStore,
         location: SnapshotLocation,
-        manifest: SnapshotManifest,
-        etag: str | None,
+        stored: StoredManifest | None = None,
     ) -> None:
+        stored = stored or StoredManifest()
         self.state_store = state_store
         self.location = location
-        self.manifest = manifest
-        self.etag = etag
-        self.id = manifest.incarnation or new_incarnation_id()
+        self.manifest = stored.manifest
+        self.etag = stored.etag
+        self.id = self.manifest.incarnation or new_incarnation_id()
 
     @classmethod
     async def read(cls, state_store: StateStore, location: SnapshotLocation) -> Self:
-        """Read the current incarnation, or prepare a new one where there is no session.
+        """Read the current incarnation, or prepare a new one if there is no session.
 
-        A deletion that was interrupted is finished first.
+        An interrupted deletion is finished first.
+
+        Raises:
+            IntegrityError: The manifest is damaged.
+
         """
         mark = deletion_mark_key(location.session_id)
         found = await state_store.get_many([mark, location.manifest_key])
         if mark in found and state_store.writable:
             await Deletion.resume(state_store, location.session_id)
             found = await state_store.get_many([location.manifest_key])
-        entry = found.get(location.manifest_key)
-        if entry is None:
-            return cls(state_store, location, SnapshotManifest(), None)
-        known = decode_manifest(location.manifest_key, entry.value)
-        return cls(state_store, location, known, entry.etag)
+        return cls(state_store, location, select_manifest(location, found))
 
     @classmethod
     async def open(
         cls, state_store: StateStore, location: SnapshotLocation
     ) -> tuple[Self, Timeline, LoadedState]:
-        """Read the current incarnation and its state; again where it is replaced while reading.
+        """Read the current incarnation and its state, again if it is replaced while reading.
 
         Raises:
             IntegrityError: The log or a keyframe is damaged or missing.
@@ -101,13 +106,13 @@ class Incarnation:
         for _ in range(ATTEMPTS):
             timeline = this.timeline()
             if not this.is_created:
-                return this, timeline, LoadedState.nothing()
+                return this, timeline, LoadedState.empty()
             problem: Exception
             try:
                 loaded = await timeline.open()
                 if loaded.end.seq:
                     return this, timeline, loaded
-                problem = timeline.log.missing(1)
+                problem = timeline.log.missing_segment_error(1)
             except (IntegrityError, NotFoundError) as error:
                 problem = error
             following = await cls.read(state_store, location)
@@ -118,8 +123,8 @@ class Incarnation:
 
     @property
     def is_created(self) -> bool:
-        """Whether the session exists in the store, as far as is known."""
-        return self.manifest.started_at is not None
+        """Whether the session exists in the store, as last read."""
+        return self.manifest.is_created
 
     def timeline(self) -> Timeline:
         """Return the log and keyframes of this incarnation."""
@@ -139,7 +144,7 @@ class Incarnation:
         """Create the session with its first segments and keyframes, then its snapshot records.
 
         Raises:
-            ConflictError: Another writer created the session first; nothing of this one is left.
+            ConflictError: Another writer created the session first; nothing was written.
 
         """
         created = replace(
@@ -163,30 +168,27 @@ class Incarnation:
             if error.key != self.location.manifest_key:
                 raise
             if await self._is_named():
-                # An earlier attempt of this writer got through, and its answer was lost.
+                # An earlier attempt of this writer succeeded, and the response was lost.
                 if records:
                     await self.write([], records, end=Position(), seen=())
                 return
             if not self.state_store.atomic_put_many:
-                await self._remove(put.key for put in puts)
-                await self._remove_index(active_at)
+                await self._delete(put.key for put in puts)
+                await self._delete_index(active_at)
             raise
         self.manifest, self.etag = created, etags[len(hidden)]
         if not self.state_store.atomic_put_many:
-            # A deletion that listed these before the manifest named them takes them for leftovers,
-            # and deletes them only as it read them: written again, they stay.
+            # A deletion that listed these before the manifest named them deletes them as leftovers,
+            # but only with the etags that it read: written again, they stay.
             for put in hidden:
                 await self.state_store.put(put.key, put.value)
 
     async def _is_named(self) -> bool:
-        """Whether the manifest in the store names this incarnation; if so, take it over."""
-        entry = await self.state_store.get(self.location.manifest_key)
-        if entry is None:
+        """Tell whether the stored manifest names this incarnation; if so, adopt it."""
+        stored = await read_manifest(self.state_store, self.location)
+        if stored.manifest.incarnation != self.id or not stored.manifest.is_created:
             return False
-        known = decode_manifest(self.location.manifest_key, entry.value)
-        if known.incarnation != self.id or known.started_at is None:
-            return False
-        self.manifest, self.etag = known, entry.etag
+        self.manifest, self.etag = stored.manifest, stored.etag
         return True
 
     async def write(
@@ -198,14 +200,14 @@ class Incarnation:
         seen: Sequence[Segment],
         active_at: dt.datetime | None = None,
     ) -> None:
-        """Write segments and records of this incarnation, bound to it.
+        """Write segments and records, provided that this incarnation is still current.
 
-        ``end`` is where the writer believes the log to end, ``seen`` its last segment, both from
+        ``end`` is the head of the log as the writer knows it, and ``seen`` its last segment, both
         before this write. ``active_at`` is when the session was last active.
 
         Raises:
-            ReplacedError: The session was deleted, replaced or pruned; nothing is written.
-            ConflictError: A condition of one of the puts failed; nothing is written.
+            ReplacedError: The session was deleted, replaced or pruned; nothing was written.
+            ConflictError: A condition of one of the puts failed; nothing was written.
 
         """
         if end.seq < self.manifest.pruned_through:
@@ -223,11 +225,11 @@ class Incarnation:
             except ConflictError as error:
                 if error.key != self.location.manifest_key or isinstance(error, ReplacedError):
                     raise
-            # The manifest changed: pruned, deleted, or changed by its owner.
+            # The manifest changed: the session was pruned or deleted, or save_manifest was called.
             await self.refresh(end, seen)
             is_due = self._is_index_due(active_at)
         raise ConflictError(
-            f"the manifest {self.location.manifest_key} changed {ATTEMPTS} times in a row; retry",
+            f"manifest {self.location.manifest_key} changed {ATTEMPTS} times in a row; retry",
             key=self.location.manifest_key,
         )
 
@@ -243,13 +245,13 @@ class Incarnation:
         named = Put(self.location.manifest_key, moved.encode(), if_match=self.etag)
         index = Put(self._index_key(active_at), INDEX_VALUE)
         etags = await self.state_store.put_many([named, *puts, *records, index])
-        await self._forget_index()
+        await self._delete_replaced_index()
         self.manifest, self.etag = moved, etags[0]
 
     async def _write_then_check(
         self, puts: Sequence[Put], records: Sequence[Put], end: Position, seen: Sequence[Segment]
     ) -> None:
-        """Write, then read the manifest; remove what was written where it does not stand."""
+        """Write, then read the manifest, and delete what was written if it changed."""
         batch = [*puts, *records]
         etags = await self.state_store.put_many(batch) if batch else []
         entry = await self.state_store.get(self.location.manifest_key)
@@ -264,23 +266,21 @@ class Incarnation:
             raise
 
     async def refresh(self, end: Position, seen: Sequence[Segment]) -> None:
-        """Read the manifest again and check that this incarnation still has what a writer saw.
+        """Read the manifest again, and verify that the log still has what a writer read.
 
         Raises:
-            ReplacedError: It was deleted or replaced, or pruned beyond ``end``.
+            ReplacedError: The session was deleted or replaced, or pruned beyond ``end``.
 
         """
         mark = deletion_mark_key(self.location.session_id)
         wanted = {mark, self.location.manifest_key, *(each.key for each in seen)}
         found = await self.state_store.get_many(sorted(wanted))
-        entry = found.get(self.location.manifest_key)
-        known = SnapshotManifest()
-        if entry is not None:
-            known = decode_manifest(self.location.manifest_key, entry.value)
+        stored = select_manifest(self.location, found)
+        known = stored.manifest
         if not self.is_created:
-            if known.started_at is not None and known.incarnation != self.id:
+            if known.is_created and known.incarnation != self.id:
                 raise self._replaced("the session was created by another writer")
-        elif mark in found or known.started_at is None or known.incarnation != self.id:
+        elif mark in found or not known.is_created or known.incarnation != self.id:
             raise self._replaced("the session was deleted")
         elif end.seq < known.pruned_through:
             raise self._replaced(f"the events up to {known.pruned_through} were pruned")
@@ -288,7 +288,7 @@ class Incarnation:
             raise self._replaced(
                 "the session was restored from a backup without its last committed events"
             )
-        self.manifest, self.etag = known, None if entry is None else entry.etag
+        self.manifest, self.etag = known, stored.etag
 
     def _replaced(self, problem: str) -> ReplacedError:
         return ReplacedError(problem, key=self.location.manifest_key)
@@ -296,14 +296,14 @@ class Incarnation:
     # ------------------------------------------------------------------------------------- index
 
     def _is_index_due(self, active_at: dt.datetime | None) -> bool:
-        """Whether the index entry lags too far behind the session's activity."""
+        """Tell whether the index entry lags too far behind the session's activity."""
         before = self.manifest.active_at
         if active_at is None or before is None:
             return False
         return active_at - before >= ACTIVITY_RESOLUTION
 
     def _index_key(self, active_at: dt.datetime) -> str:
-        return index_key(self.location, to_microseconds(active_at))
+        return index_key(self.location, active_at)
 
     async def _move_index(self, active_at: dt.datetime) -> None:
         """Move the index entry on a store without atomic batches, after the commit."""
@@ -313,39 +313,39 @@ class Incarnation:
         try:
             etags = await self.state_store.put_many([index, named])
         except (ConflictError, StateStoreError) as error:
-            # The commit stands; the next one moves the entry.
-            logger.info("the index entry of %s was not moved: %s", self.location.prefix, error)
-            await self._remove([index.key])
+            # The commit succeeded; the next one moves the entry.
+            logger.info("index entry of %s was not moved: %s", self.location.prefix, error)
+            await self._delete([index.key])
             return
-        await self._forget_index()
+        await self._delete_replaced_index()
         self.manifest, self.etag = moved, etags[1]
 
-    async def _remove_index(self, active_at: dt.datetime) -> None:
-        """Remove an index entry of this writer, unless it is that of the current session."""
+    async def _delete_index(self, active_at: dt.datetime) -> None:
+        """Delete an index entry of this writer, unless it is that of the current session."""
         found = await read_manifests(self.state_store, [self.location])
         if self.location not in found or found[self.location].active_at != active_at:
-            await self._remove([self._index_key(active_at)])
+            await self._delete([self._index_key(active_at)])
 
-    async def _forget_index(self) -> None:
+    async def _delete_replaced_index(self) -> None:
         """Delete the index entry that was replaced by a newer one."""
         if self.manifest.active_at is not None:
-            await self._remove([self._index_key(self.manifest.active_at)])
+            await self._delete([self._index_key(self.manifest.active_at)])
 
-    async def _remove(self, keys: Iterable[str]) -> None:
-        """Delete entries that nothing refers to; a failure leaves them to ``verify --repair``."""
+    async def _delete(self, keys: Iterable[str]) -> None:
+        """Delete entries that nothing refers to; what fails is left to ``verify --repair``."""
         for key in keys:
             try:
                 await self.state_store.delete(key)
             except StateStoreError as error:
-                logger.info("the entry %s was not removed: %s", key, error)
+                logger.info("entry %s was not deleted: %s", key, error)
 
 
 def holds(found: Mapping[str, Entry], segment: Segment) -> bool:
-    """Whether a segment, or its tombstone, is among the entries found."""
+    """Tell whether a segment, or its tombstone, is among entries."""
     entry = found.get(segment.key)
     return entry is not None and segment.hash.encode() in entry.value
 
 
 def new_incarnation_id() -> str:
-    """Return an id that no other incarnation of a session has."""
+    """Return a new random id."""
     return secrets.token_hex(4)

@@ -1,4 +1,4 @@
-"""Where everything of a session is kept: the keys, and nothing else.
+"""The keys under which a session is stored.
 
     sessions/<session_id>/scopes/<scope>/<scope_id>/
       log/<incarnation>/<first seq, 12 digits>.json              one segment per commit
@@ -8,13 +8,14 @@
       snapshots/immutable_history/snapshot_<uuid7>.json          see `order` for ids of other kinds
       snapshots/ids/<snapshot_id>.json
     sessions/<session_id>/deleted.json                           while a session is being deleted
-    agents/<agent_id>/sessions/<newest first>_<session_id>/<scope>   an empty entry for each
+    agents/<agent_id>/sessions/<newest first>_<session_id>/<scope>   one empty entry per session
 
-Ids are percent-encoded, so that none can climb out of its place or pose as another.
+Ids are percent-encoded, so that none can escape its prefix or collide with another.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
@@ -25,15 +26,22 @@ AGENT = "agent"
 MULTI_AGENT = "multi_agent"
 SCOPES = (AGENT, MULTI_AGENT)
 MAX_ID_LENGTH = 256
-# Microseconds since the epoch are counted down from here, so that the newest comes first.
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 END_OF_TIME = 10**18 - 1
+"""Index keys count microseconds down from here, so that the newest session is listed first."""
 HISTORY_NAME = re.compile(r"[A-Za-z0-9_-]{1,256}\.json")
 INDEX_NAME = re.compile(r"([0-9]{18})_(.+)")
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLocation:
-    """Which session, and what of it: one agent's part, or that of several agents together."""
+    """A session and a scope in it: one agent, or several agents together.
+
+    Raises:
+        TypeError: An id is not a str.
+        ValueError: An id is empty or too long, or the scope is unknown.
+
+    """
 
     session_id: str
     scope: str = AGENT
@@ -42,13 +50,15 @@ class SnapshotLocation:
     def __post_init__(self) -> None:
         object.__setattr__(self, "session_id", validate_id(self.session_id, "session_id"))
         if self.scope not in SCOPES:
-            raise ValueError(f"a scope is one of {', '.join(SCOPES)}, not {short_repr(self.scope)}")
+            raise ValueError(
+                f"invalid scope {short_repr(self.scope)}; use one of {', '.join(SCOPES)}"
+            )
         object.__setattr__(self, "scope", str.__str__(self.scope))
         object.__setattr__(self, "scope_id", validate_id(self.scope_id, "scope_id"))
 
     @property
     def prefix(self) -> str:
-        """What all keys of it begin with."""
+        """The prefix of all its keys."""
         return f"{session_prefix(self.session_id)}scopes/{self.scope}/{quote_id(self.scope_id)}/"
 
     @property
@@ -58,25 +68,25 @@ class SnapshotLocation:
 
     @property
     def latest_key(self) -> str:
-        """The key of the snapshot that is replaced again and again."""
+        """The key of the latest snapshot, which is overwritten and not listed."""
         return f"{self.prefix}snapshots/snapshot_latest.json"
 
     @property
     def history_prefix(self) -> str:
-        """What the keys of all kept snapshots begin with; the id and ``.json`` follow."""
+        """The prefix of the keys of all snapshots in the history."""
         return f"{self.prefix}snapshots/immutable_history/snapshot_"
 
     def snapshot_key(self, snapshot_id: str) -> str:
-        """The key of one kept snapshot."""
+        """Return the key of a snapshot in the history whose id gives its order."""
         return f"{self.history_prefix}{validate_snapshot_id(snapshot_id)}.json"
 
     def is_history_key(self, key: str) -> bool:
-        """Whether a key that begins like a kept snapshot's is one. Others are ignored."""
+        """Tell whether a key with the history's prefix is that of a snapshot."""
         return HISTORY_NAME.fullmatch(key, len(self.history_prefix)) is not None
 
 
 def location_fields(location: SnapshotLocation) -> dict[str, str]:
-    """Return the fields that name a session's part in JSON, separate so that none is ambiguous."""
+    """Return the fields that identify a location in JSON output."""
     return {
         "agent_id": location.scope_id,
         "session_id": location.session_id,
@@ -85,43 +95,17 @@ def location_fields(location: SnapshotLocation) -> dict[str, str]:
 
 
 def session_prefix(session_id: str) -> str:
-    """What all keys of a session begin with."""
+    """Return the prefix of all keys of a session."""
     return f"sessions/{quote_id(session_id)}/"
 
 
-def agent_index_prefix(agent_id: str) -> str:
-    """What the keys of all sessions of an agent begin with, in the index."""
-    return f"agents/{quote_id(agent_id)}/sessions/"
-
-
 def deletion_mark_key(session_id: str) -> str:
-    """The key of the mark that a session is being deleted."""
+    """Return the key of the mark that exists while a session is being deleted."""
     return f"{session_prefix(session_id)}deleted.json"
 
 
-def index_key(location: SnapshotLocation, active: int) -> str:
-    """The entry of a session in the index, by its activity, in microseconds since the epoch."""
-    place = agent_index_prefix(location.scope_id)
-    return f"{place}{END_OF_TIME - active:018}_{quote_id(location.session_id)}/{location.scope}"
-
-
-def parse_index_key(key: str) -> tuple[SnapshotLocation, int] | None:
-    """The session that an entry in the index stands for, and when it was active."""
-    parts = key.split("/")
-    if len(parts) != 5 or parts[4] not in SCOPES:
-        return None
-    found = INDEX_NAME.fullmatch(parts[3])
-    if found is None:
-        return None
-    try:
-        location = SnapshotLocation(unquote(found[2]), parts[4], unquote(parts[1]))
-    except ValueError:
-        return None
-    return location, END_OF_TIME - int(found[1])
-
-
 def parse_location(key: str) -> SnapshotLocation | None:
-    """The session and the part of it that a key belongs to."""
+    """Return the location that a key belongs to, or None."""
     parts = key.split("/")
     if len(parts) < 6 or parts[0] != "sessions" or parts[2] != "scopes" or parts[3] not in SCOPES:
         return None
@@ -131,53 +115,114 @@ def parse_location(key: str) -> SnapshotLocation | None:
         return None
 
 
+# --------------------------------------------------------------------------- index of an agent
+
+
+def agent_index_prefix(agent_id: str) -> str:
+    """Return the prefix of an agent's sessions in the index."""
+    return f"agents/{quote_id(agent_id)}/sessions/"
+
+
+def index_key(location: SnapshotLocation, active_at: dt.datetime) -> str:
+    """Return the key of a session in the index, by its last activity."""
+    prefix = agent_index_prefix(location.scope_id)
+    return f"{prefix}{to_countdown(active_at):018}_{quote_id(location.session_id)}/{location.scope}"
+
+
+def parse_index_key(key: str) -> tuple[SnapshotLocation, dt.datetime] | None:
+    """Return the session of an index entry and its last activity, or None."""
+    parts = key.split("/")
+    if len(parts) != 5 or parts[4] not in SCOPES:
+        return None
+    found = INDEX_NAME.fullmatch(parts[3])
+    if found is None:
+        return None
+    try:
+        location = SnapshotLocation(unquote(found[2]), parts[4], unquote(parts[1]))
+        return location, from_countdown(int(found[1]))
+    except (ValueError, OverflowError):
+        return None
+
+
+def to_countdown(time: dt.datetime) -> int:
+    """Return a number that is smaller for a later time."""
+    return END_OF_TIME - (time - EPOCH) // dt.timedelta(microseconds=1)
+
+
+def from_countdown(countdown: int) -> dt.datetime:
+    """Return the time of a countdown.
+
+    Raises:
+        OverflowError: A datetime cannot hold it.
+
+    """
+    return EPOCH + dt.timedelta(microseconds=END_OF_TIME - countdown)
+
+
+# ------------------------------------------------------------------------------------------ ids
+
+
 def quote_id(text: str) -> str:
-    """An id as a part of a key."""
-    # A dot is harmless but for . and .., which some tools take for folders.
+    """Encode an id as one part of a key."""
+    # Some tools treat the names . and .. as folders.
     return quote(text, safe="") if text.strip(".") else text.replace(".", "%2E")
 
 
 def unquote_id(part: str) -> str:
-    """The id that a part of a key stands for."""
+    """Decode an id from a part of a key."""
     return unquote(part)
 
 
 def validate_id(text: object, what: str) -> str:
-    """An id of a session or an agent, or a refusal."""
+    """Return the id of a session or an agent.
+
+    Raises:
+        TypeError: It is not a str.
+        ValueError: It is empty, too long, or cannot be encoded as UTF-8.
+
+    """
     if not isinstance(text, str):
-        raise TypeError(f"{what} is a str, not {short_repr(text)}")
+        raise TypeError(f"{what} must be a str, got {short_repr(text)}")
     if not 1 <= len(text) <= MAX_ID_LENGTH:
         raise ValueError(
-            f"{what} has 1 to {MAX_ID_LENGTH} characters; this one has {len(text)}: {short_repr(text)}"
+            f"{what} must have 1 to {MAX_ID_LENGTH} characters, got {len(text)}: {short_repr(text)}"
         )
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(
-            f"{what} has a lone surrogate, which no encoding can write down: {short_repr(text)}"
-        ) from None
+        raise ValueError(f"{what} has a lone surrogate: {short_repr(text)}") from None
     return str.__str__(text)  # also of a str enum
 
 
 def is_snapshot_id(text: str) -> bool:
-    """Whether a text can be the id of a snapshot."""
+    """Tell whether a text can be the id of a snapshot."""
     return re.fullmatch(r"[A-Za-z0-9_-]{1,128}", text) is not None
 
 
 def validate_snapshot_id(text: object) -> str:
-    """An id of a snapshot, or a refusal: it is a part of a key as it is."""
+    """Return the id of a snapshot, which is part of a key unencoded.
+
+    Raises:
+        TypeError: It is not a str.
+        ValueError: It has other characters than letters, digits, - and _, or too many.
+
+    """
     if not isinstance(text, str):
-        raise TypeError(f"snapshot_id is a str, not {short_repr(text)}")
+        raise TypeError(f"snapshot_id must be a str, got {short_repr(text)}")
     if not is_snapshot_id(text):
         raise ValueError(
-            "snapshot_id is made of letters, digits, - and _, as in "
-            f"019a8b5e-6f00-7000-8000-000000000000, not {short_repr(text)}"
+            f"invalid snapshot_id {short_repr(text)}; use 1 to 128 letters, digits, - and _"
         )
     return str.__str__(text)
 
 
 def validate_limit(limit: object) -> int:
-    """How many to give at most, or a refusal."""
+    """Return the most results that a listing returns.
+
+    Raises:
+        ValueError: It is not a positive int.
+
+    """
     if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 1:
         return limit
-    raise ValueError(f"limit is a number from 1, or None for all, not {short_repr(limit)}")
+    raise ValueError(f"limit must be a positive int, or None for all, got {short_repr(limit)}")

@@ -1,8 +1,8 @@
 """The record of a durable snapshot: a position in the log, with tags and counts.
 
-It costs the same few hundred bytes for ten messages or a million. ``hash`` binds it to the log: it
-is the chain's at ``seq``. ``keyframe`` is the one that was the last when it was written, so that a
-load need not look for it.
+It takes a few hundred bytes, for ten messages or a million. The chain hash at ``seq`` binds it to
+the log. ``keyframe`` is the last keyframe at the time of saving, so that a load need not look for
+it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ FIELD_TYPES: dict[str, tuple[type, ...]] = {
     "extra": (dict,),
     "stamp": (str,),
 }
-"""What each field of a record is: a digest says that it was not damaged, not who wrote it."""
+"""The types of the fields. A digest shows that a record is not damaged, not that it is valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotInfo:
-    """What is known of a durable snapshot without loading its state."""
+    """The metadata of a durable snapshot, without its state."""
 
     snapshot_id: str
     parent_id: str | None
@@ -53,27 +53,27 @@ class SnapshotInfo:
     status: str = "pending"
     message_count: int = 0
     size_bytes: int = 0
-    """Bytes of all encoded values of its state."""
+    """The size of all encoded values of its state."""
     seq: int = 0
-    """The last event that led to it: so many events the log had."""
+    """The seq of the last event before it; also the number of events in the log then."""
     hash: str = ""
-    """The hash of that event, which binds it to the log."""
+    """The chain hash of that event."""
     keyframe: int = 0
-    """The seq of the keyframe before it when it was saved, 0 for none."""
+    """The seq of the last keyframe when it was saved, 0 for none."""
     incarnation: str = ""
-    """The incarnation of the session that it belongs to."""
+    """The incarnation of the session it belongs to."""
     unfinished: bool = False
-    """Whether a tool call had no result yet: no model accepts such a conversation."""
+    """Whether a tool call had no result yet. Models reject such a conversation."""
     source_environment: str | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     saved_at: dt.datetime | None = None
-    """When it was written, where that is not when it was made."""
+    """When it was saved, if that differs from ``created_at``."""
     stamp: str | None = None
-    """A UUIDv7 of when it was saved, where its id is not one: snapshots are ordered by it."""
+    """A UUIDv7 made when it was saved, if its id does not give its order (see `order`)."""
 
     @property
     def order(self) -> str:
-        """Return what snapshots are ordered by, the first saved first."""
+        """What snapshots are sorted by, in the order of saving."""
         if self.stamp is not None:
             return self.stamp
         if is_uuid7(self.snapshot_id):
@@ -86,16 +86,16 @@ class SnapshotInfo:
 
     @property
     def position(self) -> Position:
-        """Its place in the log."""
+        """Its position in the log."""
         return Position(self.seq, self.hash)
 
     @property
     def event_log_count(self) -> int:
-        """How many events led to it."""
+        """How many events the log had."""
         return self.seq
 
     def encode(self, location: SnapshotLocation) -> bytes:
-        """The bytes that are stored at a location; what the location says is left out."""
+        """Return the bytes to store; ids equal to those of the location are left out."""
         content: dict[str, Any] = {
             "snapshot_id": self.snapshot_id,
             "parent_id": self.parent_id,
@@ -128,12 +128,18 @@ class SnapshotInfo:
 
 
 def decode_record(key: str, data: bytes, location: SnapshotLocation) -> SnapshotInfo:
-    """A record from its bytes. ``IntegrityError`` names the key of one that is damaged."""
+    """Decode the stored record of a snapshot.
+
+    Raises:
+        IntegrityError: The record is damaged, or is that of another key.
+        InvalidDocumentError: A newer version of Holdfast wrote it.
+
+    """
     tree = decode_envelope(key, data, WHAT)
     try:
         for name, types in FIELD_TYPES.items():
             if name in tree and type(tree[name]) not in types:
-                raise TypeError(f"its {name} is {short_repr(tree[name])}")
+                raise TypeError(f"invalid {name} {short_repr(tree[name])}")
         info = SnapshotInfo(
             snapshot_id=tree["snapshot_id"],
             parent_id=tree["parent_id"],
@@ -156,31 +162,37 @@ def decode_record(key: str, data: bytes, location: SnapshotLocation) -> Snapshot
             stamp=tree.get("stamp"),
         )
         if info.stamp is not None and not is_uuid7(info.stamp):
-            raise ValueError(f"its stamp is {short_repr(info.stamp)}")
+            raise ValueError(f"invalid stamp {short_repr(info.stamp)}")
         validate_snapshot_id(info.snapshot_id)
     except (KeyError, TypeError, ValueError) as error:
-        raise damaged_record_error(key, WHAT, f"it is not as it should be: {error}") from error
+        raise damaged_record_error(key, WHAT, f"invalid field: {error}") from error
     if key not in (location.latest_key, info.history_key(location).key):
-        raise damaged_record_error(key, WHAT, f"it is that of the snapshot {info.snapshot_id}")
+        raise damaged_record_error(key, WHAT, f"it is the record of snapshot {info.snapshot_id}")
     return info
 
 
 def validate_tags(tags: object) -> dict[str, str]:
-    """Tags, or a refusal: names and values are text."""
+    """Return a copy of tags; no tags for None.
+
+    Raises:
+        TypeError: The tags are not a mapping of str to str.
+        ValueError: A tag cannot be encoded as UTF-8.
+
+    """
     if tags is None:
         return {}
     if not isinstance(tags, Mapping):
-        raise TypeError(f'tags are a mapping as in {{"env": "production"}}, not {short_repr(tags)}')
+        raise TypeError(
+            f'tags must be a mapping such as {{"env": "production"}}, got {short_repr(tags)}'
+        )
     for name, value in tags.items():
         for text in (name, value):
             if not isinstance(text, str):
                 raise TypeError(
-                    f"a tag is a text with a text, not {short_repr(name)}: {short_repr(value)}"
+                    f"tag names and values must be str, got {short_repr(name)}: {short_repr(value)}"
                 )
             try:
                 text.encode()
             except UnicodeEncodeError:
-                raise ValueError(
-                    f"the tag {short_repr(name)} has a lone surrogate, which no encoding can write down"
-                ) from None
+                raise ValueError(f"tag {short_repr(name)} has a lone surrogate") from None
     return {str.__str__(name): str.__str__(value) for name, value in tags.items()}

@@ -1,8 +1,8 @@
-"""Repair what can be derived of a session: its manifest, its index entry, and leftovers.
+"""Repair the derived entries of a session: its manifest, its index entry, and leftovers.
 
-The log and the snapshots are the truth and are never changed. What a repair writes follows from
-them; what it removes belongs to no session: entries of deleted incarnations, of creations that a
-crash interrupted, and index entries that were replaced.
+The log and the snapshots are never changed. What a repair writes follows from them. What it deletes
+belongs to no session: entries of deleted incarnations, of interrupted creations, and replaced index
+entries.
 """
 
 from __future__ import annotations
@@ -12,38 +12,32 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from holdfast.errors import ConflictError, IntegrityError
-from holdfast.log.event_log import Position, read_entries
+from holdfast.log.event_log import Position
 from holdfast.log.segment import decode_segment
 from holdfast.log.timeline import Timeline, parse_seq
+from holdfast.snapshots.discovery import find_incarnations, find_index_keys
 from holdfast.snapshots.incarnation import INDEX_VALUE
 from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key, index_key
-from holdfast.snapshots.lifecycle import (
-    decode_manifest_or_none,
-    find_incarnations,
-    find_index_keys,
-    to_microseconds,
-)
-from holdfast.snapshots.manifest import SnapshotManifest
+from holdfast.snapshots.manifest import SnapshotManifest, decode_manifest
 from holdfast.snapshots.records import decode_record
 from holdfast.snapshots.verify import verify_session
 from holdfast.stores.base import StateStore
+from holdfast.stores.batch_read import iterate_entries, read_entries, require_entry
 from holdfast.stores.entries import Entry
-
-AT_ONCE = 100
 
 
 @dataclass(slots=True)
 class RepairResult:
-    """What a repair wrote and removed."""
+    """The keys that a repair wrote and deleted."""
 
     written: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
 
 
 async def repair_session(state_store: StateStore, location: SnapshotLocation) -> RepairResult:
-    """Restore a lost manifest or index entry of a session, and remove leftovers.
+    """Restore a lost manifest or index entry of a session, and delete leftovers.
 
-    Damage of the log, of keyframes or of snapshots is not repaired: restore those from a backup.
+    Damaged segments, keyframes and snapshots are not repaired: restore those from a backup.
 
     Raises:
         ConflictError: Another process changed the session at the same time; retry.
@@ -53,8 +47,11 @@ async def repair_session(state_store: StateStore, location: SnapshotLocation) ->
     if await state_store.get(deletion_mark_key(location.session_id)) is not None:
         return result  # the next reader finishes the deletion
     entry = (await read_entries(state_store, [location.manifest_key])).get(location.manifest_key)
-    known = decode_manifest_or_none(location, entry) if isinstance(entry, Entry) else None
-    if known is None or known.started_at is None:
+    known = None
+    if isinstance(entry, Entry):
+        with suppress(IntegrityError):
+            known = decode_manifest(location.manifest_key, entry.value)
+    if known is None or not known.is_created:
         known = await rebuild_manifest(state_store, location, known)
         if known is None:
             return result
@@ -64,23 +61,22 @@ async def repair_session(state_store: StateStore, location: SnapshotLocation) ->
         )
         result.written.append(location.manifest_key)
     if known.active_at is not None:
-        key = index_key(location, to_microseconds(known.active_at))
+        key = index_key(location, known.active_at)
         if key not in await find_index_keys(state_store, location):
             await state_store.put(key, INDEX_VALUE)
             result.written.append(key)
-    left = (await verify_session(state_store, location)).leftovers
-    for start in range(0, len(left), AT_ONCE):
-        for key, found in (await read_entries(state_store, left[start : start + AT_ONCE])).items():
-            with suppress(ConflictError):
-                await state_store.delete(key, if_match=getattr(found, "etag", None))
-                result.removed.append(key)
+    leftovers = (await verify_session(state_store, location)).leftovers
+    async for key, found in iterate_entries(state_store, leftovers):
+        with suppress(ConflictError):
+            await state_store.delete(key, if_match=getattr(found, "etag", None))
+            result.removed.append(key)
     return result
 
 
 async def rebuild_manifest(
     state_store: StateStore, location: SnapshotLocation, known: SnapshotManifest | None
 ) -> SnapshotManifest | None:
-    """Derive a manifest from the log; None where nothing shows that the session was created."""
+    """Derive a manifest from the log; None if nothing shows that the session was created."""
     incarnation = await find_created(state_store, location)
     if incarnation is None:
         return None
@@ -96,7 +92,7 @@ async def rebuild_manifest(
         elif first is None:
             first, log_start = last, Position(last.first - 1, last.prev)
     if last is None and (seqs := await timeline.list_keyframe_seqs()):
-        frame = await timeline.keyframe(seqs[-1])
+        frame = await timeline.read_keyframe(seqs[-1])
         log_start = Position(frame.seq, frame.hash)
     now = dt.datetime.now(dt.UTC)
     return SnapshotManifest(
@@ -110,15 +106,12 @@ async def rebuild_manifest(
 
 
 async def find_created(state_store: StateStore, location: SnapshotLocation) -> str | None:
-    """Return the one incarnation whose snapshots show that it was created, if there is one."""
-    there = await find_incarnations(state_store, location)
+    """Return the only incarnation that has both a log and snapshots, or None."""
     keys = [key async for key in state_store.list(location.history_prefix)]
-    created: set[str] = set()
     keys.append(location.latest_key)
-    for start in range(0, len(keys), AT_ONCE):
-        for key, entry in (await read_entries(state_store, keys[start : start + AT_ONCE])).items():
-            with suppress(IntegrityError):
-                if isinstance(entry, Entry):
-                    created.add(decode_record(key, entry.value, location).incarnation)
-    created &= set(there)
+    created: set[str] = set()
+    async for key, entry in iterate_entries(state_store, keys):
+        with suppress(IntegrityError):
+            created.add(decode_record(key, require_entry(entry).value, location).incarnation)
+    created &= set(await find_incarnations(state_store, location))
     return created.pop() if len(created) == 1 else None

@@ -1,4 +1,4 @@
-"""Which snapshots to keep: a policy, and its decision, as a plain function of what there is."""
+"""Which snapshots to keep: a policy, and its decision as a pure function of the snapshots."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ WEEK = "%G-%V"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPolicy:
-    """Which snapshots to keep. What any rule keeps is kept, and the newest is kept always.
+    """Which snapshots to keep: all that any rule keeps, and always the newest.
 
-    ``last``: so many of the newest. ``hourly``, ``daily``, ``weekly``: the newest one of each of so
-    many of the latest hours, days and weeks (in UTC) that have one. ``max_age``: all that are
-    younger. ``protected``: all with one of these tags, whatever its value, or with this value where
-    it is a mapping.
+    ``last`` keeps the newest n snapshots. ``hourly``, ``daily`` and ``weekly`` keep the newest
+    snapshot of each of the latest n hours, days or weeks (in UTC) that have one. ``max_age`` keeps
+    all that are younger. ``protected`` keeps all that have one of these tags; given as a mapping,
+    with this value.
+
+    Raises:
+        TypeError: ``max_age`` is not a timedelta, or ``protected`` is a str.
+        ValueError: A number is negative, or no rule is given.
+
     """
 
     last: int | None = None
@@ -35,26 +40,30 @@ class RetentionPolicy:
         for name in ("last", "hourly", "daily", "weekly"):
             number = getattr(self, name)
             if number is not None and (not isinstance(number, int) or number < 0):
-                raise ValueError(f"{name} is a number from 0, or None, not {short_repr(number)}")
+                raise ValueError(
+                    f"{name} must be an int of 0 or more, or None, got {short_repr(number)}"
+                )
         if self.max_age is not None and not isinstance(self.max_age, dt.timedelta):
-            raise TypeError(f"max_age is a timedelta, not {short_repr(self.max_age)}")
+            raise TypeError(f"max_age must be a timedelta, got {short_repr(self.max_age)}")
         if isinstance(self.protected, str):
-            raise TypeError(f'protected is a list of tags: write ["{self.protected}"]')
+            raise TypeError(
+                f'protected must be a list of tags, got a str; use ["{self.protected}"]'
+            )
         if not isinstance(self.protected, Mapping):
             object.__setattr__(self, "protected", tuple(self.protected))
         rules = (self.last, self.hourly, self.daily, self.weekly, self.max_age)
         if all(rule is None for rule in rules):
             raise ValueError(
-                "this policy would remove every snapshot but the newest and the protected ones: "
-                "say what to keep, as in RetentionPolicy(last=10, daily=7); last=1 if it is meant"
+                "a policy needs a rule such as RetentionPolicy(last=10, daily=7); use last=1 to "
+                "keep only the newest and the protected snapshots"
             )
 
     def select(self, snapshots: Iterable[SnapshotInfo], now: dt.datetime) -> list[SnapshotInfo]:
-        """Those of the snapshots that are kept, oldest first."""
+        """Return the snapshots to keep, oldest first."""
         newest_first = sorted(snapshots, key=age_order, reverse=True)
         keep = {each.snapshot_id for each in newest_first[: max(1, self.last or 0)]}
         for count, form in ((self.hourly, HOUR), (self.daily, DAY), (self.weekly, WEEK)):
-            keep |= one_of_each(newest_first, count or 0, form)
+            keep |= newest_of_periods(newest_first, count or 0, form)
         for each in newest_first:
             if self.max_age is not None and now - each.created_at < self.max_age:
                 keep.add(each.snapshot_id)
@@ -69,15 +78,12 @@ class RetentionPolicy:
 
 
 def age_order(snapshot: SnapshotInfo) -> tuple[str, str]:
-    """Return what snapshots are sorted by, oldest first: the order of saving, as they are listed.
-
-    It holds also where a clock was set back, and times do not.
-    """
+    """Return the sort key for oldest first: the order of saving, even if a clock was set back."""
     return snapshot.order, snapshot.snapshot_id
 
 
-def one_of_each(newest_first: list[SnapshotInfo], count: int, form: str) -> set[str]:
-    """The newest of each of so many of the latest periods that have one."""
+def newest_of_periods(newest_first: list[SnapshotInfo], count: int, form: str) -> set[str]:
+    """Return the newest snapshot of each of the latest periods that have one."""
     found: dict[str, str] = {}
     for each in newest_first:
         period = each.created_at.astimezone(dt.UTC).strftime(form)

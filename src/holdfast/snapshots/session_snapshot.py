@@ -1,25 +1,17 @@
-"""A durable snapshot: metadata, state and position in the log. Its JSON form is the document."""
+"""A durable snapshot as it is loaded: metadata, state and position in the log.
+
+Its portable JSON form, with the events that led to it, is a `holdfast.documents.document.Document`.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
-from holdfast.documents.decode import decode_fields
-from holdfast.documents.encode import (
-    DIGEST,
-    Listing,
-    compute_digest,
-    encode_canonical,
-    encode_chunks,
-    encode_fields,
-)
-from holdfast.documents.migrations import SCHEMA_VERSION
 from holdfast.errors import short_repr
 from holdfast.ids import new_id
-from holdfast.log.event import Event
 from holdfast.log.event_log import Position
 from holdfast.snapshots.keys import AGENT, SnapshotLocation, validate_snapshot_id
 from holdfast.snapshots.records import SnapshotInfo, validate_tags
@@ -29,20 +21,16 @@ from holdfast.state.store import Store
 
 
 def utc_now() -> dt.datetime:
-    """The present moment, in UTC."""
+    """Return the current time in UTC."""
     return dt.datetime.now(dt.UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSnapshot:
-    """A session at one moment.
-
-    ``snapshot`` is its frozen state and ``state`` a view of that in a session's own words.
-    ``events`` are there where it was exported or read from a document; ``event_log_count`` says how
-    many led to it in any case.
-    """
+    """The metadata, state and position of a session at one commit."""
 
     snapshot: Snapshot
+    """The frozen state; ``state`` is a view of it by messages, values and status."""
     agent_id: str
     session_id: str
     scope: str = AGENT
@@ -51,26 +39,14 @@ class SessionSnapshot:
     created_at: dt.datetime = field(default_factory=utc_now)
     tags: dict[str, str] = field(default_factory=dict)
     event_log_count: int = 0
+    """The number of events that led to it."""
     position: Position | None = None
-    """Its place in the log of the session that it was saved in."""
+    """Its position in the log of its session; None if it was not loaded from a store."""
     keyframe: int = 0
+    """The sequence number of the last keyframe before it, or 0."""
     unfinished: bool = False
     """Whether a tool call had no result yet."""
-    exported_at: dt.datetime | None = None
     source_environment: str | None = None
-    events: tuple[Event, ...] = ()
-    base: Snapshot | None = None
-    """The state before the first of ``events``, where that is not the first of the log."""
-    schema_version: int = SCHEMA_VERSION
-    extra: dict[str, Any] = field(default_factory=dict)
-    """Fields of the document that this version does not know."""
-    state_extra: dict[str, Any] = field(default_factory=dict)
-    """The same of its ``state``."""
-    signed_by: tuple[str, ...] = field(default=(), init=False, compare=False)
-    """The ids of trusted keys whose signatures were found right when this was read.
-
-    A changed copy has none.
-    """
 
     def __post_init__(self) -> None:
         SnapshotLocation(self.session_id, self.scope, self.agent_id)
@@ -89,10 +65,10 @@ class SessionSnapshot:
         tags: Mapping[str, str] | None = None,
         source_environment: str | None = None,
     ) -> Self:
-        """One of any ``Store``'s snapshot, with an id of its own."""
+        """Make a durable snapshot of any ``Store`` snapshot, with a new id."""
         if not isinstance(snapshot, Snapshot):
             raise TypeError(
-                f"expected a Snapshot, as Store.snapshot() returns it, not {short_repr(snapshot)}"
+                f"expected a Snapshot as Store.snapshot() returns it, got {short_repr(snapshot)}"
             )
         return cls(
             snapshot=snapshot,
@@ -106,87 +82,27 @@ class SessionSnapshot:
 
     @property
     def state(self) -> SessionState:
-        """The state in a session's own words: status, messages, values, namespaces."""
+        """The state by messages, values, status and namespaces."""
         return SessionState(self.snapshot)
 
     @property
     def digest(self) -> str:
-        """``sha256:…`` of the state, equal exactly where that is equal. Computed when asked for.
-
-        The ``digest`` of the document covers the rest of it as well.
-        """
+        """The digest of the state, computed on each access: equal exactly if the state is equal."""
         return self.snapshot.digest
 
     @property
     def location(self) -> SnapshotLocation:
-        """Where it belongs."""
+        """The session that it belongs to."""
         return SnapshotLocation(self.session_id, self.scope, self.agent_id)
 
     def to_store(self) -> Store:
-        """A live store with its state, which nothing that is done to it changes here."""
+        """Return a live store with a copy of the state."""
         store = Store()
         store.restore(self.snapshot)
         return store
 
-    def to_dict(self) -> dict[str, Any]:
-        """The document, as JSON data."""
-        tree = self._written(list)
-        return {**tree, DIGEST: compute_digest(tree)}
-
-    def chunks(self) -> Iterator[bytes]:
-        """The text of the document in pieces, without all of its JSON data in memory at once."""
-        return encode_chunks({**self._written(iter), DIGEST: self.document_digest()})
-
-    def canonical(self) -> Iterator[bytes]:
-        """What a signature is made of, in pieces: all of the document but its signatures."""
-        return encode_canonical({**self._written(iter), DIGEST: self.document_digest()})
-
-    def document_digest(self) -> str:
-        """Return the digest that the document has: of all of it but that and its signatures."""
-        return compute_digest(self._written(iter))
-
-    def _written(self, listed: Listing) -> dict[str, Any]:
-        return encode_fields(
-            {
-                "schema_version": self.schema_version,
-                "snapshot_id": self.snapshot_id,
-                "parent_id": self.parent_id,
-                "agent_id": self.agent_id,
-                "session_id": self.session_id,
-                "scope": self.scope,
-                "created_at": self.created_at,
-                "exported_at": self.exported_at,
-                "source_environment": self.source_environment,
-                "tags": self.tags,
-                "state": self.snapshot,
-                "event_log_count": self.event_log_count,
-                "events": self.events,
-                # Here is its place; what it is, is known once all else is.
-                DIGEST: None,
-            },
-            self.base,
-            self.extra,
-            self.state_extra,
-            listed,
-        )
-
-    @classmethod
-    def from_dict(cls, tree: object, *, allow_modified: bool = False) -> Self:
-        """Read a document and check all of it: its digest, the chain of its events, its state.
-
-        ``allow_modified`` is for one that was changed on purpose: its digest is not compared, its
-        chain is computed again, and its events need not lead to its state.
-
-        Raises:
-            InvalidDocumentError: It is malformed, was changed, or has events and no digest.
-
-        """
-        fields, base, extra = decode_fields(tree, allow_modified=allow_modified)
-        fields["snapshot"] = fields.pop("state")
-        return cls(base=base, extra=extra, **fields)
-
     def info(self) -> SnapshotInfo:
-        """What is known of it without its state."""
+        """Return its metadata, without the state."""
         position = self.position or Position()
         return SnapshotInfo(
             snapshot_id=self.snapshot_id,
@@ -204,12 +120,11 @@ class SessionSnapshot:
             keyframe=self.keyframe,
             unfinished=self.unfinished,
             source_environment=self.source_environment,
-            extra=self.extra,
         )
 
 
 def snapshot_from_info(info: SnapshotInfo, state: Snapshot) -> SessionSnapshot:
-    """A snapshot of what its record says and the state that the log leads to."""
+    """Make a snapshot of its metadata and the state at its position."""
     return SessionSnapshot(
         snapshot=state,
         agent_id=info.agent_id,
@@ -224,5 +139,4 @@ def snapshot_from_info(info: SnapshotInfo, state: Snapshot) -> SessionSnapshot:
         keyframe=info.keyframe,
         unfinished=info.unfinished,
         source_environment=info.source_environment,
-        extra=info.extra,
     )

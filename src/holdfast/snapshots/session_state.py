@@ -1,11 +1,11 @@
-"""What the state of a session looks like: the namespaces of its ``Store``, and a view of them.
+"""The namespaces of a session's ``Store``, and a view of them.
 
-    messages    the conversation; keys are numbers of twelve digits, so that their order is its own
-    state       the values that the agent keeps
-    session     what Holdfast itself keeps of a session, its status first of all
-    once        results of side effects that were done once and must not be done again
+    messages    the conversation; keys are numbers of twelve digits, so they sort in its order
+    state       the agent's values
+    session     what Holdfast stores about the session, such as its status
+    once        results of side effects that must not be repeated
 
-Agents of a session of several keep their values in ``state/<agent_id>``.
+In a multi-agent session, each agent has its values in ``state/<agent_id>``.
 """
 
 from __future__ import annotations
@@ -28,30 +28,35 @@ PENDING = STATUSES[0]
 
 
 def message_key(number: int) -> str:
-    """The key of a message, counted from 0."""
+    """Return the key of a message, counted from 0."""
     return f"{number:012}"
 
 
 def message_number(key: str) -> int | None:
-    """Which number the key of a message stands for; None for a key of another kind."""
+    """Return the number of a message key; None for another key."""
     return int(key) if len(key) == 12 and key.isascii() and key.isdigit() else None
 
 
 def agent_namespace(agent_id: str) -> str:
-    """The namespace of the values that one of several agents keeps."""
+    """Return the namespace of one agent's values in a multi-agent session."""
     return f"{STATE}/{agent_id}"
 
 
 def validate_status(status: object) -> str:
-    """A status, or a refusal that lists what there is."""
+    """Return a status.
+
+    Raises:
+        ValueError: The status is unknown.
+
+    """
     if not isinstance(status, str) or status not in STATUSES:
-        raise ValueError(f"a status is one of {', '.join(STATUSES)}, not {short_repr(status)}")
+        raise ValueError(f"invalid status {short_repr(status)}; use one of {', '.join(STATUSES)}")
     return str.__str__(status)  # also of a str enum
 
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """The state of a session at one moment. What it returns are fresh copies."""
+    """A view of a session's frozen state. Values are copies."""
 
     snapshot: Snapshot
 
@@ -67,12 +72,12 @@ class SessionState:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What the agent keeps, by key."""
+        """The agent's values, by key."""
         return {key: value for _, key, value in self.snapshot.items(STATE)}
 
     @property
     def namespaces(self) -> dict[str, dict[str, Any]]:
-        """What is kept beyond a session's own three namespaces."""
+        """The values of all namespaces other than a session's own three."""
         return {
             space: {key: value for _, key, value in self.snapshot.items(space)}
             for space in self.snapshot.namespaces()

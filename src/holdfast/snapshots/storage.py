@@ -1,4 +1,4 @@
-"""The interface that keeps session snapshots, whoever implements it."""
+"""The interface of snapshot storages."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from holdfast.snapshots.session_snapshot import SessionSnapshot
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPage:
-    """Some of the snapshots of a location, oldest first, and how to ask for those that follow."""
+    """A page of the snapshots of a location, in the order of saving."""
 
     snapshots: list[SnapshotInfo] = field(default_factory=list)
     next_token: str | None = None
-    """What to give to the next call; None at the end."""
+    """The token to pass for the next page; None on the last."""
 
     @property
     def snapshot_ids(self) -> list[str]:
-        """Return the ids of the snapshots on this page."""
+        """The ids of the snapshots on this page."""
         return [info.snapshot_id for info in self.snapshots]
 
 
 @runtime_checkable
 class SnapshotStorage(Protocol):
-    """Keeps session snapshots. `SnapshotArchive` is ours, over any ``StateStore``."""
+    """Stores durable snapshots. `SnapshotArchive` implements it over any ``StateStore``."""
 
     async def save_snapshot(
         self,
@@ -37,15 +37,22 @@ class SnapshotStorage(Protocol):
         is_latest: bool,
         snapshot: SessionSnapshot,
     ) -> None:
-        """Keep a snapshot: in place of the latest, which is not listed, or added to the history.
+        """Save a snapshot: as the latest, which is not listed, or as an entry of the history.
 
-        The history is never rewritten: ``ConflictError`` where it has another one of this id.
+        Raises:
+            ConflictError: The history has another snapshot of this id.
+
         """
 
     async def load_snapshot(
         self, *, location: SnapshotLocation, snapshot_id: str | None = None
     ) -> SessionSnapshot | None:
-        """A snapshot with its state, the latest without an id; None where there is none."""
+        """Load a snapshot with its state, the latest without an id; None if there is none.
+
+        Raises:
+            IntegrityError: The snapshot is damaged.
+
+        """
 
     async def list_snapshot_ids(
         self,
@@ -54,9 +61,13 @@ class SnapshotStorage(Protocol):
         limit: int | None = None,
         start_after: str | None = None,
     ) -> list[str]:
-        """Return the ids in the history in the order of saving, whatever the ids.
+        """Return the ids of the snapshots in the history, in the order of saving.
 
-        ``start_after`` is the id of a snapshot: those that were saved after it are returned.
+        With ``start_after``, the id of a snapshot, return those saved after it.
+
+        Raises:
+            NotFoundError: No snapshot has the id ``start_after``, and it is not a UUIDv7.
+
         """
 
     async def list_snapshots(
@@ -67,22 +78,26 @@ class SnapshotStorage(Protocol):
         next_token: str | None = None,
         start_after: str | None = None,
     ) -> SnapshotPage:
-        """Return what is known of the snapshots in the history, in the order of saving.
+        """Return a page of the metadata of snapshots in the history, in the order of saving.
 
-        States are not read. ``start_after`` is the id of a snapshot: those that were saved after it
-        are listed. ``next_token`` of a page gives the next one, whatever ``start_after`` is.
+        ``start_after`` is the id of a snapshot: the page starts after it. ``next_token`` is that of
+        the previous page, and takes precedence.
+
+        Raises:
+            NotFoundError: No snapshot has the id ``start_after``, and it is not a UUIDv7.
+
         """
 
     async def load_manifest(self, *, location: SnapshotLocation) -> SnapshotManifest:
-        """What is known of them all together; an empty one where nothing was saved."""
+        """Return the manifest; an empty one if nothing was saved."""
 
     async def save_manifest(
         self, *, location: SnapshotLocation, manifest: SnapshotManifest
     ) -> None:
-        """Replace what is known of them all together."""
+        """Replace the manifest."""
 
     async def delete_snapshot(self, *, location: SnapshotLocation, snapshot_id: str) -> bool:
-        """Remove one; whether there was one."""
+        """Delete a snapshot; return whether there was one."""
 
     async def delete_session(self, *, session_id: str) -> None:
-        """Remove all of a session, with every agent's part of it."""
+        """Delete a session with all its agents."""

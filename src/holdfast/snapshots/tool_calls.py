@@ -1,6 +1,6 @@
-"""Tool calls that have no result yet: a conversation that ends so is accepted by no model.
+"""Find tool calls that have no result. Models reject a conversation that ends with one.
 
-Calls and results are found in messages of the shapes in use: OpenAI's ``tool_calls`` and
+These message formats are known: OpenAI's ``tool_calls`` and
 ``tool_call_id``, its items of type ``function_call``, Anthropic's parts ``tool_use`` and
 ``tool_result``, Bedrock's ``toolUse`` and ``toolResult``, Gemini's ``functionCall`` and
 ``functionResponse``.
@@ -17,20 +17,20 @@ from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 
-Answer: TypeAlias = tuple[str, str]
-"""The id of the call that it is for; without one, an empty id and the tool's name."""
+CallKey: TypeAlias = tuple[str, str]
+"""What a result is matched by: the id of its call, or an empty id and the name of the tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedCall:
-    """A tool call without its result."""
+    """A tool call without a result."""
 
     message: str
     """The key of the message that makes the call."""
     call_id: str
     tool: str
     arguments: Any = field(default=None, compare=False)
-    """What the tool is called with, as the message has it: JSON text with OpenAI, else a dict."""
+    """The arguments as the message has them: JSON text with OpenAI, otherwise a dict."""
 
     def __str__(self) -> str:
         which = f"the call {self.call_id}" if self.call_id else "a call"
@@ -38,78 +38,75 @@ class UnfinishedCall:
 
 
 class ToolCallIndex:
-    """Which calls have results, brought up to date by what changed since the last look.
+    """An index of tool calls and results, updated with what changed since the last query.
 
-    A look costs what changed, however long the conversation is.
+    A query costs what changed, however long the conversation is.
     """
 
     def __init__(self) -> None:
         self._seen = Store(max_history=0).snapshot()
-        self._parts: dict[str, tuple[list[UnfinishedCall], list[Answer]]] = {}
-        """Calls and answers by the key of their message, of those that have any."""
-        self._calls: dict[Answer, dict[tuple[str, int], UnfinishedCall]] = {}
-        """The calls that one answer is for, by message and place in it."""
-        self._answers: Counter[Answer] = Counter()
-        self._open: set[Answer] = set()
-        """Answers that are still to come."""
+        self._parts: dict[str, tuple[list[UnfinishedCall], list[CallKey]]] = {}
+        """Calls and results of each message that has any, by the message's key."""
+        self._calls: dict[CallKey, dict[tuple[str, int], UnfinishedCall]] = {}
+        """The calls that a result can be for, by message and index in it."""
+        self._results: Counter[CallKey] = Counter()
+        self._open: set[CallKey] = set()
+        """Results that are missing."""
 
     def unfinished(self, state: Snapshot) -> list[UnfinishedCall]:
-        """The calls without a result in a state, in the order of their messages."""
+        """Return the calls without a result in a state, in the order of their messages."""
         changes = state.changes(self._seen)
         for space, key in changes["delete"]:
             if space == MESSAGES:
-                self._forget(key)
+                self._remove(key)
         for space, key, message in changes["set"]:
             if space == MESSAGES:
-                self._forget(key)
-                self._note(key, message)
+                self._remove(key)
+                self._add(key, message)
         self._seen = state
         found: dict[tuple[str, int], UnfinishedCall] = {}
-        for answer in self._open:
-            calls = sorted(self._calls[answer].items())
-            # Calls without an id are answered in turn, each by one result of their tool's name.
-            found.update(calls if answer[0] else calls[self._answers[answer] :])
-        return [found[place] for place in sorted(found)]
+        for call_key in self._open:
+            calls = sorted(self._calls[call_key].items())
+            # Results without a call id are matched in order, by the name of the tool.
+            found.update(calls if call_key[0] else calls[self._results[call_key] :])
+        return [found[index] for index in sorted(found)]
 
-    def _note(self, key: str, message: Any) -> None:
-        """Take in a message."""
+    def _add(self, key: str, message: Any) -> None:
         if is_plain(message):
             return
         calls = [UnfinishedCall(key, *each) for each in find_tool_calls(message)]
-        answers = list(find_tool_results(message))
-        if calls or answers:
-            self._parts[key] = calls, answers
+        results = list(find_tool_results(message))
+        if calls or results:
+            self._parts[key] = calls, results
         for number, call in enumerate(calls):
-            self._calls.setdefault(awaited(call), {})[key, number] = call
-        self._answers.update(answers)
-        self._look_at({awaited(call) for call in calls} | set(answers))
+            self._calls.setdefault(key_of_call(call), {})[key, number] = call
+        self._results.update(results)
+        self._update_open({key_of_call(call) for call in calls} | set(results))
 
-    def _forget(self, key: str) -> None:
-        """Take out a message."""
-        calls, answers = self._parts.pop(key, ([], []))
+    def _remove(self, key: str) -> None:
+        calls, results = self._parts.pop(key, ([], []))
         for number, call in enumerate(calls):
-            del self._calls[awaited(call)][key, number]
-        self._answers.subtract(answers)
-        self._look_at({awaited(call) for call in calls} | set(answers))
+            del self._calls[key_of_call(call)][key, number]
+        self._results.subtract(results)
+        self._update_open({key_of_call(call) for call in calls} | set(results))
 
-    def _look_at(self, touched: set[Answer]) -> None:
-        """Say anew which of these answers are still to come."""
-        for answer in touched:
-            calls = len(self._calls.get(answer, ()))
-            is_open = calls > self._answers[answer] if not answer[0] else not self._answers[answer]
-            if calls and is_open:
-                self._open.add(answer)
+    def _update_open(self, call_keys: set[CallKey]) -> None:
+        """Update which of these results are missing."""
+        for call_key in call_keys:
+            calls, results = len(self._calls.get(call_key, ())), self._results[call_key]
+            if calls and (not results if call_key[0] else calls > results):
+                self._open.add(call_key)
             else:
-                self._open.discard(answer)
+                self._open.discard(call_key)
 
 
-def awaited(call: UnfinishedCall) -> Answer:
-    """The answer that a call waits for."""
+def key_of_call(call: UnfinishedCall) -> CallKey:
+    """Return what the result of a call is matched by."""
     return (call.call_id, "") if call.call_id else ("", call.tool)
 
 
 def is_plain(message: Any) -> bool:
-    """Whether a message is text alone, as most are."""
+    """Tell whether a message is plain text, as most are."""
     return (
         isinstance(message, dict)
         and isinstance(message.get("content"), str)
@@ -118,7 +115,7 @@ def is_plain(message: Any) -> bool:
 
 
 def find_tool_calls(message: Any) -> Iterator[tuple[str, str, Any]]:
-    """Ids, tools and arguments of the calls in a message."""
+    """Yield the id, tool and arguments of each call in a message."""
     for part in message_parts(message):
         kind = part.get("type")
         if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
@@ -138,8 +135,8 @@ def find_tool_calls(message: Any) -> Iterator[tuple[str, str, Any]]:
             yield text(call.get("id")), text(named.get("name")), arguments
 
 
-def find_tool_results(message: Any) -> Iterator[Answer]:
-    """Ids of the calls that a message answers; of those without one, no id and the tool's name."""
+def find_tool_results(message: Any) -> Iterator[CallKey]:
+    """Yield what each result in a message is matched by."""
     if isinstance(message, dict) and message.get("tool_call_id") is not None:
         yield text(message["tool_call_id"]), ""
     for part in message_parts(message):
@@ -155,7 +152,7 @@ def find_tool_results(message: Any) -> Iterator[Answer]:
 
 
 def message_parts(message: Any) -> Iterator[dict[str, Any]]:
-    """A message itself and the parts of its content."""
+    """Yield a message and the parts of its content."""
     if not isinstance(message, dict):
         return
     yield message
@@ -166,5 +163,5 @@ def message_parts(message: Any) -> Iterator[dict[str, Any]]:
 
 
 def text(value: object) -> str:
-    """An id or a name as text, whatever it is."""
+    """Return an id or a name as text, whatever it is."""
     return value if isinstance(value, str) else "" if value is None else str(value)

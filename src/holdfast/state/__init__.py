@@ -1,1 +1,1 @@
-"""State in memory, no I/O: the trie, the store over it, snapshots, their differences, merging."""
+"""State in memory, without I/O: store, snapshots, diffs and merges over a persistent trie."""

@@ -1,4 +1,4 @@
-"""Writes that are checked before the first of them is done."""
+"""Several writes, validated before the first is applied."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.values.lowering import is_text
 
 
 def encode_entry(namespace: str, key: str, value: object) -> bytes:
-    """The bytes of a value; an error that also says of which entry."""
+    """Encode a value; an error names its entry."""
     try:
         return encode(value)
     except UnsupportedValueError as error:
@@ -23,16 +23,16 @@ def encode_entry(namespace: str, key: str, value: object) -> bytes:
 
 @final
 class WriteBatch:
-    """Writes that were all found good, as columns: no object an item for the collector to track."""
+    """Validated writes, stored as columns to avoid one tracked object per item."""
 
     def __init__(self, items: Iterable[object]) -> None:
         self.namespaces: list[str] = []
         self.keys: list[str] = []
         self.data: list[bytes | None] = []
-        """What to set, or None where the entry is to be deleted."""
+        """The encoded value to set, or None to delete the entry."""
         for item in list(items):
             try:
-                self._check(item)
+                self._add_item(item)
             except UnsupportedValueError as error:
                 message = f"item {len(self.data)}: {error}"
                 raise UnsupportedValueError(message, error.path) from None
@@ -45,23 +45,23 @@ class WriteBatch:
             validate_name_text(namespace, "namespace")
 
     def add(self, namespace: str, key: str, data: bytes | None) -> None:
-        """One more write of what is known to be good."""
+        """Add a write that is known to be valid."""
         self.namespaces.append(namespace)
         self.keys.append(key)
         self.data.append(data)
 
-    def _check(self, item: object) -> None:
+    def _add_item(self, item: object) -> None:
         triple = to_row(item)
         if len(triple) != 3:
-            raise TypeError(f"expected a (namespace, key, value) triple, not {short_repr(item)}")
+            raise TypeError(f"expected a (namespace, key, value) triple, got {short_repr(item)}")
         namespace = validate_name(triple[0], "namespace")
         key = validate_name(triple[1], "key")
         self.add(namespace, key, encode_entry(namespace, key, triple[2]))
 
 
 def validate_name_text(name: str, what: str) -> None:
-    """Refuse a namespace or a key that no encoding can write down."""
+    """Raise UnsupportedValueError for a namespace or a key that UTF-8 cannot encode."""
     if not is_text(name):
         raise UnsupportedValueError(
-            f"the {what} {short_repr(name)} has a lone surrogate; it is not text that can be stored"
+            f"{what} {short_repr(name)} contains a lone surrogate, which UTF-8 cannot encode"
         )

@@ -1,4 +1,4 @@
-"""What a merge asks about. Not compiled: plain data that can be copied and pickled."""
+"""Conflicts of a merge. Not compiled, so that they can be copied and pickled."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class MissingType:
         return False
 
     def __reduce__(self) -> str:
-        # Copies and pickles of it are the thing itself, so that `is` always works.
+        # Copying and unpickling return the same object, so that `is` always works.
         return "MISSING"
 
 
 MISSING: Final = MissingType()
-"""Stands for no entry: on a side of a `Conflict` that has none, or as a decision to delete it."""
+"""An absent entry: on one side of a `Conflict`, or as the decision to delete it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """One entry that both sides changed since the base, each in its own way."""
+    """An entry that both sides changed differently since the base."""
 
     namespace: str
     key: str
@@ -38,4 +38,4 @@ class Conflict:
 
 
 Resolution = Literal["raise", "ours", "theirs"] | Callable[[Conflict], object]
-"""What to do at a conflict. A function gets it and returns the value to keep, or `MISSING`."""
+"""How to resolve conflicts. A function takes one and returns the value to keep, or `MISSING`."""

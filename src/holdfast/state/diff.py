@@ -1,4 +1,4 @@
-"""What differs between two frozen states, by walking only what they do not share."""
+"""The differences between two tries, entries by walking only the nodes they do not share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Pair = tuple[str, str]
 """A namespace and a key."""
 
 Difference = tuple[str, str, bytes | None, bytes | None]
-"""Namespace, key, encoded value in the later state and in the base; None where there is none."""
+"""Namespace, key, and the encoded values in the later state and in the base, or None."""
 
 
 class Diff(TypedDict):
-    """Which entries differ, each list sorted."""
+    """The entries that differ, each list sorted."""
 
     added: list[Pair]
     removed: list[Pair]
@@ -24,7 +24,7 @@ class Diff(TypedDict):
 
 
 class Changes(TypedDict):
-    """What to set and what to delete to come from one state to another, each list sorted."""
+    """What to set and what to delete to get from one state to another, each list sorted."""
 
     set: list[tuple[str, str, Any]]
     delete: list[Pair]
@@ -34,23 +34,23 @@ _first: Final = itemgetter(0)
 
 
 def find_differences(later: Trie, base: Trie) -> list[Difference]:
-    """Every entry that is not the same in both, sorted by namespace and key."""
-    spaces: list[tuple[str, object | None, object | None]] = []
-    compare_nodes(later.root, base.root, spaces)
-    spaces.sort(key=_first)
+    """Return the entries that differ, sorted by namespace and key."""
+    namespaces: list[tuple[str, object | None, object | None]] = []
+    compare_nodes(later.root, base.root, namespaces)
+    namespaces.sort(key=_first)
     result: list[Difference] = []
-    for namespace, new, old in spaces:
-        found: list[tuple[str, object | None, object | None]] = []
-        compare_nodes(_root(new), _root(old), found)
-        found.sort(key=_first)
-        for key, value, former in found:
+    for namespace, new, old in namespaces:
+        entries: list[tuple[str, object | None, object | None]] = []
+        compare_nodes(_root(new), _root(old), entries)
+        entries.sort(key=_first)
+        for key, value, previous in entries:
             if (
                 value is None
-                or former is None
-                or not is_same_value(cast("bytes", value), cast("bytes", former))
+                or previous is None
+                or not is_same_value(cast("bytes", value), cast("bytes", previous))
             ):
                 result.append(
-                    (namespace, key, cast("bytes | None", value), cast("bytes | None", former))
+                    (namespace, key, cast("bytes | None", value), cast("bytes | None", previous))
                 )
     return result
 
@@ -59,13 +59,13 @@ def _root(trie: object | None) -> object:
     return EMPTY_LEAF if trie is None else cast("Trie", trie).root
 
 
-def to_diff(found: list[Difference]) -> Diff:
-    """The names alone."""
+def to_diff(differences: list[Difference]) -> Diff:
+    """Return the names of the entries that differ."""
     added: list[Pair] = []
     removed: list[Pair] = []
     changed: list[Pair] = []
-    for namespace, key, value, former in found:
-        if former is None:
+    for namespace, key, value, previous in differences:
+        if previous is None:
             added.append((namespace, key))
         elif value is None:
             removed.append((namespace, key))
@@ -74,11 +74,11 @@ def to_diff(found: list[Difference]) -> Diff:
     return {"added": added, "removed": removed, "changed": changed}
 
 
-def to_changes(found: list[Difference]) -> Changes:
-    """The names with the later state's values."""
+def to_changes(differences: list[Difference]) -> Changes:
+    """Return what to set and to delete to get to the later state."""
     sets: list[tuple[str, str, Any]] = []
     deletes: list[Pair] = []
-    for namespace, key, value, _ in found:
+    for namespace, key, value, _ in differences:
         if value is None:
             deletes.append((namespace, key))
         else:

@@ -1,8 +1,8 @@
-"""The version of the state that is being edited: a trie of namespaces, each a trie of bytes.
+"""The mutable version of the state: a trie of namespaces, each a trie of encoded values.
 
-It knows what belongs to it and keeps count, and nothing of locks: that is the store's business.
-Freezing hands out the root and takes a new owner's number; from then on no node below that root
-belongs to anybody, and the first write to each is a copy.
+It tracks node ownership, the number of entries and their size. Locking is up to the store. Freezing
+returns the root and takes a new owner number: from then on no existing node is owned, and the first
+write to each node copies it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from holdfast.state.trie import (
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
-# Numbers of snapshots and of owners come from one counter, so that no number ever serves twice.
+# Snapshot ids and owner numbers come from one counter and are never reused.
 next_number: Final = itertools.count(1).__next__
 
 
 @final
 class LiveState:
-    """An editable state; ``count`` entries whose values have ``size`` bytes."""
+    """A mutable state with ``count`` entries whose encoded values have ``size`` bytes."""
 
     def __init__(self) -> None:
         owner: i64 = next_number()
@@ -43,43 +43,43 @@ class LiveState:
         self.count: i64 = 0
         self.size: i64 = 0
         self.counts_stale = False
-        """Whether a write was cut short, so that the count and the size may be wrong."""
+        """Whether a write was interrupted, so that the count and the size may be wrong."""
 
-    def edit(self, namespace: str, key: str, data: bytes) -> bool:
-        """Set an entry where that takes no new node; False where it would."""
+    def set_in_place(self, namespace: str, key: str, data: bytes) -> bool:
+        """Set an entry if that needs no new node; return whether it was set."""
         found = lookup(self.root, hash_key(namespace), namespace)
         if found is None:
             return False
         trie = cast("Trie", found)
         if trie.owner != self.owner:
             return False
-        former = set_in_place(trie, hash_key(key), key, data)
-        if former is NEEDS_NEW_NODE:
+        previous = set_in_place(trie, hash_key(key), key, data)
+        if previous is NEEDS_NEW_NODE:
             return False
-        self._account(former, data)
+        self._account(previous, data)
         return True
 
     def put(self, namespace: str, key: str, data: bytes) -> None:
-        """Set an entry, copying what is shared."""
+        """Set an entry, copying shared nodes."""
         bits = hash_key(key)
         found = lookup(self.root, hash_key(namespace), namespace)
-        former: object | None = None
+        previous: object | None = None
         if found is None:
             trie = new_trie(self.owner)
             self._adopt(namespace, trie)
         else:
             trie = cast("Trie", found)
-            former = lookup(trie, bits, key)
-            if former is not None and former == data:
+            previous = lookup(trie, bits, key)
+            if previous is not None and previous == data:
                 return
             if trie.owner != self.owner:
                 trie = copy_trie(trie, self.owner)
                 self._adopt(namespace, trie)
-        owned_leaf(trie, bits, for_new_key=former is None)[key] = data
-        self._account(former, data)
+        owned_leaf(trie, bits, for_new_key=previous is None)[key] = data
+        self._account(previous, data)
 
     def remove(self, namespace: str, key: str) -> bool:
-        """Delete an entry, and its namespace with the last one; True if there was one."""
+        """Delete an entry, and its namespace if empty; return whether the entry existed."""
         found = lookup(self.root, hash_key(namespace), namespace)
         if found is None:
             return False
@@ -90,20 +90,20 @@ class LiveState:
         if trie.owner != self.owner:
             trie = copy_trie(trie, self.owner)
             self._adopt(namespace, trie)
-        former = cast("bytes", remove_key(trie, bits, key))
+        previous = cast("bytes", remove_key(trie, bits, key))
         if is_empty(trie):
             remove_key(self._own_root(), hash_key(namespace), namespace)
         self.count -= 1
-        self.size -= len(former)
+        self.size -= len(previous)
         return True
 
     def freeze(self, number: int, timestamp: float, parent: int | None) -> Snapshot:
-        """The state as it is now; nothing of it belongs to this editor any more."""
+        """Return a snapshot of the current state, and give up ownership of its nodes."""
         self.owner = next_number()
         return Snapshot(number, timestamp, parent, self.root, self.count, self.size)
 
     def reset_to(self, state: Snapshot) -> None:
-        """Be what a snapshot is."""
+        """Replace the state by a snapshot."""
         self.owner = next_number()
         self.root = state._root
         self.count = state._count
@@ -111,7 +111,7 @@ class LiveState:
         self.counts_stale = False
 
     def recount(self) -> None:
-        """Count anew, and drop emptied namespaces, after a write that was cut short."""
+        """Recompute the counts, and remove empty namespaces, after an interrupted write."""
         count = 0
         size = 0
         for namespace in sorted_keys(self.root):
@@ -137,9 +137,9 @@ class LiveState:
         is_new = lookup(root, bits, namespace) is None
         owned_leaf(root, bits, for_new_key=is_new)[namespace] = trie
 
-    def _account(self, former: object | None, data: bytes) -> None:
-        if former is None:
+    def _account(self, previous: object | None, data: bytes) -> None:
+        if previous is None:
             self.count += 1
             self.size += len(data)
         else:
-            self.size += len(data) - len(cast("bytes", former))
+            self.size += len(data) - len(cast("bytes", previous))

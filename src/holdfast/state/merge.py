@@ -1,4 +1,4 @@
-"""Three-way merging: which of their changes apply, and what to do where both sides changed."""
+"""Three-way merges."""
 
 from __future__ import annotations
 
@@ -14,13 +14,20 @@ from holdfast.values.binary_encoding import decode, encode, is_same_value
 
 
 def resolve_merge(ours: Trie, theirs: Trie, base: Trie, on_conflict: object) -> list[Difference]:
-    """What to write to ours, as differences of the merged state from it."""
+    """Return what to write to ``ours``, as differences from it to the merged state.
+
+    Raises:
+        ConflictError: Both sides changed an entry differently, and ``on_conflict`` is "raise".
+        UnsupportedValueError: The function returned a value that cannot be stored.
+
+    """
     decide: Callable[[Conflict], object] | None = None
     if callable(on_conflict):
         decide = cast("Callable[[Conflict], object]", on_conflict)
     elif on_conflict not in ("raise", "ours", "theirs"):
         raise ValueError(
-            f'on_conflict must be "raise", "ours", "theirs" or a function, not {short_repr(on_conflict)}'
+            'on_conflict must be "raise", "ours", "theirs" or a function, '
+            f"got {short_repr(on_conflict)}"
         )
     result: list[Difference] = []
     conflicts: list[tuple[str, str]] = []
@@ -47,8 +54,8 @@ def resolve_merge(ours: Trie, theirs: Trie, base: Trie, on_conflict: object) -> 
         names = ", ".join(f"{namespace}/{key}" for namespace, key in conflicts[:5])
         more = f" and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
         raise ConflictError(
-            f"both sides changed {names}{more} since the base, in different ways; nothing was "
-            'merged. Pass on_conflict="ours", "theirs" or a function that decides',
+            f"both sides changed {names}{more} differently, nothing was merged; pass "
+            'on_conflict="ours", "theirs" or a function',
             conflicts,
         )
     return result
@@ -61,7 +68,7 @@ def _encoded(conflict: Conflict, decision: object) -> bytes | None:
         return encode(decision)
     except UnsupportedValueError as error:
         raise UnsupportedValueError(
-            f"what on_conflict returned for namespace {conflict.namespace!r}, key "
+            f"on_conflict returned an invalid value for namespace {conflict.namespace!r}, key "
             f"{conflict.key!r}: {error}",
             error.path,
         ) from None

@@ -1,4 +1,4 @@
-"""What a namespace or a key is to a type checker. Not compiled, on purpose."""
+"""The type of namespace and key arguments. Deliberately not compiled."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Protocol
 
 
 class Text(Protocol):
-    """A ``str``, and nothing else has both of these.
+    """A ``str``: no other type has both of these methods.
 
-    Compiled code refuses an argument annotated ``str`` before the function sees it, with an error
-    that does not say which argument it was. Annotated as this it arrives, and the store says it.
+    For a parameter annotated ``str``, compiled code raises a TypeError that does not name the
+    argument, before the function runs. With this annotation the store can raise a better one.
     """
 
     def casefold(self) -> str:

@@ -1,4 +1,4 @@
-"""A frozen state: one pointer to a version of the trie, and what is known about it."""
+"""A frozen state: a pointer to one version of the trie, with its counts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _CHUNK: Final = 4096
 
 @final
 class Snapshot:
-    """A frozen `Store`. It never changes, whatever is written to the store afterwards.
+    """A frozen `Store`, created by `Store.snapshot`.
 
-    Made by `Store.snapshot`. Any thread may read it, and any store may be restored to it.
+    It is immutable. Any thread may read it, and any store may be restored to it.
     """
 
     def __init__(
@@ -38,97 +38,100 @@ class Snapshot:
 
     @property
     def id(self) -> int:
-        """A number that grows with every snapshot taken in this process, of any store."""
+        """A number that increases with every snapshot taken in this process."""
         return self._id
 
     @property
     def timestamp(self) -> float:
-        """When it was taken, in seconds since the epoch."""
+        """When the snapshot was taken, in seconds since the epoch."""
         return self._timestamp
 
     @property
     def parent(self) -> int | None:
-        """The id of the snapshot that the store came from: the last one taken or restored."""
+        """The id of the snapshot last taken from, or restored to, the store before this one."""
         return self._parent
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all encoded values together."""
+        """The total size of all encoded values."""
         return self._size
 
     @property
     def keys(self) -> list[Pair]:
         """All ``(namespace, key)`` pairs, sorted."""
-        return [(name, key) for name, trie in _spaces(self._root) for key in sorted_keys(trie)]
+        return [(name, key) for name, trie in _list_tries(self._root) for key in sorted_keys(trie)]
 
     @property
     def digest(self) -> str:
-        """``sha256:…`` of the content: equal exactly when the content is, in any process.
+        """``sha256:…`` of the content: equal exactly when the content is equal, in any process.
 
-        Computed when first asked for, and kept.
+        Computed on first use.
         """
-        known = self._digest
-        if known is None:
-            known = self._digest = compute_digest(self._root)
-        return known
+        digest = self._digest
+        if digest is None:
+            digest = self._digest = compute_digest(self._root)
+        return digest
 
     def get(self, namespace: Text, key: Text, default: Any = None) -> Any:
-        """A fresh copy of the value, or ``default``."""
+        """Return a new copy of a value, or ``default``.
+
+        Raises:
+            UnsupportedValueError: The value has a registered type that is not registered here.
+
+        """
         data = find_value(
             self._root, validate_name(namespace, "namespace"), validate_name(key, "key")
         )
         return default if data is None else decode(data)
 
     def contains(self, namespace: Text, key: Text) -> bool:
-        """Whether there is such an entry."""
+        """Return whether an entry exists."""
         return (
             find_value(self._root, validate_name(namespace, "namespace"), validate_name(key, "key"))
             is not None
         )
 
     def namespaces(self) -> list[str]:
-        """The namespaces that hold anything, sorted."""
+        """Return the namespaces that have entries, sorted."""
         return sorted_keys(self._root)
 
     def items(self, namespace: Text | None = None) -> Iterator[tuple[str, str, Any]]:
-        """Every ``(namespace, key, value)``, of one namespace or all, sorted, one by one."""
-        spaces = _spaces(self._root)
+        """Yield each ``(namespace, key, value)`` of one namespace or of all, sorted."""
+        tries = _list_tries(self._root)
         if namespace is not None:
             name = validate_name(namespace, "namespace")
-            found = lookup(self._root, hash_key(name), name)
-            spaces = [] if found is None else [(name, cast("Trie", found))]
-        for space, trie in spaces:
+            found = find_namespace(self._root, name)
+            tries = [] if found is None else [(name, found)]
+        for name, trie in tries:
             for key, value in sorted_items(trie):
-                yield space, key, decode(cast("bytes", value))
+                yield name, key, decode(cast("bytes", value))
 
     def values(self, namespace: Text) -> list[Any]:
-        """The values of one namespace, in the order of their keys, all at once."""
-        name = validate_name(namespace, "namespace")
-        found = lookup(self._root, hash_key(name), name)
-        if found is None:
+        """Return the values of a namespace in the order of their keys."""
+        trie = find_namespace(self._root, validate_name(namespace, "namespace"))
+        if trie is None:
             return []
-        return [decode(cast("bytes", value)) for _, value in sorted_items(cast("Trie", found))]
+        return [decode(cast("bytes", value)) for _, value in sorted_items(trie)]
 
     def count(self, namespace: Text) -> int:
-        """How many entries a namespace has."""
-        name = validate_name(namespace, "namespace")
-        found = lookup(self._root, hash_key(name), name)
-        if found is None:
-            return 0
-        number = 0
-        for leaf in list_leaves(cast("Trie", found).root):
-            number += len(leaf)
-        return number
+        """Return the number of entries in a namespace."""
+        trie = find_namespace(self._root, validate_name(namespace, "namespace"))
+        count = 0
+        if trie is not None:
+            for leaf in list_leaves(trie.root):
+                count += len(leaf)
+        return count
 
     def diff(self, base: Snapshot) -> Diff:
-        """Which entries were added, removed and changed since ``base``, as sorted pairs.
+        """Return the entries that were added, removed and changed since ``base``.
 
-        Costs what changed, not what there is. The order of a dict's keys is not a change.
+        The cost depends on what changed, not on the size of the state. The order of dict keys does
+        not matter.
         """
         return to_diff(find_differences(self._root, validate_snapshot(base)._root))
 
     def changes(self, base: Snapshot) -> Changes:
-        """What to set and what to delete to come from ``base`` to here; `Store.apply` takes it."""
+        """Return what to set and to delete to get from ``base`` to here, for `Store.apply`."""
         return to_changes(find_differences(self._root, validate_snapshot(base)._root))
 
     def __contains__(self, pair: object) -> bool:
@@ -148,11 +151,16 @@ class Snapshot:
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Snapshot cannot be pickled; its changes() and items() are plain data")
+        raise TypeError("cannot pickle a Snapshot; use changes() or items() to get plain data")
+
+
+def find_namespace(root: Trie, namespace: str) -> Trie | None:
+    """Return the trie of a namespace, or None."""
+    return cast("Trie | None", lookup(root, hash_key(namespace), namespace))
 
 
 def find_value(root: Trie, namespace: str, key: str) -> bytes | None:
-    """The encoded value of an entry."""
+    """Return the encoded value of an entry, or None."""
     trie = lookup(root, hash_key(namespace), namespace)
     if trie is None:
         return None
@@ -160,7 +168,7 @@ def find_value(root: Trie, namespace: str, key: str) -> bytes | None:
 
 
 def sorted_keys(trie: Trie) -> list[str]:
-    """The keys of one map, in order."""
+    """Return the keys of a trie in order."""
     keys: list[str] = []
     for leaf in list_leaves(trie.root):
         keys.extend(leaf)
@@ -169,7 +177,7 @@ def sorted_keys(trie: Trie) -> list[str]:
 
 
 def sorted_items(trie: Trie) -> list[tuple[str, object]]:
-    """The entries of one map, in the order of their keys."""
+    """Return the entries of a trie in the order of their keys."""
     items: list[tuple[str, object]] = []
     for leaf in list_leaves(trie.root):
         items.extend(leaf.items())
@@ -177,16 +185,16 @@ def sorted_items(trie: Trie) -> list[tuple[str, object]]:
     return items
 
 
-def _spaces(root: Trie) -> list[tuple[str, Trie]]:
+def _list_tries(root: Trie) -> list[tuple[str, Trie]]:
     return cast("list[tuple[str, Trie]]", sorted_items(root))
 
 
 def compute_digest(root: Trie) -> str:
-    """sha256 over the packed ``[namespace, key, canonical value]`` of every entry, in order."""
+    """Return the sha256 of the packed ``[namespace, key, canonical value]`` of all entries."""
     sha = hashlib.sha256()
     parts: list[bytes] = []
-    for namespace, trie in _spaces(root):
-        # b"\x93" opens a msgpack array of three.
+    for namespace, trie in _list_tries(root):
+        # b"\x93" is the header of a msgpack array of three.
         opening = b"\x93" + encode(namespace)
         for key, value in sorted_items(trie):
             parts.append(opening)
@@ -199,34 +207,44 @@ def compute_digest(root: Trie) -> str:
     return "sha256:" + sha.hexdigest()
 
 
+def changes_size(later: Snapshot, base: Snapshot) -> int:
+    """Return the size in bytes of the entries that differ, without decoding them."""
+    size = 0
+    for namespace, key, value, _ in find_differences(later._root, base._root):
+        size += len(namespace) + len(key)
+        if value is not None:
+            size += len(value)
+    return size
+
+
 def validate_name(value: object, what: str) -> str:
-    """A namespace or a key as a plain str; an error that says which of them is not."""
+    """Return a namespace or a key as a plain str, or raise a TypeError that names it."""
     if type(value) is str:
         return value
     if isinstance(value, str):
         return str.__str__(value)
-    raise TypeError(f"the {what} must be a str, not {type(value).__name__}: {short_repr(value)}")
+    raise TypeError(f"{what} must be a str, got {type(value).__name__}: {short_repr(value)}")
 
 
 def to_row(value: object) -> tuple[Any, ...]:
-    """A tuple, also of a list; an empty one for anything else, which is of no use to the caller."""
+    """Convert a tuple or a list to a tuple; return an empty one for anything else."""
     if type(value) is tuple:
         return value
     return tuple(value) if isinstance(value, (tuple, list)) else ()
 
 
 def validate_pair(value: object) -> Pair:
-    """A ``(namespace, key)`` pair, checked."""
+    """Return a ``(namespace, key)`` pair, or raise TypeError."""
     row = to_row(value)
     if len(row) != 2:
-        raise TypeError(f"expected a (namespace, key) pair, not {short_repr(value)}")
+        raise TypeError(f"expected a (namespace, key) pair, got {short_repr(value)}")
     return validate_name(row[0], "namespace"), validate_name(row[1], "key")
 
 
 def validate_snapshot(value: object) -> Snapshot:
-    """A snapshot, or an error that says what came instead."""
+    """Return a snapshot, or raise TypeError for any other type."""
     if isinstance(value, Snapshot):
         return value
     raise TypeError(
-        f"expected a Snapshot, as Store.snapshot() returns it, not {type(value).__name__}"
+        f"expected a Snapshot as returned by Store.snapshot(), got {type(value).__name__}"
     )

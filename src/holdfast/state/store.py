@@ -1,14 +1,14 @@
-"""The store: the live state behind one lock, and everything a caller does with it.
+"""The store: live state behind one lock.
 
-Locking. Every operation that makes nodes or spans several steps holds one reentrant lock. A single
-``get``, or a ``set`` that edits a leaf in place, is one step anyway when it runs compiled under the
-GIL: no bytecode runs and nothing is allocated that could start the garbage collector, so no other
-thread can see or disturb it half-way. Such a step takes the lock only while a transaction or
-another write is under way.
+Locking. Operations that create nodes or take several steps hold one reentrant lock. When compiled
+and under the GIL, a single ``get``, or a ``set`` that modifies a leaf in place, is atomic anyway:
+it runs no bytecode and allocates nothing that could start the garbage collector, so no other thread
+can run in between. It takes the lock only during a transaction or another write.
 
-Interruption. A compiled write cannot be cut short. An interpreted one can, by Ctrl-C or any other
-exception that Python raises between two bytecodes. A batch is then undone; a single write is there
-or not, and the counts that it may have left wrong are taken anew before anybody sees them.
+Interruptions. A compiled write cannot be interrupted. An interpreted one can, by Ctrl-C or any
+other exception that Python raises between two bytecodes. An interrupted batch is rolled back. An
+interrupted single write is done or not done, and the counts, which may be wrong, are recomputed
+before the next use.
 """
 
 from __future__ import annotations
@@ -30,58 +30,66 @@ from holdfast.state.merge import resolve_merge
 from holdfast.state.names import Text
 from holdfast.state.snapshot import (
     Snapshot,
+    find_namespace,
     find_value,
     sorted_keys,
     validate_name,
     validate_pair,
     validate_snapshot,
 )
-from holdfast.state.trie import COMPILED, Trie, hash_key, lookup, new_trie
-from holdfast.values.binary_encoding import decode
+from holdfast.state.trie import COMPILED, new_trie
+from holdfast.values.binary_encoding import decode, is_same_value
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
 _now: Final = time.time
 _has_gil: Final = bool(getattr(sys, "_is_gil_enabled", lambda: True)())
-_ONE_STEP: Final = COMPILED and _has_gil
+_ATOMIC: Final = COMPILED and _has_gil
 
 
 @final
 class Store:
-    """Live state in memory. Values go in and out as copies: no caller can reach what is kept.
+    """Live state in memory: ``(namespace, key) -> value``. Thread-safe.
 
-    ``max_history`` is how many snapshots `history` retains, the latest ones: none by default, all
-    with None. A retained snapshot keeps its state alive.
+    Values are copied on write and on read. ``max_history`` is the number of snapshots that
+    `history` keeps; None keeps all. A snapshot keeps its state in memory.
     """
 
     def __init__(self, max_history: int | None = 0) -> None:
         if max_history is not None and max_history < 0:
-            raise ValueError(f"max_history must be 0 or more, or None for all, not {max_history}")
+            raise ValueError(
+                f"max_history must be 0 or more, or None to keep all, got {max_history}"
+            )
         self._lock = threading.RLock()
         self._writing = False
-        """Whether a write is half-way done."""
-        self._alone: i64 = 0
-        """Above 0 while an operation of several steps is under way: then nothing is one step. Only
-        compiled code asks, and it cannot be struck between counting up and down."""
-        self._open: i64 = 0
-        """How many transactions are under way, each inside the one before."""
+        """Whether a write is in progress."""
+        self._exclusive: i64 = 0
+        """The number of operations of several steps in progress; above 0, all others take the lock.
+        Used by compiled code only, which cannot be interrupted between increment and decrement."""
+        self._depth: i64 = 0
+        """The nesting depth of open transactions."""
         self._live = LiveState()
         self._parent: int | None = None
         self._max_history = max_history
         self._history: deque[Snapshot] = deque(maxlen=max_history)
-        self._fresh: list[Snapshot] = []
-        """Snapshots of the open transactions, for the history if these end well."""
+        self._new_snapshots: list[Snapshot] = []
+        """Snapshots taken in open transactions, added to the history when these succeed."""
 
     # ------------------------------------------------------------------ entries
 
     def set(self, namespace: Text, key: Text, value: object) -> None:
-        """Keep a copy of ``value`` under ``(namespace, key)``."""
+        """Store a copy of a value.
+
+        Raises:
+            UnsupportedValueError: The value, the namespace or the key cannot be stored.
+
+        """
         space = validate_name(namespace, "namespace")
         name = validate_name(key, "key")
         data = encode_entry(space, name, value)
-        one_step = _ONE_STEP and self._alone == 0 and not self._writing
-        if one_step and self._live.edit(space, name, data):
+        is_atomic = _ATOMIC and self._exclusive == 0 and not self._writing
+        if is_atomic and self._live.set_in_place(space, name, data):
             return
         validate_name_text(space, "namespace")
         validate_name_text(name, "key")
@@ -97,10 +105,15 @@ class Store:
                 self._writing = False
 
     def get(self, namespace: Text, key: Text, default: Any = None) -> Any:
-        """A fresh copy of the value, or ``default``."""
+        """Return a new copy of a value, or ``default``.
+
+        Raises:
+            UnsupportedValueError: The value has a registered type that is not registered here.
+
+        """
         space = validate_name(namespace, "namespace")
         name = validate_name(key, "key")
-        if _ONE_STEP and self._alone == 0 and not self._writing:
+        if _ATOMIC and self._exclusive == 0 and not self._writing:
             data = find_value(self._live.root, space, name)
         else:
             data = self._find(space, name)
@@ -113,7 +126,7 @@ class Store:
         return self._find(validate_name(namespace, "namespace"), validate_name(key, "key"))
 
     def delete(self, namespace: Text, key: Text) -> bool:
-        """Remove an entry; True if there was one."""
+        """Delete an entry, and return whether it existed."""
         space = validate_name(namespace, "namespace")
         name = validate_name(key, "key")
         with self._lock:
@@ -128,36 +141,46 @@ class Store:
                 self._writing = False
 
     def contains(self, namespace: Text, key: Text) -> bool:
-        """Whether there is such an entry."""
+        """Return whether an entry exists."""
         return (
             self._find(validate_name(namespace, "namespace"), validate_name(key, "key")) is not None
         )
 
     def set_many(self, items: Iterable[tuple[str, str, object]]) -> None:
-        """Set all ``(namespace, key, value)`` items as one step, or none if one of them is bad."""
+        """Store all ``(namespace, key, value)`` items atomically, or none if one is invalid.
+
+        Raises:
+            UnsupportedValueError: An item cannot be stored.
+
+        """
         self._write(WriteBatch(items))
 
     def get_many(self, pairs: Iterable[Pair]) -> list[Any]:
-        """The values of all ``(namespace, key)`` pairs at one moment; None for a missing one."""
-        wanted: list[object] = list(pairs)
-        found: list[bytes | None] = []
+        """Return the values of ``(namespace, key)`` pairs, read atomically; None if missing."""
+        items: list[object] = list(pairs)
+        values: list[bytes | None] = []
         with self._lock:
-            self._alone += 1
+            self._exclusive += 1
             try:
-                for pair in wanted:
+                for pair in items:
                     namespace, key = validate_pair(pair)
-                    found.append(find_value(self._live.root, namespace, key))
+                    values.append(find_value(self._live.root, namespace, key))
             finally:
-                self._alone -= 1
-        return [None if data is None else decode(data) for data in found]
+                self._exclusive -= 1
+        return [None if data is None else decode(data) for data in values]
 
     def apply(self, changes: Changes) -> None:
-        """Do what `Snapshot.changes` says, as one step: its sets, then its deletes."""
+        """Apply changes as returned by `Snapshot.changes`, atomically: sets, then deletes.
+
+        Raises:
+            UnsupportedValueError: An item cannot be stored.
+
+        """
         given = cast("dict[str, Iterable[object]]", changes)
         if given.keys() != {"set", "delete"}:
             raise TypeError(
-                'changes must be a dict of "set" and "delete", as Snapshot.changes() returns it, '
-                f"not {short_repr(changes)}"
+                'changes must be a dict with "set" and "delete", as returned by '
+                f"Snapshot.changes(), got {short_repr(changes)}"
             )
         batch = WriteBatch(given["set"])
         for pair in given["delete"]:
@@ -166,87 +189,91 @@ class Store:
         self._write(batch)
 
     def keys(self, namespace: Text) -> list[str]:
-        """The keys of a namespace, sorted; none if there is no such namespace."""
+        """Return the keys of a namespace, sorted; empty if it has no entries."""
         space = validate_name(namespace, "namespace")
         with self._lock:
-            self._alone += 1
+            self._exclusive += 1
             try:
-                found = lookup(self._live.root, hash_key(space), space)
-                return [] if found is None else sorted_keys(cast("Trie", found))
+                trie = find_namespace(self._live.root, space)
+                return [] if trie is None else sorted_keys(trie)
             finally:
-                self._alone -= 1
+                self._exclusive -= 1
 
     def namespaces(self) -> list[str]:
-        """The namespaces that hold anything, sorted."""
+        """Return the namespaces that have entries, sorted."""
         with self._lock:
-            self._mend()
+            self._recount_if_stale()
             return sorted_keys(self._live.root)
 
     def clear(self) -> None:
-        """Remove every entry. Snapshots keep theirs."""
-        self._go_to(Snapshot(0, 0.0, None, new_trie(0), 0, 0), self._parent)
+        """Delete all entries. Snapshots are not affected."""
+        self._reset_to(Snapshot(0, 0.0, None, new_trie(0), 0, 0), self._parent)
 
     # ---------------------------------------------------------------- snapshots
 
     def snapshot(self) -> Snapshot:
-        """Freeze the state as it is now. Costs the same whatever the store holds."""
+        """Return a snapshot of the current state, in constant time."""
         with self._lock:
-            snapshot = self._frozen(next_number())
+            snapshot = self._freeze(next_number())
             self._parent = snapshot._id
-            if self._open:
-                self._fresh.append(snapshot)
+            if self._depth:
+                self._new_snapshots.append(snapshot)
             elif self._max_history != 0:
                 self._history.append(snapshot)
             return snapshot
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Make the whole store what ``snapshot`` holds; it may come from another store."""
-        self._go_to(validate_snapshot(snapshot), snapshot.id)
+        """Replace the whole content by a snapshot, of this store or another, in constant time."""
+        self._reset_to(validate_snapshot(snapshot), snapshot.id)
 
     def fork(self) -> Store:
-        """An independent store with the same content and no history."""
+        """Return an independent store with the same content and no history, in constant time."""
         other = Store(self._max_history)
         with self._lock:
-            other._go_to(self._frozen(0), self._parent)
+            other._reset_to(self._freeze(0), self._parent)
         return other
 
     @property
     def max_history(self) -> int | None:
-        """How many snapshots `history` retains at most; None where it retains all."""
+        """The maximum number of snapshots in `history`; None for no limit."""
         return self._max_history
 
     @property
     def history(self) -> list[Snapshot]:
-        """The retained snapshots, oldest first, at most ``max_history``."""
+        """The last ``max_history`` snapshots, oldest first."""
         with self._lock:
-            return list(deque([*self._history, *self._fresh], self._max_history))
+            return list(deque([*self._history, *self._new_snapshots], self._max_history))
 
     def transaction(self) -> AbstractContextManager[Store]:
-        """A ``with`` block whose writes count as one step, undone if it raises.
+        """Return a context manager that makes its writes atomic and rolls them back on an error.
 
-        Other threads wait for its end, with reading too, so keep it short and do not ``await`` in
-        it. Blocks may be nested; an inner one that raises undoes only its own writes.
+        Other threads wait until it ends, readers included, so keep it short and do not ``await``
+        inside it. Transactions nest; an inner one that raises rolls back only its own writes.
         """
         return Transaction(self) if COMPILED else _transaction(self)
 
     def merge(
         self, theirs: Store | Snapshot, base: Snapshot, on_conflict: Resolution = "raise"
     ) -> Diff:
-        """Take in what ``theirs`` changed since ``base``, as one step; returns what that did here.
+        """Apply what ``theirs`` changed since ``base``, atomically; return what changed here.
 
-        Where both sides changed an entry in different ways, ``"raise"`` raises `ConflictError`
-        with all of them and writes nothing, ``"ours"`` and ``"theirs"`` choose a side, and a
-        function gets the `Conflict` and returns the value to keep, or `MISSING` to delete it.
-        The function is called while other threads wait.
+        ``on_conflict`` decides about entries that both sides changed differently: ``"ours"`` and
+        ``"theirs"`` choose a side, and a function takes the `Conflict` and returns the value to
+        keep, or `MISSING` to delete the entry. Other threads wait while the function runs.
+
+        Raises:
+            ConflictError: There are conflicts and ``on_conflict`` is "raise"; nothing was changed.
+            UnsupportedValueError: The function returned a value that cannot be stored.
+
         """
         if isinstance(theirs, Store):
             with theirs._lock:
-                other = theirs._frozen(0)
+                other = theirs._freeze(0)
         else:
             other = validate_snapshot(theirs)
         origin = validate_snapshot(base)
         with self._lock:
-            self._alone += 1
+            self._exclusive += 1
             try:
                 writes = resolve_merge(self._live.root, other._root, origin._root, on_conflict)
                 batch = WriteBatch([])
@@ -254,7 +281,7 @@ class Store:
                     batch.add(namespace, key, data)
                 self._write(batch)
             finally:
-                self._alone -= 1
+                self._exclusive -= 1
         return to_diff(writes)
 
     def __contains__(self, pair: object) -> bool:
@@ -263,12 +290,12 @@ class Store:
 
     def __len__(self) -> int:
         with self._lock:
-            self._mend()
+            self._recount_if_stale()
             return self._live.count
 
     def __repr__(self) -> str:
         with self._lock:
-            self._mend()
+            self._recount_if_stale()
             return f"<Store: {self._live.count} entries, {self._live.size} bytes>"
 
     def __copy__(self) -> Store:
@@ -278,39 +305,39 @@ class Store:
         return self.fork()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Store cannot be pickled; take a snapshot and use its items()")
+        raise TypeError("cannot pickle a Store; use the items() of a snapshot")
 
-    # ---------------------------------------------------- under the lock from here on
+    # ---------------------------------------------------------------- internals
 
     def _find(self, namespace: str, key: str) -> bytes | None:
         with self._lock:
             return find_value(self._live.root, namespace, key)
 
-    def _frozen(self, number: int) -> Snapshot:
-        """The state as it is now; from here on no node belongs to the store."""
+    def _freeze(self, number: int) -> Snapshot:
+        """Return a snapshot of the current state, and give up ownership of its nodes."""
         self._before_write()
         return self._live.freeze(number, _now(), self._parent)
 
-    def _go_to(self, state: Snapshot, parent: int | None) -> None:
+    def _reset_to(self, state: Snapshot, parent: int | None) -> None:
         with self._lock:
             self._before_write()
             self._live.reset_to(state)
             self._parent = parent
 
     def _write(self, batch: WriteBatch) -> None:
-        """All of the batch or nothing."""
+        """Apply a batch atomically."""
         with self._lock:
-            # Compiled, nothing can cut this short. Interpreted, a Ctrl-C can.
-            before = None if COMPILED else self._frozen(0)
+            # Interpreted, Ctrl-C can interrupt this; compiled, nothing can.
+            before = None if COMPILED else self._freeze(0)
             self._before_write()
             try:
                 self._writing = True
-                # A call: what strikes in the jump of a loop right here, Python 3.13 does not catch.
+                # A call: Python 3.13 does not catch an interrupt in the jump of a loop right here.
                 self._write_each(batch)
             except BaseException:
                 self._live.counts_stale = True
                 if before is not None:
-                    # No call here: it could be a full stack that brought us here.
+                    # No calls here: the cause may be a RecursionError.
                     self._live.root = before._root
                     self._live.count = before._count
                     self._live.size = before._size
@@ -325,62 +352,70 @@ class Store:
             namespace, key, data = batch.namespaces[at], batch.keys[at], batch.data[at]
             if data is None:
                 self._live.remove(namespace, key)
-            elif not self._live.edit(namespace, key, data):
+            elif not self._live.set_in_place(namespace, key, data):
                 self._live.put(namespace, key, data)
             at += 1
 
     def _end_transaction(self, before: Snapshot, depth: i64, fresh: int, *, failed: bool) -> None:
-        self._open = depth
-        self._alone -= 1
+        self._depth = depth
+        self._exclusive -= 1
         if failed:
-            self._go_to(before, before.parent)
-            del self._fresh[fresh:]
+            self._reset_to(before, before.parent)
+            del self._new_snapshots[fresh:]
         if depth == 0:
-            self._history.extend(self._fresh)
-            self._fresh.clear()
+            self._history.extend(self._new_snapshots)
+            self._new_snapshots.clear()
 
     def _before_write(self) -> None:
         if self._writing:
-            # The lock lets its own thread in again, which here can only be a finalizer or a signal
-            # handler that Python ran in the middle of a write: going on would lose one of the two.
+            # The lock is reentrant. Only a finalizer or a signal handler that Python runs in the
+            # middle of a write can get here, and continuing would lose one of the two writes.
             raise RuntimeError(
-                "the store is in the middle of a write; a finalizer (__del__) or a signal handler "
-                "must not change it: let it leave a note for the program to act on"
+                "store is in the middle of a write; do not change it from a finalizer (__del__) or "
+                "a signal handler"
             )
-        self._mend()
+        self._recount_if_stale()
 
-    def _mend(self) -> None:
+    def _recount_if_stale(self) -> None:
         if self._live.counts_stale and not self._writing:
             self._live.recount()
 
 
-# A transaction comes in two shapes, because each survives an interruption in one of the two worlds
-# only. A compiled method is one step to a signal, and a compiled generator that is dropped does not
-# run its end. An interpreted method can be struck between taking the lock and saying so, and an
-# interpreted generator that is dropped does run its end.
+def has_value(store: Store, namespace: str, key: str, data: bytes) -> bool:
+    """Return whether an entry holds the value with the given encoding."""
+    current = store._find(namespace, key)
+    return current is not None and is_same_value(current, data)
+
+
+# There are two implementations of transactions, because each is safe against interruptions in one
+# mode only. Compiled, a method cannot be interrupted, but a generator that is dropped does not run
+# its cleanup. Interpreted, a method can be interrupted between taking the lock and recording that,
+# but a generator that is dropped runs its cleanup.
 
 
 @final
 class Transaction:
-    """What `Store.transaction` returns where the code is compiled."""
+    """The result of `Store.transaction` in compiled code."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._before: Snapshot | None = None
         self._depth: i64 = 0
-        self._fresh = 0
+        self._new_snapshots = 0
 
     def __enter__(self) -> Store:
         store = self._store
         store._lock.acquire()
         try:
             if self._before is not None:
-                raise RuntimeError("this transaction is open; call store.transaction() for another")
-            self._before = store._frozen(0)
-            self._depth = store._open
-            self._fresh = len(store._fresh)
-            store._open = self._depth + 1
-            store._alone += 1
+                raise RuntimeError(
+                    "transaction is already open; call store.transaction() for another"
+                )
+            self._before = store._freeze(0)
+            self._depth = store._depth
+            self._new_snapshots = len(store._new_snapshots)
+            store._depth = self._depth + 1
+            store._exclusive += 1
         except BaseException:
             store._lock.release()
             raise
@@ -391,7 +426,7 @@ class Transaction:
         try:
             if before is not None:
                 self._store._end_transaction(
-                    before, self._depth, self._fresh, failed=kind is not None
+                    before, self._depth, self._new_snapshots, failed=kind is not None
                 )
         finally:
             self._store._lock.release()
@@ -400,12 +435,12 @@ class Transaction:
 @contextmanager
 def _transaction(store: Store) -> Iterator[Store]:
     with store._lock:
-        before = store._frozen(0)
-        depth = store._open
-        fresh = len(store._fresh)
+        before = store._freeze(0)
+        depth = store._depth
+        fresh = len(store._new_snapshots)
         try:
-            store._open = depth + 1
-            store._alone += 1
+            store._depth = depth + 1
+            store._exclusive += 1
             yield store
         except BaseException:
             store._end_transaction(before, depth, fresh, failed=True)

@@ -1,15 +1,15 @@
-"""The persistent map underneath: a hash trie whose leaves are small dicts.
+"""A persistent map: a hash trie whose leaves are small dicts.
 
-A node is a leaf (a plain dict of up to 48 entries) or a `Branch` of 64 children, chosen by six bits
-of the key's hash. Two versions of a map share every node that neither has changed, so freezing one
-costs nothing: whoever holds the root holds that version. A node is edited in place only where the
-trie's owner made it itself since the last freeze; every other node is copied first.
+A node is a leaf (a plain dict of up to 48 entries) or a `Branch` with 64 children, selected by six
+bits of the key's hash. Versions of a map share the nodes that did not change, so freezing one is
+free: a root identifies a version. A node is modified in place only if the trie's owner created it
+since the last freeze; any other node is copied first.
 
-Ownership is kept in two places. A `Trie` is stamped with the owner that may edit it, and a branch
-has a bit for every child that was made in the same spell. A child's bit counts only if all above
-it are owned too: the copy of a branch starts with no bits set.
+Ownership is stored in two places. A `Trie` records the owner that may modify it, and a branch has
+one bit per child that was created by that owner. A child's bit counts only if all nodes above it
+are owned too: the copy of a branch starts with no bits set.
 
-Values are opaque here and never None.
+Values are opaque and never None.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from mypy_extensions import i64
 
 COMPILED: Final = not __file__.endswith(".py")
-"""Whether this code runs compiled by mypyc or interpreted."""
+"""Whether this code was compiled by mypyc."""
 
 BITS: Final = 6
 WIDTH: Final = 64
 MASK: Final = 63
 MAX_LEAF_SIZE: Final = 48
 HASH_BITS: Final = 60
-"""Below this many bits a leaf no longer splits: its keys have the same hash, and a dict copes."""
+"""Beyond this many bits a leaf no longer splits: its keys have equal hashes."""
 
 EMPTY_LEAF: Final[dict[str, object]] = {}
-"""The leaf of every slot that holds nothing; shared by all tries and never owned by any."""
+"""The empty leaf, shared by all tries and never owned."""
 
 NEEDS_NEW_NODE: Final = object()
-"""What `edit` answers where it would have to copy or to make a node."""
+"""The result of `set_in_place` if it would have to copy or create a node."""
 
 
 class Hashing:
-    """How keys are hashed: by Python's own hash. Tests take bits of it away to make collisions."""
+    """A mask for the hashes of keys. Tests clear bits to force collisions."""
 
     def __init__(self) -> None:
         self.mask: i64 = -1
@@ -47,7 +47,7 @@ HASHING: Final = Hashing()
 
 
 class Branch:
-    """Children by six bits of the hash; bit ``i`` of ``owned``: child ``i`` may be edited."""
+    """Children by six bits of the hash; bit ``i`` of ``owned``: child ``i`` may be modified."""
 
     def __init__(self, owned: i64, children: list[object]) -> None:
         self.owned: i64 = owned
@@ -55,38 +55,38 @@ class Branch:
 
 
 class Trie:
-    """One version of a map, and the mark of who may edit it in place."""
+    """One version of a map, and the owner that may modify it in place."""
 
     def __init__(self, owner: i64, root: object, owned: i64) -> None:
         self.owner: i64 = owner
         self.root: object = root
         self.owned: i64 = owned
-        """1 if the root node itself may be edited in place."""
+        """1 if the root node may be modified in place."""
 
 
 def hash_key(key: str) -> i64:
-    """The bits that place a key."""
+    """Return the hash of a key."""
     bits: i64 = hash(key)
     return bits & HASHING.mask
 
 
 def bit(slot: i64, one: i64) -> i64:
-    """``1 << slot``. The one is a parameter: mypyc writes a constant as a C int of 32 bits."""
+    """Return ``1 << slot``. ``one`` is a parameter: mypyc makes a constant a 32-bit C int."""
     return one << slot
 
 
 def new_trie(owner: i64) -> Trie:
-    """An empty map."""
+    """Return an empty map."""
     return Trie(owner, EMPTY_LEAF, 0)
 
 
 def copy_trie(trie: Trie, owner: i64) -> Trie:
-    """The same map for another owner, sharing everything."""
+    """Return the same map for another owner, sharing all nodes."""
     return Trie(owner, trie.root, 0)
 
 
 def lookup(trie: Trie, bits: i64, key: str) -> object | None:
-    """The value of a key, or None."""
+    """Return the value of a key, or None."""
     node = trie.root
     while isinstance(node, Branch):
         node = node.children[bits & MASK]
@@ -95,11 +95,13 @@ def lookup(trie: Trie, bits: i64, key: str) -> object | None:
 
 
 def set_in_place(trie: Trie, bits: i64, key: str, value: object) -> object | None:
-    """Set a key if that takes no new node: the former value, None if there was none, or `REFUSED`.
+    """Set a key if that needs no new node.
 
-    It allocates nothing that the garbage collector tracks and calls nothing but dict operations on
-    str keys, so compiled and under the GIL no other thread can come in between. New keys that are
-    not ASCII are left to the caller, who checks them first.
+    Return the previous value, None if there was none, or `NEEDS_NEW_NODE`.
+
+    It allocates nothing that the garbage collector tracks and performs only dict operations on str
+    keys, so when compiled and under the GIL it is atomic. New keys that are not ASCII are left to
+    the caller, which validates them first.
     """
     owned = trie.owned
     node = trie.root
@@ -110,14 +112,14 @@ def set_in_place(trie: Trie, bits: i64, key: str, value: object) -> object | Non
         node = node.children[slot]
         shift += BITS
     leaf = cast("dict[str, object]", node)
-    former = leaf.get(key)
-    if former is not None:
-        if former == value:
-            return former
+    previous = leaf.get(key)
+    if previous is not None:
+        if previous == value:
+            return previous
         if not owned & 1:
             return NEEDS_NEW_NODE
         leaf[key] = value
-        return former
+        return previous
     if not owned & 1 or not key.isascii():
         return NEEDS_NEW_NODE
     if len(leaf) >= MAX_LEAF_SIZE and shift < HASH_BITS:
@@ -127,7 +129,7 @@ def set_in_place(trie: Trie, bits: i64, key: str, value: object) -> object | Non
 
 
 def owned_leaf(trie: Trie, bits: i64, *, for_new_key: bool) -> dict[str, object]:
-    """The leaf where a key belongs, editable in place, with room if the key is new."""
+    """Return the leaf of a key, owned by the trie, with room if the key is new."""
     if not trie.owned & 1:
         trie.root = copy_node(trie.root)
         trie.owned = 1
@@ -157,14 +159,14 @@ def owned_leaf(trie: Trie, bits: i64, *, for_new_key: bool) -> dict[str, object]
 
 
 def copy_node(node: object) -> object:
-    """A copy of a node that shares what is below it."""
+    """Return a shallow copy of a node."""
     if isinstance(node, Branch):
         return Branch(0, node.children[:])
     return cast("dict[str, object]", node).copy()
 
 
 def split_leaf(leaf: dict[str, object], shift: i64) -> Branch:
-    """A branch of owned leaves with the same entries."""
+    """Return a branch of owned leaves with the same entries."""
     children: list[object] = [EMPTY_LEAF] * WIDTH
     owned: i64 = 0
     for key, value in leaf.items():
@@ -179,9 +181,9 @@ def split_leaf(leaf: dict[str, object], shift: i64) -> Branch:
 
 
 def remove_key(trie: Trie, bits: i64, key: str) -> object | None:
-    """Delete a key and give its space back: the former value, or None if there was none."""
-    former = lookup(trie, bits, key)
-    if former is None:
+    """Delete a key and reclaim its space; return the previous value, or None."""
+    previous = lookup(trie, bits, key)
+    if previous is None:
         return None
     leaf = owned_leaf(trie, bits, for_new_key=False)
     del leaf[key]
@@ -196,13 +198,13 @@ def remove_key(trie: Trie, bits: i64, key: str) -> object | None:
     if size == 0:
         remove_empty_leaf(trie, path, bits)
     elif size == 5 or size == 10 or size == 21:
-        # A dict does not shrink by itself; at these sizes a copy needs a smaller table.
+        # Dicts do not shrink; at these sizes a copy needs a smaller table.
         replace_leaf(trie, path, bits, leaf.copy())
-    return former
+    return previous
 
 
 def replace_leaf(trie: Trie, path: list[Branch], bits: i64, leaf: dict[str, object]) -> None:
-    """Put a leaf in the place where the path of owned branches ends."""
+    """Replace the leaf at the end of a path of owned branches."""
     if not path:
         trie.root = leaf or EMPTY_LEAF
         trie.owned = 1 if leaf else 0
@@ -219,7 +221,7 @@ def replace_leaf(trie: Trie, path: list[Branch], bits: i64, leaf: dict[str, obje
 
 
 def remove_empty_leaf(trie: Trie, path: list[Branch], bits: i64) -> None:
-    """Take the emptied leaf out, and fold branches that have become small into leaves."""
+    """Remove the empty leaf at the end of a path, and turn small branches into leaves."""
     leaf: dict[str, object] = EMPTY_LEAF
     while True:
         replace_leaf(trie, path, bits, leaf)
@@ -233,7 +235,7 @@ def remove_empty_leaf(trie: Trie, path: list[Branch], bits: i64) -> None:
 
 
 def merge_children(branch: Branch) -> dict[str, object] | None:
-    """The branch's entries as one leaf, if they would fill at most half of it."""
+    """Return the entries of a branch as one leaf if they fill at most half of it, or None."""
     total = 0
     for child in branch.children:
         if isinstance(child, Branch):
@@ -248,20 +250,20 @@ def merge_children(branch: Branch) -> dict[str, object] | None:
 
 
 def is_empty(trie: Trie) -> bool:
-    """Whether the map has no entry."""
+    """Return whether the map has no entries."""
     root = trie.root
     return not isinstance(root, Branch) and not cast("dict[str, object]", root)
 
 
 def list_leaves(node: object) -> list[dict[str, object]]:
-    """The leaves under a node that hold anything."""
+    """Return the non-empty leaves under a node."""
     found: list[dict[str, object]] = []
     collect_leaves(node, found)
     return found
 
 
 def collect_leaves(node: object, found: list[dict[str, object]]) -> None:
-    """Append the leaves under a node."""
+    """Append the non-empty leaves under a node."""
     if isinstance(node, Branch):
         for child in node.children:
             if child is not EMPTY_LEAF:
@@ -273,7 +275,7 @@ def collect_leaves(node: object, found: list[dict[str, object]]) -> None:
 
 
 def collect_entries(node: object) -> dict[str, object]:
-    """All entries under a node in one dict, which is the node itself if that is a leaf."""
+    """Return all entries under a node as one dict; a leaf is returned itself."""
     if isinstance(node, Branch):
         entries: dict[str, object] = {}
         for leaf in list_leaves(node):
@@ -285,9 +287,9 @@ def collect_entries(node: object) -> dict[str, object]:
 def compare_nodes(
     later: object, base: object, found: list[tuple[str, object | None, object | None]]
 ) -> None:
-    """Append ``(key, later value, base value)`` of every key whose two values are not one object.
+    """Append ``(key, later value, base value)`` for each key whose values are different objects.
 
-    Shared nodes are skipped, so the cost is that of what was written between the two versions.
+    Shared nodes are skipped, so the cost depends on what was written between the two versions.
     """
     if later is base:
         return
@@ -306,13 +308,13 @@ def compare_nodes(
     old = collect_entries(base)
     kept = 0
     for key, value in new.items():
-        former = old.get(key)
-        if former is not None:
+        previous = old.get(key)
+        if previous is not None:
             kept += 1
-        if former is not value:
-            found.append((key, value, former))
+        if previous is not value:
+            found.append((key, value, previous))
     if kept == len(old):
         return
-    for key, former in old.items():
+    for key, previous in old.items():
         if key not in new:
-            found.append((key, None, former))
+            found.append((key, None, previous))

@@ -1,4 +1,7 @@
-"""Durable key-value backends behind one interface, and wrappers around them."""
+"""Durable key-value storage: one interface, one module or package per backend, and wrappers.
+
+A backend is imported when its URL scheme is first opened, so that the others cost nothing.
+"""
 
 from __future__ import annotations
 

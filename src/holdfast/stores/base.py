@@ -1,7 +1,7 @@
-"""The contract: a map from text keys to bytes, with etags, listed in the order of keys.
+"""The store interface: a map from text keys to bytes, with etags, listed in key order.
 
-It is small so that any durable home can keep it. What a store can do beyond it is declared in
-attributes of the class or the object, never guessed.
+The interface is small, so that any durable backend can implement it. A store declares what else it
+can do in attributes of its class or object.
 """
 
 from __future__ import annotations
@@ -17,72 +17,97 @@ from holdfast.stores.validation import validate_batch, validate_keys
 
 __all__ = ["Condition", "Entry", "Etags", "Problems", "Put", "StateStore"]
 
-# Under another name, as the design calls a method of the store `list`.
+# Aliases, because inside the class the name `list` is a method.
 Etags: TypeAlias = list[str]
 Problems: TypeAlias = list[str]
 
 
 class StateStore(ABC):
-    """A durable home of bytes: ``key -> bytes`` with etags.
+    """A durable map from keys to bytes, with etags.
 
-    Keys are text of 1 to 8,192 bytes in UTF-8, of any characters, and listed in the order of their
-    code points. A write is durable when its call returns. A condition that does not hold raises
-    ``ConflictError``, and nothing of that call is written. What fails otherwise raises
-    ``StateStoreError``.
+    A key is text of 1 to 8,192 bytes in UTF-8, with any characters. Keys are listed in code point
+    order. A write is durable when its call returns.
 
     A store connects on first use. It is an async context manager that closes itself.
+
+    Every method raises ``StateStoreError`` if the backend fails or the store is closed, and
+    ``TypeError``, ``ValueError`` or ``UnsupportedValueError`` for invalid arguments.
     """
 
     atomic_put_many: bool = False
-    """Whether ``put_many`` is all or nothing, also in a crash."""
+    """Whether ``put_many`` writes all or nothing, even in a crash."""
 
     conditional_put_many: bool = False
     """Whether ``put_many`` accepts conditions and checks them in the same atomic step."""
 
     atomic_get_many: bool = False
-    """Whether ``get_many`` sees all its keys at one moment, and so never half of a batch."""
+    """Whether ``get_many`` reads all keys at one point in time, and so never half of a batch."""
 
     durable: bool = True
-    """Whether what was acknowledged survives the end of the process."""
+    """Whether acknowledged writes survive the end of the process."""
 
     shared: bool = True
-    """Whether several processes may use the same place at once."""
+    """Whether several processes may use the same data at once."""
 
     writable: bool = True
-    """Whether it takes writes at all."""
+    """Whether the store accepts writes."""
 
     @abstractmethod
     async def get(self, key: str) -> Entry | None:
-        """What the key holds, or None."""
+        """Return the entry of a key, or None if there is none.
+
+        Raises:
+            IntegrityError: The stored value is damaged.
+            StateStoreError: The backend failed.
+
+        """
 
     async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
-        """What the keys hold, in the order asked, without those that hold nothing."""
-        found = {}
+        """Return the existing entries of several keys, in the given order.
+
+        Raises:
+            IntegrityError: A stored value is damaged.
+            StateStoreError: The backend failed.
+
+        """
+        entries = {}
         for key in validate_keys(keys):
             entry = await self.get(key)
             if entry is not None:
-                found[key] = entry
-        return found
+                entries[key] = entry
+        return entries
 
     @abstractmethod
     async def put(
         self, key: str, value: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> str:
-        """Write, where the key still has this etag or is absent if so asked; gives the new etag."""
+        """Write a value and return its etag.
 
-    async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
-        """Write several, each key once; gives the new etags in order.
-
-        Where ``atomic_put_many`` is True all are written or none. Elsewhere they are written in
-        order, and the first that fails ends it.
-
-        Where ``conditional_put_many`` is True, nothing is written unless every key of the
-        conditions has its etag in the same atomic step. Conditions are checked before those of the
-        puts, so where both fail the error names the key of a condition.
+        Args:
+            key: The key to write.
+            value: The new value.
+            if_match: Write only if the key still has this etag.
+            if_absent: Write only if the key does not exist.
 
         Raises:
-            ConflictError: A condition does not hold; ``key`` is the key that it is about.
-            StateStoreError: Conditions were given to a store that cannot check them.
+            ConflictError: The condition does not hold; nothing was written.
+            StateStoreError: The backend failed. If ``unknown`` is set, the value may have been
+                written.
+
+        """
+
+    async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
+        """Write several values, each key once, and return their etags in the given order.
+
+        If ``atomic_put_many`` is True, all are written or none. Otherwise they are written in
+        order, up to the first failure.
+
+        If ``conditional_put_many`` is True, nothing is written unless every key of ``conditions``
+        has its etag in the same atomic step. They are checked before the conditions of the puts.
+
+        Raises:
+            ConflictError: A condition does not hold; ``key`` is the key of that condition.
+            StateStoreError: The backend failed, or the store does not support ``conditions``.
 
         """
         writes, needed = validate_batch(puts, conditions)
@@ -94,31 +119,55 @@ class StateStore(ABC):
 
     @abstractmethod
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
-        """Remove, where the key still has this etag if so asked; whether there was one."""
+        """Delete a key and return whether it existed.
+
+        Args:
+            key: The key to delete.
+            if_match: Delete only if the key still has this etag.
+
+        Raises:
+            ConflictError: The key does not have the etag; nothing was deleted.
+            StateStoreError: The backend failed. If ``unknown`` is set, the key may have been
+                deleted.
+
+        """
 
     @abstractmethod
     def list(
         self, prefix: str = "", *, start_after: str = "", limit: int | None = None
     ) -> AsyncIterator[str]:
-        """The keys that start with the prefix and come after another, in order, at most so many.
+        """Yield the keys that start with a prefix, in code point order.
 
-        It is no snapshot: a key that is written or removed meanwhile may or may not be seen, one
-        that is there all the time is seen once.
+        A listing is not a snapshot. A key that exists throughout is listed exactly once; a key that
+        is written or deleted during the listing may or may not be listed.
+
+        Args:
+            prefix: Only keys that start with this text.
+            start_after: Only keys greater than this text.
+            limit: At most this many keys.
+
+        Raises:
+            StateStoreError: The backend failed.
+
         """
 
     async def check(self) -> Problems:
-        """Check the backend's own structures, where it can; give one line for each problem.
+        """Check the backend's own structures and return one line per problem.
 
-        What is stored in the entries is not looked at: see ``SnapshotArchive.verify``.
+        The stored values are not checked; see ``SnapshotArchive.verify``.
+
+        Raises:
+            StateStoreError: The backend failed.
+
         """
         return []
 
     async def close(self) -> None:
-        """Give back what was opened. Closing twice is once; any later call is refused."""
+        """Release connections and threads. Later calls raise; closing again does nothing."""
         return
 
     def _require_conditions(self, conditions: Sequence[Condition]) -> None:
-        """Refuse conditions where the store does not check them."""
+        """Reject conditions if the store does not support them."""
         if conditions and not self.conditional_put_many:
             raise StateStoreError(
                 f"{self!r} cannot check conditions in put_many; use a store whose "

@@ -1,4 +1,4 @@
-"""What a key holds, what is written to one, and what a batch of writes depends on."""
+"""The values that a store takes and returns: entries, puts and conditions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a key holds. The etag names this very write: it is compared, and never interpreted."""
+    """The value of a key and the etag of the write that stored it.
+
+    An etag is opaque: compare it, do not interpret it.
+    """
 
     value: bytes
     etag: str
@@ -15,7 +18,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """One write of several: as the arguments of ``StateStore.put``."""
+    """One write of a batch, with the arguments of ``StateStore.put``."""
 
     key: str
     value: bytes

@@ -1,4 +1,4 @@
-"""What stores on this machine share: folders that outlive a power cut, and words for failures."""
+"""Shared by stores on the local disk: durable folders and messages for OS errors."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ try:
 except ImportError:
     F_FULLFSYNC = None
 
-RUN_INLINE: ContextVar[bool] = ContextVar("holdfast_in_place", default=False)
-"""Whether a call may wait for the disk where it is, rather than in a thread of the store's own.
+RUN_INLINE: ContextVar[bool] = ContextVar("holdfast_run_inline", default=False)
+"""Whether a call may block its event loop on the disk instead of using a thread of the store.
 
-For loops that serve one caller, who waits anyhow: handing the work over costs more than doing it.
+For loops that serve a single caller, which waits anyway: a thread would only add overhead.
 """
 
 HINTS = {
-    errno.ENOSPC: "the disk is full: make room and try again",
-    errno.EDQUOT: "the disk quota is used up: make room and try again",
+    errno.ENOSPC: "the disk is full; free some space and retry",
+    errno.EDQUOT: "the disk quota is exceeded; free some space and retry",
     errno.EFBIG: "the file would be larger than this system allows",
     errno.EROFS: "the disk is mounted read-only",
-    errno.EACCES: "this user has no right to it: see its owner and mode",
-    errno.EPERM: "this user has no right to it: see its owner and mode",
-    errno.ENOTDIR: "a file stands where a folder was expected",
-    errno.ELOOP: "a symbolic link stands where a file or folder was expected; it is not followed",
-    errno.ENAMETOOLONG: "the path is longer than this system allows: choose a shorter folder",
+    errno.EACCES: "permission denied; check its owner and mode",
+    errno.EPERM: "permission denied; check its owner and mode",
+    errno.ENOTDIR: "found a file where a folder was expected",
+    errno.ELOOP: "found a symbolic link where a file or folder was expected; it is not followed",
+    errno.ENAMETOOLONG: "the path is longer than this system allows; choose a shorter folder",
 }
 
 
 def sync_descriptor(descriptor: int) -> None:
-    """Have what was written to a file or folder on the disk itself when this returns."""
+    """Flush a file or folder to the disk itself."""
     if F_FULLFSYNC is None:
         os.fsync(descriptor)
     else:
-        # What fsync does on macOS leaves it in the disk's cache.
+        # On macOS, fsync leaves the data in the disk's cache.
         fcntl(descriptor, F_FULLFSYNC)
 
 
 def make_folder(folder: Path) -> None:
-    """A folder and its parents, each known to the disk before anything is put into it."""
+    """Create a folder and its parents, each durable before anything is put into it."""
     missing = [part for part in (folder, *folder.parents) if not part.exists()]
     for part in reversed(missing):
         part.mkdir(exist_ok=True)
@@ -51,7 +51,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have a folder's list of names on the disk."""
+    """Flush a folder's list of names to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         sync_descriptor(descriptor)
@@ -59,7 +59,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def explain_os_error(error: OSError, place: str) -> StateStoreError:
-    """A failure of the system in words that say what to do."""
-    hint = HINTS.get(error.errno or 0, "see whether the place exists and can be written")
-    return StateStoreError(f"{place}: {error.strerror or error}: {hint}")
+def explain_os_error(error: OSError, display_url: str) -> StateStoreError:
+    """Return a ``StateStoreError`` that says what to do about an OS error."""
+    hint = HINTS.get(error.errno or 0, "check that it exists and is writable")
+    return StateStoreError(f"{display_url}: {error.strerror or error}: {hint}")

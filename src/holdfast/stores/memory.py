@@ -1,4 +1,4 @@
-"""The store in memory: for tests, and the model that every other store is compared with."""
+"""The in-memory store: for tests, and the model that other stores are compared with."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from holdfast.stores.validation import KeyRange
 
 
 class MemoryStateStore(Backend):
-    """Keeps everything in this process, and nothing beyond it. Threads may share one."""
+    """A store in the memory of this process. Threads may share one."""
 
     atomic_put_many = True
     conditional_put_many = True
     atomic_get_many = True
     durable = False
     shared = False
-    place = "memory:"
+    display_url = "memory:"
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
@@ -43,34 +43,35 @@ class MemoryStateStore(Backend):
     ) -> list[str]:
         with self._lock:
             for condition in conditions:
-                found = self._etag(condition.key)
-                if found != condition.etag:
-                    raise etag_mismatch_error(condition.key, condition.etag, found)
+                etag = self._etag(condition.key)
+                if etag != condition.etag:
+                    raise etag_mismatch_error(condition.key, condition.etag, etag)
             for put in puts:
                 check_condition(put, self._etag(put.key))
             etags = [new_etag() for _ in puts]
-            for put, etag in zip(puts, etags, strict=True):
+            for put, new in zip(puts, etags, strict=True):
                 if put.key not in self._entries:
                     insort(self._keys, put.key)
-                self._entries[put.key] = Entry(put.value, etag)
+                self._entries[put.key] = Entry(put.value, new)
             return etags
 
     async def _delete(self, key: str, if_match: str | None) -> bool:
         with self._lock:
-            found = self._etag(key)
-            if if_match is not None and if_match != found:
-                raise etag_mismatch_error(key, if_match, found)
-            if found is None:
+            etag = self._etag(key)
+            if if_match is not None and if_match != etag:
+                raise etag_mismatch_error(key, if_match, etag)
+            if etag is None:
                 return False
             del self._entries[key]
             del self._keys[bisect_left(self._keys, key)]
             return True
 
-    async def _page(self, span: KeyRange, count: int) -> Sequence[str]:
+    async def _page(self, key_range: KeyRange, count: int) -> Sequence[str]:
         with self._lock:
-            find = bisect_right if span.exclusive else bisect_left
-            first = find(self._keys, span.low)
-            last = len(self._keys) if span.high is None else bisect_left(self._keys, span.high)
+            find = bisect_right if key_range.exclusive else bisect_left
+            first = find(self._keys, key_range.low)
+            high = key_range.high
+            last = len(self._keys) if high is None else bisect_left(self._keys, high)
             return self._keys[first : min(last, first + count)]
 
     def _etag(self, key: str) -> str | None:
@@ -79,8 +80,8 @@ class MemoryStateStore(Backend):
 
 
 def open_url(url: StoreURL) -> MemoryStateStore:
-    """``memory:``, a new and empty one each time."""
+    """Open ``memory:``, a new and empty store each time."""
     if url.parts.netloc or url.parts.path:
-        raise StateStoreError("a store in memory has no place: its URL is memory: and no more")
+        raise StateStoreError("a memory URL must not have a host or path; use memory:")
     url.reject_unknown_options()
     return MemoryStateStore()

@@ -1,7 +1,7 @@
-"""``open_state_store(url)``: from a URL to a store, with the wrappers that its options ask for.
+"""``open_state_store(url)``: from a URL to a store with the wrappers that its options ask for.
 
-Another package adds a scheme by an entry point of the group ``holdfast.state_stores``, whose name
-is the scheme and whose object is called with a ``StoreURL`` and gives a ``StateStore``:
+Another package adds a scheme with an entry point in the group ``holdfast.state_stores``. Its name
+is the scheme; its object is called with a ``StoreURL`` and returns a ``StateStore``:
 
     [project.entry-points."holdfast.state_stores"]
     etcd = "my_package.stores:open_etcd"
@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from holdfast.errors import StateStoreError, short_repr
-from holdfast.extras import MissingExtraError
+from holdfast.extras import require_extra
 from holdfast.stores.base import StateStore
 from holdfast.stores.urls import StoreURL
 
@@ -26,16 +26,17 @@ if TYPE_CHECKING:
 DEFAULT_URL = "sqlite:///.holdfast/state.db"
 GROUP = "holdfast.state_stores"
 Opener = Callable[[StoreURL], StateStore]
+Wrapper = Callable[[StateStore], StateStore]
 
-# scheme: (the module that has `open_url`, the extra that brings what it needs)
+# scheme: (the module with `open_url`, the extra that installs its dependencies)
 SCHEMES: dict[str, tuple[str, str]] = {
     "memory": ("holdfast.stores.memory", ""),
     "sqlite": ("holdfast.stores.sqlite", ""),
-    "file": ("holdfast.stores.files.store", ""),
+    "file": ("holdfast.stores.files", ""),
     "postgresql": ("holdfast.stores.postgresql", "postgresql"),
     "postgres": ("holdfast.stores.postgresql", "postgresql"),
-    "redis": ("holdfast.stores.redis.store", "redis"),
-    "rediss": ("holdfast.stores.redis.store", "redis"),
+    "redis": ("holdfast.stores.redis", "redis"),
+    "rediss": ("holdfast.stores.redis", "redis"),
     "s3": ("holdfast.stores.objectstore", "objectstore"),
     "gs": ("holdfast.stores.objectstore", "objectstore"),
     "az": ("holdfast.stores.objectstore", "objectstore"),
@@ -45,131 +46,143 @@ SCHEMES: dict[str, tuple[str, str]] = {
 }
 
 
-class MissingStoreExtraError(StateStoreError, MissingExtraError):
-    """A store needs a package that is not installed."""
-
-    def __init__(self, message: str, extra: str) -> None:
-        super().__init__(message)
-        self.extra = extra
-
-
 def open_state_store(url: str | None = None) -> StateStore:
-    """The store that a URL names: ``HOLDFAST_STORE`` without one, and SQLite in ``.holdfast``.
+    """Return the store of a URL, which connects on first use.
 
-    It connects on first use. Options of the URL wrap it: ``?compress=zstd``, ``?prefix=team/``,
+    Without a URL, uses the environment variable ``HOLDFAST_STORE``, and without that SQLite in
+    ``.holdfast/state.db``. Options of the URL add wrappers: ``?compress=zstd``, ``?prefix=team/``,
     ``?encrypt=NAME_OF_AN_ENVIRONMENT_VARIABLE``, ``?read_only=true``, ``?retry=5``.
+
+    Raises:
+        StateStoreError: The URL is invalid, its scheme unknown, or its driver not installed.
+        TypeError: The URL is not a str.
+
     """
     if url is None:
         url = os.environ.get("HOLDFAST_STORE") or DEFAULT_URL
     parsed = StoreURL(url)
-    wraps = take_wrappers(parsed)
+    wrappers = take_wrappers(parsed)
     store = find_opener(parsed)(parsed)
     if not isinstance(store, StateStore):
         raise StateStoreError(
-            f"what opens {parsed.scheme} URLs gave {short_repr(store)}, which is no StateStore: "
-            "mend the package that brings it"
+            f"opener of {parsed.scheme} URLs returned {short_repr(store)} instead of a StateStore; "
+            "fix the package that provides it"
         )
-    for wrap in wraps:
+    for wrap in wrappers:
         store = wrap(store)
     return store
 
 
 def find_opener(url: StoreURL) -> Opener:
-    """What opens URLs of a scheme."""
+    """Return the function that opens URLs of this scheme.
+
+    Raises:
+        StateStoreError: The scheme is unknown, or its package cannot be imported.
+
+    """
     if url.scheme in SCHEMES:
         module, extra = SCHEMES[url.scheme]
-        found: Opener = import_with_extra(module, extra, f"a store on {url.scheme}").open_url
-        return found
-    others = find_entry_points()
-    if url.scheme in others:
-        return load_opener(others[url.scheme])
-    known = sorted({*SCHEMES, *others})
+        opener: Opener = import_backend(module, extra).open_url
+        return opener
+    entry_points = find_entry_points()
+    if url.scheme in entry_points:
+        return load_opener(entry_points[url.scheme])
+    known = sorted({*SCHEMES, *entry_points})
     raise StateStoreError(
-        f"no store is known for the scheme {url.scheme!r}: the schemes are {', '.join(known)}. "
-        f"A package may add one by an entry point of the group {GROUP}"
+        f"unknown scheme {url.scheme!r} in the store URL; use one of {', '.join(known)}, or "
+        f"install a package with an entry point in the group {GROUP}"
     )
 
 
 def find_entry_points() -> dict[str, EntryPoint]:
-    """The schemes that other packages bring."""
-    # Imported here, as it takes a third of the time that importing Holdfast takes.
+    """Return the entry points of other packages by scheme."""
+    # Imported here because it takes a third of the time of importing Holdfast.
     from importlib.metadata import entry_points  # noqa: PLC0415
 
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def import_with_extra(module: str, extra: str, what: str) -> ModuleType:
-    """One of our modules that needs an extra, or the command that installs it."""
+def import_backend(module: str, extra: str) -> ModuleType:
+    """Import a module of Holdfast that may need an extra.
+
+    Raises:
+        MissingExtraError: The extra is not installed, or cannot be imported.
+        StateStoreError: This Python was built without a standard module that it needs.
+
+    """
+    if extra:
+        with require_extra(extra):
+            return import_module(module)
     try:
         return import_module(module)
-    except ImportError as error:
-        package = (error.name or "").partition(".")[0]
-        if package == "holdfast":
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "holdfast":
             raise
-        if isinstance(error, ModuleNotFoundError):
-            problem = f"needs the package {package}, which is not installed"
-        else:
-            problem = f"cannot be loaded: {error}"
-        if extra:
-            remedy = f"pip install 'holdfast[{extra}]'"
-            raise MissingStoreExtraError(f"{what} {problem}. {remedy}", extra) from error
-        raise StateStoreError(f"{what} {problem}. use a Python that has it") from error
+        raise StateStoreError(
+            f"{module} needs the module {error.name}, which this Python lacks; use another Python "
+            "or another store"
+        ) from error
 
 
 def load_opener(point: EntryPoint) -> Opener:
-    """The opener of another package."""
+    """Return the opener of another package.
+
+    Raises:
+        StateStoreError: It cannot be imported or is not a function.
+
+    """
     try:
-        found: object = point.load()
+        opener: object = point.load()
     except Exception as error:
         raise broken_entry_point_error(point, f"cannot be loaded: {error!r}") from error
-    if not callable(found):
+    if not callable(opener):
         raise broken_entry_point_error(point, "is not a function")
-    return cast("Opener", found)
+    return cast("Opener", opener)
 
 
 def broken_entry_point_error(point: EntryPoint, problem: str) -> StateStoreError:
-    """The error for an entry point of another package."""
+    """Return the error for an entry point of another package."""
     return StateStoreError(
-        f"the store for the scheme {point.name!r} ({point.value}) {problem}. "
-        "Mend or remove the package that brings it"
+        f"store for scheme {point.name!r} ({point.value}) {problem}; "
+        "fix or uninstall the package that provides it"
     )
 
 
-def take_wrappers(url: StoreURL) -> list[Callable[[StateStore], StateStore]]:
-    """What the options ask to put around the store, innermost first.
+def take_wrappers(url: StoreURL) -> list[Wrapper]:
+    """Return the wrappers that the URL's options ask for, innermost first.
 
-    Encryption is inside the prefix: values are bound to their whole names, so that none can be
-    moved from one prefix to another, and the store opened without the prefix reads them too.
+    Encryption is inside the prefix: a value is bound to its full key, so it cannot be moved to
+    another prefix, and can also be read without the prefix.
+
+    Raises:
+        StateStoreError: An option is invalid, or its extra is not installed.
+
     """
-    # Imported here, as they bring asyncio, which the state in memory does without.
+    # Imported here because they import asyncio, which the in-memory state does not need.
     from holdfast.stores.wrappers.prefix import PrefixedStateStore  # noqa: PLC0415
     from holdfast.stores.wrappers.read_only import ReadOnlyStateStore  # noqa: PLC0415
     from holdfast.stores.wrappers.retry import RetryingStateStore  # noqa: PLC0415
 
-    wraps: list[Callable[[StateStore], StateStore]] = []
+    wrappers: list[Wrapper] = []
     attempts = url.take_count("retry", 0)
     if attempts:
-        wraps.append(lambda store: RetryingStateStore(store, attempts=attempts))
+        wrappers.append(lambda store: RetryingStateStore(store, attempts=attempts))
     variable = url.take("encrypt")
     if variable is not None:
-        module = import_with_extra(
-            "holdfast.stores.wrappers.encryption", "encryption", "encryption"
-        )
+        module = import_backend("holdfast.stores.wrappers.encryption", "encryption")
         keys = module.keys_from_environment(variable)
-        wraps.append(lambda store: module.EncryptedStateStore(store, keys))
+        wrappers.append(lambda store: module.EncryptedStateStore(store, keys))
     method = url.take("compress")
     if method is not None:
         if method != "zstd":
-            raise StateStoreError(f"the option compress is zstd, not {short_repr(method)}")
-        compression = import_with_extra(
-            "holdfast.stores.wrappers.compression", "compression", "compression"
-        )
-        wraps.append(compression.CompressedStateStore)
+            raise StateStoreError(f"option compress must be zstd, got {short_repr(method)}")
+        compression = import_backend("holdfast.stores.wrappers.compression", "compression")
+        wrappers.append(compression.CompressedStateStore)
     prefix = url.take("prefix")
     if prefix is not None:
         if not prefix:
-            raise StateStoreError("the option prefix is empty: name one, or leave it out")
-        wraps.append(lambda store: PrefixedStateStore(store, prefix))
+            raise StateStoreError("option prefix must not be empty; set it or leave it out")
+        wrappers.append(lambda store: PrefixedStateStore(store, prefix))
     if url.take_flag("read_only"):
-        wraps.append(ReadOnlyStateStore)
-    return wraps
+        wrappers.append(ReadOnlyStateStore)
+    return wrappers

@@ -1,11 +1,11 @@
-"""What backends behind a network share: a client per event loop, time limits, and safe retries.
+"""The base class of network backends: one client per event loop, time limits and safe retries.
 
-The hard part of a retry is a write whose answer got lost: it may have been done. So every write
-carries a mark of its own (a token that is kept beside it, in it, or in its headers), the same on
-every attempt, by which a second attempt knows the first one's work: a conditional write is never
-applied twice and never reports a conflict with itself. Where a backend cannot keep such marks for
-long enough, and a conflict cannot be told from the success of the lost attempt followed by somebody
-else's write, the error says that the outcome is not known.
+The hard part of a retry is a write whose response was lost: it may have been applied. So every
+write has a token, stored with it, beside it or in its headers, and the same for all attempts. A
+later attempt that finds the token knows that an earlier one succeeded: a conditional write is never
+applied twice and never conflicts with itself. If a backend cannot keep tokens long enough, and a
+conflict may mean that the lost attempt succeeded and another writer changed the key since, the
+error has ``unknown`` set.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PATIENCE = 15.0
 
 
 class LoopConnection(Generic[Client]):
-    """The client of one event loop, made once, however many ask at the same time."""
+    """The client of one event loop, created once even if several tasks ask at the same time."""
 
     def __init__(self) -> None:
         self.client: Client | None = None
@@ -41,39 +41,39 @@ class LoopConnection(Generic[Client]):
 class RemoteStateStore(Backend, Generic[Client]):
     """A ``StateStore`` behind a network.
 
-    ``timeout`` bounds one attempt, and ``patience`` is how long failures that may pass are tried
-    again, both in seconds. A server that was never reached is not waited for.
+    ``timeout`` limits one attempt, and ``patience`` is how long transient failures are retried,
+    both in seconds. A server that was never reached is not retried.
     """
 
     failures: tuple[type[Exception], ...] = ()
-    """What the driver raises. ``_explained`` tells what each means."""
+    """The driver's exceptions, which ``_explain_error`` turns into ``StateStoreError``."""
 
     def __init__(
         self, url: StoreURL, *, timeout: float = TIMEOUT, patience: float = PATIENCE
     ) -> None:
-        self.place = str(url)
+        self.display_url = str(url)
         self._url = url
         self._timeout = timeout
         self._patience = patience
         self._reached = False
         self._lock = Lock()
-        # A driver's client belongs to the event loop that made it; code that calls asyncio.run()
-        # several times has several.
+        # A driver's client belongs to the event loop that created it; code that calls asyncio.run()
+        # several times has several loops.
         self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopConnection[Client]] = (
             WeakKeyDictionary()
         )
 
     @abstractmethod
     async def _connect(self) -> Client:
-        """A client that is ready to be used, with whatever the store needs made on first use."""
+        """Return a client that is ready to use, and create what the store needs on first use."""
 
     @abstractmethod
     async def _disconnect(self, client: Client) -> None:
-        """Give a client back."""
+        """Close a client."""
 
     @abstractmethod
-    def _explained(self, error: Exception) -> StateStoreError:
-        """What a driver's error means: the way out, whether it may pass, what became of a write."""
+    def _explain_error(self, error: Exception) -> StateStoreError:
+        """Return what a driver's error means: the remedy, and ``transient`` and ``unknown``."""
 
     async def _run(
         self,
@@ -82,10 +82,18 @@ class RemoteStateStore(Backend, Generic[Client]):
         writes: bool = False,
         matches: bool = False,
     ) -> Answer:
-        """Do one operation, again while it fails in ways that may pass.
+        """Run an operation, and retry it after transient failures.
 
-        ``call`` is given the client and whether an earlier attempt of a write may have been done.
-        ``matches`` says that the write has an ``if_match``, after which a conflict is ambiguous.
+        Args:
+            call: The operation. Its arguments are the client, and whether an earlier attempt of a
+                write may have been applied.
+            writes: Whether it writes.
+            matches: Whether the write has a condition, so that a conflict after a lost response is
+                ambiguous.
+
+        Raises:
+            StateStoreError: It failed for good, or until ``patience`` was over.
+
         """
         unsure = False
         pauses = self._pauses()
@@ -98,24 +106,24 @@ class RemoteStateStore(Backend, Generic[Client]):
                     return await call(client, unsure)
             except ConflictError as conflict:
                 if unsure and matches:
-                    raise self._doubtful(conflict) from conflict
+                    raise self._ambiguous_conflict(conflict) from conflict
                 raise
             except StateStoreError as error:
                 failure, cause = error, error.__cause__
             except TimeoutError as error:
-                failure, cause = self._too_slow(unknown=sent), error
+                failure, cause = self._timed_out(unknown=sent), error
             except self.failures as error:
-                failure, cause = self._explained(error), error
+                failure, cause = self._explain_error(error), error
             unsure = unsure or (writes and failure.unknown)
             pause = next(pauses, None) if failure.transient and self._reached else None
             if pause is None:
-                raise self._final(failure, unsure=unsure) from self._presentable(cause)
+                raise self._final_error(failure, unsure=unsure) from self._safe_cause(cause)
             await asyncio.sleep(pause)
 
     async def _client(self) -> Client:
         with self._lock:
             for loop in [loop for loop in self._connections if loop.is_closed()]:
-                # Its client may hold it, so that it would not go by itself.
+                # The client may hold a reference to its loop, which keeps the weak key alive.
                 del self._connections[loop]
             connection = self._connections.setdefault(asyncio.get_running_loop(), LoopConnection())
         async with connection.lock:
@@ -129,52 +137,52 @@ class RemoteStateStore(Backend, Generic[Client]):
             connections = list(self._connections.items())
         for loop, connection in connections:
             if loop is asyncio.get_running_loop():
-                await self._end(connection)
+                await self._close_connection(connection)
             elif loop.is_running():
-                ended = asyncio.run_coroutine_threadsafe(self._end(connection), loop)
-                await asyncio.wrap_future(ended)
+                closing = asyncio.run_coroutine_threadsafe(self._close_connection(connection), loop)
+                await asyncio.wrap_future(closing)
         with self._lock:
             self._connections.clear()
 
-    async def _end(self, connection: LoopConnection[Client]) -> None:
+    async def _close_connection(self, connection: LoopConnection[Client]) -> None:
         async with connection.lock:
             if connection.client is not None:
                 await self._disconnect(connection.client)
                 connection.client = None
 
     def _pauses(self) -> Iterator[float]:
-        """Seconds to wait before each further attempt: doubling, and never in step with others."""
+        """Yield the seconds to wait before each retry: doubling, with jitter."""
         end = time.monotonic() + self._patience
         pause = 0.02
         while time.monotonic() < end:
-            yield pause * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+            yield pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
             pause = min(pause * 2, 1.0)
 
-    def _too_slow(self, *, unknown: bool) -> StateStoreError:
+    def _timed_out(self, *, unknown: bool) -> StateStoreError:
         return StateStoreError(
-            f"{self.place} did not answer within {self._timeout:g} seconds: see whether it is "
-            "reachable, or give it more time with the option timeout of the URL",
+            f"{self.display_url} did not respond within {self._timeout:g} seconds; check that it "
+            "is reachable, or raise the option timeout of the URL",
             transient=True,
             unknown=unknown,
         )
 
-    def _final(self, failure: StateStoreError, *, unsure: bool) -> StateStoreError:
+    def _final_error(self, failure: StateStoreError, *, unsure: bool) -> StateStoreError:
         message = self._url.mask(str(failure))
         if unsure:
-            message += ". Whether it was written is not known: read before writing again"
+            message += "; the write may or may not have been applied: read before writing again"
         return StateStoreError(message, transient=failure.transient, unknown=unsure)
 
-    def _presentable(self, cause: BaseException | None) -> BaseException | None:
-        """The driver's error, unless its text would show a secret."""
+    def _safe_cause(self, cause: BaseException | None) -> BaseException | None:
+        """Return the driver's error, unless its text contains a secret."""
         if cause is None or self._url.mask(str(cause)) != str(cause):
             return None
-        # The frames of a driver have the password among their variables.
+        # The driver's frames have the password in their local variables.
         cause.__context__ = cause.__cause__ = cause.__traceback__ = None
         return cause
 
-    def _doubtful(self, conflict: ConflictError) -> StateStoreError:
+    def _ambiguous_conflict(self, conflict: ConflictError) -> StateStoreError:
         return StateStoreError(
-            f"the answer to a write got lost, and meanwhile: {conflict}. Whether it was written "
-            "before that is not known",
+            f"the response to a write was lost, and the next attempt found a conflict: {conflict}; "
+            "the write may or may not have been applied before it",
             unknown=True,
         )

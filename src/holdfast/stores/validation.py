@@ -1,7 +1,6 @@
-"""The gate: what every key, value and condition passes before a backend sees it.
+"""Validation of keys, values and conditions, before any backend sees them.
 
-Nothing behind it has to doubt its input, so that a bad one is refused with the same words, and
-before anything is written, whatever the store.
+Every store rejects invalid input with the same message, before it writes anything.
 """
 
 from __future__ import annotations
@@ -14,73 +13,81 @@ from holdfast.stores.entries import Condition, Put
 
 UNMATCHABLE_ETAG = "no store gives this"
 MAX_KEY_BYTES = 8192
-"""Room for two ids of 256 characters, percent-encoded (3,072 bytes each at most), and a path."""
+"""Room for two ids of 256 characters, percent-encoded (up to 3,072 bytes each), and a path."""
 
 
 def validate_key(key: object) -> str:
-    """A key that every backend can keep, or a refusal."""
+    """Return the key as a plain str.
+
+    Raises:
+        TypeError: The key is not a str.
+        ValueError: The key is empty or too long.
+        UnsupportedValueError: The key contains a lone surrogate.
+
+    """
     if not isinstance(key, str):
-        raise TypeError(f"a key is a str, not {short_repr(key)}")
+        raise TypeError(f"key must be a str, got {short_repr(key)}")
     key = plain_str(key)
     if not key:
-        raise ValueError("a key has at least one character; this one is empty")
+        raise ValueError("key must not be empty")
     size = len(encode_text(key, "key"))
     if size > MAX_KEY_BYTES:
         raise ValueError(
-            f"a key has at most {MAX_KEY_BYTES:,} bytes in UTF-8; "
-            f"this one has {size:,}: {short_repr(key)}"
+            f"key must have at most {MAX_KEY_BYTES:,} bytes in UTF-8, got {size:,}: "
+            f"{short_repr(key)}"
         )
     return key
 
 
 def validate_keys(keys: Iterable[object]) -> list[str]:
-    """Keys, each once, or a refusal of all."""
+    """Return the keys without duplicates. Raises what ``validate_key`` raises."""
     if isinstance(keys, str):
-        raise TypeError(f"get_many takes several keys, as in [{short_repr(keys)}], not one")
+        raise TypeError(f"get_many takes several keys, got a str; use [{short_repr(keys)}]")
     return list(dict.fromkeys(validate_key(key) for key in keys))
 
 
 def validate_put(key: object, value: object, if_match: object, if_absent: object) -> Put:
-    """A write that every backend can do, or a refusal."""
+    """Return a write as a ``Put``.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: The key is invalid, or there are two conditions.
+
+    """
     key = validate_key(key)
     if not isinstance(value, bytes):
-        raise TypeError(
-            f"the value for the key {short_repr(key)} is bytes, not {short_repr(value)}"
-        )
+        raise TypeError(f"value of key {short_repr(key)} must be bytes, got {short_repr(value)}")
     if not isinstance(if_absent, bool):
-        raise TypeError(f"if_absent is True or False, not {short_repr(if_absent)}")
-    match = validate_etag(if_match)
-    if match is not None and if_absent:
+        raise TypeError(f"if_absent must be True or False, got {short_repr(if_absent)}")
+    etag = validate_etag(if_match)
+    if etag is not None and if_absent:
         raise ValueError(
-            f"the key {short_repr(key)} cannot both have an etag and be absent: "
-            "give if_match or if_absent, not both"
+            f"put of key {short_repr(key)} has both if_match and if_absent; pass one of them"
         )
-    return Put(key, memoryview(value).tobytes(), match, if_absent)
+    return Put(key, memoryview(value).tobytes(), etag, if_absent)
 
 
 def validate_puts(puts: Iterable[object]) -> list[Put]:
-    """Writes to as many keys, or a refusal of all."""
-    checked = []
+    """Return writes to distinct keys. Raises what ``validate_put`` raises."""
+    writes = []
     keys = set()
     for put in puts:
         if not isinstance(put, Put):
             raise TypeError(
-                f"put_many takes Put(key, value, if_match, if_absent), not {short_repr(put)}"
+                f"put_many takes Put(key, value, if_match, if_absent), got {short_repr(put)}"
             )
-        good = validate_put(put.key, put.value, put.if_match, put.if_absent)
-        if good.key in keys:
-            raise ValueError(
-                f"put_many writes each key once; {short_repr(good.key)} is there twice"
-            )
-        checked.append(good)
-        keys.add(good.key)
-    return checked
+        write = validate_put(put.key, put.value, put.if_match, put.if_absent)
+        if write.key in keys:
+            raise ValueError(f"key {short_repr(write.key)} appears twice in the batch")
+        writes.append(write)
+        keys.add(write.key)
+    return writes
 
 
 def validate_batch(
     puts: Iterable[object], conditions: Iterable[object]
 ) -> tuple[list[Put], list[Condition]]:
-    """Return the writes and the conditions of a batch, which concern each key once.
+    """Return the writes and the conditions of a batch, which names each key once.
 
     Raises:
         ValueError: A key is named twice, or cannot be stored.
@@ -96,11 +103,11 @@ def validate_batch(
         key = validate_key(condition.key)
         etag = validate_etag(condition.etag)
         if etag is None:
-            raise TypeError(f"condition on the key {short_repr(key)} must have an etag, got None")
+            raise TypeError(f"condition on key {short_repr(key)} must have an etag, got None")
         if key in keys:
             raise ValueError(
-                f"key {short_repr(key)} appears twice in the batch; give a key that is written its "
-                "condition with if_match, and every other key one condition"
+                f"key {short_repr(key)} appears twice in the batch; use if_match for a key that is "
+                "written, and one condition for any other key"
             )
         keys.add(key)
         valid.append(Condition(key, etag))
@@ -108,90 +115,107 @@ def validate_batch(
 
 
 def validate_etag(etag: object) -> str | None:
-    """An etag as a store gave it, or None. Any other text is one that matches nothing."""
+    """Return an etag, or None. Text that cannot be an etag becomes one that matches nothing."""
     if etag is None:
         return None
     if not isinstance(etag, str):
-        raise TypeError(f"an etag is the str that a store gave, not {short_repr(etag)}")
-    # No store gives what cannot be written down, and drivers stumble over it.
+        raise TypeError(f"etag must be a str returned by a store, got {short_repr(etag)}")
+    # No store returns unprintable etags, and some drivers fail on them.
     return plain_str(etag) if etag.isprintable() else UNMATCHABLE_ETAG
 
 
 def plain_str(text: str) -> str:
-    """A text as itself. ``str()`` of an enum's member, say, is another one."""
+    """Return the content of a str subclass. ``str()`` of an enum member, say, is its name."""
     return str.__str__(text)
 
 
 def encode_text(text: str, what: str) -> bytes:
-    """Text as UTF-8, or a refusal of what cannot be written down."""
+    """Return text as UTF-8.
+
+    Raises:
+        UnsupportedValueError: The text contains a lone surrogate.
+
+    """
     try:
         return text.encode()
     except UnicodeEncodeError:
         raise UnsupportedValueError(
-            f"the {what} {short_repr(text)} has a lone surrogate; it is not text that can be stored"
+            f"{what} {short_repr(text)} contains a lone surrogate, which cannot be stored"
         ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The keys that a listing asks for: those with a prefix that come after another key."""
+    """The keys of a listing: those with a prefix, and greater than ``after``."""
 
     prefix: str
     after: str = ""
 
     @property
     def low(self) -> str:
-        """Where to begin: with this one excluded if ``exclusive``."""
+        """The lower bound, excluded if ``exclusive``."""
         return self.after if self.exclusive else self.prefix
 
     @property
     def exclusive(self) -> bool:
-        """Whether ``low`` itself is not one of them."""
+        """Whether ``low`` itself is outside the range."""
         return self.after >= self.prefix and self.after != ""
 
     @property
     def high(self) -> str | None:
-        """What all of them come before, or None where nothing bounds them."""
+        """The upper bound, excluded, or None if there is none."""
         return prefix_successor(self.prefix)
 
-    def holds(self, key: str) -> bool:
-        """Whether it is one of them."""
+    def contains(self, key: str) -> bool:
+        """Whether the key is in the range."""
         return key.startswith(self.prefix) and key > self.after
 
-    def beyond(self, key: str) -> KeyRange:
-        """What is left after a key."""
+    def rest_after(self, key: str) -> KeyRange:
+        """Return the part of the range after a key."""
         return replace(self, after=key)
 
 
 def validate_range(prefix: object, start_after: object) -> KeyRange:
-    """What to list, or a refusal."""
+    """Return the range of a listing. Raises what ``validate_bound`` raises."""
     return KeyRange(validate_bound(prefix, "prefix"), validate_bound(start_after, "start_after"))
 
 
 def validate_bound(text: object, what: str) -> str:
-    """A text to compare keys with, or a refusal."""
+    """Return a text that keys are compared with.
+
+    Raises:
+        TypeError: It is not a str.
+        UnsupportedValueError: It contains a lone surrogate.
+
+    """
     if not isinstance(text, str):
-        raise TypeError(f"{what} is a str, not {short_repr(text)}")
+        raise TypeError(f"{what} must be a str, got {short_repr(text)}")
     encode_text(text, what)
     return plain_str(text)
 
 
 def validate_limit(limit: object) -> int | None:
-    """How many keys at most, or None."""
+    """Return the maximum number of keys of a listing, or None.
+
+    Raises:
+        TypeError: It is not an int.
+        ValueError: It is negative.
+
+    """
     if limit is None:
         return None
     if isinstance(limit, bool) or not isinstance(limit, int):
-        raise TypeError(f"limit is an int or None, not {short_repr(limit)}")
+        raise TypeError(f"limit must be an int or None, got {short_repr(limit)}")
     if limit < 0:
-        raise ValueError(f"limit is 0 or more, not {limit}")
+        raise ValueError(f"limit must be 0 or more, got {limit}")
     return limit
 
 
 def prefix_successor(prefix: str) -> str | None:
-    """The first text, in the order of code points, after all that start with the prefix."""
+    """Return the least text greater than every text with the prefix, or None."""
     rest = prefix.rstrip("\U0010ffff")
     if not rest:
         return None
     point = ord(rest[-1]) + 1
-    # No text has a code point of the surrogates' range.
+    # Skip the surrogates, which no key contains.
     return rest[:-1] + chr(0xE000 if point == 0xD800 else point)

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from holdfast.documents.document import Document
+from holdfast.documents.files import read_document, write_document
 from holdfast.documents.json_diff import Difference, diff_states
-from holdfast.documents.json_file import read_json_file, write_json_file
 from holdfast.documents.json_path import EntryPaths, format_path, parse_paths, remove_paths
 from holdfast.errors import InvalidDocumentError, short_repr
 from holdfast.pytest_plugin import UPDATE, beside_test, is_updating, report_written
@@ -24,7 +25,7 @@ from holdfast.state.snapshot import Snapshot
 from holdfast.values import to_json
 from holdfast.values.binary_encoding import encode, is_same_value
 
-Comparable: TypeAlias = BlockingSession | Session | SessionSnapshot | Snapshot
+Comparable: TypeAlias = BlockingSession | Session | SessionSnapshot | Document | Snapshot
 
 MOST_PLACES = 40
 MOST_LINES = 20
@@ -59,7 +60,7 @@ def assert_matches_baseline(
         write(actual, target, "wrote")
         return
     try:
-        baseline = SessionSnapshot.from_dict(read_json_file(target), allow_modified=True)
+        baseline = read_document(target, allow_modified=True)
     except InvalidDocumentError:
         if not may_write:
             raise
@@ -78,28 +79,29 @@ def state_of(actual: Comparable) -> Snapshot:
     """The state that is compared: of a session as it is in memory, committed or not."""
     if isinstance(actual, Snapshot):
         return actual
-    if isinstance(actual, SessionSnapshot):
+    if isinstance(actual, SessionSnapshot | Document):
         return actual.snapshot
     if isinstance(actual, BlockingSession | Session):
         return actual.snapshot()
     raise TypeError(
-        "a baseline is compared with a session, a SessionSnapshot or a Snapshot, not "
-        f"{short_repr(actual)}"
+        f"expected a session, a SessionSnapshot, a Document or a Snapshot, got {short_repr(actual)}"
     )
 
 
 def write(actual: Comparable, target: Path, what: str) -> None:
     """Write a baseline: a document, without the events that led there."""
-    if not isinstance(actual, SessionSnapshot):
+    if isinstance(actual, SessionSnapshot):
+        actual = Document.from_snapshot(actual)
+    elif not isinstance(actual, Document):
         session = None if isinstance(actual, Snapshot) else actual
-        actual = SessionSnapshot.from_snapshot(
-            state_of(actual),
+        actual = Document(
+            snapshot=state_of(actual),
             agent_id=session.agent_id if session else "baseline",
             session_id=session.session_id if session else "baseline",
             scope=session.scope if session else "agent",
         )
     target.parent.mkdir(parents=True, exist_ok=True)
-    write_json_file(target, actual.chunks())
+    write_document(actual, target)
     report_written(target, what)
 
 

@@ -230,7 +230,9 @@ class FaultyStateStore(WrappedStateStore):
         most = None if limit is None else limit + len(before)
         now = self.inner.list(span.prefix, start_after=span.after, limit=most)
         keys = {key async for key in now if before.get(key, key) is not None}
-        keys.update(key for key, entry in before.items() if entry is not None and span.holds(key))
+        keys.update(
+            key for key, entry in before.items() if entry is not None and span.contains(key)
+        )
         return sorted(keys)[:limit]
 
     # ---------------------------------------------------------------------------------- writes

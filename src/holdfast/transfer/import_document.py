@@ -1,8 +1,8 @@
-"""A document becomes a session: its events become the log, or the state of a session that is there.
+"""Import a document as a session: as a new log, or as a change of a session that exists.
 
-Everything is checked before the first write. A new session is created by its manifest, which is
-written last (`Incarnation.create`): until then nothing of it is visible, and a crash leaves nothing
-but entries that no manifest names.
+Everything is validated before the first write. A new session is created by its manifest, which is
+written last (`Incarnation.create`): until then nothing of it is visible, and a crash leaves only
+entries that no manifest refers to.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from holdfast.documents.document import Document
+from holdfast.documents.errors import ModifiedDocumentError
 from holdfast.errors import ConflictError, InvalidDocumentError, StateStoreError
 from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event, draft_event
 from holdfast.log.event_log import MAX_SEQ, Position
 from holdfast.log.hash_chain import GENESIS, hash_event, link_events
 from holdfast.log.keyframe import encode_keyframe
-from holdfast.log.timeline import LoadedState
+from holdfast.log.timeline import LoadedState, Timeline
 from holdfast.sessions.session import Session
 from holdfast.snapshots.incarnation import PASSIVE_EVENT_TYPES, Incarnation
 from holdfast.snapshots.keys import AGENT, SnapshotLocation, deletion_mark_key
-from holdfast.snapshots.manifest import SnapshotManifest
-from holdfast.snapshots.session_snapshot import SessionSnapshot, utc_now
+from holdfast.snapshots.session_snapshot import utc_now
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.diff import Diff
 from holdfast.state.snapshot import Snapshot
@@ -39,98 +40,101 @@ logger = logging.getLogger(__name__)
 IMPORTED = "session.imported"
 EVENTS_PER_SEGMENT = 256
 ATTEMPTS = 8
-Check: TypeAlias = Callable[[Position], None]
+HeadCheck: TypeAlias = Callable[[Position], None]
 
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What an import did, or would do."""
+    """What an import changed, or would change."""
 
     agent_id: str
     session_id: str
     messages_restored: int
     events_restored: int
-    """How many of the document's events became the session's log."""
+    """The number of the document's events that became the session's log."""
     diff: Diff
-    """What it changed in the session's state."""
+    """The entries of the session's state that changed."""
     dry_run: bool
     created: bool
-    """Whether there was no such session before."""
+    """Whether the session did not exist before."""
     undo_id: str | None = None
-    """The snapshot of what was there before: restore it to undo the import."""
+    """The snapshot of the previous state: restore it to undo the import."""
     signed_by: tuple[str, ...] = ()
-    """The ids of the trusted keys that were found to have signed the document."""
+    """The ids of the trusted keys whose signatures of the document were verified."""
     scope: str = AGENT
 
 
 async def import_document(
     state_store: StateStore,
-    document: SessionSnapshot,
+    document: Document,
     location: SnapshotLocation,
     *,
     dry_run: bool,
-    check: Check | None = None,
+    check: HeadCheck | None = None,
 ) -> ImportResult:
-    """Import a document that was read and so is known to be whole.
+    """Import a document that was validated when it was read.
 
-    ``check`` is shown the end of the log that is written over, and raises where it is not to be.
+    ``check`` is called with the head of the existing log before it is changed, and may raise.
+
+    Raises:
+        InvalidDocumentError: The document's events are not a valid log.
+        ConflictError: Another writer changed the session; nothing was imported.
+
     """
     events = prepare_events(document)
-    there = await read_target(ReadOnlyStateStore(state_store) if dry_run else state_store, location)
+    incarnation, current = await read_session(
+        ReadOnlyStateStore(state_store) if dry_run else state_store, location
+    )
     if check is not None:
-        check(there.end)
+        check(current.end)
+    is_new = current.end.seq == 0
     state = document.snapshot
     result = ImportResult(
         agent_id=location.scope_id,
         session_id=location.session_id,
         messages_restored=state.count(MESSAGES),
-        events_restored=len(document.events) if there.is_new else 0,
-        diff=state.diff(there.state),
+        events_restored=len(document.events) if is_new else 0,
+        diff=state.diff(current.store.snapshot()),
         dry_run=dry_run,
-        created=there.is_new,
+        created=is_new,
         signed_by=document.signed_by,
         scope=location.scope,
     )
     if dry_run:
         return result
-    if there.is_new:
-        await NewSessionWriter(there.incarnation, document, events).write()
+    if is_new:
+        await create_session(incarnation, document, events)
         return result
-    undo, before = await overwrite_session(state_store, document, location, check)
-    return replace(result, undo_id=undo, diff=state.diff(before))
+    undo_id, previous = await overwrite_session(state_store, document, location, check)
+    return replace(result, undo_id=undo_id, diff=state.diff(previous))
 
 
-@dataclass(frozen=True, slots=True)
-class ImportTarget:
-    """What a store has where a document is to go."""
+async def read_session(
+    state_store: StateStore, location: SnapshotLocation
+) -> tuple[Incarnation, LoadedState]:
+    """Read the session to import to; it is empty if it does not exist.
 
-    incarnation: Incarnation
-    state: Snapshot
-    end: Position
-
-    @property
-    def is_new(self) -> bool:
-        """Whether there is no session."""
-        return self.end.seq == 0
-
-
-async def read_target(state_store: StateStore, location: SnapshotLocation) -> ImportTarget:
-    """Read what is there, after finishing an interrupted deletion; as if, on a read-only store."""
+    An interrupted deletion is finished first. In a read-only store it counts as finished.
+    """
     incarnation, _, loaded = await Incarnation.open(state_store, location)
     if await state_store.get(deletion_mark_key(location.session_id)) is not None:
-        incarnation = Incarnation(state_store, location, SnapshotManifest(), None)
-        loaded = LoadedState.nothing()
-    return ImportTarget(incarnation, loaded.store.snapshot(), loaded.end)
+        incarnation = Incarnation(state_store, location)
+        loaded = LoadedState.empty()
+    return incarnation, loaded
 
 
-# ------------------------------------------------------------------------------ what is checked
+# ------------------------------------------------------------------------------------ validation
 
 
-def prepare_events(document: SessionSnapshot) -> list[Event]:
-    """The events that the log of a new session will have: the document's, and that it was imported.
+def prepare_events(document: Document) -> list[Event]:
+    """Return the log of a new session: the document's events, and one for the import.
 
-    Where they lead elsewhere than to the document's state, as after an edit that was meant, what
-    differs is in the last one.
+    If the events do not lead to the document's state, as after an edit on purpose, the last one
+    has the difference.
+
+    Raises:
+        InvalidDocumentError: The document's events are not a valid log.
+
     """
     events = list(document.events)
     validate_event_chain(events, document.base)
@@ -139,41 +143,39 @@ def prepare_events(document: SessionSnapshot) -> list[Event]:
         store.restore(document.base)
     fold_changes(store, (event.changes for event in events))
     changes = document.snapshot.changes(store.snapshot())
-    end = Position(events[-1].seq, events[-1].hash) if events else Position()
+    head = Position(events[-1].seq, events[-1].hash) if events else Position()
     return events + link_events(
-        [draft_event(IMPORTED, describe_origin(document), changes=changes)], end.seq, end.hash
+        [draft_event(IMPORTED, describe_origin(document), changes=changes)], head.seq, head.hash
     )
 
 
 def validate_event_chain(events: Sequence[Event], base: Snapshot | None) -> None:
-    """Refuse events that are no chain, or that nothing leads to."""
+    """Raise InvalidDocumentError unless the events are a hash chain that can start a log."""
     if not events:
         return
     first = events[0]
     if not is_chain(events):
-        raise InvalidDocumentError(
-            "the document's events are no chain: each follows the one before it by seq and hash. "
-            "Export it anew, or read it with allow_modified, which makes the chain anew"
+        raise ModifiedDocumentError(
+            "the document's events are not a hash chain; export it again, or pass allow_modified "
+            "when reading it, which recomputes the chain"
         )
     if first.seq != 1 and base is None:
         raise InvalidDocumentError(
-            f"the document's events begin at {first.seq}, and it has no state from before them "
-            "(base)"
+            f"the document's events start at {first.seq}, but it has no base, the state before them"
         )
     if first.seq == 1 and (first.prev != GENESIS or (base is not None and len(base))):
         raise InvalidDocumentError(
-            "the document's events begin at 1, and yet it says that something was before them "
-            "(prev, base)"
+            "the document's events start at 1, but it has a state before them (prev, base)"
         )
     if not 1 <= first.seq <= events[-1].seq < MAX_SEQ:
         raise InvalidDocumentError(
             f"the document's events are numbered from {first.seq} to {events[-1].seq}; a log has "
-            f"room for 1 to {MAX_SEQ}, and the import takes one more"
+            f"at most {MAX_SEQ} events, and the import adds one"
         )
 
 
 def is_chain(events: Sequence[Event]) -> bool:
-    """Whether each has the seq and the hash that follow from the one before it."""
+    """Return whether each event has the seq and the hash that follow from the previous one."""
     seq, prev = events[0].seq, events[0].prev
     for event in events:
         if (event.seq, event.prev, event.hash) != (seq, prev, hash_event(event, seq, prev)):
@@ -182,8 +184,8 @@ def is_chain(events: Sequence[Event]) -> bool:
     return True
 
 
-def describe_origin(document: SessionSnapshot) -> dict[str, Any]:
-    """Where a state came from, for the log."""
+def describe_origin(document: Document) -> dict[str, Any]:
+    """Return the data of the ``session.imported`` event."""
     return {
         "agent_id": document.agent_id,
         "session_id": document.session_id,
@@ -195,108 +197,100 @@ def describe_origin(document: SessionSnapshot) -> dict[str, Any]:
 # ------------------------------------------------------------------------------- a new session
 
 
-class NewSessionWriter:
-    """A session that is not there yet, and how it is written."""
+async def create_session(
+    incarnation: Incarnation, document: Document, events: Sequence[Event]
+) -> None:
+    """Create a session with these events as its log.
 
-    def __init__(
-        self, incarnation: Incarnation, document: SessionSnapshot, events: Sequence[Event]
-    ) -> None:
-        self.incarnation = incarnation
-        self.state_store = incarnation.state_store
-        self.location = incarnation.location
-        self.document = document
-        self.events = events
-        self.log_start = Position(events[0].seq - 1, events[0].prev)
-        self.timeline = incarnation.timeline()
+    Raises:
+        ConflictError: Another writer created it first; nothing was written.
 
-    async def write(self) -> None:
-        """Create the session.
-
-        Raises:
-            ConflictError: Another writer created it first; nothing of this one is left.
-
-        """
-        state = self.document.snapshot
-        self.timeline.size = state.size_bytes * 4
-        if not self.timeline.is_keyframe_due(state):
-            await self.write_log()
-            return
-        # With it the first load need not fold it all. It is packed while the log is written.
-        keyframe = asyncio.get_running_loop().run_in_executor(None, self.keyframe)
-        try:
-            await self.write_log()
-            await self.keep(await keyframe)
-        finally:
-            keyframe.cancel()
-
-    async def write_log(self) -> None:
-        """Write all but the keyframe at the head."""
-        puts = self.segments(EVENTS_PER_SEGMENT)
-        if self.log_start.seq:
-            puts.insert(0, self.base())
-        try:
-            await self.incarnation.create(
-                puts, started_at=utc_now(), active_at=self.active_at(), log_start=self.log_start
-            )
-        except ConflictError as error:
-            raise ConflictError(
-                f"session {self.location.session_id} of {self.location.scope_id} was created "
-                "concurrently; retry the import",
-                key=error.key,
-            ) from error
-
-    def active_at(self) -> dt.datetime:
-        """Return the activity that the session counts as: just before that of its origin."""
-        times = [
-            event.at for event in self.document.events if event.type not in PASSIVE_EVENT_TYPES
-        ]
-        last = max(times, default=self.document.created_at)
-        return min(last, utc_now()) - dt.timedelta(microseconds=1)
-
-    def segments(self, size: int) -> list[Put]:
-        """Return the writes of the log, with up to ``size`` events per segment."""
-        log = self.timeline.log
-        return [
-            log.prepare_segment(self.events[at : at + size]).put
-            for at in range(0, len(self.events), size)
-        ]
-
-    def base(self) -> Put:
-        """The state before the first event, as a keyframe."""
-        base = self.document.base or Store(max_history=0).snapshot()
-        changes = base.changes(Store(max_history=0).snapshot())
-        data, _ = encode_keyframe(self.log_start.seq, self.log_start.hash, (), changes)
-        return Put(self.timeline.key(self.log_start.seq), data, if_absent=True)
-
-    def keyframe(self) -> Put:
-        """The state at the end, as a keyframe."""
-        end = self.events[-1]
-        changes = self.document.snapshot.changes(Store(max_history=0).snapshot())
-        data, _ = encode_keyframe(end.seq, end.hash, (), changes)
-        return Put(self.timeline.key(end.seq), data, if_absent=True)
-
-    async def keep(self, keyframe: Put) -> None:
-        """Write the keyframe at the end. What was imported stands, whatever becomes of it."""
-        try:
-            await self.state_store.put_many([keyframe])
-        except ConflictError:
-            return  # the same place in the same log, and so the same state
-        except StateStoreError as error:
-            logger.warning(
-                "a keyframe in %s was put off to the next commit: %s", self.location.prefix, error
-            )
+    """
+    timeline = incarnation.timeline()
+    timeline.size = document.snapshot.size_bytes * 4
+    if not timeline.is_keyframe_due(document.snapshot):
+        await write_log(incarnation, timeline, document, events)
+        return
+    # A keyframe at the head speeds up the first load. It is compressed while the log is written.
+    head = Position(events[-1].seq, events[-1].hash)
+    encoding = asyncio.get_running_loop().run_in_executor(
+        None, encode_keyframe_put, timeline, head, document.snapshot
+    )
+    try:
+        await write_log(incarnation, timeline, document, events)
+        await write_keyframe(incarnation, await encoding)
+    finally:
+        encoding.cancel()
 
 
-# ------------------------------------------------------------------------- a session that is there
+async def write_log(
+    incarnation: Incarnation, timeline: Timeline, document: Document, events: Sequence[Event]
+) -> None:
+    """Write the log, then the manifest."""
+    location = incarnation.location
+    log_start = Position(events[0].seq - 1, events[0].prev)
+    puts = [
+        timeline.log.prepare_linked(events[start : start + EVENTS_PER_SEGMENT]).put
+        for start in range(0, len(events), EVENTS_PER_SEGMENT)
+    ]
+    if log_start.seq:
+        base = document.base or Store(max_history=0).snapshot()
+        puts.insert(0, encode_keyframe_put(timeline, log_start, base))
+    try:
+        await incarnation.create(
+            puts, started_at=utc_now(), active_at=last_activity(document), log_start=log_start
+        )
+    except ConflictError as error:
+        raise ConflictError(
+            f"session {location.session_id} of {location.scope_id} was created concurrently; "
+            "retry the import",
+            key=error.key,
+        ) from error
+
+
+def last_activity(document: Document) -> dt.datetime:
+    """Return the time of the last activity, just before that of the original session."""
+    times = [event.at for event in document.events if event.type not in PASSIVE_EVENT_TYPES]
+    last = max(times, default=document.created_at)
+    return min(last, utc_now()) - dt.timedelta(microseconds=1)
+
+
+def encode_keyframe_put(timeline: Timeline, position: Position, state: Snapshot) -> Put:
+    """Return the write of a keyframe with the state at a position."""
+    changes = state.changes(Store(max_history=0).snapshot())
+    data, _ = encode_keyframe(position.seq, position.hash, (), changes)
+    return Put(timeline.key(position.seq), data, if_absent=True)
+
+
+async def write_keyframe(incarnation: Incarnation, keyframe: Put) -> None:
+    """Write the keyframe at the head. The import succeeds without it."""
+    try:
+        await incarnation.state_store.put_many([keyframe])
+    except ConflictError:
+        return  # a keyframe at this position has the same state
+    except StateStoreError as error:
+        logger.warning(
+            "keyframe in %s was not written; the next commit writes it: %s",
+            incarnation.location.prefix,
+            error,
+        )
+
+
+# --------------------------------------------------------------------------- an existing session
 
 
 async def overwrite_session(
     state_store: StateStore,
-    document: SessionSnapshot,
+    document: Document,
     location: SnapshotLocation,
-    check: Check | None,
+    check: HeadCheck | None,
 ) -> tuple[str, Snapshot]:
-    """Make a session's state the document's; gives the id and the state of what was there."""
+    """Make a session's state the document's; returns the id and state of the previous snapshot.
+
+    Raises:
+        ConflictError: Other writers committed first in every attempt; nothing was changed.
+
+    """
     tags = {"reason": "before import", "import": document.snapshot_id}
     for _ in range(ATTEMPTS):
         session = await Session.open(
@@ -314,12 +308,11 @@ async def overwrite_session(
         try:
             await session.commit()
         except ConflictError:
-            # Somebody wrote meanwhile: what was there is something else now.
+            # The snapshot no longer has the previous state.
             await session.archive.delete_snapshot(location=location, snapshot_id=undo.snapshot_id)
             continue
         return undo.snapshot_id, undo.snapshot
     raise ConflictError(
-        f"the session {location.session_id} of {location.scope_id} is being written to, and "
-        f"somebody else was first {ATTEMPTS} times: import when its agent rests. Nothing was "
-        "changed"
+        f"other writers of session {location.session_id} of {location.scope_id} committed first "
+        f"{ATTEMPTS} times; nothing was changed: retry the import when its agent is idle"
     )

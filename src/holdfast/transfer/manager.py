@@ -1,4 +1,4 @@
-"""Sessions as documents: exported, looked at, carried elsewhere, imported."""
+"""SnapshotManager: export sessions as documents, and import documents as sessions."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
+from holdfast.documents.document import Document, require_document
 from holdfast.documents.export import export_document
-from holdfast.documents.files import (
-    VALUES_VERSION,
-    decode_document,
-    read_document,
-    write_document,
-)
+from holdfast.documents.files import decode_document, read_document, write_document
 from holdfast.documents.limits import DEFAULT_LIMITS, DocumentLimits
 from holdfast.documents.migrations import ValueMigrations
 from holdfast.documents.signing import (
@@ -25,28 +21,27 @@ from holdfast.documents.signing import (
     validate_trusted_keys,
     verify_signature,
 )
+from holdfast.documents.value_migrations import VALUES_VERSION
 from holdfast.errors import NotFoundError, StateStoreError, short_repr
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog.catalog import Catalog
 from holdfast.snapshots.keys import SCOPES, SnapshotLocation, validate_id
 from holdfast.snapshots.records import validate_tags
-from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.stores.base import StateStore
 from holdfast.transfer.import_document import ImportResult, import_document
 
 T = TypeVar("T")
 
-Redaction: TypeAlias = Callable[[SessionSnapshot], SessionSnapshot]
+Redaction: TypeAlias = Callable[[Document], Document]
 
 MAX_SUGGESTIONS_READ = 1000
 
 
 class SnapshotManager:
-    """Exports and imports sessions as documents.
+    """Exports sessions as documents and imports documents as sessions.
 
-    Without a state store it reads and writes documents, and nothing else. ``migrations`` brings the
-    user's own values in older documents up to date on reading, and writes their version into new
-    ones.
+    Without a state store it can only read and write documents. ``migrations`` are applied to the
+    user's values when a document is read, and their version is written to new documents.
     """
 
     def __init__(
@@ -59,7 +54,12 @@ class SnapshotManager:
 
     @property
     def state_store(self) -> StateStore:
-        """The state store. `StateStoreError` where the manager was made without one."""
+        """The state store.
+
+        Raises:
+            StateStoreError: The manager was created without one.
+
+        """
         return require_store(self._state_store)
 
     @property
@@ -85,99 +85,126 @@ class SnapshotManager:
         tags: Mapping[str, str] | None = None,
         redact: Redaction | None = None,
         sign: SigningKey | None = None,
-    ) -> SessionSnapshot:
-        """A session with its events: as it is now, as it was at a snapshot, or after an event.
+    ) -> Document:
+        """Export a session with its events: its committed state, or an earlier one.
 
-        ``seq`` is the number of that event. Without ``session_id`` it is the agent's session with
-        the newest commit. ``tags`` are added to the snapshot's own. ``redact`` takes out what must
-        not leave, as `Redactor.redacted` does, and ``sign`` is the key to sign what is left with.
+        Args:
+            agent_id: The agent.
+            session_id: The session; by default the agent's session with the newest commit.
+            snapshot_id: Export this snapshot.
+            seq: Export the state after the event of this number.
+            scope: The scope, if the agent has the session in both.
+            tags: Tags to add to those of the snapshot.
+            redact: A function that removes secrets, such as `Redactor.redact`.
+            sign: The key to sign the document with.
+
+        Raises:
+            NotFoundError: There is no such agent, session, snapshot or event.
+            IntegrityError: Stored data is damaged.
+            StateStoreError: The store failed, or the manager has none.
+
         """
         wanted = validate_tags(tags)
         location = await self.locate(agent_id, session_id, scope=scope)
-        found = await export_document(
+        document = await export_document(
             self.archive, location, snapshot_id=snapshot_id, seq=seq, tags=wanted
         )
         if self._migrations is not None:
-            extra = {**found.extra, VALUES_VERSION: self._migrations.version}
-            found = replace(found, extra=extra)
+            extra = {**document.extra, VALUES_VERSION: self._migrations.version}
+            document = replace(document, extra=extra)
         if redact is not None:
-            found = redact(found)
-        return found if sign is None else sign_document(found, sign)
+            document = redact(document)
+        return document if sign is None else sign_document(document, sign)
 
     async def import_session(
         self,
-        snapshot: SessionSnapshot,
+        document: Document,
         *,
         dry_run: bool = False,
         agent_id: str | None = None,
         session_id: str | None = None,
         trusted: Iterable[PublicKey] | None = None,
     ) -> ImportResult:
-        """Make a document a session here, under its own ids or others.
+        """Import a document as a session, under its own ids or others.
 
-        Where there is no such session, the document's events become its log. Where there is one,
-        its state becomes the document's, its own log goes on, and ``undo_id`` names a snapshot of
-        what was there. A dry run says what would change and writes nothing. With ``trusted`` the
-        document must be signed by one of these keys: it was found to be when it was read, or is as
-        it would be written.
+        If there is no such session, the document's events become its log. Otherwise its state
+        becomes the document's, its log continues, and ``undo_id`` of the result is a snapshot of
+        the previous state.
+
+        Args:
+            document: What to import.
+            dry_run: Report what would change, and write nothing.
+            agent_id: Import under this agent.
+            session_id: Import under this session id.
+            trusted: Require that one of these keys signed the document.
+
+        Raises:
+            InvalidDocumentError: The document's events are not a valid log.
+            SignatureError: No trusted key signed it.
+            ConflictError: Another writer changed the session; nothing was imported.
+            StateStoreError: The store failed, or the manager has none.
+
         """
-        if not isinstance(snapshot, SessionSnapshot):
-            raise TypeError(
-                "import_session takes a SessionSnapshot, as from_file() gives it, not "
-                f"{short_repr(snapshot)}"
-            )
+        require_document(document, "import_session")
         if trusted is not None:
-            known = validate_trusted_keys(trusted)
-            if not known.keys() & snapshot.signed_by:
-                snapshot = record_signers(snapshot, verify_signature(snapshot, known.values()))
+            keys = validate_trusted_keys(trusted)
+            if not keys.keys() & document.signed_by:
+                document = record_signers(document, verify_signature(document, keys.values()))
         location = SnapshotLocation(
-            snapshot.session_id if session_id is None else validate_id(session_id, "session_id"),
-            snapshot.scope,
-            snapshot.agent_id if agent_id is None else validate_id(agent_id, "agent_id"),
+            document.session_id if session_id is None else validate_id(session_id, "session_id"),
+            document.scope,
+            document.agent_id if agent_id is None else validate_id(agent_id, "agent_id"),
         )
-        return await import_document(self.state_store, snapshot, location, dry_run=dry_run)
+        return await import_document(self.state_store, document, location, dry_run=dry_run)
 
     async def locate(
         self, agent_id: str, session_id: str | None = None, *, scope: str | None = None
     ) -> SnapshotLocation:
-        """Where a session of an agent is kept; without an id, the one with the newest commit."""
+        """Find a session of an agent, or its session with the newest commit.
+
+        Raises:
+            NotFoundError: There is no such agent or session; the message suggests similar names.
+
+        """
         validate_id(agent_id, "agent_id")
         if scope not in (None, *SCOPES):
-            raise ValueError(f"scope is one of {', '.join(SCOPES)}, not {short_repr(scope)}")
+            raise ValueError(f"scope must be one of {', '.join(SCOPES)}, got {short_repr(scope)}")
         if session_id is None:
-            return await self._latest(agent_id, scope)
+            latest = await self.catalog.latest_session(agent_id, scope=scope)
+            if latest is None:
+                raise await self._unknown_agent_error(agent_id)
+            return latest.location
         for location in await self.catalog.locations(session_id):
             if location.scope_id == agent_id and scope in (None, location.scope):
                 return location
-        raise await self._unknown_session(agent_id, session_id)
+        raise await self._unknown_session_error(agent_id, session_id)
 
-    async def _latest(self, agent_id: str, scope: str | None) -> SnapshotLocation:
-        """Return the session of an agent with the newest commit."""
-        found = await self.catalog.latest_session(agent_id, scope=scope)
-        if found is None:
-            raise await self._unknown_agent(agent_id)
-        return found.location
-
-    async def _unknown_agent(self, agent_id: str) -> NotFoundError:
+    async def _unknown_agent_error(self, agent_id: str) -> NotFoundError:
         agents = await self.catalog.agents(limit=MAX_SUGGESTIONS_READ)
         return NotFoundError(
-            f"there is no agent {short_repr(agent_id)} in this store{suggest_names(agent_id, agents)}"
+            f"no agent {short_repr(agent_id)} in this store{suggest_names(agent_id, agents)}"
         )
 
-    async def _unknown_session(self, agent_id: str, session_id: str) -> NotFoundError:
+    async def _unknown_session_error(self, agent_id: str, session_id: str) -> NotFoundError:
         page = await self.catalog.sessions(agent_id, limit=MAX_SUGGESTIONS_READ)
         if not page.sessions:
-            return await self._unknown_agent(agent_id)
+            return await self._unknown_agent_error(agent_id)
         known = [entry.session_id for entry in page.sessions]
         return NotFoundError(
-            f"the agent {agent_id} has no session {short_repr(session_id)}{suggest_names(session_id, known)}"
+            f"agent {agent_id} has no session {short_repr(session_id)}"
+            f"{suggest_names(session_id, known)}"
         )
 
     # --------------------------------------------------------------------------------- files
 
-    def to_file(self, snapshot: SessionSnapshot, path: str | os.PathLike[str]) -> None:
-        """Write a document: ``.json``, ``.json.gz`` or ``.json.zst``, all of it or nothing."""
-        write_document(snapshot, path)
+    def to_file(self, document: Document, path: str | os.PathLike[str]) -> None:
+        """Write a document atomically: ``.json``, ``.json.gz`` or ``.json.zst``.
+
+        Raises:
+            StateStoreError: The file cannot be written.
+
+        """
+        write_document(document, path)
 
     def from_file(
         self,
@@ -187,12 +214,15 @@ class SnapshotManager:
         max_bytes: int | None = None,
         limits: DocumentLimits = DEFAULT_LIMITS,
         trusted: Iterable[PublicKey] | None = None,
-    ) -> SessionSnapshot:
-        """Read a document, and check all of it.
+    ) -> Document:
+        """Read and validate a document, as `read_document` does.
 
-        ``allow_modified`` takes one that was edited on purpose; ``limits`` bounds what is read,
-        and ``max_bytes`` is short for limits with this one. With ``trusted`` it must be signed by
-        one of these keys.
+        ``max_bytes`` replaces that of ``limits``.
+
+        Raises:
+            InvalidDocumentError: There is no such file, or it is not a valid document.
+            SignatureError: No trusted key signed it.
+
         """
         if max_bytes is not None:
             limits = replace(limits, max_bytes=max_bytes)
@@ -204,37 +234,41 @@ class SnapshotManager:
             migrations=self._migrations,
         )
 
-    def to_dict(self, snapshot: SessionSnapshot) -> dict[str, Any]:
-        """The document, as JSON data."""
-        return snapshot.to_dict()
+    def to_dict(self, document: Document) -> dict[str, Any]:
+        """Return a document as JSON data."""
+        return require_document(document, "to_dict").to_dict()
 
     def from_dict(
         self,
-        tree: object,
+        data: object,
         *,
         allow_modified: bool = False,
         trusted: Iterable[PublicKey] | None = None,
-    ) -> SessionSnapshot:
-        """What a document says, checked, with the user's own values brought up to date.
+    ) -> Document:
+        """Read and validate a document from JSON data, as `decode_document` does.
 
-        With ``trusted`` it must be signed by one of these keys, as it stands.
+        Raises:
+            InvalidDocumentError: It is not a valid document.
+            SignatureError: No trusted key signed it.
+
         """
         return decode_document(
-            tree, allow_modified=allow_modified, trusted=trusted, migrations=self._migrations
+            data, allow_modified=allow_modified, trusted=trusted, migrations=self._migrations
         )
 
 
-def require_store(found: T | None) -> T:
-    """Return what needs a state store, or refuse what cannot be done without one."""
-    if found is None:
+def require_store(value: T | None) -> T:
+    """Return what depends on the state store, if the manager has one."""
+    if value is None:
         raise StateStoreError(
-            "this SnapshotManager has no state store, and only reads and writes documents; create "
-            "it with SnapshotManager(state_store=...)"
+            "this SnapshotManager has no state store; create it with "
+            "SnapshotManager(state_store=...)"
         )
-    return found
+    return value
 
 
 def suggest_names(name: str, known: list[str]) -> str:
-    """The names that are nearest to one that is not there, for an error."""
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known[:3]
-    return f"; there are {', '.join(close)}" if close else "; there is none at all"
+    """Return the end of an error message that lists similar names, or the first ones."""
+    if similar := difflib.get_close_matches(name, known, n=3, cutoff=0.4):
+        return f"; did you mean {' or '.join(similar)}?"
+    return f"; there are {', '.join(known[:3])}" if known else "; there are none"

@@ -1,10 +1,10 @@
-"""What a value may be, and its two forms: bytes and JSON.
+"""The supported types of values, and their binary and JSON encodings.
 
-A value goes in as Python data and comes back equal and of the same types. In bytes it is msgpack;
-what msgpack cannot say is an extension type. In JSON it is itself; what JSON cannot say is an
-object with one key that starts with ``$`` (a tag), and a user's own dict of that shape gets a
-second ``$``. Decoding is data only: nothing that the data names is ever imported or called, except
-the functions that the caller registered for that very name. docs/spec/values.md describes both.
+Values round-trip with equal value and type. The binary encoding is msgpack, with extension types
+for what msgpack lacks. In JSON, other types are objects with one key that starts with ``$`` (a
+tag); a user's dict that looks like a tag is escaped with a second ``$``. Decoding is data only: it
+never imports or calls anything that the data names, except the decoders that the caller registered.
+docs/spec/values.md specifies both encodings.
 """
 
 from __future__ import annotations

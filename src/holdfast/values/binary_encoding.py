@@ -1,4 +1,4 @@
-"""The bytes form: msgpack, with extension types for what it cannot say."""
+"""The binary encoding: msgpack, with extension types for what it lacks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec.msgpack import Ext
 
-from holdfast.errors import HoldfastError, InvalidDocumentError, UnsupportedValueError, short_repr
+from holdfast.errors import (
+    HoldfastError,
+    InvalidDocumentError,
+    UnregisteredTypeError,
+    UnsupportedValueError,
+    short_repr,
+)
 from holdfast.values.extensions import (
     FIRST_CONTAINER,
     FROZENSET,
@@ -22,8 +28,7 @@ from holdfast.values.lowering import LoweringError, is_plain, lower, pack, regis
 from holdfast.values.scalars import decode_scalar
 
 TOO_DEEP: Final = (
-    f"the bytes of a value are nested too deep to be read: Holdfast writes at most {MAX_DEPTH} "
-    "levels; if there are no more, the call comes from too deep a recursion"
+    f"encoded value is nested more than {MAX_DEPTH} levels deep, or the call stack is too deep"
 )
 
 KEYS: Final = (str, int, float, bytes, tuple)
@@ -36,12 +41,17 @@ _pack_sorted: Final = msgspec.msgpack.Encoder(order="sorted").encode
 
 
 def encode(value: object) -> bytes:
-    """The bytes form. Raises `UnsupportedValueError` with the path to what cannot be kept."""
+    """Return the binary encoding of a value.
+
+    Raises:
+        UnsupportedValueError: The value, or a part of it, cannot be stored.
+
+    """
     if is_plain(value, MAX_DEPTH):
         try:
             return pack(value)
         except (OverflowError, UnicodeEncodeError, msgspec.MsgspecError):
-            # An int beyond 64 bits, or a str that is not text: the slow way tells which, and where.
+            # An int beyond 64 bits, or a str with a lone surrogate: the slow path reports where.
             return _encode_lowered(value)
     return _encode_lowered(value)
 
@@ -52,11 +62,17 @@ def _encode_lowered(value: object) -> bytes:
     except LoweringError as refusal:
         raise refusal.error() from None
     except msgspec.MsgspecError as error:
-        raise UnsupportedValueError(f"cannot keep the value: {error}, at $") from None
+        raise UnsupportedValueError(f"cannot store the value at $: {error}") from None
 
 
 def decode(data: bytes) -> Any:
-    """The value whose bytes form this is, made anew on every call."""
+    """Decode a value.
+
+    Raises:
+        InvalidDocumentError: The bytes are damaged, or not the encoding of a value.
+        UnsupportedValueError: The value has a registered type that is not registered here.
+
+    """
     try:
         return unpack(data)
     except HoldfastError:
@@ -65,27 +81,26 @@ def decode(data: bytes) -> Any:
         raise InvalidDocumentError(TOO_DEEP) from None
     except (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError) as error:
         raise InvalidDocumentError(
-            f"the bytes are not a Holdfast value ({error!s:.200}); they are damaged or from "
-            "elsewhere"
+            f"bytes are damaged or not an encoded value: {error!s:.200}"
         ) from error
 
 
 def is_same_value(a: bytes, b: bytes) -> bool:
-    """Whether two bytes forms say the same value; the order of a dict's keys does not count."""
+    """Return whether two encodings represent equal values; the order of dict keys is ignored."""
     if a == b:
         return True
-    # Another order of keys has the same bytes in another order, and so the same length and the same
-    # sum. The remainder by 255 is that sum (256 is 1 modulo 255), taken at C speed.
+    # Another order of keys permutes the bytes, which keeps their number and their sum. The
+    # remainder modulo 255 is that sum (256 is 1 modulo 255), computed at C speed.
     if len(a) != len(b) or int.from_bytes(a, "big") % 255 != int.from_bytes(b, "big") % 255:
         return False
     return canonicalize(a) == canonicalize(b)
 
 
 def canonicalize(data: bytes) -> bytes:
-    """The one bytes form that all equal values share: what a digest is computed over."""
+    """Return the canonical encoding, which all equal values share, for use in digests."""
     first = data[0]
-    # Only maps, arrays and extension types can hold a dict. msgpack's first byte tells: 80-9f are
-    # short maps and arrays, c7-c9 and d4-d8 extension types, dc-df long arrays and maps.
+    # Only maps, arrays and extension types can contain a dict. In msgpack, they start with 80-9f
+    # (short maps and arrays), c7-c9 and d4-d8 (extension types), dc-df (long arrays and maps).
     holds_items = 0x80 <= first <= 0x9F or 0xDC <= first <= 0xDF
     if not holds_items and not (0xC7 <= first <= 0xC9 or 0xD4 <= first <= 0xD8):
         return data
@@ -96,7 +111,7 @@ def canonicalize(data: bytes) -> bytes:
 
 
 def _is_textual(tree: object) -> bool:
-    """Whether the tree has no extension type and all its dicts have only str keys."""
+    """Return whether a tree has no extension types, and only str keys in its dicts."""
     kind = type(tree)
     if kind is dict:
         for key, item in cast("dict[object, object]", tree).items():
@@ -112,7 +127,7 @@ def _is_textual(tree: object) -> bool:
 
 
 def _in_order(tree: object) -> object:
-    """The tree with every dict's keys in order: text by code points, the rest by packed bytes."""
+    """Sort the keys of every dict: text by code points, others by packed bytes."""
     if isinstance(tree, list):
         return [_in_order(item) for item in tree]
     if isinstance(tree, dict):
@@ -138,7 +153,7 @@ def _extension(code: int, data: memoryview) -> object:
     if code < FIRST_CONTAINER and code in TAGS:
         return decode_scalar(code, bytes(data).decode())
     if code in TAGS:
-        # Python's own bound on recursion does not know how much stack this way down takes.
+        # Python's recursion limit does not account for the C stack used here.
         depth: int = getattr(_nesting, "depth", 0)
         if depth == MAX_DEPTH:
             raise InvalidDocumentError(TOO_DEEP)
@@ -148,8 +163,7 @@ def _extension(code: int, data: memoryview) -> object:
         finally:
             _nesting.depth = depth
     raise InvalidDocumentError(
-        f"the data holds an extension type {code} that this version of Holdfast does not know; "
-        "it was written by a newer version or is damaged"
+        f"unknown extension type {code}; the data is damaged, or written by a newer version"
     )
 
 
@@ -157,9 +171,9 @@ unpack: Final = msgspec.msgpack.Decoder(ext_hook=_extension).decode
 
 
 def _check_hashes(items: list[object]) -> None:
-    """Refuse members that were chosen to have one hash: a set or dict of them takes quadratic time.
+    """Reject members with many equal hashes: building a set or a dict would take quadratic time.
 
-    Texts and bytes have hashes that nobody can foresee; numbers do not.
+    The hashes of str and bytes are randomized; those of numbers are not.
     """
     if len(items) <= MAX_COLLISIONS:
         return
@@ -169,16 +183,16 @@ def _check_hashes(items: list[object]) -> None:
         count = counts.get(hashed, 0) + 1
         if count > MAX_COLLISIONS:
             raise InvalidDocumentError(
-                f"more than {MAX_COLLISIONS} members of a set or keys of a dict have the same "
-                "hash; refusing to build it"
+                f"more than {MAX_COLLISIONS} members of a set or keys of a dict have equal hashes; "
+                "refusing to build it"
             )
         counts[hashed] = count
 
 
 def build_container(code: int, items: object) -> object:
-    """A container from its decoded items."""
+    """Return the container or the registered type with the given decoded items."""
     if not isinstance(items, list):
-        raise InvalidDocumentError(f"a {TAGS[code]} must hold a list, not {type(items).__name__}")
+        raise InvalidDocumentError(f"{TAGS[code]} must contain a list, got {type(items).__name__}")
     if code == TUPLE:
         return tuple(items)
     if code == SET:
@@ -192,14 +206,14 @@ def build_container(code: int, items: object) -> object:
         found = dict(zip(items[::2], items[1::2], strict=True))
         for key in found:
             if not isinstance(key, KEYS) and key is not None:
-                raise InvalidDocumentError(f"a $map has a key that is a {type(key).__name__}")
+                raise InvalidDocumentError(f"invalid $map key of type {type(key).__name__}")
         return found
     if len(items) != 2 or not isinstance(items[0], str):
-        raise InvalidDocumentError("a $type must hold a name and a value")
+        raise InvalidDocumentError("$type must contain a name and a value")
     known = registered_names.get(items[0])
     if known is None:
-        raise UnsupportedValueError(
-            f"the data holds a value of the registered type {short_repr(items[0])}, which is not "
-            "registered here; call holdfast.register_type with that name before reading it"
+        raise UnregisteredTypeError(
+            f"type {short_repr(items[0])} is not registered; call holdfast.register_type with that "
+            "name before reading the data"
         )
     return known[1](items[1])

@@ -1,7 +1,7 @@
-"""Copies of plain data, and whether something is still exactly like its copy.
+"""Copy plain data, and detect whether data still equals its copy exactly.
 
-Exactly: 1 is not True and not 1.0, 0.0 is not -0.0, and the order of a dict's keys counts. Nothing
-is asked of foreign types, whose ``==`` may say anything.
+Exactly means that 1, 1.0 and True differ, 0.0 and -0.0 differ, and the order of dict keys matters.
+The ``==`` of other types is never called.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ IMMUTABLE: Final = frozenset((str, bytes, int, float, bool, type(None)))
 
 
 class Uncopyable:
-    """Stands for what cannot be copied: nothing is like it."""
+    """The type of `UNCOPYABLE`."""
 
 
 UNCOPYABLE: Final = Uncopyable()
+"""Takes the place of a copy that could not be made; no value equals it."""
 
 
 def copy_plain(value: object) -> object:
-    """A copy of plain data; TypeError where there is something else in it."""
+    """Copy plain data; raise TypeError if it contains another type."""
     kind = type(value)
     if kind in IMMUTABLE:
         return value
@@ -34,16 +35,16 @@ def copy_plain(value: object) -> object:
 
 
 def find_unequal(copies: list[object], values: list[object]) -> list[int]:
-    """The numbers of those values that are not like the copies at the same places."""
+    """Return the indexes of the values that differ from their copies."""
     return [
         at for at in range(min(len(copies), len(values))) if not is_equal(copies[at], values[at])
     ]
 
 
 def is_equal(copy: object, value: object) -> bool:
-    """Whether a value is what its copy says, in all of it."""
+    """Return whether a value equals its copy exactly."""
     if copy is value:
-        return True  # What can be changed is never shared with a copy.
+        return True  # mutable objects are never shared with a copy
     kind = type(copy)
     if kind is not type(value):
         return False
@@ -61,7 +62,7 @@ def is_equal(copy: object, value: object) -> bool:
 
 
 def is_equal_dict(copy: dict[object, object], value: dict[object, object]) -> bool:
-    """The same of dicts, whose keys are in the same order."""
+    """Return whether two dicts are equal exactly, including the order of their keys."""
     if len(copy) != len(value):
         return False
     keys = iter(value)

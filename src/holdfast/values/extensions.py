@@ -1,13 +1,13 @@
-"""What the two forms call what they cannot say natively: numbers in bytes, tags in JSON."""
+"""Codes and tags of the types that msgpack and JSON lack."""
 
 from __future__ import annotations
 
 from typing import Final
 
 MAX_DEPTH: Final = 128
-"""How deep a value may be nested. Beyond it there is a clear error instead of a full stack."""
+"""The maximum nesting of a value."""
 
-# Extension types of the bytes form. They are stored: a number is never given a second meaning.
+# Codes of msgpack extension types. They are stored and must never change.
 INT: Final = 1
 DECIMAL: Final = 2
 UUID: Final = 3
@@ -21,7 +21,7 @@ FROZENSET: Final = 18
 MAP: Final = 19
 CUSTOM: Final = 20
 
-# The same in JSON, plus what msgpack says natively and JSON does not.
+# The same as JSON tags.
 TAGS: Final[dict[int, str]] = {
     INT: "$int",
     DECIMAL: "$decimal",
@@ -39,4 +39,4 @@ TAGS: Final[dict[int, str]] = {
 CODES: Final[dict[str, int]] = {tag: code for code, tag in TAGS.items()}
 
 FIRST_CONTAINER: Final = TUPLE
-"""Smaller numbers are scalars with a text as payload, from here on a payload is a packed list."""
+"""Smaller codes are scalars with a text payload; from here on, the payload is a packed list."""

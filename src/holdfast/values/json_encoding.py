@@ -1,4 +1,4 @@
-"""The JSON form: the value as it is, and a tagged object for what JSON cannot say."""
+"""The JSON encoding: plain values as they are, tagged objects for other types."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ from holdfast.values.extensions import CODES, FIRST_CONTAINER, MAP, MAX_DEPTH, T
 from holdfast.values.lowering import LoweringError, lower, validate_text
 from holdfast.values.scalars import decode_scalar
 
-# Readers that keep numbers as doubles are exact up to here; larger integers are tagged.
+# Readers that use doubles are exact up to here; larger integers are tagged.
 _JSON_INT: Final = 2**53
 
 _pack_sorted: Final = msgspec.msgpack.Encoder(order="sorted").encode
 
 
 def to_json(value: object) -> Any:
-    """The JSON form: a tree of dict, list, str, int, float, bool and None for any JSON writer.
+    """Return the JSON encoding: a tree of dict, list, str, int, float, bool and None.
 
-    The tree may share parts with ``value``: write it out before either changes.
+    The tree may share parts with ``value``: serialize it before you change either.
+
+    Raises:
+        UnsupportedValueError: The value, or a part of it, cannot be stored.
+
     """
     try:
         if _is_json(value, MAX_DEPTH):
@@ -35,26 +39,48 @@ def to_json(value: object) -> Any:
 
 
 def encode_canonical(value: object) -> bytes:
-    """The canonical bytes of a value, packed once where JSON says it as it is."""
+    """Return the canonical bytes of a value."""
+    return _pack_sorted(value) if _is_json_value(value) else canonicalize(encode(value))
+
+
+def to_json_and_canonical(value: object) -> tuple[Any, bytes]:
+    """Return the JSON encoding and the canonical bytes, with one pass over plain data.
+
+    Raises:
+        UnsupportedValueError: The value holds something that cannot be stored.
+
+    """
+    if _is_json_value(value):
+        return value, _pack_sorted(value)
+    canonical = canonicalize(encode(value))  # first: its error names the path
+    return to_json(value), canonical
+
+
+def _is_json_value(value: object) -> bool:
     try:
-        is_json = _is_json(value, MAX_DEPTH)
+        return _is_json(value, MAX_DEPTH)
     except LoweringError:
-        is_json = False  # The longer way says what is wrong, and where.
-    return _pack_sorted(value) if is_json else canonicalize(encode(value))
+        return False  # encode() reports what is wrong, and where
 
 
 def from_json(tree: object) -> Any:
-    """The value whose JSON form this is. Raises `InvalidDocumentError` at a tag that is not one."""
+    """Decode a value from its JSON encoding.
+
+    Raises:
+        InvalidDocumentError: A tag is unknown or malformed, or the nesting is too deep.
+        UnsupportedValueError: The value has a registered type that is not registered here.
+
+    """
     try:
         return _untagged(tree, MAX_DEPTH)
     except HoldfastError:
         raise
     except (ValueError, TypeError, ArithmeticError) as error:
-        raise InvalidDocumentError(f"the JSON is not a Holdfast value: {error!s:.200}") from error
+        raise InvalidDocumentError(f"JSON is not an encoded value: {error!s:.200}") from error
 
 
 def is_json_without_floats(tree: object, room: int = 4 * MAX_DEPTH) -> bool:
-    """Whether this is JSON data without a float in it, nested no deeper than ``room`` levels."""
+    """Return whether this is JSON data without floats, nested at most ``room`` levels deep."""
     kind = type(tree)
     if kind is str or kind is int or kind is bool or tree is None:
         return True
@@ -74,7 +100,7 @@ def is_json_without_floats(tree: object, room: int = 4 * MAX_DEPTH) -> bool:
 
 
 def _is_json(value: object, room: int) -> bool:
-    """Whether JSON says this value as it is."""
+    """Return whether JSON represents a value as it is."""
     if room == 0:
         return False
     kind = type(value)
@@ -105,7 +131,7 @@ def _is_json(value: object, room: int) -> bool:
 
 
 def _tagged(tree: object) -> object:
-    """The JSON form of a lowered tree."""
+    """Return the JSON encoding of a lowered tree."""
     if isinstance(tree, dict):
         if not all(type(key) is str for key in tree):
             return {"$map": [[_tagged(key), _tagged(item)] for key, item in tree.items()]}
@@ -149,7 +175,7 @@ def _untagged(tree: object, room: int) -> object:
 
 def _check_room(room: int) -> None:
     if room == 0:
-        raise InvalidDocumentError(f"the JSON is nested deeper than {MAX_DEPTH} levels")
+        raise InvalidDocumentError(f"JSON is nested more than {MAX_DEPTH} levels deep")
 
 
 def _read_tag(tag: str, content: object, room: int) -> object:
@@ -160,12 +186,12 @@ def _read_tag(tag: str, content: object, room: int) -> object:
     if code >= FIRST_CONTAINER:
         _check_room(room)
         if not isinstance(content, list):
-            raise InvalidDocumentError(f"a {tag} must hold a list, not {type(content).__name__}")
+            raise InvalidDocumentError(f"{tag} must contain a list, got {type(content).__name__}")
         if code == MAP:
             content = [half for item in content for half in _pair(item)]
         return build_container(code, [_untagged(item, room - 1) for item in content])
     if not isinstance(content, str):
-        raise InvalidDocumentError(f"a {tag:.60} must hold a str, not {type(content).__name__}")
+        raise InvalidDocumentError(f"{tag:.60} must contain a str, got {type(content).__name__}")
     if code > 0:
         return decode_scalar(code, content)
     if tag == "$bytes":
@@ -173,13 +199,12 @@ def _read_tag(tag: str, content: object, room: int) -> object:
     if tag == "$float" and content in ("nan", "inf", "-inf"):
         return float(content)
     raise InvalidDocumentError(
-        f"the JSON holds an object with the one key {short_repr(tag)}, which is not a tag that this "
-        "version of Holdfast knows; a dict with that key is written with the key "
+        f"unknown tag {short_repr(tag)}; to store a dict with that key, escape it as "
         f"{short_repr('$' + tag)}"
     )
 
 
 def _pair(item: object) -> tuple[Any, Any]:
     if not isinstance(item, list) or len(item) != 2:
-        raise InvalidDocumentError("a $map must hold pairs of a key and a value")
+        raise InvalidDocumentError("$map must contain pairs of a key and a value")
     return item[0], item[1]

@@ -1,7 +1,7 @@
-"""From Python to what msgpack knows: what is plain, what becomes of the rest, what is refused.
+"""Lower values to the types that msgpack supports.
 
-A plain value holds nothing but dicts, lists and scalars of exactly the types that msgpack gives
-back; it needs no lowering. Everything else is rebuilt, with an ``Ext`` for what msgpack cannot say.
+A plain value consists of dicts, lists and scalars of exactly the types that msgpack returns, and
+needs no lowering. Other values are rebuilt, with an ``Ext`` for each type that msgpack lacks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NATIVE: Final[frozenset[type]] = frozenset(
 
 
 class LoweringError(Exception):
-    """A value cannot be kept; collects the way to the culprit while the walk unwinds."""
+    """A value cannot be stored. Collects the path to it while the recursion unwinds."""
 
     def __init__(self, reason: str, *, too_deep: bool = False) -> None:
         super().__init__(reason)
@@ -45,13 +45,13 @@ class LoweringError(Exception):
         self.steps: list[str] = []
         self.holders: list[int] = []
 
-    def passed(self, holder: object, step: str) -> None:
-        """Note that the way leads through ``holder`` by ``step``."""
+    def add_step(self, holder: object, step: str) -> None:
+        """Prepend a step of the path, from a container to its member."""
         self.steps.append(step)
         self.holders.append(id(holder))
 
     def error(self) -> UnsupportedValueError:
-        """What the caller gets to see."""
+        """Return the error for the caller."""
         steps = self.steps[::-1]
         reason = self.reason
         if self.too_deep:
@@ -59,7 +59,7 @@ class LoweringError(Exception):
             seen: set[int] = set()
             for depth, holder in enumerate(holders):
                 if holder in seen:
-                    steps, reason = steps[:depth], "the value contains itself"
+                    steps, reason = steps[:depth], "value contains itself"
                     break
                 seen.add(holder)
             else:
@@ -71,16 +71,21 @@ class LoweringError(Exception):
 def register_type(
     kind: type[T], *, name: str, encode: Callable[[T], object], decode: Callable[[Any], T]
 ) -> None:
-    """Let values hold objects of class ``kind`` (that very class, not its subclasses).
+    """Register an encoder and a decoder for objects of a class, excluding its subclasses.
 
-    ``encode`` gives the content as a value that Holdfast knows, ``decode`` makes the object again.
-    ``name`` is what is stored, so it must stay the same for as long as the data lives. Data with a
-    name that was not registered is refused when it is read.
+    ``encode`` returns the content as a supported value, ``decode`` restores the object. ``name`` is
+    stored with the data and must not change. Reading data with a name that is not registered raises
+    `UnsupportedValueError`.
+
+    Raises:
+        TypeError: ``kind`` is not a class, or ``encode`` or ``decode`` is not callable.
+        ValueError: The class or the name is already registered, or the class is native.
+
     """
     if not isinstance(kind, type):
-        raise TypeError(f"expected a class to register, not {short_repr(kind)}")
+        raise TypeError(f"expected a class to register, got {short_repr(kind)}")
     if kind in NATIVE:
-        raise ValueError(f"{kind.__name__} is stored as it is; only other types can be registered")
+        raise ValueError(f"{kind.__name__} is supported natively and cannot be registered")
     if not isinstance(name, str) or not name or not is_text(name):
         raise ValueError(
             f"the name of a registered type must be non-empty text, not {short_repr(name)}"
@@ -90,20 +95,20 @@ def register_type(
     taken = registered_names.get(name)
     if taken is not None and taken[0] is not kind:
         raise ValueError(
-            f"the name {name!r} already stands for {taken[0].__qualname__}; choose another"
+            f"name {name!r} is already registered for {taken[0].__qualname__}; choose another"
         )
-    former = registered_types.get(kind)
-    if former is not None and former[0] != name:
+    previous = registered_types.get(kind)
+    if previous is not None and previous[0] != name:
         raise ValueError(
-            f"{kind.__qualname__} is already registered as {former[0]!r}; keep that name, "
-            "stored data uses it"
+            f"{kind.__qualname__} is already registered as {previous[0]!r}; keep that name, because "
+            "stored data contains it"
         )
     registered_types[kind] = (name, encode)
     registered_names[name] = (kind, decode)
 
 
 def is_plain(value: object, room: int) -> bool:
-    """Whether msgpack gives back exactly this, without a look at how large an int or a str is."""
+    """Return whether a value is plain, without checking the range of ints and the text of strs."""
     if room == 0:
         return False
     kind = type(value)
@@ -132,7 +137,7 @@ def is_plain(value: object, room: int) -> bool:
 
 
 def is_plain_key(key: object) -> bool:
-    """Whether msgpack gives back exactly this dict key, other than a str."""
+    """Return whether a dict key other than a str is plain."""
     kind = type(key)
     if kind is float:
         return not math.isnan(cast("float", key))
@@ -140,14 +145,14 @@ def is_plain_key(key: object) -> bool:
 
 
 def lower(value: object, room: int) -> object:
-    """The value built of what msgpack knows; raises `Refusal` at what no form can say."""
+    """Return a value lowered to the types of msgpack; raise LoweringError if it has no encoding."""
     kind = type(value)
     if kind is str:
         return validate_text(cast("str", value))
     if kind is bool or value is None or kind is bytes:
         return value
     if kind is float:
-        # Many bit patterns say NaN, some processors even make negative ones: one stands for all.
+        # NaN has many bit patterns; encode all of them as one.
         return NAN if math.isnan(cast("float", value)) else value
     if kind is int:
         number = cast("int", value)
@@ -157,7 +162,7 @@ def lower(value: object, room: int) -> object:
     if kind in registered_types:
         name, to_plain = registered_types[kind]
         return Ext(CUSTOM, pack([name, _lower_into(value, to_plain(value), room)]))
-    # The type is asked and not the object: a proxy may claim any class for itself.
+    # Test the type and not the object: a proxy may claim to be an instance of any class.
     scalar = encode_scalar(value, kind)
     if scalar is not None:
         return scalar
@@ -171,7 +176,7 @@ def lower(value: object, room: int) -> object:
     if issubclass(kind, bytes):
         return bytes(memoryview(cast("bytes", value)))
     if room == 0:
-        raise LoweringError(f"the value is nested deeper than {MAX_DEPTH} levels", too_deep=True)
+        raise LoweringError(f"value is nested more than {MAX_DEPTH} levels deep", too_deep=True)
     if issubclass(kind, dict):
         return _lower_dict(cast("dict[Any, Any]", value), room)
     if issubclass(kind, list):
@@ -181,18 +186,18 @@ def lower(value: object, room: int) -> object:
     if issubclass(kind, (set, frozenset)):
         return _lower_set(cast("Collection[Any]", value), room)
     raise LoweringError(
-        f"cannot keep a value of type {_type_name(kind)}; convert it to plain data "
-        "or register its type with holdfast.register_type"
+        f"cannot store a value of type {_type_name(kind)}; convert it to a supported type, or "
+        "register it with holdfast.register_type"
     )
 
 
 def _lower_into(holder: object, value: object, room: int) -> object:
     if room == 0:
-        raise LoweringError(f"the value is nested deeper than {MAX_DEPTH} levels", too_deep=True)
+        raise LoweringError(f"value is nested more than {MAX_DEPTH} levels deep", too_deep=True)
     try:
         return lower(value, room - 1)
     except LoweringError as refusal:
-        refusal.passed(holder, "")
+        refusal.add_step(holder, "")
         raise
 
 
@@ -203,7 +208,7 @@ def _lower_items(holder: object, items: list[Any], room: int) -> list[Any]:
             done.append(lower(item, room - 1))
     except LoweringError as refusal:
         ordered = isinstance(holder, (list, tuple))
-        refusal.passed(holder, f"[{len(done)}]" if ordered else "{…}")
+        refusal.add_step(holder, f"[{len(done)}]" if ordered else "{…}")
         raise
     return done
 
@@ -212,7 +217,7 @@ def _lower_set(value: Collection[Any], room: int) -> Ext:
     items = _lower_items(value, list(value), room)
     items.sort(key=pack)
     if len({pack(item) for item in items}) != len(items):
-        raise LoweringError("two items of a set become the same when stored as plain types")
+        raise LoweringError("two items of a set are equal when stored as base types")
     return Ext(SET if issubclass(type(value), set) else FROZENSET, pack(items))
 
 
@@ -230,8 +235,8 @@ def _lower_dict(value: dict[Any, Any], room: int) -> object:
             elif not is_plain_key(key):
                 if not issubclass(kind, (tuple, str, int, float, bytes)):
                     raise LoweringError(
-                        f"cannot keep a dict key of type {_type_name(kind)}; keys may be str, int, "
-                        "float, bool, None, bytes or tuple"
+                        f"cannot store a dict key of type {_type_name(kind)}; keys must be str, "
+                        "int, float, bool, None, bytes or tuple"
                     )
                 converted = True
                 key = lower(key, room - 1)
@@ -242,15 +247,15 @@ def _lower_dict(value: dict[Any, Any], room: int) -> object:
             pairs.append(key)
             pairs.append(lower(item, room - 1))
     except LoweringError as refusal:
-        refusal.passed(value, _step(at))
+        refusal.add_step(value, _step(at))
         raise
     plain = dict(zip(pairs[::2], pairs[1::2], strict=True)) if simple else {}
     if converted:
-        # A member of an enum and its own value may be two keys of one dict, and are one plain str.
-        # Two NaNs are two keys, and stay so; but nobody could say which is which.
+        # An enum member and its value can be two keys of a dict, but are the same plain str.
+        # Two NaNs are two keys and could not be told apart.
         different = len({pack(key) for key in pairs[::2]})
         if different * 2 != len(pairs) or (simple and len(plain) != different):
-            raise LoweringError("two keys of a dict become the same when stored as plain types")
+            raise LoweringError("two keys of a dict are equal when stored as base types")
     return plain if simple else Ext(MAP, pack(pairs))
 
 
@@ -262,7 +267,7 @@ def _step(key: object) -> str:
 
 
 def is_text(value: str) -> bool:
-    """Whether a str can be written down: one with a lone surrogate cannot."""
+    """Return whether a str can be encoded as UTF-8: a lone surrogate cannot."""
     if value.isascii():
         return True
     try:
@@ -273,11 +278,9 @@ def is_text(value: str) -> bool:
 
 
 def validate_text(value: str) -> str:
-    """The str itself, if it is text."""
+    """Return a str, or raise LoweringError if UTF-8 cannot encode it."""
     if not is_text(value):
-        raise LoweringError(
-            "cannot keep a str with a lone surrogate: no encoding can write it down"
-        )
+        raise LoweringError("cannot store a str with a lone surrogate, which UTF-8 cannot encode")
     return value
 
 

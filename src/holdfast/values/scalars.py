@@ -1,4 +1,4 @@
-"""The text of every scalar that neither msgpack nor JSON has: dates, decimals, long integers."""
+"""The text encoding of scalars that msgpack and JSON lack: dates, decimals, long integers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ZONE: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 
 
 def encode_scalar(value: Any, kind: type) -> Ext | None:
-    """The extension type of a scalar that has one; its payload is the text that JSON shows too."""
+    """Return a scalar as an extension type, whose payload is also its text in JSON, or None."""
     if issubclass(kind, dt.datetime):
         return Ext(DATETIME, _datetime_text(value).encode())
     if issubclass(kind, dt.date):
@@ -39,13 +39,13 @@ def encode_scalar(value: Any, kind: type) -> Ext | None:
     if issubclass(kind, uuid.UUID):
         return Ext(UUID, str(uuid.UUID(int=value.int)).encode())
     if issubclass(kind, Decimal):
-        # Whether str writes E or e is a setting of the thread, and must not be one of the data.
+        # The decimal context of the thread decides between E and e; stored data always has E.
         return Ext(DECIMAL, str(Decimal(value)).replace("e", "E").encode())
     return None
 
 
 def decode_scalar(code: int, text: str) -> object:
-    """The scalar that the payload of an extension type, or of a tag, says."""
+    """Decode a scalar from the payload of an extension type or a tag."""
     if code == INT:
         return int(text, 0)
     if code == DECIMAL:
@@ -63,8 +63,8 @@ def decode_scalar(code: int, text: str) -> object:
 
 
 def encode_int(value: int) -> Ext:
-    """An integer that msgpack has no room for."""
-    # Python refuses to turn very long ints into decimal (it takes quadratic time), not into hex.
+    """Return an integer beyond 64 bits as an extension type."""
+    # Python limits the conversion of very long ints to decimal, not to hexadecimal.
     return Ext(INT, (str(value) if value.bit_length() <= 2048 else hex(value)).encode())
 
 
@@ -84,14 +84,14 @@ def _datetime_text(value: dt.datetime) -> str:
 
 
 def _suffix(zone: object, fold: int) -> str:
-    """What ISO 8601 cannot say, as RFC 9557 writes it: ``[Europe/Berlin]``, ``[_fold=1]``."""
+    """Return the RFC 9557 suffix of a time: ``[Europe/Berlin]``, ``[_fold=1]``."""
     key: object = getattr(zone, "key", None) if isinstance(zone, zoneinfo.ZoneInfo) else None
     name = f"[{key}]" if isinstance(key, str) and _ZONE.fullmatch(key) else ""
     return name + ("[_fold=1]" if fold else "")
 
 
 def _without_suffix(text: str) -> tuple[str, str, int]:
-    """The clock, the name of the zone or an empty one, the fold."""
+    """Return the ISO 8601 part of a time, the name of its zone or "", and the fold."""
     fold = 1 if text.endswith("[_fold=1]") else 0
     text = text.removesuffix("[_fold=1]")
     if not text.endswith("]"):
@@ -101,7 +101,7 @@ def _without_suffix(text: str) -> tuple[str, str, int]:
 
 
 def _zone(name: str) -> zoneinfo.ZoneInfo | None:
-    # Only what looks like a zone is looked up among the zones: data never names a path or a module.
+    # ZoneInfo reads files: never pass it a name that could be another path.
     if not _ZONE.fullmatch(name):
         return None
     try:
@@ -118,7 +118,7 @@ def _read_datetime(text: str) -> dt.datetime:
         there = moment.replace(tzinfo=zone)
         if there.utcoffset() == moment.utcoffset():
             return there
-    # The zone is unknown here, or its rules differ: the moment itself is what must not change.
+    # The zone is unknown here, or its rules differ: keep the instant.
     return moment
 
 
@@ -130,7 +130,6 @@ def _read_time(text: str) -> dt.time:
     zone = _zone(name)
     if zone is None:
         raise InvalidDocumentError(
-            f"the data holds a time in the zone {short_repr(name)}, which this machine does not know; "
-            "install the tzdata package"
+            f"unknown time zone {short_repr(name)}; install the tzdata package"
         )
     return time.replace(tzinfo=zone)

@@ -284,6 +284,6 @@ def test_a_missing_or_old_langgraph_is_one_clear_error(hide, words):
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     last = ran.stderr.splitlines()[-1]
-    assert last.startswith("holdfast.adapters.requirement.RequirementError: ")
+    assert last.startswith("holdfast.extras.MissingExtraError: ")
     assert words in last
     assert "holdfast[langgraph]" in last

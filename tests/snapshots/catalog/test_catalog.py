@@ -1,4 +1,4 @@
-"""Agents and their sessions: each answer costs what is asked for, not what there is."""
+"""Agents and their sessions, and what queries cost."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from holdfast import Put
 from holdfast.snapshots import Catalog, SessionEntry, SnapshotArchive, SnapshotLocation
 from holdfast.snapshots.incarnation import Incarnation
 from holdfast.snapshots.keys import agent_index_prefix, index_key
-from holdfast.snapshots.lifecycle import to_microseconds
-from holdfast.snapshots.manifest import SnapshotManifest
 from support.async_tests import async_test
 from support.observed_store import Watched, save, session_snapshot, state
 
@@ -44,15 +42,15 @@ HOSTILE = [
 ]
 
 
-async def founded(*locations, store=None, every=dt.timedelta(seconds=1)):
-    """A store with these sessions, each begun after the one before."""
+async def make_store(*locations, store=None, every=dt.timedelta(seconds=1)):
+    """Return a store with these sessions, started one after the other."""
     store = store or Watched()
     for number, location in enumerate(locations):
-        this = Incarnation(store, location, SnapshotManifest(), None)
+        this = Incarnation(store, location)
         log = this.timeline().log
         puts = [Put(log.key(1), b"{}"), Put(log.key(2), b"{}")]
-        moment = START + number * every
-        await this.create(puts, started_at=moment, active_at=moment)
+        time = START + number * every
+        await this.create(puts, started_at=time, active_at=time)
     store.forget()
     return store
 
@@ -62,7 +60,7 @@ def sessions_of(agent, count):
 
 
 @async_test
-async def test_what_is_saved_is_in_the_catalog():
+async def test_saved_sessions_are_in_the_catalog():
     store = Watched()
     archive, catalog = SnapshotArchive(store), Catalog(store)
     assert await catalog.agents() == []
@@ -97,30 +95,30 @@ async def test_what_is_saved_is_in_the_catalog():
 
 
 @async_test
-async def test_the_session_that_was_started_last_comes_first():
+async def test_the_last_started_session_comes_first():
     names = ["m", "a", "z", "b"]
-    store = await founded(*(SnapshotLocation(name, scope_id="bot") for name in names))
+    store = await make_store(*(SnapshotLocation(name, scope_id="bot") for name in names))
     page = await Catalog(store).sessions("bot")
     assert page.next_token is None
     assert [each.session_id for each in page.sessions] == names[::-1]
-    moment = START + dt.timedelta(seconds=3)
-    assert page.sessions[0] == SessionEntry("bot", "b", "agent", moment, moment)
+    time = START + dt.timedelta(seconds=3)
+    assert page.sessions[0] == SessionEntry("bot", "b", "agent", time, time)
     assert page.sessions[0].location == SnapshotLocation("b", "agent", "bot")
 
 
 @async_test
-async def test_sessions_that_were_started_in_one_moment_are_all_there():
+async def test_sessions_started_at_the_same_time_are_all_listed():
     locations = [*sessions_of("bot", 5), SnapshotLocation("ses_00000", "multi_agent", "bot")]
-    store = await founded(*locations, every=dt.timedelta())
+    store = await make_store(*locations, every=dt.timedelta())
     found = (await Catalog(store).sessions("bot")).sessions
     assert {each.location for each in found} == set(locations)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 24, 25, 26, 100])
-def test_pages_follow_each_other_to_the_end(limit):
+def test_pages_list_every_entry_once(limit):
     @async_test
     async def work():
-        store = await founded(*sessions_of("bot", 25))
+        store = await make_store(*sessions_of("bot", 25))
         catalog = Catalog(store)
         found, token = [], None
         while True:
@@ -137,24 +135,24 @@ def test_pages_follow_each_other_to_the_end(limit):
 
 
 @async_test
-async def test_a_session_that_begins_meanwhile_does_not_disturb_the_next_page():
-    store = await founded(*sessions_of("bot", 6))
+async def test_a_session_created_between_pages_does_not_change_the_next_page():
+    store = await make_store(*sessions_of("bot", 6))
     catalog = Catalog(store)
     first = await catalog.sessions("bot", limit=3)
     late = SnapshotLocation("late", scope_id="bot")
-    await founded(*sessions_of("other", 9), late, store=store)
+    await make_store(*sessions_of("other", 9), late, store=store)
     rest = await catalog.sessions("bot", limit=3, next_token=first.next_token)
     names = [each.session_id for each in first.sessions + rest.sessions]
     assert names == [f"ses_{number:05}" for number in reversed(range(6))]
 
 
 @async_test
-async def test_what_else_is_in_the_index_is_passed_over():
-    store = await founded(*sessions_of("bot", 5))
-    place = agent_index_prefix("bot")
-    newest = index_key(SnapshotLocation("x", scope_id="bot"), to_microseconds(START) + 10_000_000)
-    for key in (f"{place}0_notes", newest + "/more", f"{place}zzz", newest[:-5] + "galaxy"):
-        await store.put(key, b"notes of somebody else")
+async def test_unknown_keys_in_the_index_are_skipped():
+    store = await make_store(*sessions_of("bot", 5))
+    prefix = agent_index_prefix("bot")
+    newest = index_key(SnapshotLocation("x", scope_id="bot"), START + dt.timedelta(seconds=10))
+    for key in (f"{prefix}0_notes", newest + "/more", f"{prefix}zzz", newest[:-5] + "galaxy"):
+        await store.put(key, b"notes")
     catalog = Catalog(store)
     assert len((await catalog.sessions("bot")).sessions) == 5
     assert (await catalog.latest_session("bot")).session_id == "ses_00004"
@@ -169,11 +167,11 @@ async def test_what_else_is_in_the_index_is_passed_over():
 
 
 @async_test
-async def test_hostile_ids_are_found_as_they_are():
+async def test_hostile_ids_are_listed_unchanged():
     locations = [SnapshotLocation(session, scope_id="bot") for session in HOSTILE]
     locations += [SnapshotLocation("s", "multi_agent", agent) for agent in HOSTILE]
     locations += [SnapshotLocation(name, scope_id=name) for name in HOSTILE]
-    store = await founded(*locations)
+    store = await make_store(*locations)
     catalog = Catalog(store)
     assert set(await catalog.agents()) == {"bot", *HOSTILE}
     assert len(await catalog.agents()) == 1 + len(HOSTILE)
@@ -193,10 +191,10 @@ async def test_hostile_ids_are_found_as_they_are():
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 100])
-def test_names_are_given_page_by_page(limit):
+def test_names_are_listed_in_pages(limit):
     @async_test
     async def work():
-        store = await founded(*(SnapshotLocation(name, scope_id=name) for name in HOSTILE))
+        store = await make_store(*(SnapshotLocation(name, scope_id=name) for name in HOSTILE))
         catalog = Catalog(store)
         for names in (catalog.agents, catalog.session_ids):
             found = []
@@ -210,18 +208,18 @@ def test_names_are_given_page_by_page(limit):
 
 
 @async_test
-async def test_a_page_of_names_may_start_after_one_that_is_not_there():
-    store = await founded(*(SnapshotLocation(name, scope_id=name) for name in ("a", "c", "d")))
+async def test_a_page_of_names_can_start_after_a_missing_name():
+    store = await make_store(*(SnapshotLocation(name, scope_id=name) for name in ("a", "c", "d")))
     assert await Catalog(store).agents(start_after="b") == ["c", "d"]
     assert await Catalog(store).session_ids(start_after="d") == []
 
 
-async def costs(count):
-    """Listings and keys read by each question, with so many sessions of each of three agents."""
+async def count_costs(count):
+    """Count listings and keys of each query, for a number of sessions per agent."""
     agents = ["reader", "team", "writer"]
-    store = await founded(*(each for agent in agents for each in sessions_of(agent, count)))
+    store = await make_store(*(each for agent in agents for each in sessions_of(agent, count)))
     catalog = Catalog(store)
-    questions = {
+    queries = {
         "agents": lambda: catalog.agents(),
         "first agent": lambda: catalog.agents(limit=1),
         "latest": lambda: catalog.latest_session("writer"),
@@ -230,7 +228,7 @@ async def costs(count):
         "parts": lambda: catalog.locations("ses_00001"),
     }
     found = {}
-    for name, ask in questions.items():
+    for name, ask in queries.items():
         store.forget()
         assert await ask()
         found[name] = (store.listings, store.listed, len(store.read))
@@ -238,8 +236,8 @@ async def costs(count):
 
 
 @async_test
-async def test_no_answer_costs_more_where_there_is_more():
-    few, many = await costs(100), await costs(2000)
+async def test_cost_of_a_query_does_not_depend_on_the_size_of_the_store():
+    few, many = await count_costs(100), await count_costs(600)
     assert few == many
     assert many["agents"] == (4, 3, 0)
     assert many["latest"] == (14, 78, 19)
@@ -249,7 +247,7 @@ async def test_no_answer_costs_more_where_there_is_more():
 
 
 @pytest.mark.parametrize("bad", [0, -1, True, "1"])
-def test_a_limit_that_is_none_is_refused(bad):
+def test_invalid_limit_is_rejected(bad):
     @async_test
     async def work():
         catalog = Catalog(Watched())
@@ -263,7 +261,7 @@ def test_a_limit_that_is_none_is_refused(bad):
 
 
 @pytest.mark.parametrize("bad", ["", None, "x" * 257, "\ud800"])
-def test_an_id_that_is_none_is_refused(bad):
+def test_invalid_id_is_rejected(bad):
     @async_test
     async def work():
         catalog = Catalog(Watched())
@@ -276,6 +274,6 @@ def test_an_id_that_is_none_is_refused(bad):
 
 
 @async_test
-async def test_a_token_that_no_page_gave_is_refused():
+async def test_invalid_token_is_rejected():
     with pytest.raises(ValueError, match="invalid next_token"):
         await Catalog(Watched()).sessions("bot", next_token="ünknown")

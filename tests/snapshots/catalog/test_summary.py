@@ -1,4 +1,4 @@
-"""What a list says of sessions, and in which order."""
+"""Summaries of sessions, and their order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALL = {"id": "call_1", "type": "function", "function": {"name": "search", "argu
 
 
 class CountingStore(MemoryStateStore):
-    """A store that counts the bytes that are read from it."""
+    """A store that counts the bytes read from it."""
 
     def __init__(self):
         super().__init__()
@@ -49,7 +49,7 @@ async def write(store, agent, session, *, status="running", turns=1, tags=None, 
 
 
 @async_test
-async def test_a_summary_tells_what_a_session_is():
+async def test_a_summary_describes_a_session():
     store = MemoryStateStore()
     session = await write(
         store, "bot", "ses", status="waiting", turns=3, tags={"env": "x"}, tool_calls=[CALL]
@@ -69,7 +69,7 @@ async def test_a_summary_tells_what_a_session_is():
 
 
 @async_test
-async def test_filters_must_all_hold():
+async def test_all_filters_must_match():
     store = MemoryStateStore()
     await write(store, "bot", "a", status="failed", tags={"env": "x", "team": "1"})
     await write(store, "bot", "b", status="failed", tags={"env": "y"})
@@ -98,7 +98,7 @@ async def test_filters_must_all_hold():
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 100])
 @async_test
-async def test_the_sessions_of_all_agents_are_merged_newest_first_each_once(limit):
+async def test_sessions_of_all_agents_are_merged_newest_first(limit):
     store = MemoryStateStore()
     written = []
     for number in range(40):
@@ -121,7 +121,7 @@ async def test_the_sessions_of_all_agents_are_merged_newest_first_each_once(limi
 
 
 @async_test
-async def test_sessions_of_one_moment_are_listed_each_once():
+async def test_sessions_active_at_the_same_time_are_listed_once_each():
     store = MemoryStateStore()
     manager = SnapshotManager(store)
     await write(store, "a", "s0")
@@ -141,7 +141,7 @@ async def test_sessions_of_one_moment_are_listed_each_once():
 
 
 @async_test
-async def test_a_session_that_is_written_to_again_comes_first():
+async def test_a_commit_moves_a_session_to_the_front():
     store = MemoryStateStore()
     for name in ("a", "b", "c"):
         await write(store, "bot", name)
@@ -176,7 +176,7 @@ async def test_a_fork_is_not_activity():
 
 
 @async_test
-async def test_a_page_reads_no_more_sessions_than_it_shows(monkeypatch):
+async def test_a_page_reads_only_the_sessions_it_shows(monkeypatch):
     monkeypatch.setattr(
         summary, "ACTIVITY_RESOLUTION", dt.timedelta(0)
     )  # as if they were minutes apart
@@ -206,7 +206,7 @@ async def test_a_summary_does_not_read_the_whole_log():
 
 
 @async_test
-async def test_the_number_of_sessions_looked_at_for_a_page_can_be_bounded():
+async def test_max_scanned_bounds_the_sessions_read_for_a_page():
     store = MemoryStateStore()
     for number in range(30):
         await write(store, "bot", f"ses_{number}", status="failed" if number == 0 else "running")
@@ -222,7 +222,7 @@ async def test_the_number_of_sessions_looked_at_for_a_page_can_be_bounded():
 
 
 @async_test
-async def test_a_part_of_the_id_finds_sessions_in_any_case():
+async def test_search_matches_part_of_the_id_in_any_case():
     store = MemoryStateStore()
     for name in ("Alpha", "beta", "alphabet"):
         await write(store, "bot", name)
@@ -231,7 +231,7 @@ async def test_a_part_of_the_id_finds_sessions_in_any_case():
 
 
 @async_test
-async def test_a_damaged_session_is_listed_with_its_problem_and_hides_no_other():
+async def test_a_damaged_session_is_listed_with_its_problem():
     store = MemoryStateStore()
     session = await write(store, "bot", "bad", tags={})
     await write(store, "bot", "good")
@@ -247,7 +247,7 @@ async def test_a_damaged_session_is_listed_with_its_problem_and_hides_no_other()
 
 
 @async_test
-async def test_the_last_activity_is_known_after_everything_before_it_was_pruned():
+async def test_last_activity_is_known_after_a_prune():
     store = MemoryStateStore()
     async with Session.open(store, agent_id="bot", session_id="ses") as session:
         for number in range(3):
@@ -262,9 +262,9 @@ async def test_the_last_activity_is_known_after_everything_before_it_was_pruned(
 
 
 @pytest.mark.parametrize(
-    "token", ["", "x", "1/a/b/agent", "0" * 18 + "/a/b/nobody", "9" * 17 + "x/a/b/agent", "ü/a/b/c"]
+    "token", ["", "x", "1/a/b/agent", "0" * 18 + "/a/b/galaxy", "9" * 17 + "x/a/b/agent", "ü/a/b/c"]
 )
 @async_test
-async def test_a_token_that_no_page_gave_is_refused(token):
+async def test_invalid_token_is_rejected(token):
     with pytest.raises(ValueError, match="invalid next_token"):
         await Catalog(MemoryStateStore()).summaries(next_token=token)

@@ -1,4 +1,4 @@
-"""What the tests of Dapr share: a stand-in for the sidecar, and a namespace each."""
+"""Fixtures for the tests of Dapr: a stand-in for the sidecar, and namespaces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from servers.process import needs
 
 @pytest.fixture
 def sidecar(dapr_stand_in, monkeypatch):
-    """The stand-in, where the SDK looks for a sidecar."""
+    """The stand-in, at the address of the SDK's settings."""
     for name, value in dapr_stand_in.environment.items():
         monkeypatch.setenv(name, value)
     yield dapr_stand_in
@@ -21,7 +21,7 @@ def sidecar(dapr_stand_in, monkeypatch):
 
 @pytest.fixture(scope="session")
 def elsewhere(dapr_stand_in):
-    """Another sidecar with the same components, whose calls nobody disturbs."""
+    """Another sidecar with the same components and no faults."""
     from servers.dapr_stand_in import DaprStandIn
 
     with DaprStandIn(dapr_stand_in.folder) as server:
@@ -35,26 +35,26 @@ def namespace() -> str:
 
 @pytest.fixture(params=["statestore", "redisstore"])
 def component(request) -> str:
-    """One whose transactions are all or nothing, and one whose are not."""
+    """A component that can roll back transactions, and one that cannot."""
     return request.param
 
 
 @pytest.fixture
 def open_store(sidecar, namespace):
-    """Opens stores on one empty namespace."""
+    """Open stores on one empty namespace."""
     from holdfast.stores.dapr import open_url
     from holdfast.stores.urls import StoreURL
 
-    def opened(component: str = "statestore", **options: object):
+    def open_component(component: str = "statestore", **options: object):
         query = urlencode({"namespace": namespace, **options})
         return open_url(StoreURL(f"dapr://{component}?{query}"))
 
-    return opened
+    return open_component
 
 
 @pytest.fixture(scope="session")
 def daprd(request, tmp_path_factory):
-    """The real sidecar, where there is one."""
+    """The real sidecar, if it is installed."""
     from servers.daprd import Daprd, needs_daprd
 
     program = needs_daprd()

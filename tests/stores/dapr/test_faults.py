@@ -1,4 +1,4 @@
-"""Calls that get lost, answers that are wrong, sidecars that are killed."""
+"""Lost calls, wrong responses and slow sidecars."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from servers.cutting_proxy import CuttingProxy  # noqa: E402
 
 
 @pytest.mark.parametrize("kind", ["lose_answer", "lose_request"])
-def test_whatever_call_gets_lost_each_write_is_done_once(open_store, sidecar, component, kind):
-    # How many calls of a method to let pass: all that there are, or the first of many.
+def test_each_write_is_applied_once_whichever_call_is_lost(open_store, sidecar, component, kind):
+    # For each method, the number of calls to lose, one per round.
     cases = {
         "statestore": {
             "SaveState": 1,
@@ -54,7 +54,7 @@ def test_whatever_call_gets_lost_each_write_is_done_once(open_store, sidecar, co
     asyncio.run(work())
 
 
-def test_an_answer_that_the_network_lost_is_no_conflict(open_store, sidecar, component):
+def test_a_response_lost_by_the_network_is_not_a_conflict(open_store, sidecar, component):
     async def work() -> None:
         with CuttingProxy(sidecar.port) as proxy:
             address = f"127.0.0.1:{proxy.port}"
@@ -70,13 +70,13 @@ def test_an_answer_that_the_network_lost_is_no_conflict(open_store, sidecar, com
     asyncio.run(work())
 
 
-async def after_a_lost_answer(sidecar, method: str, reads: int, mine, others) -> object:
-    """What our write gives whose answer is lost, where somebody else writes before it is retried.
+async def write_with_lost_response(sidecar, method: str, reads: int, mine, others) -> object:
+    """Return the result of a write whose response is lost, with another write before its retry.
 
     ``reads`` is how often it reads before it writes.
     """
     sidecar.fault(method, "lose_answer")
-    # Until the other one is done, ours cannot read what has become of it.
+    # Ours cannot read again until the other write is done.
     sidecar.fault("GetState", "lose_request", skip=reads, times=1000)
     writing = asyncio.create_task(mine())
     await asyncio.sleep(0.1)
@@ -85,10 +85,10 @@ async def after_a_lost_answer(sidecar, method: str, reads: int, mine, others) ->
     return await writing
 
 
-def test_a_conflict_after_a_lost_answer_is_in_doubt(
+def test_a_conflict_after_a_lost_response_is_of_unknown_outcome(
     open_store, sidecar, elsewhere, component, monkeypatch
 ):
-    monkeypatch.setattr(records_module, "HELD", 0.1)
+    monkeypatch.setattr(records_module, "CLAIM_SECONDS", 0.1)
 
     async def work() -> None:
         other = open_store(component, address=elsewhere.address)
@@ -101,21 +101,23 @@ def test_a_conflict_after_a_lost_answer_is_in_doubt(
                 (created, 2, "a", {"if_absent": True}),
                 ("SaveState", 1, "b", {"if_match": etag}),
             ):
-                with pytest.raises(StateStoreError, match="answer to a write got lost") as caught:
-                    await after_a_lost_answer(
+                with pytest.raises(StateStoreError, match="response to a write was lost") as caught:
+                    await write_with_lost_response(
                         sidecar,
                         method,
                         reads,
                         lambda key=key, condition=condition: store.put(key, b"2", **condition),
-                        lambda key=key: other.put(key, b"another's"),
+                        lambda key=key: other.put(key, b"theirs"),
                     )
                 assert caught.value.unknown
-                assert (await content(store))[key] == b"another's"
+                assert (await content(store))[key] == b"theirs"
 
     asyncio.run(work())
 
 
-def test_a_delete_whose_answer_was_lost_is_known_by_what_it_left(open_store, sidecar, elsewhere):
+def test_a_delete_whose_response_was_lost_is_recognized_by_its_token(
+    open_store, sidecar, elsewhere
+):
     async def work() -> None:
         async with open_store() as store, open_store(address=elsewhere.address) as other:
             etags = {key: await store.put(key, b"1") for key in "abcd"}
@@ -128,23 +130,23 @@ def test_a_delete_whose_answer_was_lost_is_known_by_what_it_left(open_store, sid
                 return lambda: store.delete(key, **condition)
 
             method = "ExecuteStateTransaction"
-            lost = after_a_lost_answer
+            lost = write_with_lost_response
             assert await lost(sidecar, method, 2, deleting("a", if_match=etags["a"]), nothing)
 
             async def write_beside() -> None:
                 await other.put("bb", b"1")
 
-            # The page has been written by another since, so that nothing tells whose delete it was.
+            # Another program wrote the page since, so the token of our delete is gone.
             assert await lost(sidecar, method, 2, deleting("b"), write_beside)
             await other.delete("bb")
-            with pytest.raises(StateStoreError, match="answer to a write got lost"):
+            with pytest.raises(StateStoreError, match="response to a write was lost"):
                 await lost(sidecar, method, 2, deleting("c", if_match=etags["c"]), write_beside)
             assert await content(store) == {"bb": b"1", "d": b"1"}
 
     asyncio.run(work())
 
 
-def test_a_write_that_was_done_and_said_to_be_refused_is_done(open_store, sidecar, component):
+def test_a_write_that_was_applied_but_reported_as_refused_succeeds(open_store, sidecar, component):
     async def work() -> None:
         async with open_store(component) as store:
             etag = await store.put("a", b"1")
@@ -156,7 +158,7 @@ def test_a_write_that_was_done_and_said_to_be_refused_is_done(open_store, sideca
     asyncio.run(work())
 
 
-def test_a_write_that_is_always_refused_says_why(open_store, sidecar, component):
+def test_a_write_that_is_always_refused_is_explained(open_store, sidecar, component):
     async def work() -> None:
         async with open_store(component, patience=0) as store:
             await store.put("a", b"1")
@@ -176,7 +178,7 @@ def test_a_write_that_is_always_refused_says_why(open_store, sidecar, component)
     asyncio.run(work())
 
 
-def test_a_first_page_that_cannot_be_made_is_told(open_store, sidecar):
+def test_a_first_page_that_cannot_be_created_is_reported(open_store, sidecar):
     async def work() -> None:
         async with open_store(patience=0) as store:
             sidecar.fault("SaveState", "say", times=100, code="INTERNAL", text="disk full")
@@ -190,14 +192,14 @@ def test_a_first_page_that_cannot_be_made_is_told(open_store, sidecar):
     ("code", "text", "problem", "transient"),
     [
         ("UNAVAILABLE", "Socket closed", "cannot be reached", True),
-        ("DEADLINE_EXCEEDED", "Deadline Exceeded", "component's database is up", True),
-        ("INTERNAL", "fail to get a: connection refused", "component's database is up", True),
+        ("DEADLINE_EXCEEDED", "Deadline Exceeded", "database is running", True),
+        ("INTERNAL", "fail to get a: connection refused", "database is running", True),
         ("UNAUTHENTICATED", "authentication error", "DAPR_API_TOKEN", False),
         ("FAILED_PRECONDITION", "state store is not configured", "has no state store", False),
-        ("UNIMPLEMENTED", "what", "answers UNIMPLEMENTED", False),
+        ("UNIMPLEMENTED", "what", "responded UNIMPLEMENTED", False),
     ],
 )
-def test_errors_say_what_to_do(open_store, sidecar, code, text, problem, transient):
+def test_errors_have_a_remedy(open_store, sidecar, code, text, problem, transient):
     async def work() -> None:
         async with open_store(patience=0) as store:
             await store.get("a")
@@ -205,14 +207,14 @@ def test_errors_say_what_to_do(open_store, sidecar, code, text, problem, transie
             with pytest.raises(StateStoreError, match=problem) as caught:
                 await store.get("a")
             assert text in str(caught.value)
-            assert store.place in str(caught.value)
+            assert store.display_url in str(caught.value)
             assert caught.value.transient is transient
             assert not caught.value.unknown
 
     asyncio.run(work())
 
 
-def test_a_slow_sidecar_is_not_waited_for(open_store, sidecar):
+def test_a_slow_sidecar_times_out(open_store, sidecar):
     async def work() -> None:
         async with open_store(timeout=0.2, patience=0) as store:
             etag = await store.put("a", b"1")
@@ -226,7 +228,7 @@ def test_a_slow_sidecar_is_not_waited_for(open_store, sidecar):
     asyncio.run(work())
 
 
-def test_a_record_that_cannot_be_read_among_others_is_an_error(open_store, monkeypatch):
+def test_an_unreadable_record_of_a_bulk_read_is_an_error(open_store, monkeypatch):
     async def work() -> None:
         async with open_store(patience=0) as store:
             await store.put_many([Put("a", b"1"), Put("b", b"1")])
@@ -246,7 +248,7 @@ def test_a_record_that_cannot_be_read_among_others_is_an_error(open_store, monke
 
 
 class SlowClient:
-    """A client of which a test sees every call, and lets it end."""
+    """A client whose calls end when the test says so."""
 
     def __init__(self) -> None:
         self.saved: list[tuple[str | None, asyncio.Event]] = []
@@ -261,21 +263,21 @@ class SlowClient:
         await self.saved[-1][1].wait()
 
     async def end(self, call: int) -> None:
-        while len(self.saved) <= call:  # noqa: ASYNC110 - nobody tells
+        while len(self.saved) <= call:  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0)
         self.saved[call][1].set()
 
 
-def test_who_would_be_refused_by_our_own_write_is_not_sent():
+def test_a_write_that_our_own_write_made_stale_is_not_sent():
     async def work() -> None:
         client = SlowClient()
         sidecar = sidecar_module.Sidecar(client, "statestore", "dapr://statestore")
         saves = [asyncio.create_task(sidecar.save("a", b"", etag)) for etag in ("1", "1", "9")]
         await client.end(0)
         assert await saves[0] is None
-        assert await saves[1] == "it was written by this program meanwhile"
+        assert await saves[1] == "it was changed concurrently by this program"
         assert len(client.saved) == 1 or client.saved[1][0] == "9"
-        # It is there again, or so it seems: then it may be tried.
+        # The etag seems to be in use again, so a write may be tried.
         assert await sidecar.read(["a"]) == {"a": (b"", "1")}
         again = asyncio.create_task(sidecar.save("a", b"", "1"))
         await client.end(1)
@@ -287,7 +289,7 @@ def test_who_would_be_refused_by_our_own_write_is_not_sent():
     asyncio.run(work())
 
 
-def test_a_call_that_waits_while_the_store_is_closed_is_told_so(open_store, sidecar):
+def test_a_pending_call_fails_when_the_store_is_closed(open_store, sidecar):
     async def close_meanwhile():
         store = open_store()
         await store.put("first", b"1")

@@ -1,4 +1,4 @@
-"""The index of keys in pages: against a sorted list, with several writers who know an old root."""
+"""The index of keys: compared with a sorted list, with writers that know an outdated root."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from holdfast.errors import IntegrityError
 from holdfast.stores.dapr import key_index
 from holdfast.stores.dapr.key_index import (
     FIRST,
-    LEAF,
-    LEAST,
+    LEAF_BYTES,
+    MIN_KEY_BYTES,
     Edit,
     Leaf,
     Root,
@@ -27,20 +27,20 @@ from holdfast.stores.dapr.key_index import (
     plan_removal,
 )
 
-PER_LEAF = LEAF // LEAST
+PER_LEAF = LEAF_BYTES // MIN_KEY_BYTES
 
 
 def run(work):
-    """What a coroutine gives that waits for nothing."""
+    """Return the result of a coroutine that never waits."""
     try:
         work.send(None)
     except StopIteration as end:
         return end.value
-    raise AssertionError("it waits")
+    raise AssertionError("it waited")
 
 
-class Shelf:
-    """Where the pages are: what all writers share."""
+class SharedPages:
+    """The pages, shared by all writers."""
 
     def __init__(self) -> None:
         self.root = Root()
@@ -61,38 +61,38 @@ class Shelf:
 
 
 class Writer:
-    """One who reads pages of a shelf, and may know an old root."""
+    """A writer, which may know an outdated root."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self.shelf = shelf
-        self.known = shelf.root
+    def __init__(self, shared: SharedPages) -> None:
+        self.shared = shared
+        self.known = shared.root
         self.read = 0
 
     async def root(self, *, again: bool = False) -> Root:
         if again:
-            self.known = self.shelf.root
+            self.known = self.shared.root
         return self.known
 
     async def leaves(self, pages):
         self.read += len(pages)
-        return {page: self.shelf.leaves.get(page) for page in pages}
+        return {page: self.shared.leaves.get(page) for page in pages}
 
     def insert(self, keys: list[str]) -> None:
         async def work() -> None:
             leaves = await find_leaves(self, keys)
             root = await self.root(again=True)
-            self.shelf.write(plan_insert(leaves, keys, self.shelf.new_page, root))
+            self.shared.write(plan_insert(leaves, keys, self.shared.new_page, root))
 
         run(work())
 
     def remove(self, key: str) -> None:
         async def work() -> None:
             ((page, leaf),) = (await find_leaves(self, [key])).items()
-            self.shelf.write(plan_removal(page, leaf, key, await self.root(again=True)))
+            self.shared.write(plan_removal(page, leaf, key, await self.root(again=True)))
 
         run(work())
 
-    def listed(self, start: str = "") -> list[str]:
+    def list_keys(self, start: str = "") -> list[str]:
         async def work() -> list[str]:
             async with aclosing(iterate_leaves(self, start)) as leaves:
                 return [key async for leaf in leaves for key in leaf.keys if key >= start]
@@ -103,7 +103,7 @@ class Writer:
 @pytest.fixture
 def small_leaves(monkeypatch):
     """Four keys fill a leaf."""
-    monkeypatch.setattr(key_index, "LEAF", 4 * LEAST)
+    monkeypatch.setattr(key_index, "LEAF_BYTES", 4 * MIN_KEY_BYTES)
 
 
 KEYS = st.text("abc\ue000\U0010ffff", min_size=1, max_size=4)
@@ -117,13 +117,13 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, start=st.text("abc", max_size=2))
-def test_it_holds_what_a_sorted_list_holds(steps, start):
-    original = key_index.LEAF
-    key_index.LEAF = 4 * LEAST
+def test_the_index_behaves_like_a_sorted_list(steps, start):
+    original = key_index.LEAF_BYTES
+    key_index.LEAF_BYTES = 4 * MIN_KEY_BYTES
     try:
-        shelf = Shelf()
-        # Each knows the root as it was when it last had to look.
-        writers = [Writer(shelf) for _ in range(3)]
+        shared = SharedPages()
+        # Each writer knows the root as of its last read.
+        writers = [Writer(shared) for _ in range(3)]
         model: set[str] = set()
         for number, what in steps:
             if isinstance(what, str):
@@ -132,22 +132,22 @@ def test_it_holds_what_a_sorted_list_holds(steps, start):
             else:
                 writers[number].insert(what)
                 model.update(what)
-            check(shelf)
+            check(shared)
         for writer in writers:
-            assert writer.listed() == sorted(model)
-            assert writer.listed(start) == sorted(key for key in model if key >= start)
+            assert writer.list_keys() == sorted(model)
+            assert writer.list_keys(start) == sorted(key for key in model if key >= start)
     finally:
-        key_index.LEAF = original
+        key_index.LEAF_BYTES = original
 
 
-def check(shelf: Shelf) -> None:
-    """Leaves are in order, apart, as the root says, and not too full."""
-    root = shelf.root
+def check(shared: SharedPages) -> None:
+    """Check that leaves are in order, disjoint, as in the root, and not too full."""
+    root = shared.root
     assert list(root.lows) == sorted(set(root.lows))
     assert root.lows[0] == ""
-    assert set(root.pages) == set(shelf.leaves)
+    assert set(root.pages) == set(shared.leaves)
     for at, (low, page) in enumerate(zip(root.lows, root.pages, strict=True)):
-        leaf = shelf.leaves[page]
+        leaf = shared.leaves[page]
         after = root.lows[at + 1] if at + 1 < len(root.lows) else None
         assert leaf.low == low
         assert after is None or (leaf.high is not None and leaf.high <= after)
@@ -158,23 +158,23 @@ def check(shelf: Shelf) -> None:
 
 
 class Pause:
-    """Lets the others go first."""
+    """Let other writers run first."""
 
     def __await__(self):
         yield
 
 
 class CarefulWriter(Writer):
-    """Pauses before every step, and writes only if no page that it read has changed."""
+    """A writer that pauses before every step, and fails if a page that it read has changed."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        super().__init__(shelf)
+    def __init__(self, shared: SharedPages) -> None:
+        super().__init__(shared)
         self.seen: dict[str, Leaf | Root | None] = {}
 
     async def root(self, *, again: bool = False) -> Root:
         await Pause()
         if again:
-            self.seen["root"] = self.shelf.root
+            self.seen["root"] = self.shared.root
         return await super().root(again=again)
 
     async def leaves(self, pages):
@@ -209,15 +209,15 @@ class CarefulWriter(Writer):
             root = await self.root(again=True)
             if not set(leaves) <= set(root.pages):
                 return False
-            edit = plan_insert(leaves, what, self.shelf.new_page, root)
+            edit = plan_insert(leaves, what, self.shared.new_page, root)
         await Pause()
-        now = {**self.shelf.leaves, "root": self.shelf.root}
+        now = {**self.shared.leaves, "root": self.shared.root}
         written = [*(page for page in edit.leaves if page in self.seen)]
         written += ["root"] if edit.root is not None else []
         if any(now.get(page) is not self.seen[page] for page in written):
             return False
-        self.shelf.write(edit)
-        check(self.shelf)
+        self.shared.write(edit)
+        check(self.shared)
         return True
 
 
@@ -229,25 +229,25 @@ class CarefulWriter(Writer):
     ),
     turns=st.lists(st.integers(0, 3), max_size=300),
 )
-def test_writers_who_get_in_each_others_way_leave_it_whole(works, turns):
-    original = key_index.LEAF
-    key_index.LEAF = 3 * LEAST
+def test_concurrent_writers_keep_the_index_consistent(works, turns):
+    original = key_index.LEAF_BYTES
+    key_index.LEAF_BYTES = 3 * MIN_KEY_BYTES
     try:
-        shelf = Shelf()
+        shared = SharedPages()
         stay = {"a-", "aa-", "b-", "bb-", "c-"}
-        Writer(shelf).insert(sorted(stay))
+        Writer(shared).insert(sorted(stay))
 
         async def one_after_another(writer: CarefulWriter, work, own: str) -> None:
             for what in work:
-                # Keys of one's own, so that what is there in the end does not depend on the turns.
+                # Separate keys, so that the result does not depend on the order.
                 mine = what + own if isinstance(what, str) else [key + own for key in what]
                 await writer.do(mine)
 
         running = {
-            number: one_after_another(CarefulWriter(shelf), work, str(number))
+            number: one_after_another(CarefulWriter(shared), work, str(number))
             for number, work in enumerate(works)
         }
-        running[3] = CarefulWriter(shelf).list_again_and_again(6, stay)
+        running[3] = CarefulWriter(shared).list_again_and_again(6, stay)
         for number in itertools.chain(turns, itertools.cycle(range(4))):
             if not running:
                 break
@@ -263,32 +263,32 @@ def test_writers_who_get_in_each_others_way_leave_it_whole(works, turns):
                     expected.discard(what + str(number))
                 else:
                     expected.update(key + str(number) for key in what)
-        assert Writer(shelf).listed() == sorted(expected)
+        assert Writer(shared).list_keys() == sorted(expected)
     finally:
-        key_index.LEAF = original
+        key_index.LEAF_BYTES = original
 
 
 def test_keys_in_order_fill_their_leaves():
-    shelf = Shelf()
-    writer = Writer(shelf)
+    shared = SharedPages()
+    writer = Writer(shared)
     keys = [f"{number:05}" for number in range(10 * PER_LEAF)]
     for start in range(0, len(keys), 7):
         writer.insert(keys[start : start + 7])
-    assert writer.listed() == keys
-    assert [len(shelf.leaves[page].keys) for page in shelf.root.pages] == [PER_LEAF] * 10
+    assert writer.list_keys() == keys
+    assert [len(shared.leaves[page].keys) for page in shared.root.pages] == [PER_LEAF] * 10
 
 
 def test_a_key_in_the_middle_halves_a_full_leaf():
     leaf = Leaf("", None, tuple(f"{number:03}" for number in range(PER_LEAF)))
-    left, right = leaf.grown(["050x"])
+    left, right = leaf.insert(["050x"])
     assert abs(len(left.keys) - len(right.keys)) <= 1
     assert (left.low, left.high, right.low, right.high) == ("", right.keys[0], right.keys[0], None)
     assert sorted([*leaf.keys, "050x"]) == [*left.keys, *right.keys]
 
 
-def test_many_keys_at_once_make_as_many_leaves_as_it_takes():
+def test_many_keys_at_once_are_split_into_several_leaves():
     keys = [f"{number:05}" for number in range(1000)]
-    leaves = Leaf("", "x", ("5",)).grown(keys)
+    leaves = Leaf("", "x", ("5",)).insert(keys)
     assert [key for leaf in leaves for key in leaf.keys] == sorted([*keys, "5"])
     assert all(len(leaf.keys) <= PER_LEAF + 1 for leaf in leaves)
     assert len(leaves) == 8
@@ -297,67 +297,67 @@ def test_many_keys_at_once_make_as_many_leaves_as_it_takes():
 
 def test_long_keys_fill_a_leaf_sooner():
     keys = [f"{number:03}".ljust(8192, "x") for number in range(40)]
-    leaves = Leaf().grown(keys)
-    assert all(len(encode_page(leaf)) < 2 * LEAF for leaf in leaves)
+    leaves = Leaf().insert(keys)
+    assert all(len(encode_page(leaf)) < 2 * LEAF_BYTES for leaf in leaves)
     assert [key for leaf in leaves for key in leaf.keys] == keys
 
 
-def test_a_key_that_is_there_changes_nothing():
+def test_an_existing_key_changes_nothing():
     leaf = Leaf("", None, ("a", "b"))
-    assert leaf.grown(["b"]) == [leaf]
-    assert leaf.without(["c"]) == leaf
-    assert leaf.holds("a")
-    assert not leaf.holds("c")
+    assert leaf.insert(["b"]) == [leaf]
+    assert leaf.remove(["c"]) == leaf
+    assert leaf.contains("a")
+    assert not leaf.contains("c")
 
 
-def test_an_old_root_costs_a_second_look(small_leaves):
-    shelf = Shelf()
-    old, other = Writer(shelf), Writer(shelf)
+def test_an_outdated_root_costs_a_second_read(small_leaves):
+    shared = SharedPages()
+    old, other = Writer(shared), Writer(shared)
     other.insert([f"{number}" for number in range(9)])
-    assert len(shelf.root.pages) > 1
+    assert len(shared.root.pages) > 1
     assert old.known == Root()
     old.insert(["5x"])
     assert old.known.pages != (FIRST,)
-    assert other.listed() == sorted([*map(str, range(9)), "5x"])
-    check(shelf)
+    assert other.list_keys() == sorted([*map(str, range(9)), "5x"])
+    check(shared)
 
 
-def test_the_range_of_an_empty_leaf_is_given_to_the_one_before(small_leaves):
-    shelf = Shelf()
-    writer, old = Writer(shelf), Writer(shelf)
+def test_the_range_of_an_empty_leaf_goes_to_the_leaf_before_it(small_leaves):
+    shared = SharedPages()
+    writer, old = Writer(shared), Writer(shared)
     writer.insert([f"{number}" for number in range(9)])
-    old.listed()
-    pages = len(shelf.root.pages)
+    old.list_keys()
+    pages = len(shared.root.pages)
     for key in "456":
         writer.remove(key)
     for key in "7":
         writer.remove(key)
-    assert len(shelf.root.pages) == pages - 1
-    assert old.listed() == writer.listed() == ["0", "1", "2", "3", "8"]
+    assert len(shared.root.pages) == pages - 1
+    assert old.list_keys() == writer.list_keys() == ["0", "1", "2", "3", "8"]
     for one in (old, writer):
         one.insert(["55" if one is old else "66"])
-        check(shelf)
-    assert old.listed() == ["0", "1", "2", "3", "55", "66", "8"]
+        check(shared)
+    assert old.list_keys() == ["0", "1", "2", "3", "55", "66", "8"]
 
 
-def test_the_last_leaf_may_go_too(small_leaves):
-    shelf = Shelf()
-    writer = Writer(shelf)
+def test_the_last_leaf_can_be_removed(small_leaves):
+    shared = SharedPages()
+    writer = Writer(shared)
     writer.insert([*"abcdefg"])
     for key in "gfedcba":
         writer.remove(key)
-    assert shelf.root.pages == (FIRST,)
-    assert writer.listed() == []
-    assert writer.listed("zzz") == []
+    assert shared.root.pages == (FIRST,)
+    assert writer.list_keys() == []
+    assert writer.list_keys("zzz") == []
     writer.insert(["z"])
-    assert writer.listed() == ["z"]
+    assert writer.list_keys() == ["z"]
 
 
 def test_a_short_listing_reads_few_leaves():
-    shelf = Shelf()
-    writer = Writer(shelf)
+    shared = SharedPages()
+    writer = Writer(shared)
     writer.insert([f"{number:05}" for number in range(20 * PER_LEAF)])
-    writer.listed()
+    writer.list_keys()
     writer.read = 0
 
     async def first() -> str:
@@ -370,7 +370,7 @@ def test_a_short_listing_reads_few_leaves():
     assert writer.read == 1
 
 
-def test_pages_come_back_from_their_bytes():
+def test_pages_round_trip():
     leaf = Leaf("a", None, ("a", "\U0010ffff", "\ue000"))
     root = Root(("", "é"), (FIRST, "2"))
     assert decode_leaf(encode_page(leaf)) == leaf
@@ -380,12 +380,12 @@ def test_pages_come_back_from_their_bytes():
             unpack(b"\xc1 no page")
 
 
-def test_pages_that_do_not_fit_are_told_and_not_looked_for_for_ever():
-    shelf = Shelf()
-    writer = Writer(shelf)
-    shelf.root = writer.known = Root(("", "m"), (FIRST, "lost"))
-    shelf.leaves[FIRST] = Leaf("", "m")
+def test_inconsistent_pages_are_reported_after_a_bounded_number_of_reads():
+    shared = SharedPages()
+    writer = Writer(shared)
+    shared.root = writer.known = Root(("", "m"), (FIRST, "lost"))
+    shared.leaves[FIRST] = Leaf("", "m")
     with pytest.raises(IntegrityError, match="damaged"):
         writer.insert(["n"])
     with pytest.raises(IntegrityError, match="damaged"):
-        writer.listed()
+        writer.list_keys()

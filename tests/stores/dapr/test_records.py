@@ -1,7 +1,7 @@
-"""Records of Dapr that are changed together, where the component itself cannot do that.
+"""Records that change together, on a component that cannot do that.
 
-The sidecar here is a dictionary with the habits of Redis, in which everything may happen between
-any two calls, and every call may be the last of the program that makes it.
+The sidecar is a dictionary that behaves like Redis. Anything may happen between two calls, and any
+call may be the last of its program.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ NAMES = ["a", "b", "c", "d"]
 
 
 class PowerCut(BaseException):
-    """The end of a program."""
+    """A program was killed."""
 
 
 class Redis:
-    """What all programs share: the bytes and the version of each name."""
+    """The shared data: the bytes and the version of each name."""
 
     def __init__(self, seed: int) -> None:
         self.records: dict[str, tuple[bytes, int]] = {}
@@ -38,9 +38,9 @@ class Redis:
 
 
 class Program:
-    """A sidecar as one program uses it, until its power is cut."""
+    """The sidecar of one program, until it is killed."""
 
-    place = "dapr://test"
+    display_url = "dapr://test"
 
     def __init__(self, redis: Redis, *, calls: int | None = None, losses: float = 0.0) -> None:
         self.redis = redis
@@ -49,10 +49,10 @@ class Program:
 
     def lose(self) -> None:
         if self.redis.random.random() < self.losses:
-            raise StateStoreError("the answer got lost", transient=True, unknown=True)
+            raise StateStoreError("the response was lost", transient=True, unknown=True)
 
-    async def turn(self) -> bool:
-        """Wait for the others; whether what comes now is done, but its answer never heard."""
+    async def yield_to_others(self) -> bool:
+        """Let other programs run; return whether to be killed right after this call."""
         for _ in range(self.redis.random.randrange(4)):
             await asyncio.sleep(0)
         if self.calls is None:
@@ -65,16 +65,16 @@ class Program:
     async def read(self, names):
         found = {}
         for name in names:
-            await self.turn()
+            await self.yield_to_others()
             self.lose()
             data, version = self.redis.records.get(name, (b"", 0))
             found[name] = (data, str(version or ""))
         return found
 
     async def save(self, name, value, etag):
-        last = await self.turn()
+        last = await self.yield_to_others()
         version = self.redis.records.get(name, (b"", 0))[1]
-        # An etag for a record that is not there is no obstacle.
+        # As in Redis, an etag does not protect an absent record.
         if version and str(version) != etag:
             return "failed to set key"
         self.lose()
@@ -85,7 +85,7 @@ class Program:
         return None
 
     async def delete(self, name, etag=""):
-        last = await self.turn()
+        last = await self.yield_to_others()
         version = self.redis.records.get(name, (b"", 0))[1]
         if etag and version and str(version) != etag:
             return "failed to delete"
@@ -114,9 +114,9 @@ async def add(records: Records, number: int, names: list[str]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    """Nobody waits long for a batch whose owner may have died."""
-    monkeypatch.setattr(records_module, "HELD", 0.0)
+def short_claims(monkeypatch):
+    """Void batches of other programs at once."""
+    monkeypatch.setattr(records_module, "CLAIM_SECONDS", 0.0)
 
 
 WORKS = st.lists(
@@ -130,7 +130,7 @@ WORKS = st.lists(
 
 
 @given(works=WORKS, seed=st.integers(0, 10_000))
-def test_a_batch_is_all_or_nothing_whoever_dies(works, seed):
+def test_a_batch_is_atomic_whichever_program_dies(works, seed):
     redis = Redis(seed)
 
     async def program(number: int, names: list[str], calls: int | None) -> bool:
@@ -141,7 +141,7 @@ def test_a_batch_is_all_or_nothing_whoever_dies(works, seed):
             return False
         return True
 
-    async def whole() -> None:
+    async def run_programs() -> None:
         works_on = [program(number, *work) for number, work in enumerate(works)]
         survived = await asyncio.gather(*works_on)
         reader = Records(Program(redis), "ns", None)
@@ -151,8 +151,8 @@ def test_a_batch_is_all_or_nothing_whoever_dies(works, seed):
             assert where in ([], sorted(names))
             assert where or not survived[number]
         for held in found.values():
-            assert len(held) == len(set(held)), "done twice"
-        # Whatever was left behind is in nobody's way.
+            assert len(held) == len(set(held)), "applied twice"
+        # Leftovers do not block later writes.
         await add(reader, 1000, NAMES)
         after = await reader.read(NAMES)
         assert {name: numbers(one.body) for name, one in after.items()} == {
@@ -160,14 +160,14 @@ def test_a_batch_is_all_or_nothing_whoever_dies(works, seed):
         }
         assert not any(one.claim for one in after.values())
 
-    asyncio.run(whole())
+    asyncio.run(run_programs())
 
 
 @given(seed=st.integers(0, 10_000), count=st.integers(2, 5))
-def test_when_all_live_nothing_is_left_behind(seed, count):
+def test_nothing_is_left_if_no_program_dies(seed, count):
     redis = Redis(seed)
 
-    async def whole() -> None:
+    async def run_programs() -> None:
         await asyncio.gather(
             *(add(Records(Program(redis), "ns", None), number, NAMES) for number in range(count))
         )
@@ -176,16 +176,16 @@ def test_when_all_live_nothing_is_left_behind(seed, count):
         assert all(held == found[0] for held in found)
         assert sorted(found[0]) == list(range(count))
 
-    records_module.HELD = 10.0
-    asyncio.run(whole())
+    records_module.CLAIM_SECONDS = 10.0
+    asyncio.run(run_programs())
     assert sorted(redis.records) == NAMES
 
 
 @given(seed=st.integers(0, 10_000))
-def test_who_reads_never_sees_a_batch_undone_again(seed):
+def test_a_reader_never_sees_a_batch_undone(seed):
     redis = Redis(seed)
 
-    async def whole() -> None:
+    async def run_programs() -> None:
         async def write() -> None:
             records = Records(Program(redis), "ns", None)
             for number in range(6):
@@ -201,14 +201,14 @@ def test_who_reads_never_sees_a_batch_undone_again(seed):
 
         await asyncio.gather(write(), watch("a"), watch("b"), watch("b"))
 
-    records_module.HELD = 10.0
-    asyncio.run(whole())
+    records_module.CLAIM_SECONDS = 10.0
+    asyncio.run(run_programs())
 
 
 @given(seed=st.integers(0, 10_000))
-def test_calls_that_get_lost_leave_nothing_behind_in_the_end(seed):
+def test_lost_calls_leave_nothing_in_the_end(seed):
     redis = Redis(seed)
-    records_module.HELD = 10.0
+    records_module.CLAIM_SECONDS = 10.0
 
     async def persist(records: Records, number: int) -> None:
         while True:
@@ -222,14 +222,14 @@ def test_calls_that_get_lost_leave_nothing_behind_in_the_end(seed):
             except StateStoreError:
                 await asyncio.sleep(0)
 
-    async def whole() -> None:
+    async def run_programs() -> None:
         programs = [Program(redis, losses=0.1) for _ in range(3)]
         several = [Records(program, "ns", None) for program in programs]
         await asyncio.gather(*(persist(one, number) for number, one in enumerate(several)))
         for program in programs:
             program.losses = 0.0
-        records_module.REST = 0.0
-        # Each clears away what it left, some with each batch.
+        records_module.TOMBSTONE_SECONDS = 0.0
+        # Each program cleans up its leftovers, some with each batch.
         for number, one in enumerate(several * 5, 10):
             await persist(one, number)
         found = [numbers(one.body) for one in (await several[0].read(NAMES)).values()]
@@ -237,16 +237,16 @@ def test_calls_that_get_lost_leave_nothing_behind_in_the_end(seed):
         assert sorted(found[0]) == [0, 1, 2, *range(10, 25)]
 
     try:
-        asyncio.run(whole())
+        asyncio.run(run_programs())
     finally:
-        records_module.REST = 600.0
+        records_module.TOMBSTONE_SECONDS = 600.0
     assert sorted(redis.records) == NAMES
 
 
-def test_a_removed_record_is_kept_for_a_while_and_then_not(monkeypatch):
+def test_a_tombstone_is_removed_after_a_while(monkeypatch):
     redis = Redis(0)
 
-    async def whole() -> None:
+    async def run_programs() -> None:
         records = Records(Program(redis), "ns", None)
         await add(records, 1, ["a", "b", "c"])
 
@@ -259,19 +259,19 @@ def test_a_removed_record_is_kept_for_a_while_and_then_not(monkeypatch):
         found = await records.read(["a", "b"])
         assert [one.body for one in found.values()] == [None, None]
         assert "a" in redis.records
-        await add(records, 2, ["b", "c"])  # there again
-        monkeypatch.setattr(records_module, "REST", 0.0)
+        await add(records, 2, ["b", "c"])  # exists again
+        monkeypatch.setattr(records_module, "TOMBSTONE_SECONDS", 0.0)
         await remove("c")
         await add(records, 3, ["d", "e"])
         assert sorted(redis.records) == ["b", "d", "e"]
 
-    asyncio.run(whole())
+    asyncio.run(run_programs())
 
 
-def test_a_grave_that_cannot_be_dug_up_is_left(monkeypatch):
-    monkeypatch.setattr(records_module, "REST", 0.0)
+def test_a_tombstone_that_cannot_be_removed_is_left(monkeypatch):
+    monkeypatch.setattr(records_module, "TOMBSTONE_SECONDS", 0.0)
 
-    async def whole() -> None:
+    async def run_programs() -> None:
         program = Program(Redis(0))
         records = Records(program, "ns", None)
         await add(records, 1, ["a", "b"])
@@ -286,16 +286,16 @@ def test_a_grave_that_cannot_be_dug_up_is_left(monkeypatch):
         found = await records.read(["a", "b", "c"])
         assert [numbers(one.body) for one in found.values()] == [[], [1, 2], [2]]
 
-    asyncio.run(whole())
+    asyncio.run(run_programs())
 
 
-def test_of_batches_that_were_waited_for_only_some_are_remembered():
-    async def whole() -> None:
+def test_the_number_of_remembered_batches_is_bounded():
+    async def run_programs() -> None:
         records = Records(Program(Redis(0)), "ns", None)
-        for number in range(3 * records_module.MANY):
-            records._met[f"batch {number}"] = 0.0
-        records_module.HELD = 10.0
+        for number in range(3 * records_module.MAX_KNOWN_BATCHES):
+            records._waiting_since[f"batch {number}"] = 0.0
+        records_module.CLAIM_SECONDS = 10.0
         await records._wait_for("another")
-        assert list(records._met) == ["another"]
+        assert list(records._waiting_since) == ["another"]
 
-    asyncio.run(whole())
+    asyncio.run(run_programs())

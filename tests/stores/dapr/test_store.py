@@ -1,7 +1,7 @@
-"""The store in a state component of Dapr: the suite, its records, its index of keys.
+"""The Dapr store: the suite, its records, its index of keys.
 
-Most of it runs against a stand-in for the sidecar. The suite runs against the real one too, where
-``daprd`` is on the PATH.
+Most tests use a stand-in for the sidecar. The suite also runs on the real one if ``daprd`` is
+installed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from holdfast.testing.state_store_suite import content, listed  # noqa: E402
 
 
 class TestWithTransactions(StateStoreSuite):
-    examples = 5
-    increments = 8
+    examples = 4
+    increments = 5
 
     @pytest.fixture
     def new_store(self, open_store):
@@ -39,10 +39,10 @@ class TestWithTransactions(StateStoreSuite):
 
 
 class TestWithClaims(StateStoreSuite):
-    """A component whose transactions cannot be taken back."""
+    """A component that cannot roll back transactions."""
 
-    examples = 5
-    increments = 8
+    examples = 4
+    increments = 5
     many = 300
 
     @pytest.fixture
@@ -74,7 +74,7 @@ else:
         component = "redisstore"
 
 
-def test_names_are_readable_and_never_what_dapr_refuses(open_store, sidecar, namespace, component):
+def test_names_are_readable_and_accepted_by_dapr(open_store, sidecar, namespace, component):
     keys = {
         "plain/key.json": "plain/key.json",
         "a||b": "a%7c%7cb",
@@ -97,32 +97,32 @@ def test_names_are_readable_and_never_what_dapr_refuses(open_store, sidecar, nam
     assert len(f"{namespace}/{hashed}") <= 150
 
 
-def test_keys_that_the_component_takes_for_the_same_are_told(open_store, namespace):
+def test_keys_that_the_component_treats_as_equal_are_reported(open_store, namespace):
     async def work() -> None:
         async with open_store() as store, AsyncDaprClient() as client:
             record = encode_record(Record("CASE", "token", b"1"))
             await client.save_state("statestore", record_name(namespace, "case"), record)
             for call in (store.get("case"), store.put("case", b"2"), store.delete("case")):
-                with pytest.raises(StateStoreError, match="'CASE' and 'case' for the same"):
+                with pytest.raises(StateStoreError, match="'CASE' and 'case' as equal"):
                     await call
 
     asyncio.run(work())
 
 
 @pytest.mark.parametrize("data", [b"something else", b"holdfast1\nnot one", b"holdfast1\n\x93"])
-def test_what_is_not_ours_is_told(open_store, namespace, data):
+def test_a_record_of_another_program_is_reported(open_store, namespace, data):
     async def work() -> None:
         async with open_store(patience=0) as store, AsyncDaprClient() as client:
             await client.save_state("statestore", record_name(namespace, "a"), data)
             for call in (store.get("a"), store.put("a", b"1"), store.delete("a")):
-                with pytest.raises(StateStoreError, match="none of ours") as caught:
+                with pytest.raises(StateStoreError, match="not a record of Holdfast") as caught:
                     await call
                 assert not caught.value.transient
 
     asyncio.run(work())
 
 
-def test_values_that_do_not_fit_into_one_message_are_read_one_by_one(sidecar, namespace):
+def test_values_too_large_for_one_message_are_read_one_by_one(sidecar, namespace):
     async def work() -> None:
         large = b"x" * 3_000_000
         async with AsyncDaprClient() as client, DaprStateStore(client, namespace) as store:
@@ -173,10 +173,10 @@ def test_keys_in_order_fill_their_pages(open_store, sidecar, namespace):
 
 
 def test_several_programs_may_change_the_index_at_once(open_store, monkeypatch, component):
-    monkeypatch.setattr(key_index, "LEAF", 4 * key_index.LEAST)
+    monkeypatch.setattr(key_index, "LEAF_BYTES", 4 * key_index.MIN_KEY_BYTES)
 
     async def work() -> None:
-        # Each store has its own lock and its own idea of the index, as another program would.
+        # Each store has its own lock and its own copy of the root, as another program would.
         stores = [open_store(component) for _ in range(3)]
 
         async def fill(number: int) -> None:
@@ -202,7 +202,7 @@ def test_several_programs_may_change_the_index_at_once(open_store, monkeypatch, 
     asyncio.run(work())
 
 
-def test_a_key_that_is_listed_and_gone_can_be_written(open_store, namespace):
+def test_a_key_that_is_listed_but_missing_can_be_written(open_store, namespace):
     async def work() -> None:
         async with open_store() as store, AsyncDaprClient() as client:
             await store.put("a", b"1")
@@ -215,8 +215,8 @@ def test_a_key_that_is_listed_and_gone_can_be_written(open_store, namespace):
     asyncio.run(work())
 
 
-def test_a_damaged_index_is_told(open_store, sidecar, namespace, monkeypatch):
-    monkeypatch.setattr(key_index, "LEAF", 4 * key_index.LEAST)
+def test_a_damaged_index_is_reported(open_store, sidecar, namespace, monkeypatch):
+    monkeypatch.setattr(key_index, "LEAF_BYTES", 4 * key_index.MIN_KEY_BYTES)
 
     async def work() -> None:
         async with open_store() as store, AsyncDaprClient() as client:

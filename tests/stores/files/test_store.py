@@ -1,4 +1,4 @@
-"""One file a key, on a real file system."""
+"""The file store, on a real file system."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def put_some(root, **values):
             await store.put(key, value)
 
 
-def files_of(root):
+def list_files(root):
     return sorted(
         str(path.relative_to(root))
         for path in root.rglob("*")
@@ -35,14 +35,14 @@ def files_of(root):
     )
 
 
-def test_a_value_is_a_file_that_a_person_finds_and_reads(tmp_path):
+def test_a_value_is_a_readable_file_named_after_its_key(tmp_path):
     key = "sessions/ses_1/scopes/agent/Bot/log/000000000001.json"
     run_async(put_some(tmp_path, **{key: b'{"seq": 1}'}))
     file = tmp_path / "sessions.~/ses_1.~/scopes.~/agent.~/@bot.~/log.~/000000000001.json"
     assert file.read_bytes() == b'{"seq": 1}'
 
 
-def test_what_a_person_edits_by_hand_has_another_etag(tmp_path):
+def test_a_file_edited_by_hand_has_a_new_etag(tmp_path):
     async def edit():
         async with FileStateStore(tmp_path) as store:
             etag = await store.put("a.json", b"1")
@@ -54,7 +54,7 @@ def test_what_a_person_edits_by_hand_has_another_etag(tmp_path):
     run_async(edit())
 
 
-def test_an_equal_value_written_again_is_another_write(tmp_path):
+def test_writing_an_equal_value_changes_the_etag(tmp_path):
     async def write():
         async with FileStateStore(tmp_path) as store:
             first = await store.put("a", b"1")
@@ -66,7 +66,7 @@ def test_an_equal_value_written_again_is_another_write(tmp_path):
     run_async(write())
 
 
-def test_long_names_are_cut_and_kept_whole_beside(tmp_path):
+def test_long_names_are_shortened_and_their_full_names_stored(tmp_path):
     keys = ["x" * 300, "x" * 300 + "y", f"{'d' * 300}/{'e' * 300}/f", "a/" * 60, "a/" * 60 + "b"]
 
     async def write():
@@ -79,12 +79,12 @@ def test_long_names_are_cut_and_kept_whole_beside(tmp_path):
             assert [key async for key in store.list("a/" * 59)] == keys[3:]
 
     run_async(write())
-    assert any(path.endswith("~name") for path in files_of(tmp_path))
-    longest = max(len(part) for path in files_of(tmp_path) for part in path.split("/"))
+    assert any(path.endswith("~name") for path in list_files(tmp_path))
+    longest = max(len(part) for path in list_files(tmp_path) for part in path.split("/"))
     assert longest < 200
 
 
-def test_nothing_is_left_of_a_long_name(tmp_path):
+def test_deleting_a_long_name_leaves_nothing(tmp_path):
     async def churn():
         async with FileStateStore(tmp_path) as store:
             keys = [f"{'d' * 300}/{'e' * 300}{number}/{'f' * 300}" for number in range(5)]
@@ -95,10 +95,10 @@ def test_nothing_is_left_of_a_long_name(tmp_path):
                 assert [key async for key in store.list()] == []
 
     run_async(churn())
-    assert files_of(tmp_path) == []
+    assert list_files(tmp_path) == []
 
 
-def test_a_cut_name_whose_whole_is_lost_is_passed_over_and_mended_by_the_next_write(tmp_path):
+def test_a_lost_full_name_hides_the_key_until_it_is_written_again(tmp_path):
     key = "x" * 300
 
     async def check():
@@ -115,7 +115,7 @@ def test_a_cut_name_whose_whole_is_lost_is_passed_over_and_mended_by_the_next_wr
     run_async(check())
 
 
-def test_a_deleted_entry_leaves_no_folders_behind(tmp_path):
+def test_a_deleted_entry_leaves_no_empty_folders(tmp_path):
     async def write():
         async with FileStateStore(tmp_path) as store:
             await store.put("a/b/c", b"1")
@@ -128,7 +128,7 @@ def test_a_deleted_entry_leaves_no_folders_behind(tmp_path):
     run_async(write())
 
 
-def test_writers_and_removers_of_one_folder_do_not_trip_over_each_other(tmp_path):
+def test_concurrent_puts_and_deletes_in_one_folder_succeed(tmp_path):
     async def churn(store, name):
         for _ in range(40):
             await store.put(f"deep/er/{name}", b"1")
@@ -162,7 +162,7 @@ def test_links_are_neither_followed_nor_listed(tmp_path):
             ):
                 with pytest.raises(StateStoreError, match="link|folder"):
                     await call()
-            await store.put("file", b"mine")  # in the place of the link
+            await store.put("file", b"mine")  # replaces the link
 
     run_async(attack())
     assert (outside / "secret").read_bytes() == b"secret"
@@ -171,7 +171,7 @@ def test_links_are_neither_followed_nor_listed(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["~holdfast", "~holdfast/writing", "~holdfast/locks"])
-def test_a_link_in_the_place_of_a_folder_of_the_stores_own_is_refused(tmp_path, name):
+def test_a_symbolic_link_instead_of_an_internal_folder_is_rejected(tmp_path, name):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "01-0123456789abcdef").write_bytes(b"precious")
@@ -183,49 +183,49 @@ def test_a_link_in_the_place_of_a_folder_of_the_stores_own_is_refused(tmp_path, 
     assert [path.name for path in outside.iterdir()] == ["01-0123456789abcdef"]
 
 
-def test_a_pipe_in_the_place_of_a_file_is_an_error(tmp_path):
+def test_a_pipe_instead_of_a_file_is_an_error(tmp_path):
     async def read():
         async with FileStateStore(tmp_path) as store:
             os.mkfifo(tmp_path / "pipe")
-            with pytest.raises(StateStoreError, match="no file"):
+            with pytest.raises(StateStoreError, match="not a regular file"):
                 await store.get("pipe")
 
     run_async(read())
 
 
-def test_while_another_process_holds_a_lock_all_else_goes_on(tmp_path):
+def test_a_lock_held_by_another_process_blocks_only_its_keys(tmp_path):
     async def use():
         async with FileStateStore(tmp_path, timeout=0.3) as store:
             await store.put("other", b"1")
             lock = lock_name(hashlib.sha256(b"held").digest()[0])
             with (tmp_path / "~holdfast" / "locks" / lock).open("w") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                given_up = [asyncio.create_task(store.put("held", b"late")) for _ in range(12)]
+                cancelled = [asyncio.create_task(store.put("held", b"late")) for _ in range(12)]
                 await asyncio.sleep(0.05)
-                for task in given_up:
+                for task in cancelled:
                     task.cancel()
-                await asyncio.gather(*given_up, return_exceptions=True)
+                await asyncio.gather(*cancelled, return_exceptions=True)
                 assert (await store.get("other")).value == b"1"
                 with pytest.raises(StateStoreError, match="another process holds") as caught:
                     await store.put("held", b"1")
                 assert caught.value.transient
             await store.put("held", b"2")
             await asyncio.sleep(0.1)
-            assert (await store.get("held")).value == b"2"  # what was given up is not written
+            assert (await store.get("held")).value == b"2"  # the cancelled writes are not applied
 
     run_async(use())
 
 
-def test_a_file_where_a_folder_should_be_is_an_error(tmp_path):
+def test_a_file_instead_of_a_folder_is_an_error(tmp_path):
     (tmp_path / "a.~").write_text("in the way")
-    with pytest.raises(StateStoreError, match="file stands where a folder was expected"):
+    with pytest.raises(StateStoreError, match="found a file where a folder was expected"):
         run_async(put_some(tmp_path, **{"a/b": b"1"}))
     (tmp_path / "root").write_text("in the way")
-    with pytest.raises(StateStoreError, match="file stands where a folder was expected"):
+    with pytest.raises(StateStoreError, match="found a file where a folder was expected"):
         run_async(put_some(tmp_path / "root", a=b"1"))
 
 
-def test_what_a_dead_writer_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
+def test_temporary_files_of_dead_writers_are_removed(tmp_path):
     run_async(put_some(tmp_path, a=b"1"))
     writing = tmp_path / "~holdfast" / "writing"
     (writing / "05-0123456789abcdef").write_bytes(b"half")
@@ -238,7 +238,7 @@ def test_what_a_dead_writer_left_is_removed_and_what_a_living_one_writes_is_not(
     assert list(writing.iterdir()) == []
 
 
-def test_a_strangers_file_is_passed_over(tmp_path):
+def test_files_of_other_programs_are_skipped(tmp_path):
     run_async(put_some(tmp_path, a=b"1"))
     (tmp_path / "My Notes.txt").write_text("not a key")
     (tmp_path / "~odd").mkdir()
@@ -252,12 +252,12 @@ def test_a_strangers_file_is_passed_over(tmp_path):
 
 
 @pytest.mark.parametrize("url", ["file:", "file://", "file://host/dir"])
-def test_a_url_without_a_folder_is_refused(url):
-    with pytest.raises(StateStoreError, match="names no folder"):
+def test_a_url_without_a_folder_is_rejected(url):
+    with pytest.raises(StateStoreError, match="does not name a folder"):
         open_state_store(url)
 
 
-def test_the_path_of_a_url_is_absolute_or_in_the_working_folder(tmp_path, monkeypatch):
+def test_the_path_of_a_url_is_relative_or_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     async def write():

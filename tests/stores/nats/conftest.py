@@ -1,4 +1,4 @@
-"""What these tests share."""
+"""Fixtures for the tests of NATS."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def proxy(nats_server):
 
 @pytest.fixture
 def own_server(tmp_path):
-    """Starts a server with a configuration of its own."""
+    """Start servers with their own configuration."""
     servers = []
 
     def start(more: str = "", **options):

@@ -1,4 +1,4 @@
-"""Answers that get lost, and a server that dies."""
+"""Lost responses, and a server that is killed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cut_store(nats_server, bucket, proxy):
 
 @pytest.mark.parametrize("fault", ["answer", "request"])
 @async_test
-async def test_a_write_whose_answer_is_lost_is_done_once(new_store, cut_store, proxy, fault):
+async def test_a_write_whose_response_is_lost_is_applied_once(new_store, cut_store, proxy, fault):
     def lose() -> None:
         if fault == "answer":
             proxy.lose_next_answer(after=CONDITION)
@@ -55,24 +55,24 @@ async def test_a_write_whose_answer_is_lost_is_done_once(new_store, cut_store, p
         assert proxy.lost == 5
 
 
-@pytest.mark.parametrize("mark", [CONDITION, b"=chunk", b"STREAM.PURGE"])
+@pytest.mark.parametrize("request_text", [CONDITION, b"=chunk", b"STREAM.PURGE"])
 @async_test
-async def test_a_large_write_whose_answer_is_lost_is_done_once(
-    new_store, cut_store, behind, proxy, mark
+async def test_a_large_write_whose_response_is_lost_is_applied_once(
+    new_store, cut_store, behind, proxy, request_text
 ):
     old, new = b"o" * MEGABYTE, b"n" * MEGABYTE
     async with cut_store() as store, new_store() as witness, behind:
         etag = await store.put("a", old)
-        proxy.lose_next_answer(after=mark)
+        proxy.lose_next_answer(after=request_text)
         etag = await store.put("a", new, if_match=etag)
         assert proxy.lost == 1
         assert await witness.get("a") == Entry(new, etag)
-        assert len(await behind.pieces()) == 2
+        assert len(await behind.chunks()) == 2
 
 
 @pytest.mark.parametrize("absent", [True, False])
 @async_test
-async def test_a_lost_write_that_somebody_wrote_over_is_not_known(
+async def test_a_lost_write_that_was_overwritten_has_an_unknown_outcome(
     new_store, cut_store, proxy, monkeypatch, absent
 ):
     async with cut_store() as store, new_store() as other:
@@ -84,31 +84,31 @@ async def test_a_lost_write_that_somebody_wrote_over_is_not_known(
         await asyncio.to_thread(wait_until, lambda: proxy.lost, "the answer was not lost")
         with proxy.refusing():
             await other.put("a", b"2")
-        with pytest.raises(StateStoreError, match="not known") as caught:
+        with pytest.raises(StateStoreError, match="may or may not have been applied") as caught:
             await writing
         assert caught.value.unknown
         assert (await other.get("a")).value == b"2"
 
 
 @async_test
-async def test_a_large_write_that_may_have_been_done_keeps_its_pieces(new_store, cut_store, proxy):
+async def test_a_large_write_with_an_unknown_outcome_keeps_its_chunks(new_store, cut_store, proxy):
     async with cut_store(patience=0) as store, new_store() as witness:
         await store.put("a", b"old")
         proxy.lose_next_answer(after=CONDITION)
-        with pytest.raises(StateStoreError, match="not known") as caught:
+        with pytest.raises(StateStoreError, match="may or may not have been applied") as caught:
             await store.put("a", b"n" * MEGABYTE)
         assert caught.value.unknown
         assert (await witness.get("a")).value == b"n" * MEGABYTE
 
 
 @async_test
-async def test_reading_and_listing_go_on_after_a_cut(cut_store, proxy):
+async def test_reads_and_listings_are_retried_after_a_lost_connection(cut_store, proxy):
     async with cut_store() as store:
         await store.put("a", b"1")
         proxy.cut()
         assert await content(store) == {"a": b"1"}
-        for mark in (b"MSG.GET", b"CONSUMER.CREATE", b"MSG.NEXT", b"CONSUMER.DELETE"):
-            proxy.lose_next_answer(after=mark)
+        for request in (b"MSG.GET", b"CONSUMER.CREATE", b"MSG.NEXT", b"CONSUMER.DELETE"):
+            proxy.lose_next_answer(after=request)
             assert await content(store) == {"a": b"1"}
         assert proxy.lost == 4
         proxy.refuse_for(0.5)
@@ -117,15 +117,15 @@ async def test_reading_and_listing_go_on_after_a_cut(cut_store, proxy):
 
 
 @async_test
-async def test_an_answer_that_takes_its_time_is_waited_for(new_store, monkeypatch):
-    monkeypatch.setattr("holdfast.stores.nats.connection.PULSE", 0.00001)
+async def test_a_slow_response_is_awaited(new_store, monkeypatch):
+    monkeypatch.setattr("holdfast.stores.nats.connection.CHECK_INTERVAL", 0.00001)
     async with new_store() as store:
         etag = await store.put("a", b"x" * MEGABYTE)
         assert await store.get("a") == Entry(b"x" * MEGABYTE, etag)
 
 
 @async_test
-async def test_what_waits_for_a_store_that_is_closed_ends(cut_store, new_store, proxy):
+async def test_a_pending_call_fails_when_the_store_is_closed(cut_store, new_store, proxy):
     store = cut_store()
     await store.put("a", b"1")
     proxy.refuse_for(60)
@@ -137,7 +137,7 @@ async def test_what_waits_for_a_store_that_is_closed_ends(cut_store, new_store, 
 
 
 @async_test
-async def test_killed_in_the_middle_of_writes_it_loses_and_doubles_nothing(own_server, bucket):
+async def test_nothing_is_lost_or_doubled_when_the_server_is_killed(own_server, bucket):
     server = own_server()
     async with holdfast.open_state_store(server.url(bucket)) as store:
         await write_through_deaths(server, store, deaths=3)

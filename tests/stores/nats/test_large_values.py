@@ -1,4 +1,4 @@
-"""Values that are too long for a message, and listings that are too long for one request."""
+"""Values too large for one message, and listings too long for one request."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ MEGABYTE = 1024 * 1024
 
 
 @async_test
-async def test_the_pieces_of_a_large_value_go_with_it(new_store, behind):
+async def test_the_chunks_of_a_large_value_are_removed_with_it(new_store, behind):
     first, second = (bytes([n]) * (5 * MEGABYTE) for n in (1, 2))
     async with new_store() as store, behind:
         etag = await store.put("large", first, if_absent=True)
-        assert len(await behind.pieces()) == 10
+        assert len(await behind.chunks()) == 10
         assert await store.get("large") == Entry(first, etag)
         assert await listed(store.list()) == ["large"]
         await store.put("large", second, if_match=etag)
-        assert len(await behind.pieces()) == 10
+        assert len(await behind.chunks()) == 10
         await store.put("large", first)
-        assert len(await behind.pieces()) == 10
+        assert len(await behind.chunks()) == 10
         await store.put_many([Put("large", second)])
-        assert len(await behind.pieces()) == 10
+        assert len(await behind.chunks()) == 10
         assert (await store.get("large")).value == second
         with pytest.raises(ConflictError):
             await store.put("large", first, if_absent=True)
         with pytest.raises(ConflictError):
             await store.put("large", first, if_match="1")
-        assert len(await behind.pieces()) == 10
+        assert len(await behind.chunks()) == 10
         etag = await store.put("large", b"small")
-        assert await behind.pieces() == set()
+        assert await behind.chunks() == set()
         etag = await store.put("large", first, if_match=etag)
         assert await store.delete("large", if_match=etag)
-        assert await behind.pieces() == set()
+        assert await behind.chunks() == set()
         await store.put("large", first)
         assert await store.delete("large")
-        assert await behind.pieces() == set()
+        assert await behind.chunks() == set()
 
 
 @async_test
-async def test_a_large_value_is_never_seen_half(new_store):
+async def test_a_large_value_is_never_read_in_part(new_store):
     async with new_store() as writer, new_store() as reader:
         await writer.put("large", b"\x00" * MEGABYTE)
 
@@ -64,54 +64,54 @@ async def test_a_large_value_is_never_seen_half(new_store):
 
 
 @async_test
-async def test_a_value_that_lost_its_pieces_is_damaged(new_store, behind):
+async def test_a_value_with_lost_chunks_is_damaged(new_store, behind):
     async with new_store() as store, behind:
         await store.put("large", b"x" * MEGABYTE)
         await behind.js.purge_stream(behind.stream, subject=f"$KV.{behind.bucket}.=chunk.*.1")
-        with pytest.raises(IntegrityError, match="lost pieces"):
+        with pytest.raises(IntegrityError, match="lost chunks"):
             await store.get("large")
-        with pytest.raises(IntegrityError, match="lost pieces"):
+        with pytest.raises(IntegrityError, match="lost chunks"):
             await store.get_many(["other", "large"])
         assert await store.delete("large")
-        assert await behind.pieces() == set()
+        assert await behind.chunks() == set()
 
 
 @async_test
-async def test_sweeping_removes_what_dead_writers_left(new_store, behind, monkeypatch):
+async def test_a_sweep_removes_chunks_of_dead_writers(new_store, behind, monkeypatch):
     async with new_store() as store, behind:
         await store.put("kept", b"k" * MEGABYTE)
         await store.put("small", b"s")
-        kept = await behind.pieces()
+        kept = await behind.chunks()
         writing = asyncio.create_task(store.put("never", b"n" * (40 * MEGABYTE)))
-        while await behind.pieces() == kept:
+        while await behind.chunks() == kept:
             assert not writing.done()
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
-        assert await behind.pieces() > kept
-        assert await store.sweep() == 0, "it may still be at it"
+        assert await behind.chunks() > kept
+        assert await store.sweep() == 0, "its writer may still be running"
         assert await store.sweep(older_than=0) == 1
-        assert await behind.pieces() == kept
+        assert await behind.chunks() == kept
         assert await content(store) == {"kept": b"k" * MEGABYTE, "small": b"s"}
 
 
 @async_test
-async def test_a_writer_who_took_too_long_does_not_finish(new_store, behind, monkeypatch):
-    monkeypatch.setattr("holdfast.stores.nats.store.SEND_WITHIN", -1.0)
+async def test_a_writer_that_takes_too_long_fails(new_store, behind, monkeypatch):
+    monkeypatch.setattr("holdfast.stores.nats.store.SEND_SECONDS", -1.0)
     async with new_store() as store, behind:
         with pytest.raises(StateStoreError, match="took too long") as caught:
             await store.put("large", b"x" * MEGABYTE)
         assert not caught.value.unknown
         assert await content(store) == {}
-        assert await behind.pieces() == set()
+        assert await behind.chunks() == set()
 
 
-def test_values_in_pieces_behave_as_in_memory(new_store, monkeypatch):
-    monkeypatch.setattr("holdfast.stores.nats.connection.LARGEST_PIECE", 8)
+def test_values_in_chunks_behave_as_in_memory(new_store, monkeypatch):
+    monkeypatch.setattr("holdfast.stores.nats.connection.MAX_CHUNK", 8)
     compare_with_memory(new_store, examples=4)
 
 
 @async_test
-async def test_a_server_of_small_messages_takes_large_values(own_server, bucket):
+async def test_a_server_with_small_messages_accepts_large_values(own_server, bucket):
     server = own_server("max_payload: 4KB")
     async with holdfast.open_state_store(server.url(bucket)) as store:
         value = bytes(range(250)) * 100
@@ -126,11 +126,11 @@ async def test_a_server_of_small_messages_takes_large_values(own_server, bucket)
 
 
 @async_test
-async def test_a_full_server_says_so_and_keeps_what_it_has(own_server, bucket):
+async def test_a_full_server_is_an_error_and_keeps_existing_values(own_server, bucket):
     server = own_server(limits="max_file_store: 3MB")
     async with holdfast.open_state_store(server.url(bucket)) as store:
         await store.put("a", b"a" * MEGABYTE)
-        with pytest.raises(StateStoreError, match="no room left") as caught:
+        with pytest.raises(StateStoreError, match="is full") as caught:
             for number in range(4):
                 await store.put(f"b/{number}", b"b" * MEGABYTE)
         assert not caught.value.unknown
@@ -138,11 +138,9 @@ async def test_a_full_server_says_so_and_keeps_what_it_has(own_server, bucket):
 
 
 @async_test
-async def test_a_listing_in_many_parts_misses_nothing_that_is_written_meanwhile(
-    new_store, monkeypatch
-):
-    monkeypatch.setattr("holdfast.stores.nats.connection.BATCH", 7)
-    monkeypatch.setattr("holdfast.stores.nats.connection.BATCHES", 2)
+async def test_a_listing_in_many_parts_includes_concurrent_writes(new_store, monkeypatch):
+    monkeypatch.setattr("holdfast.stores.nats.connection.BATCH_SIZE", 7)
+    monkeypatch.setattr("holdfast.stores.nats.connection.MAX_BATCHES", 2)
     keys = [f"part/{number:03}" for number in range(150)]
     async with new_store() as store, new_store() as other:
         await asyncio.gather(*(store.put(key, b"1") for key in keys))
@@ -161,11 +159,11 @@ async def test_a_listing_in_many_parts_misses_nothing_that_is_written_meanwhile(
 
 
 @async_test
-async def test_a_listing_whose_consumer_is_taken_away_begins_again(new_store, behind, monkeypatch):
+async def test_a_listing_whose_consumer_is_deleted_starts_again(new_store, behind, monkeypatch):
     from nats.js.errors import NotFoundError
 
-    monkeypatch.setattr("holdfast.stores.nats.connection.BATCH", 1)
-    monkeypatch.setattr("holdfast.stores.nats.connection.STALL", 0.2)
+    monkeypatch.setattr("holdfast.stores.nats.connection.BATCH_SIZE", 1)
+    monkeypatch.setattr("holdfast.stores.nats.connection.STALL_TIMEOUT", 0.2)
     keys = [f"{number:03}" for number in range(200)]
     async with new_store() as store, behind:
         await asyncio.gather(*(store.put(key, b"1") for key in keys))
@@ -180,10 +178,10 @@ async def test_a_listing_whose_consumer_is_taken_away_begins_again(new_store, be
 
 
 @async_test
-async def test_a_batch_is_waited_for_while_some_of_it_comes(monkeypatch):
+async def test_a_batch_is_awaited_while_messages_arrive(monkeypatch):
     from holdfast.stores.nats.connection import ConnectionLostError, wait_for_batch
 
-    monkeypatch.setattr("holdfast.stores.nats.connection.STALL", 0.05)
+    monkeypatch.setattr("holdfast.stores.nats.connection.STALL_TIMEOUT", 0.05)
     arrived, found = asyncio.Event(), []
     waiting = asyncio.create_task(wait_for_batch(arrived, found))
     for _ in range(10):
@@ -197,7 +195,7 @@ async def test_a_batch_is_waited_for_while_some_of_it_comes(monkeypatch):
 
 
 @async_test
-async def test_long_keys_are_listed_below_every_prefix_of_theirs(new_store):
+async def test_long_keys_are_listed_for_each_of_their_prefixes(new_store):
     long = [key for key in STRANGE_KEYS if len(key) > 200]
     async with new_store() as store:
         await asyncio.gather(*(store.put(key, b"1") for key in long))

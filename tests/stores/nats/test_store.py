@@ -1,4 +1,4 @@
-"""The store in NATS JetStream, on a real server."""
+"""The NATS store, on a real server."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from support.async_tests import async_test
 
 
 class TestNats(StateStoreSuite):
-    increments = 10
-    examples = 8
+    increments = 6
+    examples = 6
 
     @pytest.fixture
     def new_store(self, nats_server, bucket):
@@ -26,7 +26,7 @@ class TestNats(StateStoreSuite):
 
 
 @async_test
-async def test_the_bucket_is_made_as_it_should_be(new_store, behind):
+async def test_the_bucket_is_created_with_safe_settings(new_store, behind):
     async with new_store() as store, behind:
         await store.put("a/b", b"1")
         config = (await behind.js.stream_info(behind.stream)).config
@@ -37,7 +37,7 @@ async def test_the_bucket_is_made_as_it_should_be(new_store, behind):
 
 
 @async_test
-async def test_without_a_name_the_bucket_is_holdfast(nats_server):
+async def test_the_default_bucket_is_holdfast(nats_server):
     async with (
         holdfast.open_state_store(nats_server.url()) as store,
         holdfast.open_state_store(nats_server.url("holdfast")) as same,
@@ -46,10 +46,10 @@ async def test_without_a_name_the_bucket_is_holdfast(nats_server):
         assert await same.delete("default")
 
 
-async def kept(kv, key):
-    """All values that a key still has; asked for again, as NATS' client hears too little at times.
+async def read_history(kv, key):
+    """Return all values of a key.
 
-    On a busy machine its watcher says that there is no more before the first has arrived.
+    Repeated, because on a busy machine nats-py's watcher may end before the first value arrives.
     """
     for _ in range(20):
         with contextlib.suppress(NoKeysError):
@@ -59,7 +59,7 @@ async def kept(kv, key):
 
 
 @async_test
-async def test_others_share_the_bucket_with_the_tools_of_nats(new_store, behind):
+async def test_the_bucket_can_be_used_with_nats_tools(new_store, behind):
     async with new_store() as store, behind:
         await behind.js.create_key_value(
             bucket=behind.bucket, history=5, storage="file", direct=True
@@ -79,12 +79,12 @@ async def test_others_share_the_bucket_with_the_tools_of_nats(new_store, behind)
             await store.put("seen/by", b"3", if_match=etag)
         await store.put("seen/by", b"3", if_absent=True)
         assert await store.delete("seen/by")
-        # With all that came before it, so that nothing returns when the mark of it expires.
-        assert await kept(kv, "seen.by") == [b""]
+        # Without earlier values, so that none reappears when the delete marker expires.
+        assert await read_history(kv, "seen.by") == [b""]
 
 
 @async_test
-async def test_that_a_key_was_removed_is_kept_for_an_hour(new_store, behind):
+async def test_a_delete_marker_expires_after_an_hour(new_store, behind):
     async with new_store() as store, behind:
         await store.put("a", b"1")
         await store.delete("a")
@@ -92,8 +92,8 @@ async def test_that_a_key_was_removed_is_kept_for_an_hour(new_store, behind):
 
 
 @async_test
-async def test_the_mark_of_a_removal_goes_away(new_store, behind, monkeypatch):
-    monkeypatch.setattr("holdfast.stores.nats.connection.MARKS_LAST", 1)
+async def test_an_expired_delete_marker_is_gone(new_store, behind, monkeypatch):
+    monkeypatch.setattr("holdfast.stores.nats.connection.DELETE_MARKER_SECONDS", 1)
     async with new_store() as store, behind:
         await store.put("a", b"1")
         await store.delete("a")
@@ -118,7 +118,7 @@ async def test_the_mark_of_a_removal_goes_away(new_store, behind, monkeypatch):
     ],
 )
 @async_test
-async def test_a_bucket_that_would_lose_state_is_refused(new_store, behind, config, fault):
+async def test_an_unsafe_bucket_is_rejected(new_store, behind, config, fault):
     async with new_store() as store, behind:
         await behind.js.add_stream(
             name=behind.stream, subjects=[f"$KV.{behind.bucket}.>"], **{"storage": "file", **config}
@@ -128,22 +128,22 @@ async def test_a_bucket_that_would_lose_state_is_refused(new_store, behind, conf
 
 
 @async_test
-async def test_who_makes_the_bucket_at_the_same_time_is_not_in_the_way(new_store, behind):
+async def test_concurrent_stores_can_create_the_same_bucket(new_store, behind):
     from holdfast.stores.nats.connection import NatsConnection
 
     async with behind:
         await behind.js.create_key_value(bucket=behind.bucket, storage="file", direct=True)
-        link = NatsConnection(behind.bucket, 5)
-        await link.open(behind.url)
-        await link._create(1)
-        await link.close()
+        connection = NatsConnection(behind.bucket, 5)
+        await connection.open(behind.url)
+        await connection._create_bucket(1)
+        await connection.close()
     stores = [new_store() for _ in range(5)]
     await asyncio.gather(*(store.put("a", b"1") for store in stores))
     await asyncio.gather(*(store.close() for store in stores))
 
 
 @async_test
-async def test_a_bucket_that_cannot_be_made_is_told_of(new_store, behind):
+async def test_a_bucket_that_cannot_be_created_is_reported(new_store, behind):
     async with new_store() as store, behind:
         await behind.js.add_stream(
             name=f"other-{behind.bucket}", subjects=[f"$KV.{behind.bucket}.>"]
@@ -153,11 +153,11 @@ async def test_a_bucket_that_cannot_be_made_is_told_of(new_store, behind):
 
 
 @async_test
-async def test_a_bucket_that_is_deleted_meanwhile_is_told_of(new_store, behind):
+async def test_a_bucket_deleted_while_in_use_is_reported(new_store, behind):
     async with new_store(patience=0) as store, behind:
         await store.put("a", b"1")
         await behind.js.delete_key_value(behind.bucket)
-        with pytest.raises(StateStoreError, match="was deleted .stream not found"):
+        with pytest.raises(StateStoreError, match="was deleted: stream not found"):
             await store.get("a")
         with pytest.raises(StateStoreError, match="the bucket was deleted") as caught:
             await store.put("b", b"1", if_absent=True)

@@ -1,4 +1,4 @@
-"""The subjects of keys in a bucket of NATS."""
+"""The subjects of keys in a NATS bucket."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEYS = st.text(st.sampled_from("ab/.-_=~A0 é\x00\U0010ffff"), min_size=1, max_s
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """As the server does it, for patterns that end in ``>``."""
+    """Match as the server does, for patterns that end in ``>``."""
     assert pattern.endswith(">")
     return subject.startswith(pattern[:-1]) and subject != pattern[:-2]
 
@@ -36,7 +36,7 @@ def matches(pattern: str, subject: str) -> bool:
 @example("=", "==")
 @example("", "/")
 @given(KEYS, KEYS)
-def test_subjects_differ_where_keys_do_and_are_valid_keys_of_nats(one, other):
+def test_subjects_are_unique_and_valid_nats_keys(one, other):
     for key in filter(None, (one, other)):
         subject = key_to_subject(key)
         assert KV_KEY.fullmatch(subject)
@@ -53,7 +53,7 @@ def test_the_pattern_of_a_prefix_matches_every_key_with_it(key, data):
     assert matches(prefix_pattern(prefix), key_to_subject(key))
 
 
-def test_subjects_can_be_read():
+def test_subjects_are_readable():
     assert key_to_subject("agents/7/\u00e9tat") == "agents.7.=C3=A9tat"
     assert key_to_subject("a//b/") == "a.=.b.="
     assert key_to_subject("tasks/" + "x" * 1000).startswith("tasks.=-")
@@ -66,7 +66,7 @@ def test_subjects_can_be_read():
     "subject",
     ["a/b", "=chunk.0123.0", "=c3=a9", "=C3", "a b", "=-0123", "a..b", "=-" + "0" * 64, ""],
 )
-def test_what_is_no_subject_of_ours_is_no_key(subject):
+def test_a_subject_of_another_program_has_no_key(subject):
     for named in ({}, {"Holdfast-Key": "YQ=="}, {"Holdfast-Key": "A"}, {"Holdfast-Key": "/w=="}):
         assert subject_to_key(subject, named) is None
 
@@ -91,10 +91,10 @@ def test_what_is_no_subject_of_ours_is_no_key(subject):
         "9" * 20,
     ],
 )
-def test_what_no_store_gave_is_no_etag(text):
+def test_an_etag_that_no_store_returned_is_not_parsed(text):
     assert parse_etag(text) is None
 
 
-def test_an_etag_reads_as_it_was_written():
+def test_etags_round_trip():
     for text in ("1", "18446744073709", "7-" + "0a" * 16):
         assert str(parse_etag(text)) == text

@@ -1,4 +1,4 @@
-"""What these tests share."""
+"""Fixtures for the tests of object stores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def proxy(s3_server):
 
 
 @pytest.fixture
-def bare(monkeypatch):
+def no_credentials(monkeypatch):
     """An environment without credentials."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)

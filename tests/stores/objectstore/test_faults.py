@@ -1,4 +1,4 @@
-"""Answers that get lost, and a server that dies."""
+"""Lost responses, late requests and a server that is killed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ from holdfast.stores.objectstore import ObjectStateStore
 from holdfast.stores.urls import StoreURL
 from servers.crashes import write_through_deaths
 from servers.seaweed import BUCKET, SeaweedServer
-
-
-async def listed(store, *args, **options):
-    return [key async for key in store.list(*args, **options)]
+from stores.listing import list_keys
 
 
 def put_request(prefix, key):
     return f"PUT /{BUCKET}/{prefix}/{key}".encode()
 
 
-def test_a_creation_whose_answer_gets_lost_is_done_once(s3_server, prefix, proxy):
+def test_a_create_whose_response_is_lost_is_applied_once(s3_server, prefix, proxy):
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             assert await store.get("a") is None
@@ -37,7 +34,7 @@ def test_a_creation_whose_answer_gets_lost_is_done_once(s3_server, prefix, proxy
     asyncio.run(check())
 
 
-def test_a_creation_over_a_mark_whose_answer_gets_lost_is_done_once(s3_server, prefix, proxy):
+def test_a_create_over_a_tombstone_whose_response_is_lost_is_applied_once(s3_server, prefix, proxy):
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             await store.put("a", b"0")
@@ -50,7 +47,7 @@ def test_a_creation_over_a_mark_whose_answer_gets_lost_is_done_once(s3_server, p
     asyncio.run(check())
 
 
-def test_a_change_whose_answer_gets_lost_is_done_once(s3_server, prefix, proxy):
+def test_a_replacement_whose_response_is_lost_is_applied_once(s3_server, prefix, proxy):
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             etag = await store.put("a", b"0")
@@ -66,7 +63,7 @@ def test_a_change_whose_answer_gets_lost_is_done_once(s3_server, prefix, proxy):
     asyncio.run(check())
 
 
-def test_a_write_without_a_condition_whose_answer_gets_lost_is_done(s3_server, prefix, proxy):
+def test_an_unconditional_write_whose_response_is_lost_is_applied(s3_server, prefix, proxy):
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             await store.put("a", b"0")
@@ -78,7 +75,7 @@ def test_a_write_without_a_condition_whose_answer_gets_lost_is_done(s3_server, p
     asyncio.run(check())
 
 
-def test_a_deletion_whose_answer_gets_lost_is_done_once(s3_server, prefix, proxy):
+def test_a_delete_whose_response_is_lost_is_applied_once(s3_server, prefix, proxy):
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             for condition in (False, True):
@@ -92,23 +89,23 @@ def test_a_deletion_whose_answer_gets_lost_is_done_once(s3_server, prefix, proxy
     asyncio.run(check())
 
 
-def test_reads_are_tried_again(s3_server, prefix, proxy):
+def test_reads_are_retried(s3_server, prefix, proxy):
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             await store.put("a", b"1")
             proxy.lose_next_answer(after=b"GET ")
             assert (await store.get("a")).value == b"1"
             proxy.lose_next_answer(after=b"list-type")
-            assert await listed(store) == ["a"]
+            assert await list_keys(store) == ["a"]
             assert proxy.lost == 2
             proxy.refuse_for(0.3)
-            assert await listed(store) == ["a"]
+            assert await list_keys(store) == ["a"]
 
     asyncio.run(check())
 
 
-class Elsewhere:
-    """Another process with a store on the same place, for use while an answer gets lost."""
+class OtherProcess:
+    """Another process with a store on the same data, to act while a response is lost."""
 
     def __init__(self, url):
         self.url = url
@@ -122,7 +119,7 @@ class Elsewhere:
         return lambda: asyncio.run(do())
 
 
-ELSEWHERE = {
+CHANGES = {
     "written": [("put", "a", b"other")],
     "deleted": [("delete", "a")],
     "written and deleted": [("put", "a", b"other"), ("delete", "a")],
@@ -130,23 +127,23 @@ ELSEWHERE = {
 }
 
 
-@pytest.mark.parametrize("since", ELSEWHERE)
-@pytest.mark.parametrize("kind", ["if_absent", "if_absent over a mark", "if_match", "none"])
-def test_a_write_whose_answer_gets_lost_is_not_repeated_over_what_came_since(
+@pytest.mark.parametrize("since", CHANGES)
+@pytest.mark.parametrize("kind", ["if_absent", "if_absent over a tombstone", "if_match", "none"])
+def test_a_write_whose_response_is_lost_is_not_repeated_over_newer_values(
     s3_server, prefix, proxy, since, kind
 ):
-    elsewhere = Elsewhere(s3_server.url(prefix))
+    other = OtherProcess(s3_server.url(prefix))
 
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             condition = {"if_absent": True} if kind.startswith("if_absent") else {}
             if kind == "if_match":
                 condition["if_match"] = await store.put("a", b"0")
-            if kind == "if_absent over a mark":
+            if kind == "if_absent over a tombstone":
                 await store.put("a", b"0")
                 await store.delete("a")
-            proxy.lose_next_answer(b"\nmine", meanwhile=elsewhere(*ELSEWHERE[since]))
-            with pytest.raises(StateStoreError, match="got lost") as caught:
+            proxy.lose_next_answer(b"\nmine", meanwhile=other(*CHANGES[since]))
+            with pytest.raises(StateStoreError, match="was lost") as caught:
                 await store.put("a", b"mine", **condition)
             assert proxy.lost == 1
             assert caught.value.unknown
@@ -158,15 +155,13 @@ def test_a_write_whose_answer_gets_lost_is_not_repeated_over_what_came_since(
 
 
 @pytest.mark.parametrize("conditional", [False, True])
-def test_a_deletion_whose_answer_gets_lost_leaves_what_was_written_since(
-    s3_server, prefix, proxy, conditional
-):
-    elsewhere = Elsewhere(s3_server.url(prefix))
+def test_a_delete_whose_response_is_lost_keeps_newer_values(s3_server, prefix, proxy, conditional):
+    other = OtherProcess(s3_server.url(prefix))
 
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             etag = await store.put("a", b"0")
-            proxy.lose_next_answer(b"holdfast 1 ended", meanwhile=elsewhere(("put", "a", b"other")))
+            proxy.lose_next_answer(b"holdfast 1 ended", meanwhile=other(("put", "a", b"other")))
             if conditional:
                 with pytest.raises(StateStoreError) as caught:
                     await store.delete("a", if_match=etag)
@@ -180,18 +175,18 @@ def test_a_deletion_whose_answer_gets_lost_leaves_what_was_written_since(
 
 
 class Delayed(ObjectStateStore):
-    """A store whose next write is held up on its way, for longer than an attempt may take."""
+    """A store whose next write is delayed for longer than an attempt may take."""
 
-    meanwhile = None
+    before_delay = None
     late = None
 
     async def _write(self, bucket, path, body, mode):
-        if self.meanwhile is None:
+        if self.before_delay is None:
             return await super()._write(bucket, path, body, mode)
-        meanwhile, self.meanwhile = self.meanwhile, None
+        act, self.before_delay = self.before_delay, None
         write = super()._write
         self.late = lambda: write(bucket, path, body, mode)
-        await meanwhile()
+        await act()
         raise TimeoutError
 
 
@@ -205,29 +200,29 @@ def delayed(s3_server, prefix):
     return Delayed(StoreURL(s3_server.url(prefix)), plain._new_bucket, root=plain._root)
 
 
-def test_an_attempt_that_arrives_late_does_not_undo_what_was_acknowledged(delayed):
+def test_a_late_request_does_not_undo_an_acknowledged_write(delayed):
     async def check():
         async with delayed as store:
             for before in (nothing, lambda: store.put("a", b"0"), lambda: store.delete("a")):
                 await before()
                 for write in (store.put("a", b"1"), store.delete("a")):
-                    store.meanwhile = nothing
+                    store.before_delay = nothing
                     await write
                     if store.late is None:
                         continue
                     etag = await store.put("a", b"2")
-                    assert await store.late() is None  # it is refused
+                    assert await store.late() is None  # it is rejected
                     assert await store.get("a") == Entry(b"2", etag)
                     store.late = None
 
     asyncio.run(check())
 
 
-def test_an_attempt_that_was_given_up_is_not_repeated_over_what_came_since(delayed):
+def test_an_abandoned_write_is_not_repeated_over_newer_values(delayed):
     async def check():
         async with delayed as store:
             await store.put("a", b"0")
-            store.meanwhile = lambda: store_of(store).put("a", b"other")
+            store.before_delay = lambda: open_other(store).put("a", b"other")
             with pytest.raises(StateStoreError, match="written since") as caught:
                 await store.put("a", b"mine")
             assert caught.value.unknown
@@ -237,46 +232,46 @@ def test_an_attempt_that_was_given_up_is_not_repeated_over_what_came_since(delay
     asyncio.run(check())
 
 
-def test_a_deletion_that_was_given_up_ends_only_what_it_was_meant_for(delayed):
+def test_an_abandoned_delete_removes_only_the_value_it_was_meant_for(delayed):
     async def check():
         async with delayed as store:
             await store.put("a", b"0")
-            store.meanwhile = lambda: store_of(store).put("a", b"other")
+            store.before_delay = lambda: open_other(store).put("a", b"other")
             assert await store.delete("a")
             assert (await store.get("a")).value == b"other"
-            store.meanwhile = lambda: store_of(store).delete("a")
-            assert not await store.delete("a")  # the other did
+            store.before_delay = lambda: open_other(store).delete("a")
+            assert not await store.delete("a")  # the other store did
             assert await store.late() is None
             assert await store.get("a") is None
 
     asyncio.run(check())
 
 
-def store_of(store):
-    """Another store on the same place."""
+def open_other(store):
+    """Open another store on the same data."""
     return ObjectStateStore(store._url, store._new_bucket, root=store._root)
 
 
-def test_a_write_that_was_cancelled_does_not_undo_a_later_one(s3_server, prefix):
-    large = b"x" * 8_000_000
+def test_a_cancelled_write_does_not_undo_a_later_one(s3_server, prefix):
+    large = b"x" * 4_000_000
 
     async def check():
         async with open_state_store(s3_server.url(prefix)) as store:
             cancelled = 0
-            for number in range(12):
+            for number in range(8):
                 try:
                     await asyncio.wait_for(store.put("a", large), 0.005 + number * 0.004)
                 except TimeoutError:
                     cancelled += 1
                 etag = await store.put("a", b"small")
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.05)
                 assert await store.get("a") == Entry(b"small", etag)
             assert cancelled
 
     asyncio.run(check())
 
 
-def test_killed_in_the_middle_of_writes_it_loses_and_doubles_nothing(tmp_path):
+def test_nothing_is_lost_or_doubled_when_the_server_is_killed(tmp_path):
     async def use(server):
         async with open_state_store(server.url("killed", timeout=3, patience=60)) as store:
             await write_through_deaths(server, store, counters=2)

@@ -1,4 +1,4 @@
-"""What objects are called, and how their bodies begin."""
+"""The names of objects, and listings by them."""
 
 from __future__ import annotations
 
@@ -13,26 +13,17 @@ from obstore.store import LocalStore, MemoryStore
 from holdfast.errors import StateStoreError
 from holdfast.stores import Put, open_state_store
 from holdfast.stores.objectstore import ObjectStateStore
+from holdfast.stores.objectstore.bodies import entry_body, new_token
 from holdfast.stores.objectstore.names import (
-    HEAD_SIZE,
-    LONGEST,
-    TOMBSTONE_SIZE,
-    entry_body,
+    MAX_NAME,
     is_shortened,
     listing_window,
-    new_token,
     object_key,
     object_name,
-    parse_header,
-    tombstone_body,
 )
 from holdfast.stores.urls import StoreURL
 from holdfast.stores.validation import KeyRange
-
-
-async def listed(store, *args, **options):
-    return [key async for key in store.list(*args, **options)]
-
+from stores.listing import list_keys
 
 LONG = st.sampled_from(
     ["k", "/", "é", ".", "~", "-", "k" * 178, "k" * 179, "k" * 180, "d/" * 170, "z" * 690]
@@ -41,7 +32,7 @@ LONG_KEYS = st.lists(LONG, min_size=1, max_size=6).map("".join)
 
 
 @given(st.lists(LONG_KEYS, unique=True, max_size=12), LONG_KEYS, st.integers(0, 8), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_keys_of_any_length_are_listed_in_order(keys, other, limit, data):
     after = data.draw(st.sampled_from(["", other, *keys]))
     prefix = data.draw(st.sampled_from(["", other, *keys]))
@@ -53,8 +44,8 @@ def test_keys_of_any_length_are_listed_in_order(keys, other, limit, data):
             for key in keys:
                 await store.put(key, key.encode(), if_absent=True)
             wanted = sorted(key for key in keys if key.startswith(prefix) and key > after)
-            assert await listed(store, prefix, start_after=after) == wanted
-            assert await listed(store, prefix, start_after=after, limit=limit) == wanted[:limit]
+            assert await list_keys(store, prefix, start_after=after) == wanted
+            assert await list_keys(store, prefix, start_after=after, limit=limit) == wanted[:limit]
             assert {key: e.value for key, e in (await store.get_many(keys)).items()} == {
                 key: key.encode() for key in keys
             }
@@ -63,14 +54,14 @@ def test_keys_of_any_length_are_listed_in_order(keys, other, limit, data):
 
 
 @given(LONG_KEYS, LONG_KEYS)
-@settings(max_examples=200)
-def test_names_are_in_the_order_of_keys_by_bytes_and_by_folders(one, other):
+@settings(max_examples=100)
+def test_names_sort_like_keys_by_bytes_and_by_folders(one, other):
     low, high = (object_name(key) for key in sorted((one, other)))
-    if is_shortened(low) and is_shortened(high) and low[:LONGEST] == high[:LONGEST]:
-        return  # They stand together, and are sorted when their keys are known.
+    if is_shortened(low) and is_shortened(high) and low[:MAX_NAME] == high[:MAX_NAME]:
+        return  # adjacent, and sorted when their keys are known
     assert one == other or low < high
     assert one == other or low.split("/") < high.split("/")
-    assert not high.startswith(f"{low}/")  # a folder and a file at once
+    assert not high.startswith(f"{low}/")  # both a folder and a file
     for key in (one, other):
         assert is_shortened(object_name(key)) or object_key(object_name(key)) == key
 
@@ -78,12 +69,12 @@ def test_names_are_in_the_order_of_keys_by_bytes_and_by_folders(one, other):
 @given(LONG_KEYS | st.text(min_size=1, max_size=40))
 def test_names_fit_into_every_service(key):
     name = object_name(key)
-    # With a prefix of 200 bytes and a slash; parts of 255 on those that keep objects as files.
+    # With a prefix of 200 bytes and a slash; parts of 255 for services that use files.
     assert len(name.encode()) <= 1024 - 201
     assert all(0 < len(part) <= 255 for part in name.split("/"))
 
 
-def test_only_names_that_do_not_fit_are_cut():
+def test_only_names_that_are_too_long_are_shortened():
     assert object_name("k" * 180) == "k" * 180
     assert object_name("k" * 181) == "k" * 180 + "~-/k"
     assert object_name("k" * 400 + "/a") == f"{'k' * 180}~-/{'k' * 180}~-/{'k' * 40}.~/a"
@@ -92,7 +83,7 @@ def test_only_names_that_do_not_fit_are_cut():
     assert is_shortened(object_name(deep + "k" * 101))
 
 
-def test_a_listing_begins_where_its_keys_do():
+def test_a_listing_starts_where_its_keys_start():
     assert (
         listing_window(KeyRange(""))
         == listing_window(KeyRange("", ""))
@@ -112,30 +103,7 @@ def test_a_listing_begins_where_its_keys_do():
     assert listing_window(KeyRange("", "k/" * 300)).after == ("k.~/" * 175) + "~"
 
 
-@given(st.text(min_size=1, max_size=300), st.binary(max_size=300))
-def test_a_body_tells_its_write_and_its_value(key, value):
-    token = new_token()
-    body = entry_body(key, value, token)
-    head = parse_header(body)
-    assert head == parse_header(body[:HEAD_SIZE])
-    assert (head.token, head.ended) == (token, "")
-    assert body[head.size :] == value
-    assert head.key == (key if is_shortened(object_name(key)) else "")
-    end = tombstone_body(token, new_token())
-    assert parse_header(end).ended == token
-    assert len(end) == TOMBSTONE_SIZE < len(body)
-    going = tombstone_body(token, new_token(), going=True)
-    assert (parse_header(going).ended, parse_header(going).going) == (token, True)
-    assert len(going) == TOMBSTONE_SIZE
-
-
-def test_other_bodies_are_nobodys():
-    token = new_token()
-    for body in (b"", b"text", tombstone_body(token, token)[:-1], entry_body("a", b"", token)[:-1]):
-        assert parse_header(body) is None
-
-
-def test_long_keys_that_begin_alike_are_listed_in_order(s3_server, prefix, proxy):
+def test_long_keys_with_a_common_prefix_are_listed_in_order(s3_server, prefix, proxy):
     keys = list(
         {
             *("s/" + "k" * count for count in range(176, 184)),
@@ -150,36 +118,36 @@ def test_long_keys_that_begin_alike_are_listed_in_order(s3_server, prefix, proxy
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             await store.put_many([Put(key, key.encode()) for key in keys])
             wanted = sorted(keys)
-            assert await listed(store) == wanted
-            proxy.lose_next_request(at=b"~~")  # of an object whose name was cut
-            assert await listed(store) == wanted
+            assert await list_keys(store) == wanted
+            proxy.lose_next_request(at=b"~~")  # of an object with a shortened name
+            assert await list_keys(store) == wanted
             for at, key in enumerate(wanted):
-                assert await listed(store, start_after=key, limit=3) == wanted[at + 1 : at + 4]
-                assert await listed(store, key) == [k for k in wanted if k.startswith(key)]
+                assert await list_keys(store, start_after=key, limit=3) == wanted[at + 1 : at + 4]
+                assert await list_keys(store, key) == [k for k in wanted if k.startswith(key)]
             assert proxy.lost == 0
-            cut = [key for key in wanted if is_shortened(object_name(key))]
-            for key in cut:
+            shortened = [key for key in wanted if is_shortened(object_name(key))]
+            for key in shortened:
                 assert await store.delete(key)
-            assert await listed(store) == [key for key in wanted if key not in cut]
+            assert await list_keys(store) == [key for key in wanted if key not in shortened]
 
     asyncio.run(check())
 
 
-def test_of_cut_names_so_many_are_remembered(monkeypatch):
-    monkeypatch.setattr("holdfast.stores.objectstore.store.CUT_NAMES_KEPT", 3)
+def test_the_cache_of_shortened_names_is_bounded(monkeypatch):
+    monkeypatch.setattr("holdfast.stores.objectstore.store.MAX_CACHED_KEYS", 3)
     memory = MemoryStore()
     keys = ["k" * count for count in range(800, 810)]
 
     async def check():
         async with ObjectStateStore(StoreURL("s3://bucket"), lambda: memory) as store:
             await store.put_many([Put(key, b"1") for key in keys])
-            assert await listed(store) == keys
-            assert len(store._cut_names) == 3
+            assert await list_keys(store) == keys
+            assert len(store._keys_of_shortened) == 3
 
     asyncio.run(check())
 
 
-def test_a_cut_name_whose_body_is_of_another_key_is_passed_over():
+def test_a_shortened_name_with_the_body_of_another_key_is_skipped():
     memory = MemoryStore()
 
     async def check():
@@ -188,7 +156,7 @@ def test_a_cut_name_whose_body_is_of_another_key_is_passed_over():
                 await store.put(key, b"1")
             memory.copy("a", object_name("k" * 801))
             memory.copy(object_name("k" * 800), object_name("k" * 802))
-            assert await listed(store) == ["a", "k" * 800]
+            assert await list_keys(store) == ["a", "k" * 800]
 
     asyncio.run(check())
 
@@ -198,11 +166,11 @@ def test_a_service_that_does_not_list_in_order_is_refused(tmp_path):
     names = [f"{number:03}" for number in range(100)]
     random.shuffle(names)
     for name in names:
-        folder.put(name, entry_body(name, b"1", new_token()))
+        folder.put(name, entry_body(b"1", new_token()))
 
     async def check():
         async with ObjectStateStore(StoreURL("s3://bucket"), lambda: folder) as store:
             with pytest.raises(StateStoreError, match="order"):
-                await listed(store)
+                await list_keys(store)
 
     asyncio.run(check())

@@ -1,4 +1,4 @@
-"""The store in a bucket, against a real server that speaks the protocol of S3."""
+"""The object store, against a real S3-compatible server."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from holdfast.errors import ConflictError
 from holdfast.stores import Put, open_state_store
 from holdfast.stores.base import Entry
 from holdfast.stores.objectstore import ObjectStateStore
-from holdfast.stores.objectstore.names import TOMBSTONE_SIZE
+from holdfast.stores.objectstore.bodies import TOMBSTONE_SIZE
 from holdfast.stores.urls import StoreURL
 from holdfast.testing import StateStoreSuite
-
-
-async def listed(store, *args, **options):
-    return [key async for key in store.list(*args, **options)]
+from stores.listing import list_keys
 
 
 class TestObjectStateStore(StateStoreSuite):
-    increments = 8
-    examples = 8
+    increments = 4
+    examples = 6
+    many = 250
 
     @pytest.fixture
-    def new_store(self, s3_server, prefix):
+    def new_store(self, s3_server, prefix, monkeypatch):
+        # So that a listing has several pages without thousands of objects.
+        monkeypatch.setattr("holdfast.stores.backend.PAGE_SIZE", 100)
+        monkeypatch.setattr("holdfast.stores.objectstore.objects.PAGE_SIZE", 100)
         return lambda: open_state_store(s3_server.url(prefix))
 
 
-def test_no_two_writes_have_the_same_etag_though_they_write_the_same(s3_server, prefix):
+def test_two_writes_of_the_same_value_have_different_etags(s3_server, prefix):
     async def check():
         async with (
             open_state_store(s3_server.url(prefix)) as one,
@@ -50,7 +51,7 @@ def test_no_two_writes_have_the_same_etag_though_they_write_the_same(s3_server, 
 
 
 @pytest.mark.parametrize("star", ["*", "", '"a", "b"', ' "a"'])
-def test_what_no_service_gave_matches_nothing(s3_server, prefix, star):
+def test_an_etag_that_no_service_returned_matches_nothing(s3_server, prefix, star):
     async def check():
         async with open_state_store(s3_server.url(prefix)) as store:
             etag = await store.put("a", b"1")
@@ -65,8 +66,8 @@ def test_what_no_service_gave_matches_nothing(s3_server, prefix, star):
 
 
 @asynccontextmanager
-async def several(server, prefix, count=3):
-    """As many stores on one place, each with connections of its own."""
+async def open_stores(server, prefix, count=3):
+    """Open several stores on the same data, each with its own connections."""
     stores = [open_state_store(server.url(prefix)) for _ in range(count)]
     try:
         yield stores
@@ -75,9 +76,9 @@ async def several(server, prefix, count=3):
             await store.close()
 
 
-def test_of_several_who_delete_a_key_one_has_deleted_it(s3_server, prefix):
+def test_one_of_several_concurrent_deletes_succeeds(s3_server, prefix):
     async def check():
-        async with several(s3_server, prefix) as stores:
+        async with open_stores(s3_server, prefix) as stores:
             await stores[0].put("a", b"1")
             answers = await asyncio.gather(*(store.delete("a") for store in stores))
             assert sorted(answers) == [False, False, True]
@@ -86,9 +87,9 @@ def test_of_several_who_delete_a_key_one_has_deleted_it(s3_server, prefix):
     asyncio.run(check())
 
 
-def test_of_several_who_write_a_deleted_key_anew_one_wins(s3_server, prefix):
+def test_one_of_several_writers_creates_a_deleted_key_again(s3_server, prefix):
     async def check():
-        async with several(s3_server, prefix) as stores:
+        async with open_stores(s3_server, prefix) as stores:
             await stores[0].put("a", b"0")
             await stores[0].delete("a")
             answers = await asyncio.gather(
@@ -105,11 +106,9 @@ def test_of_several_who_write_a_deleted_key_anew_one_wins(s3_server, prefix):
     asyncio.run(check())
 
 
-def test_a_key_deleted_and_written_over_and_over_is_never_lost(s3_server, prefix):
-    """Whoever is told that it is written finds it, unless another is told that it was deleted."""
-
+def test_a_key_that_is_deleted_and_written_repeatedly_is_never_lost(s3_server, prefix):
     async def check():
-        async with several(s3_server, prefix, 2) as (one, two):
+        async with open_stores(s3_server, prefix, 2) as (one, two):
             created = deleted = 0
 
             async def create():
@@ -135,7 +134,7 @@ def test_a_key_deleted_and_written_over_and_over_is_never_lost(s3_server, prefix
 
 
 class Overtaken(ObjectStateStore):
-    """A store that is overtaken by another in the middle of a write."""
+    """A store that another one overtakes during a write."""
 
     overtake = None
 
@@ -145,20 +144,20 @@ class Overtaken(ObjectStateStore):
             await overtake()
         return await super()._write(bucket, path, body, mode)
 
-    async def _uncut(self, names):
+    async def _read_keys(self, names):
         if self.overtake is not None:
             await self.overtake()
-        return await super()._uncut(names)
+        return await super()._read_keys(names)
 
 
 @pytest.fixture
 def two_stores():
-    """One that is overtaken and one that overtakes, on one place."""
+    """One store that is overtaken and one that overtakes it, on the same data."""
     memory = MemoryStore()
     return [kind(StoreURL("s3://bucket"), lambda: memory) for kind in (Overtaken, ObjectStateStore)]
 
 
-def test_a_deletion_that_is_overtaken_deletes_what_is_there_then(two_stores):
+def test_a_delete_that_is_overtaken_deletes_the_newer_value(two_stores):
     async def check():
         store, other = two_stores
         await store.put("a", b"1")
@@ -177,7 +176,7 @@ def test_a_deletion_that_is_overtaken_deletes_what_is_there_then(two_stores):
     asyncio.run(check())
 
 
-def test_a_write_without_a_condition_that_is_overtaken_is_the_later_one(two_stores):
+def test_an_unconditional_write_that_is_overtaken_is_applied_last(two_stores):
     async def check():
         store, other = two_stores
         await store.put("a", b"1")
@@ -188,9 +187,9 @@ def test_a_write_without_a_condition_that_is_overtaken_is_the_later_one(two_stor
     asyncio.run(check())
 
 
-def test_many_who_write_a_key_without_a_condition_all_succeed(s3_server, prefix):
+def test_concurrent_unconditional_writes_all_succeed(s3_server, prefix):
     async def check():
-        async with several(s3_server, prefix) as stores:
+        async with open_stores(s3_server, prefix) as stores:
             etags = await asyncio.gather(
                 *(store.put("a", b"%d" % number) for store in stores for number in range(20))
             )
@@ -200,7 +199,7 @@ def test_many_who_write_a_key_without_a_condition_all_succeed(s3_server, prefix)
     asyncio.run(check())
 
 
-def test_a_creation_over_a_mark_that_is_overtaken_is_a_conflict(two_stores):
+def test_creating_over_a_tombstone_conflicts_if_another_writer_was_first(two_stores):
     async def check():
         store, other = two_stores
         await store.put("a", b"1")
@@ -213,7 +212,7 @@ def test_a_creation_over_a_mark_that_is_overtaken_is_a_conflict(two_stores):
     asyncio.run(check())
 
 
-def test_a_creation_over_a_mark_that_is_swept_away_is_done(two_stores):
+def test_creating_over_a_tombstone_succeeds_if_it_is_swept(two_stores):
     async def check():
         store, other = two_stores
         await store.put("a", b"1")
@@ -231,12 +230,12 @@ def test_a_long_key_that_is_deleted_while_it_is_listed_is_not_listed(two_stores)
         keys = ["k" * count for count in range(800, 803)]
         await store.put_many([Put(key, b"1") for key in keys])
         store.overtake = lambda: other.delete(keys[1])
-        assert await listed(store) == [keys[0], keys[2]]
+        assert await list_keys(store) == [keys[0], keys[2]]
 
     asyncio.run(check())
 
 
-def test_a_deleted_key_leaves_a_mark_that_nobody_sees(s3_server, prefix):
+def test_a_deleted_key_leaves_an_invisible_tombstone(s3_server, prefix):
     async def check():
         async with open_state_store(s3_server.url(prefix)) as store:
             await store.put("a", b"1" * 1000)
@@ -245,10 +244,10 @@ def test_a_deleted_key_leaves_a_mark_that_nobody_sees(s3_server, prefix):
             assert await store.delete("k" * 800)
             objects = s3_server.bucket().list(prefix).collect()
             assert [one["size"] for one in objects] == [TOMBSTONE_SIZE, TOMBSTONE_SIZE]
-            assert await listed(store) == []
+            assert await list_keys(store) == []
             assert await store.get_many(["a", "k" * 800]) == {}
             await store.put("a", b"2", if_absent=True)
             assert (await store.get("a")).value == b"2"
-            assert await listed(store) == ["a"]
+            assert await list_keys(store) == ["a"]
 
     asyncio.run(check())

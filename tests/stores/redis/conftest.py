@@ -1,4 +1,4 @@
-"""What the tests of Redis share: a namespace each, servers to kill, a proxy."""
+"""Fixtures for the tests of Redis: namespaces, servers to kill, a proxy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def namespace():
 
 @pytest.fixture
 def own_server(tmp_path):
-    """Starts servers that a test may kill, freeze and misconfigure."""
+    """Start servers that a test may kill, freeze and misconfigure."""
     needs("redis")
     from servers.redis_server import RedisServer
 

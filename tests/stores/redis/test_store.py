@@ -1,4 +1,4 @@
-"""The store in Redis, against a real server."""
+"""The Redis store, against a real server."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from holdfast.testing.state_store_suite import content, listed
 
 
 class TestRedis(StateStoreSuite):
+    increments = 10
+
     @pytest.fixture
     def new_store(self, redis_server, namespace):
         return lambda: open_state_store(redis_server.url(namespace=namespace))
 
 
 class TestListing:
-    def test_a_page_costs_the_same_at_any_number_of_keys(self, redis_server):
+    def test_the_cost_of_a_page_does_not_depend_on_the_number_of_keys(self, redis_server):
         work = {}
 
         async def use(size, url):
@@ -35,7 +37,7 @@ class TestListing:
                 }
 
         with redis_server.client() as client:
-            for size in (100, 100_000):
+            for size in (100, 20_000):
                 client.eval(
                     "for n = 1, ARGV[1] do local key = string.format('key/%06d', n) "
                     "redis.call('HSET', KEYS[2] .. key, 'v', 'value', 'e', 'etag') "
@@ -43,9 +45,9 @@ class TestListing:
                     *(2, f"{{holdfast:size{size}}}:keys", f"{{holdfast:size{size}}}:e:", size),
                 )
                 asyncio.run(use(size, redis_server.url(namespace=f"size{size}")))
-        assert work == {100: {"zrangebylex": 2}, 100_000: {"zrangebylex": 2}}
+        assert work == {100: {"zrangebylex": 2}, 20_000: {"zrangebylex": 2}}
 
-    def test_namespaces_and_databases_do_not_see_each_other(self, redis_server, namespace):
+    def test_namespaces_and_databases_are_separate(self, redis_server, namespace):
         async def use():
             urls = [redis_server.url(namespace=namespace + end) for end in ("", "/b", ":e:")]
             urls.append(redis_server.url(database=3, namespace=namespace))

@@ -1,4 +1,4 @@
-"""Encryption: nobody without the key reads a value, changes it, or puts it elsewhere."""
+"""Encryption: values are hidden, and changes to them detected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from holdfast import ConflictError, IntegrityError, Put, StateStoreError
 from holdfast.stores.memory import MemoryStateStore
-from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.wrappers import encryption
 from holdfast.stores.wrappers.compression import CompressedStateStore
 from holdfast.stores.wrappers.encryption import (
@@ -41,7 +40,7 @@ def store(inner):
     return EncryptedStateStore(inner, KEYS)
 
 
-def stored(inner, key):
+def read_stored(inner, key):
     return run_async(inner.get(key)).value
 
 
@@ -51,78 +50,70 @@ class TestOverMemory(StateStoreSuite):
         return lambda: EncryptedStateStore(MemoryStateStore(), KEYS)
 
 
-class TestOverSqlite(StateStoreSuite):
-    increments = 10
-
-    @pytest.fixture
-    def new_store(self, tmp_path):
-        return lambda: EncryptedStateStore(SqliteStateStore(tmp_path / "state.db"), KEYS)
+# ---- stored form ---------------------------------------------------------------------------------
 
 
-# ---- what is kept --------------------------------------------------------------------------------
-
-
-def test_neither_the_value_nor_a_secret_is_in_what_is_kept(inner, store):
+def test_the_stored_bytes_contain_neither_the_value_nor_a_secret(inner, store):
     run_async(store.put("a", b"the plain text"))
-    kept = stored(inner, "a")
-    assert b"plain" not in kept
-    assert OLD not in kept
-    assert len(kept) == 4 + 1 + 1 + len("old") + 12 + len(b"the plain text") + 16
+    stored = read_stored(inner, "a")
+    assert b"plain" not in stored
+    assert OLD not in stored
+    assert len(stored) == 4 + 1 + 1 + len("old") + 12 + len(b"the plain text") + 16
 
 
-def test_the_form_is_as_documented(inner, store):
+def test_the_format_is_as_documented(inner, store):
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     run_async(store.put("clé", b"value"))
-    kept = stored(inner, "clé")
-    assert kept[:9] == b"\xfaHFE\x01\x03old"
-    plain = AESGCM(OLD).decrypt(kept[9:21], kept[21:], kept[:9] + "clé".encode())
+    stored = read_stored(inner, "clé")
+    assert stored[:9] == b"\xfaHFE\x01\x03old"
+    plain = AESGCM(OLD).decrypt(stored[9:21], stored[21:], stored[:9] + "clé".encode())
     assert plain == b"value"
 
 
-def test_what_was_written_long_ago_is_read(inner, store):
-    kept = "fa48464501036f6c64a929741505924718485e98ed6a1389873316d8c6c3d1ac26947465ce8e22528eef"
-    run_async(inner.put("clé", bytes.fromhex(kept)))
+def test_a_value_of_an_earlier_version_is_readable(inner, store):
+    stored = "fa48464501036f6c64a929741505924718485e98ed6a1389873316d8c6c3d1ac26947465ce8e22528eef"
+    run_async(inner.put("clé", bytes.fromhex(stored)))
     assert run_async(store.get("clé")).value == b"value"
 
 
-def test_the_same_value_is_never_kept_alike(inner, store):
-    kept = set()
+def test_the_same_value_is_encrypted_differently_each_time(inner, store):
+    stored = set()
     for _ in range(50):
         run_async(store.put("a", b"same"))
-        kept.add(stored(inner, "a")[9:21])
-    assert len(kept) == 50
+        stored.add(read_stored(inner, "a")[9:21])
+    assert len(stored) == 50
 
 
-def test_etags_are_those_of_the_store_inside(inner, store):
+def test_etags_are_those_of_the_inner_store(inner, store):
     etag = run_async(store.put("a", b"1"))
     assert run_async(inner.get("a")).etag == etag
     assert run_async(store.get("a")).etag == etag
 
 
-# ---- what is refused -----------------------------------------------------------------------------
+# ---- tampering -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [b"", b"some value"])
-def test_a_change_of_any_byte_is_refused(inner, store, value):
-    async def strike_each():
+def test_a_change_of_any_byte_is_detected(inner, store, value):
+    async def change_each_byte():
         await store.put("a", value)
         whole = (await inner.get("a")).value
         for at in range(len(whole)):
             for flip in (0x01, 0x80, 0xFF):
-                struck = bytearray(whole)
-                struck[at] ^= flip
-                await inner.put("a", bytes(struck))
+                changed = bytearray(whole)
+                changed[at] ^= flip
+                await inner.put("a", bytes(changed))
                 with pytest.raises(IntegrityError, match="'a'"):
                     await store.get("a")
                 with pytest.raises(IntegrityError, match="'a'"):
                     await store.get_many(["a"])
 
-    run_async(strike_each())
+    run_async(change_each_byte())
 
 
-def test_a_value_cut_short_or_made_longer_is_refused(inner, store):
-    async def cut_everywhere():
+def test_a_truncated_or_extended_value_is_detected(inner, store):
+    async def truncate_everywhere():
         await store.put("a", b"some value")
         whole = (await inner.get("a")).value
         for wrong in (*(whole[:size] for size in range(len(whole))), whole + b"\0", whole + whole):
@@ -130,85 +121,85 @@ def test_a_value_cut_short_or_made_longer_is_refused(inner, store):
             with pytest.raises(IntegrityError, match="'a'"):
                 await store.get("a")
 
-    run_async(cut_everywhere())
+    run_async(truncate_everywhere())
 
 
 @given(st.binary(max_size=80))
-def test_nothing_that_was_not_written_here_is_given_out(junk):
+def test_only_encrypted_values_are_returned(junk):
     inner = MemoryStateStore()
     store = EncryptedStateStore(inner, KEYS)
-    for kept in (junk, encryption.MAGIC + junk, encryption.encode_header("old") + junk):
-        run_async(inner.put("a", kept))
+    for stored in (junk, encryption.MAGIC + junk, encryption.encode_header("old") + junk):
+        run_async(inner.put("a", stored))
         with pytest.raises(IntegrityError):
             run_async(store.get("a"))
 
 
 @pytest.mark.parametrize("plain", [b"", b"{}", b'{"a": 1}', b"\xfaHF", bytes(100)])
-def test_plain_text_is_refused_as_not_encrypted(inner, store, plain):
+def test_plain_text_is_rejected_as_not_encrypted(inner, store, plain):
     run_async(inner.put("a", plain))
     with pytest.raises(IntegrityError, match="'a' is not encrypted.*write it again"):
         run_async(store.get("a"))
 
 
-def test_a_value_that_was_moved_to_another_key_is_refused(inner, store):
+def test_a_value_moved_to_another_key_is_detected(inner, store):
     run_async(store.put("rights/guest", b"admin: no"))
     run_async(store.put("rights/root", b"admin: yes"))
-    run_async(inner.put("rights/guest", stored(inner, "rights/root")))
-    with pytest.raises(IntegrityError, match=r"'rights/guest'.*moved here from another key"):
+    run_async(inner.put("rights/guest", read_stored(inner, "rights/root")))
+    with pytest.raises(IntegrityError, match=r"'rights/guest'.*moved from another key"):
         run_async(store.get("rights/guest"))
     assert run_async(store.get("rights/root")).value == b"admin: yes"
 
 
-def test_id_and_key_cannot_be_shifted_into_each_other(inner):
-    # The same bytes end to end, divided elsewhere: the length of the id is authenticated too.
+def test_the_boundary_between_key_id_and_key_is_authenticated(inner):
+    # The same bytes, split elsewhere: the length of the id is authenticated too.
     keys = EncryptionKeys({"k": OLD, "kk": OLD})
     store = EncryptedStateStore(inner, keys)
     run_async(store.put("kx", b"1"))
-    kept = stored(inner, "kx")
-    run_async(inner.put("x", kept[:5] + b"\x02kk" + kept[7:]))
+    stored = read_stored(inner, "kx")
+    run_async(inner.put("x", stored[:5] + b"\x02kk" + stored[7:]))
     with pytest.raises(IntegrityError):
         run_async(store.get("x"))
 
 
-def test_a_missing_key_is_named(inner, store):
+def test_a_missing_encryption_key_is_named(inner, store):
     run_async(store.put("a", b"1"))
     other = EncryptedStateStore(inner, EncryptionKeys({"new": NEW, "newer": NEW}))
-    with pytest.raises(IntegrityError, match="'a' was encrypted with the key old.*new, newer"):
+    with pytest.raises(IntegrityError, match="'a' was encrypted with key old.*new, newer"):
         run_async(other.get("a"))
 
 
-def test_another_secret_under_the_same_id_is_refused(inner, store):
+def test_another_secret_with_the_same_id_is_detected(inner, store):
     run_async(store.put("a", b"1"))
     other = EncryptedStateStore(inner, EncryptionKeys({"old": NEW}))
     with pytest.raises(IntegrityError, match="key old had another secret"):
         run_async(other.get("a"))
 
 
-def test_a_newer_form_asks_for_a_newer_holdfast(inner, store):
+def test_a_newer_format_needs_a_newer_holdfast(inner, store):
     run_async(store.put("a", b"1"))
-    kept = stored(inner, "a")
-    run_async(inner.put("a", kept[:4] + b"\x02" + kept[5:]))
-    with pytest.raises(IntegrityError, match="form 2.*knows 1.*newer Holdfast"):
+    stored = read_stored(inner, "a")
+    run_async(inner.put("a", stored[:4] + b"\x02" + stored[5:]))
+    with pytest.raises(IntegrityError, match="format 2.*supports 1.*newer Holdfast"):
         run_async(store.get("a"))
 
 
-def test_one_bad_value_of_many_is_named(inner, store):
+def test_one_damaged_value_of_many_is_named(inner, store):
     run_async(store.put_many([Put(key, b"1") for key in "abc"]))
     run_async(inner.put("b", b"plain"))
     with pytest.raises(IntegrityError, match="'b' is not encrypted"):
         run_async(store.get_many(list("abc")))
 
 
-def test_a_value_too_large_for_the_cipher_is_refused_before_anything_is_written(
+def test_a_value_too_large_for_the_cipher_is_rejected_before_anything_is_written(
     inner, store, monkeypatch
 ):
     monkeypatch.setattr(encryption, "MAX_VALUE_BYTES", 10)
-    with pytest.raises(StateStoreError, match="'b' has 11 bytes; encryption takes 10"):
+    with pytest.raises(StateStoreError, match="'b' has 11 bytes.*allows 10"):
         run_async(store.put_many([Put("a", b"1"), Put("b", b"x" * 11)]))
     assert run_async(inner.get("a")) is None
 
 
-def test_a_batch_stays_all_or_nothing(inner, store):
+def test_a_batch_stays_atomic(inner, store):
     run_async(store.put("b", b"0"))
     with pytest.raises(ConflictError) as caught:
         run_async(store.put_many([Put("a", b"1"), Put("b", b"1", if_absent=True)]))
@@ -219,16 +210,16 @@ def test_a_batch_stays_all_or_nothing(inner, store):
 # ---- rotation ------------------------------------------------------------------------------------
 
 
-def test_any_key_reads_and_the_first_writes(inner, store):
+def test_the_first_key_encrypts_and_every_key_decrypts(inner, store):
     run_async(store.put("a", b"old"))
     rotated = EncryptedStateStore(inner, ROTATED)
     assert run_async(rotated.get("a")).value == b"old"
     run_async(rotated.put("b", b"new"))
-    assert stored(inner, "a")[6:9] == b"old"
-    assert stored(inner, "b")[6:9] == b"new"
+    assert read_stored(inner, "a")[6:9] == b"old"
+    assert read_stored(inner, "b")[6:9] == b"new"
 
 
-def test_reencrypting_leaves_nothing_under_the_old_key(inner, store):
+def test_reencrypt_leaves_no_value_with_the_old_key(inner, store):
     content = {f"k/{number:02}": os.urandom(number * 40_000) for number in range(12)}
     run_async(store.put_many([Put(key, value) for key, value in content.items()]))
     rotated = EncryptedStateStore(inner, ROTATED)
@@ -240,45 +231,45 @@ def test_reencrypting_leaves_nothing_under_the_old_key(inner, store):
     assert {key: entry.value for key, entry in found.items()} == content
 
 
-def test_reencrypting_a_prefix_leaves_the_rest(inner, store):
+def test_reencrypt_of_a_prefix_leaves_other_keys(inner, store):
     run_async(store.put_many([Put(key, b"1") for key in ("a/1", "a/2", "b/1")]))
     assert run_async(reencrypt(EncryptedStateStore(inner, ROTATED), "a/")) == 2
-    assert stored(inner, "b/1")[6:9] == b"old"
+    assert read_stored(inner, "b/1")[6:9] == b"old"
 
 
-class Interfering(MemoryStateStore):
-    """Does something else to a key just after it was read."""
+class InterruptedReads(MemoryStateStore):
+    """A store in which something happens right after a key is read."""
 
     def __init__(self):
         super().__init__()
-        self.interferences = []
+        self.interruptions = []
 
     async def _get(self, key):
         entry = await super()._get(key)
-        if self.interferences:
-            await self.interferences.pop(0)()
+        if self.interruptions:
+            await self.interruptions.pop(0)()
         return entry
 
 
-def test_reencrypting_does_not_undo_what_others_write_meanwhile():
-    inner = Interfering()
+def test_reencrypt_does_not_undo_concurrent_writes():
+    inner = InterruptedReads()
     old = EncryptedStateStore(inner, KEYS)
     rotated = EncryptedStateStore(inner, ROTATED)
     run_async(old.put_many([Put(key, b"1") for key in "abc"]))
-    inner.interferences = [
-        lambda: old.put("a", b"2"),  # by one who still has the old key first: read again, written
+    inner.interruptions = [
+        lambda: old.put("a", b"2"),  # with the old key: read again and written
         lambda: asyncio.sleep(0),
-        lambda: rotated.put("b", b"2"),  # by one who has the new key: read again, left
+        lambda: rotated.put("b", b"2"),  # with the new key: read again and left
         lambda: asyncio.sleep(0),
         lambda: old.delete("c"),
     ]
     assert run_async(reencrypt(rotated)) == 1
     found = run_async(rotated.get_many(list("abc")))
     assert {key: entry.value for key, entry in found.items()} == {"a": b"2", "b": b"2"}
-    assert stored(inner, "a")[6:9] == b"new"
+    assert read_stored(inner, "a")[6:9] == b"new"
 
 
-def test_reencrypting_finds_the_encryption_inside_other_wrappers(inner, store):
+def test_reencrypt_finds_the_encryption_inside_other_wrappers(inner, store):
     def team(keys):
         outside = CompressedStateStore(EncryptedStateStore(inner, keys))
         return PrefixedStateStore(PrefixedStateStore(outside, "teams/"), "red/")
@@ -287,22 +278,22 @@ def test_reencrypting_finds_the_encryption_inside_other_wrappers(inner, store):
     run_async(team(KEYS).put("b/1", b"1"))
     run_async(store.put("teams/blue/a/1", b"1"))
     assert run_async(reencrypt(team(ROTATED), "a/")) == 1
-    assert stored(inner, "teams/red/a/1")[6:9] == b"new"
-    assert stored(inner, "teams/red/b/1")[6:9] == b"old"
-    assert stored(inner, "teams/blue/a/1")[6:9] == b"old"
+    assert read_stored(inner, "teams/red/a/1")[6:9] == b"new"
+    assert read_stored(inner, "teams/red/b/1")[6:9] == b"old"
+    assert read_stored(inner, "teams/blue/a/1")[6:9] == b"old"
     assert run_async(team(ROTATED).get("a/1")).value == b"1" * 100
 
 
-def test_reencrypting_needs_a_store_with_encryption_that_takes_writes(inner, store):
-    with pytest.raises(TypeError, match="has none"):
+def test_reencrypt_needs_a_writable_store_with_encryption(inner, store):
+    with pytest.raises(TypeError, match="a store with encryption"):
         run_async(reencrypt(inner))
-    with pytest.raises(StateStoreError, match="takes no writes"):
+    with pytest.raises(StateStoreError, match="is read-only"):
         run_async(reencrypt(ReadOnlyStateStore(store)))
 
 
-def test_reencrypting_stops_at_a_value_that_cannot_be_read_and_can_go_on_afterwards(inner, store):
+def test_reencrypt_stops_at_a_damaged_value_and_can_be_resumed(inner, store):
     run_async(store.put_many([Put(key, b"1") for key in "abc"]))
-    good = stored(inner, "b")
+    good = read_stored(inner, "b")
     run_async(inner.put("b", good[:-1] + b"?"))
     rotated = EncryptedStateStore(inner, ROTATED)
     with pytest.raises(IntegrityError, match="'b'"):
@@ -314,7 +305,7 @@ def test_reencrypting_stops_at_a_value_that_cannot_be_read_and_can_go_on_afterwa
 # ---- threads -------------------------------------------------------------------------------------
 
 
-def test_many_large_values_at_once_come_back(store):
+def test_concurrent_large_values_round_trip(store):
     values = {f"k{number}": os.urandom(300_000 + number) for number in range(16)}
 
     async def all_at_once():
@@ -325,25 +316,25 @@ def test_many_large_values_at_once_come_back(store):
     assert run_async(all_at_once()) == list(values.values())
 
 
-class Watched(EncryptedStateStore):
-    """Remembers which threads worked."""
+class ThreadRecorder(EncryptedStateStore):
+    """A store that records its threads."""
 
     def __init__(self, inner):
         super().__init__(inner, KEYS)
         self.threads = []
 
-    def _stored(self, key, value):
+    def _encode(self, key, value):
         self.threads.append(threading.current_thread())
-        return super()._stored(key, value)
+        return super()._encode(key, value)
 
-    def _given(self, key, stored):
+    def _decode(self, key, stored):
         self.threads.append(threading.current_thread())
-        return super()._given(key, stored)
+        return super()._decode(key, stored)
 
 
 @pytest.mark.parametrize(("size", "in_loop"), [(1000, True), (300_000, False)])
-def test_large_values_are_worked_on_outside_the_event_loop(inner, size, in_loop):
-    watched = Watched(inner)
+def test_large_values_are_encrypted_outside_the_event_loop(inner, size, in_loop):
+    watched = ThreadRecorder(inner)
 
     async def use():
         await watched.put("a", bytes(size))

@@ -1,4 +1,4 @@
-"""The keys of encryption: read strictly, and shown to nobody."""
+"""Encryption keys: validation, the environment variable, and secrecy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OLD = b"old secret".ljust(32, b"!")
 NEW = b"new secret".ljust(32, b"?")
 
 
-def test_secrets_are_in_no_repr():
+def test_no_repr_contains_a_secret():
     keys = EncryptionKeys({"old": OLD})
     for thing in (keys, EncryptedStateStore(MemoryStateStore(), keys), {"keys": keys}):
         text = f"{thing!r} {thing}"
@@ -29,7 +29,7 @@ def test_secrets_are_in_no_repr():
         assert "old" in text
 
 
-def test_keys_do_not_change_after_they_were_given():
+def test_keys_are_immutable():
     given_keys = {"old": OLD}
     keys = EncryptionKeys(given_keys)
     given_keys["new"] = NEW
@@ -48,8 +48,8 @@ def test_keys_do_not_change_after_they_were_given():
     [
         ({}, ValueError, "at least one"),
         (OLD, TypeError, "mapping"),
-        ({"old": OLD[:31]}, ValueError, "old has 31 bytes: it needs 32"),
-        ({"old": "x" * 32}, TypeError, "old is bytes, not str"),
+        ({"old": OLD[:31]}, ValueError, "old must have 32 bytes, got 31"),
+        ({"old": "x" * 32}, TypeError, "old must be bytes, got str"),
         ({"": OLD}, ValueError, "1 to 64"),
         ({"x" * 65: OLD}, ValueError, "1 to 64"),
         ({"a b": OLD}, ValueError, "1 to 64"),
@@ -57,20 +57,20 @@ def test_keys_do_not_change_after_they_were_given():
         ({7: OLD}, ValueError, "1 to 64"),
     ],
 )
-def test_bad_keys_are_refused(wrong, error, words):
+def test_invalid_keys_are_rejected(wrong, error, words):
     with pytest.raises(error, match=words) as caught:
         EncryptionKeys(wrong)
     assert "secret!" not in str(caught.value)
 
 
-def test_a_store_takes_keys_and_does_not_repeat_anything_else():
-    with pytest.raises(TypeError, match="EncryptionKeys, not a bytes") as caught:
+def test_an_argument_that_is_not_keys_is_rejected_and_not_repeated():
+    with pytest.raises(TypeError, match="EncryptionKeys, got bytes") as caught:
         EncryptedStateStore(MemoryStateStore(), OLD)
     assert "old secret" not in str(caught.value)
 
 
-def test_a_wrapper_goes_around_a_store():
-    with pytest.raises(TypeError, match="goes around a StateStore"):
+def test_a_wrapper_needs_a_store():
+    with pytest.raises(TypeError, match="takes a StateStore"):
         EncryptedStateStore("memory:", EncryptionKeys({"old": OLD}))
 
 
@@ -83,7 +83,7 @@ def text(secret):
     return base64.b64encode(secret).decode()
 
 
-def test_a_new_key_is_text_for_the_variable(monkeypatch):
+def test_a_new_key_can_be_put_into_the_variable(monkeypatch):
     first, second = new_key(), new_key()
     assert first != second
     monkeypatch.setenv(NAME, f"{second},{first}")
@@ -92,13 +92,13 @@ def test_a_new_key_is_text_for_the_variable(monkeypatch):
     assert [len(secret) for secret in keys.secrets.values()] == [32, 32]
 
 
-def test_ids_and_secrets_are_read_in_order(monkeypatch):
+def test_ids_and_secrets_are_parsed_in_order(monkeypatch):
     monkeypatch.setenv(NAME, f" new:{text(NEW)} ,\n old:{text(OLD)}\n")
     assert keys_from_environment(NAME) == EncryptionKeys({"new": NEW, "old": OLD})
     assert keys_from_environment(NAME).ids == ("new", "old")
 
 
-def test_a_bare_secret_gets_an_id_that_is_the_same_every_time(monkeypatch):
+def test_a_secret_without_an_id_gets_a_stable_one(monkeypatch):
     key = new_key()
     monkeypatch.setenv(NAME, key.partition(":")[2])
     assert keys_from_environment(NAME).ids == (key.partition(":")[0],)
@@ -106,7 +106,7 @@ def test_a_bare_secret_gets_an_id_that_is_the_same_every_time(monkeypatch):
     assert keys_from_environment(NAME).ids == ("new", key.partition(":")[0])
 
 
-def test_both_alphabets_of_base64_are_read_padded_or_not(monkeypatch):
+def test_both_base64_alphabets_are_accepted_with_or_without_padding(monkeypatch):
     secret = b"\xfb\xff\xfe" * 10 + b"\xff\xff"
     for form in (base64.b64encode(secret), base64.urlsafe_b64encode(secret)):
         for written in (form.decode(), form.decode().rstrip("=")):
@@ -119,20 +119,18 @@ def test_both_alphabets_of_base64_are_read_padded_or_not(monkeypatch):
     [
         (None, f"{NAME}.*is not set.*new_key"),
         ("  ", f"{NAME}.*is not set"),
-        (f"a:{text(OLD[:16])}", f"key 1 in the environment variable {NAME} has 16 bytes.*32"),
-        (f"{text(OLD)},b:{text(OLD + OLD)}", "key 2 .* has 64 bytes"),
-        (f"a:{text(OLD)},", "key 2 .* has 0 bytes"),
+        (f"a:{text(OLD[:16])}", f"key 1 in environment variable {NAME} must have 32 bytes, got 16"),
+        (f"{text(OLD)},b:{text(OLD + OLD)}", "key 2 .* got 64"),
+        (f"a:{text(OLD)},", "key 2 .* got 0"),
         ("a:hunter2-not!base64", "key 1 .* is not base64"),
         ("hunter2é", "key 1 .* is not base64"),
-        (f"a b:{text(OLD)}", "key 1 .* bad id"),
-        (f":{text(OLD)}", "key 1 .* bad id"),
-        (f"hunter2:x:{text(OLD)}", "key 1 .* bad id"),
-        (f"a:{text(OLD)},b:{text(NEW)},a:{text(NEW)}", f"{NAME} has the key id a twice"),
+        (f"a b:{text(OLD)}", "key 1 .* invalid id"),
+        (f":{text(OLD)}", "key 1 .* invalid id"),
+        (f"hunter2:x:{text(OLD)}", "key 1 .* invalid id"),
+        (f"a:{text(OLD)},b:{text(NEW)},a:{text(NEW)}", f"{NAME} has key id a twice"),
     ],
 )
-def test_a_variable_that_holds_no_keys_is_explained_without_its_content(
-    monkeypatch, content, words
-):
+def test_an_invalid_variable_is_explained_without_its_content(monkeypatch, content, words):
     monkeypatch.delenv(NAME, raising=False)
     if content is not None:
         monkeypatch.setenv(NAME, content)
@@ -151,7 +149,7 @@ def test_a_variable_that_holds_no_keys_is_explained_without_its_content(
     "name",
     ["", "a b", "é", f"old:{text(OLD)}", text(OLD), text(OLD).rstrip("="), OLD.hex(), "1A"],
 )
-def test_a_key_in_place_of_the_variables_name_is_not_repeated(name):
+def test_a_key_given_instead_of_a_variable_name_is_not_repeated(name):
     with pytest.raises(StateStoreError, match="not the key itself") as caught:
         keys_from_environment(name)
     assert not name or name not in str(caught.value)

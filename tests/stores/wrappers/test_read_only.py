@@ -1,4 +1,4 @@
-"""Read-only: everything is seen, and nothing is changed."""
+"""Read-only stores."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def inner(request, tmp_path):
     run_async(store.close())
 
 
-def test_reads_are_those_of_the_store_inside(inner):
+def test_reads_are_those_of_the_inner_store(inner):
     store = ReadOnlyStateStore(inner)
 
-    async def look():
+    async def read():
         assert await store.get("a") == await inner.get("a")
         assert await store.get("z") is None
         assert await store.get_many(list("abz")) == await inner.get_many(list("ab"))
         assert [key async for key in store.list(start_after="a", limit=1)] == ["b"]
 
-    run_async(look())
+    run_async(read())
     assert not store.writable
     assert inner.writable
     assert (store.durable, store.shared) == (inner.durable, inner.shared)
 
 
-def test_every_write_is_refused_and_nothing_changes(inner):
+def test_every_write_is_rejected_and_nothing_changes(inner):
     store = ReadOnlyStateStore(inner)
     before = run_async(inner.get_many(list("abcd")))
     for call in (
@@ -48,13 +48,13 @@ def test_every_write_is_refused_and_nothing_changes(inner):
         lambda: store.delete("a"),
         lambda: store.delete("z"),
     ):
-        with pytest.raises(StateStoreError, match="takes no writes.*without read_only") as caught:
+        with pytest.raises(StateStoreError, match="is read-only.*without read_only") as caught:
             run_async(call())
         assert not caught.value.transient
     assert run_async(inner.get_many(list("abcd"))) == before
 
 
-def test_bad_input_is_refused_as_by_any_store(inner):
+def test_invalid_input_is_rejected_as_by_any_store(inner):
     store = ReadOnlyStateStore(inner)
     for call in (
         lambda: store.put("", b"1"),
@@ -68,7 +68,7 @@ def test_bad_input_is_refused_as_by_any_store(inner):
             run_async(call())
 
 
-def test_closing_it_closes_the_store_inside(inner):
+def test_closing_it_closes_the_inner_store(inner):
     store = ReadOnlyStateStore(inner)
     run_async(store.close())
     with pytest.raises(StateStoreError, match="closed"):

@@ -1,133 +1,43 @@
-"""Retries: what may be done again is, what may not is not, whatever fails and whenever.
-
-The faults are those of a store in memory that fails as it is told to.
-"""
+"""Retries: calls are repeated if that is safe, and only then."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 
 import pytest
 
 from holdfast import ConflictError, Entry, IntegrityError, Put, StateStoreError
 from holdfast.stores.memory import MemoryStateStore
-from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.wrappers.retry import RetryingStateStore
 from holdfast.testing import StateStoreSuite
+from stores.wrappers.faulty_stores import (
+    FailAfter,
+    FailBefore,
+    FaultyBatchStore,
+    FaultyStore,
+    UnreliableBatchStore,
+    UnreliableStore,
+    add_retries,
+    lost_error,
+    read_first_key,
+    refused_error,
+)
 from support.async_tests import run_async
-
-
-async def first_of(keys):
-    return await anext(keys)
-
-
-def refused(name="busy"):
-    """It was not done."""
-    return StateStoreError(name, transient=True)
-
-
-def lost(name="cut off"):
-    """It may have been done."""
-    return StateStoreError(name, transient=True, unknown=True)
-
-
-class Before:
-    """A failure before anything is done."""
-
-    def __init__(self, error):
-        self.error = error
-
-
-class After(Before):
-    """A failure after all is done: the answer gets lost."""
-
-
-class Faulty(MemoryStateStore):
-    """Fails as planned, call by call; ``meanwhile`` is done by somebody else after a failure."""
-
-    def __init__(self):
-        super().__init__()
-        self.plan = []
-        self.calls = 0
-        self.meanwhile = None
-
-    async def planned(self, work):
-        self.calls += 1
-        fault = self.plan.pop(0) if self.plan else None
-        if fault is None:
-            return await work()
-        if isinstance(fault, After):
-            await work()
-        if self.meanwhile is not None:
-            await self.meanwhile()
-        raise fault.error
-
-    async def _get(self, key):
-        return await self.planned(lambda: MemoryStateStore._get(self, key))
-
-    async def _get_many(self, keys):
-        return await self.planned(lambda: MemoryStateStore._get_many(self, keys))
-
-    async def _put(self, put):
-        return (await self._put_many([put]))[0]
-
-    async def _put_many(self, puts, conditions=()):
-        return await self.planned(lambda: MemoryStateStore._put_many(self, puts, conditions))
-
-    async def _delete(self, key, if_match):
-        return await self.planned(lambda: MemoryStateStore._delete(self, key, if_match))
-
-    async def _page(self, span, count):
-        return await self.planned(lambda: MemoryStateStore._page(self, span, count))
-
-
-class OneByOne(Faulty):
-    """Writes a batch in order, so that a failure comes in the middle."""
-
-    atomic_put_many = False
-    conditional_put_many = False
-
-    async def _put(self, put):
-        return (await Faulty._put_many(self, [put]))[0]
-
-    async def _put_many(self, puts, conditions=()):
-        return [await self._put(put) for put in puts]
-
-
-class Shaky(Faulty):
-    """Refuses every third call, by chance."""
-
-    async def planned(self, work):
-        if random.random() < 0.33:
-            raise refused()
-        return await work()
-
-
-class ShakyOneByOne(Shaky):
-    atomic_put_many = False
-    conditional_put_many = False
-    _put = OneByOne._put
-    _put_many = OneByOne._put_many
-
-
-def retrying(inner, **options):
-    return RetryingStateStore(inner, **{"first_pause": 0.0, **options})
 
 
 @pytest.fixture
 def inner():
-    return Faulty()
+    return FaultyStore()
 
 
 @pytest.fixture
 def store(inner):
-    return retrying(inner)
+    return add_retries(inner)
 
 
 def value_of(inner, key):
-    inner.plan, inner.meanwhile = [], None
+    inner.plan, inner.after_failure = [], None
     entry = run_async(inner.get(key))
     return entry and entry.value
 
@@ -138,31 +48,25 @@ class TestOverMemory(StateStoreSuite):
         return lambda: RetryingStateStore(MemoryStateStore())
 
 
-class TestOverSqlite(StateStoreSuite):
-    increments = 10
-
-    @pytest.fixture
-    def new_store(self, tmp_path):
-        return lambda: RetryingStateStore(SqliteStateStore(tmp_path / "state.db"))
-
-
-class TestOverAStoreThatOftenRefuses(StateStoreSuite):
+class TestOverUnreliableStore(StateStoreSuite):
     @pytest.fixture
     def new_store(self):
-        return lambda: retrying(Shaky(), attempts=40)
+        return lambda: add_retries(UnreliableStore(), attempts=40)
 
 
-class TestOverAStoreThatOftenRefusesInTheMiddleOfABatch(StateStoreSuite):
+class TestOverUnreliableBatchStore(StateStoreSuite):
     @pytest.fixture
     def new_store(self):
-        return lambda: retrying(ShakyOneByOne(), attempts=40)
+        return lambda: add_retries(UnreliableBatchStore(), attempts=40)
 
 
 # ---- reads ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", [Before(refused()), Before(lost()), After(lost())])
-def test_a_read_is_repeated_whatever_got_lost(inner, store, fault):
+@pytest.mark.parametrize(
+    "fault", [FailBefore(refused_error()), FailBefore(lost_error()), FailAfter(lost_error())]
+)
+def test_a_read_is_retried_after_any_transient_failure(inner, store, fault):
     etag = run_async(store.put("a", b"1"))
     inner.plan = [fault] * 4
     assert run_async(store.get("a")) == Entry(b"1", etag)
@@ -170,18 +74,18 @@ def test_a_read_is_repeated_whatever_got_lost(inner, store, fault):
     assert run_async(store.get_many(key for key in "ab")) == {"a": Entry(b"1", etag)}
 
 
-def test_after_the_last_attempt_the_stores_own_error_passes(inner, store):
-    last = refused("the fifth")
-    inner.plan = [Before(refused())] * 4 + [Before(last)]
+def test_the_last_attempts_error_is_raised_unchanged(inner, store):
+    last = refused_error("the fifth")
+    inner.plan = [FailBefore(refused_error())] * 4 + [FailBefore(last)]
     with pytest.raises(StateStoreError) as caught:
         run_async(store.get("a"))
     assert caught.value is last
     assert inner.calls == 5
 
 
-def test_a_failed_read_leaves_nothing_unknown(inner, store):
-    last = refused()
-    inner.plan = [Before(lost())] * 4 + [Before(last)]
+def test_a_failed_read_is_never_of_unknown_outcome(inner, store):
+    last = refused_error()
+    inner.plan = [FailBefore(lost_error())] * 4 + [FailBefore(last)]
     with pytest.raises(StateStoreError) as caught:
         run_async(store.get("a"))
     assert caught.value is last
@@ -194,14 +98,14 @@ def test_a_failed_read_leaves_nothing_unknown(inner, store):
         StateStoreError("wrong password"),
         StateStoreError("half done", unknown=True),
         IntegrityError("damaged"),
-        ConflictError("another's"),
+        ConflictError("conflict"),
         OSError("not ours"),
         asyncio.CancelledError(),
         KeyboardInterrupt(),
     ],
     ids=repr,
 )
-def test_what_does_not_pass_is_raised_at_once(inner, store, error):
+def test_a_permanent_error_is_raised_at_once(inner, store, error):
     async def each():
         for call in (
             lambda: store.get("a"),
@@ -209,9 +113,9 @@ def test_what_does_not_pass_is_raised_at_once(inner, store, error):
             lambda: store.put("a", b"1"),
             lambda: store.put_many([Put("a", b"1")]),
             lambda: store.delete("a"),
-            lambda: first_of(store.list()),
+            lambda: read_first_key(store.list()),
         ):
-            inner.plan, inner.calls = [Before(error)], 0
+            inner.plan, inner.calls = [FailBefore(error)], 0
             with pytest.raises(type(error)) as caught:
                 await call()
             assert caught.value is error
@@ -223,8 +127,10 @@ def test_what_does_not_pass_is_raised_at_once(inner, store, error):
 # ---- writes without a condition ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", [Before(refused()), Before(lost()), After(lost())])
-def test_a_write_without_a_condition_is_repeated(inner, store, fault):
+@pytest.mark.parametrize(
+    "fault", [FailBefore(refused_error()), FailBefore(lost_error()), FailAfter(lost_error())]
+)
+def test_an_unconditional_write_is_retried(inner, store, fault):
     inner.plan = [fault] * 4
     etag = run_async(store.put("a", b"1"))
     assert run_async(store.get("a")) == Entry(b"1", etag)
@@ -236,26 +142,30 @@ def test_a_write_without_a_condition_is_repeated(inner, store, fault):
     }
 
 
-@pytest.mark.parametrize("fault", [Before(refused()), Before(lost()), After(lost())])
-def test_a_batch_without_conditions_is_repeated_where_it_stopped_in_the_middle(fault):
-    inner = OneByOne()
-    store = retrying(inner)
+@pytest.mark.parametrize(
+    "fault", [FailBefore(refused_error()), FailBefore(lost_error()), FailAfter(lost_error())]
+)
+def test_an_unconditional_batch_is_resumed_where_it_stopped(fault):
+    inner = FaultyBatchStore()
+    store = add_retries(inner)
     inner.plan = [None, fault, None, fault]
     etags = run_async(store.put_many([Put(key, b"1") for key in "abc"]))
     found = run_async(store.get_many(list("abc")))
     assert list(found.values()) == [Entry(b"1", etag) for etag in etags]
 
 
-def test_a_write_that_fails_for_good_after_a_lost_answer_is_of_unknown_outcome(inner, store):
-    for last in (refused("down"), StateStoreError("wrong password")):
+def test_a_write_that_fails_after_a_lost_response_is_of_unknown_outcome(inner, store):
+    for last in (refused_error("down"), StateStoreError("wrong password")):
         for call in (
             lambda: store.put("a", b"1"),
             lambda: store.put_many([Put("a", b"1")]),
             lambda: store.delete("a"),
         ):
-            inner.plan = [After(lost())] + [Before(refused())] * 3 + [Before(last)]
+            inner.plan = (
+                [FailAfter(lost_error())] + [FailBefore(refused_error())] * 3 + [FailBefore(last)]
+            )
             with pytest.raises(
-                StateStoreError, match=f"{last}.*earlier attempt.*not known"
+                StateStoreError, match=f"{last}.*earlier attempt may or may not"
             ) as caught:
                 run_async(call())
             assert caught.value.unknown
@@ -267,31 +177,33 @@ def test_a_write_that_fails_for_good_after_a_lost_answer_is_of_unknown_outcome(i
 
 
 @pytest.mark.parametrize("condition", ["absent", "match"])
-def test_a_conditional_write_that_was_not_done_is_repeated(inner, store, condition):
+def test_a_conditional_write_that_was_not_applied_is_retried(inner, store, condition):
     options = {"if_absent": True}
     if condition == "match":
         options = {"if_match": run_async(store.put("a", b"0"))}
-    inner.plan = [Before(refused())] * 4
+    inner.plan = [FailBefore(refused_error())] * 4
     etag = run_async(store.put("a", b"1", **options))
     assert run_async(store.get("a")) == Entry(b"1", etag)
     options = {"if_match": etag} if condition == "match" else {"if_absent": True}
-    inner.plan = [Before(refused())] * 4
+    inner.plan = [FailBefore(refused_error())] * 4
     key = "a" if condition == "match" else "b"
     run_async(store.put_many([Put(key, b"2", **options), Put("c", b"2")]))
     assert value_of(inner, key) == b"2"
 
 
-@pytest.mark.parametrize("fault", [Before(lost()), After(lost())], ids=["not done", "done"])
+@pytest.mark.parametrize(
+    "fault", [FailBefore(lost_error()), FailAfter(lost_error())], ids=["not done", "done"]
+)
 @pytest.mark.parametrize("condition", ["absent", "match"])
 @pytest.mark.parametrize("batch", [False, True], ids=["one", "batch"])
-def test_a_conditional_write_of_unknown_outcome_is_not_repeated(
+def test_a_conditional_write_of_unknown_outcome_is_not_retried(
     inner, store, condition, fault, batch
 ):
     before, options = None, {"if_absent": True}
     if condition == "match":
         before, options = b"0", {"if_match": run_async(store.put("a", b"0"))}
     inner.calls = 0
-    inner.plan = [Before(refused()), fault]
+    inner.plan = [FailBefore(refused_error()), fault]
     with pytest.raises(StateStoreError) as caught:
         if batch:
             run_async(store.put_many([Put("z", b"1"), Put("a", b"1", **options)]))
@@ -299,34 +211,40 @@ def test_a_conditional_write_of_unknown_outcome_is_not_repeated(
             run_async(store.put("a", b"1", **options))
     assert caught.value is fault.error
     assert inner.calls == 2
-    assert value_of(inner, "a") == (b"1" if isinstance(fault, After) else before)
+    assert value_of(inner, "a") == (b"1" if isinstance(fault, FailAfter) else before)
 
 
-def test_a_conflict_after_a_refusal_is_anothers(inner, store):
+def test_a_conflict_after_a_refused_attempt_means_another_writer(inner, store):
     async def other():
         await MemoryStateStore._put_many(inner, [Put("a", b"other")])
 
-    inner.plan, inner.meanwhile = [Before(refused())], other
+    inner.plan, inner.after_failure = [FailBefore(refused_error())], other
     with pytest.raises(ConflictError) as caught:
         run_async(store.put("a", b"ours", if_absent=True))
     assert caught.value.key == "a"
     assert value_of(inner, "a") == b"other"
 
 
-def test_a_conditional_batch_does_not_meet_what_it_wrote_before_it_stopped():
-    inner = OneByOne()
-    store = retrying(inner)
-    inner.plan = [None, Before(refused()), Before(refused()), None, Before(refused())]
+def test_a_resumed_conditional_batch_does_not_conflict_with_itself():
+    inner = FaultyBatchStore()
+    store = add_retries(inner)
+    inner.plan = [
+        None,
+        FailBefore(refused_error()),
+        FailBefore(refused_error()),
+        None,
+        FailBefore(refused_error()),
+    ]
     puts = [Put(key, b"1", if_absent=True) for key in "abc"]
     etags = run_async(store.put_many(puts))
     found = run_async(store.get_many(list("abc")))
     assert list(found.values()) == [Entry(b"1", etag) for etag in etags]
 
 
-def test_a_conditional_batch_stops_where_an_answer_got_lost():
-    inner = OneByOne()
-    store = retrying(inner)
-    inner.plan = [None, After(lost())]
+def test_a_conditional_batch_stops_at_a_lost_response():
+    inner = FaultyBatchStore()
+    store = add_retries(inner)
+    inner.plan = [None, FailAfter(lost_error())]
     with pytest.raises(StateStoreError) as caught:
         run_async(store.put_many([Put(key, b"1", if_absent=True) for key in "abc"]))
     assert caught.value.unknown
@@ -337,32 +255,32 @@ def test_a_conditional_batch_stops_where_an_answer_got_lost():
 
 
 @pytest.mark.parametrize("match", [False, True], ids=["any", "if_match"])
-@pytest.mark.parametrize("fault", [Before(refused()), Before(lost())])
-def test_a_delete_that_was_not_done_is_repeated(inner, store, fault, match):
+@pytest.mark.parametrize("fault", [FailBefore(refused_error()), FailBefore(lost_error())])
+def test_a_delete_that_was_not_applied_is_retried(inner, store, fault, match):
     etag = run_async(store.put("a", b"1"))
     inner.plan = [fault] * 4
     assert run_async(store.delete("a", if_match=etag if match else None)) is True
     assert value_of(inner, "a") is None
 
 
-def test_a_delete_whose_answer_got_lost_counts_as_done(inner, store):
+def test_a_delete_whose_response_was_lost_counts_as_applied(inner, store):
     run_async(store.put("a", b"1"))
-    inner.plan = [After(lost()), Before(refused())]
+    inner.plan = [FailAfter(lost_error()), FailBefore(refused_error())]
     assert run_async(store.delete("a")) is True
     assert value_of(inner, "a") is None
 
 
-def test_a_delete_that_found_nothing_before_anything_got_lost_says_so(inner, store):
-    inner.plan = [Before(refused())] * 2
+def test_a_delete_of_an_absent_key_returns_false_after_refused_attempts(inner, store):
+    inner.plan = [FailBefore(refused_error())] * 2
     assert run_async(store.delete("a")) is False
 
 
-def test_a_conditional_delete_whose_answer_got_lost_claims_nothing(inner, store):
-    # It was done here; had another one done it, this would look the same.
+def test_a_conditional_delete_whose_response_was_lost_is_of_unknown_outcome(inner, store):
+    # It was applied, but a delete by another writer would look the same.
     etag = run_async(store.put("a", b"1"))
-    inner.plan = [After(lost("cut off"))]
+    inner.plan = [FailAfter(lost_error("cut off"))]
     with pytest.raises(
-        StateStoreError, match="cut off.*'a'.*Whether this call removed it"
+        StateStoreError, match="cut off.*'a'.*may or may not have been deleted by this call"
     ) as caught:
         run_async(store.delete("a", if_match=etag))
     assert caught.value.unknown
@@ -370,13 +288,13 @@ def test_a_conditional_delete_whose_answer_got_lost_claims_nothing(inner, store)
     assert isinstance(caught.value.__cause__, ConflictError)
 
 
-def test_a_conditional_delete_never_removes_what_came_later(inner, store):
+def test_a_conditional_delete_never_removes_a_newer_value(inner, store):
     etag = run_async(store.put("a", b"1"))
 
     async def other():
         await MemoryStateStore._put_many(inner, [Put("a", b"other")])
 
-    inner.plan, inner.meanwhile = [After(lost())], other
+    inner.plan, inner.after_failure = [FailAfter(lost_error())], other
     with pytest.raises(StateStoreError) as caught:
         run_async(store.delete("a", if_match=etag))
     assert caught.value.unknown
@@ -385,7 +303,7 @@ def test_a_conditional_delete_never_removes_what_came_later(inner, store):
 
 def test_a_conditional_delete_that_lost_a_race_is_a_conflict(inner, store):
     run_async(store.put("a", b"1"))
-    inner.plan = [Before(refused())]
+    inner.plan = [FailBefore(refused_error())]
     with pytest.raises(ConflictError):
         run_async(store.delete("a", if_match="stale"))
 
@@ -393,7 +311,7 @@ def test_a_conditional_delete_that_lost_a_race_is_a_conflict(inner, store):
 # ---- pauses --------------------------------------------------------------------------------------
 
 
-def test_pauses_double_up_to_the_longest_and_are_not_alike(inner):
+def test_pauses_double_up_to_the_longest_with_jitter(inner):
     store = RetryingStateStore(inner, first_pause=0.1, longest_pause=1.0)
     for failures, longest in ((1, 0.1), (2, 0.2), (3, 0.4), (4, 0.8), (5, 1.0), (10_000, 1.0)):
         pauses = {store._pause(failures) for _ in range(50)}
@@ -403,17 +321,17 @@ def test_pauses_double_up_to_the_longest_and_are_not_alike(inner):
 
 def test_it_waits_between_attempts(inner):
     store = RetryingStateStore(inner, attempts=4, first_pause=0.02, longest_pause=0.04)
-    inner.plan = [Before(refused())] * 3
+    inner.plan = [FailBefore(refused_error())] * 3
     start = time.monotonic()
     run_async(store.get("a"))
     assert time.monotonic() - start >= (0.02 + 0.04 + 0.04) / 2
 
 
-def test_a_task_that_is_cancelled_in_a_pause_ends_at_once(inner):
+def test_a_task_cancelled_during_a_pause_ends_at_once(inner):
     store = RetryingStateStore(inner, first_pause=60.0, longest_pause=60.0)
 
     async def cancelled(work):
-        inner.plan, inner.calls = [Before(refused())] * 5, 0
+        inner.plan, inner.calls = [FailBefore(refused_error())] * 5, 0
         task = asyncio.ensure_future(work)
         await asyncio.sleep(0.05)
         task.cancel()
@@ -423,13 +341,13 @@ def test_a_task_that_is_cancelled_in_a_pause_ends_at_once(inner):
 
     run_async(cancelled(store.get("a")))
     run_async(cancelled(store.put("a", b"1")))
-    run_async(cancelled(first_of(store.list())))
+    run_async(cancelled(read_first_key(store.list())))
 
 
-def test_one_attempt_is_no_retry(inner):
-    inner.plan = [Before(refused())]
+def test_one_attempt_means_no_retry(inner):
+    inner.plan = [FailBefore(refused_error())]
     with pytest.raises(StateStoreError):
-        run_async(retrying(inner, attempts=1).get("a"))
+        run_async(add_retries(inner, attempts=1).get("a"))
     assert inner.calls == 1
 
 
@@ -445,6 +363,6 @@ def test_one_attempt_is_no_retry(inner):
         ({"longest_pause": float("nan")}, ValueError),
     ],
 )
-def test_bad_settings_are_refused(inner, options, error):
+def test_invalid_settings_are_rejected(inner, options, error):
     with pytest.raises(error, match=next(iter(options))):
         RetryingStateStore(inner, **options)

@@ -1,4 +1,4 @@
-"""A listing that fails goes on where it was."""
+"""Retries of listings."""
 
 from __future__ import annotations
 
@@ -6,30 +6,12 @@ import pytest
 
 from holdfast import StateStoreError
 from holdfast.stores.base import StateStore
-from holdfast.stores.wrappers.retry import RetryingStateStore
+from stores.wrappers.faulty_stores import add_retries, read_first_key, refused_error
 from support.async_tests import run_async
 
 
-async def first_of(keys):
-    return await anext(keys)
-
-
-def refused(name="busy"):
-    """It was not done."""
-    return StateStoreError(name, transient=True)
-
-
-def lost(name="cut off"):
-    """It may have been done."""
-    return StateStoreError(name, transient=True, unknown=True)
-
-
-def retrying(inner, **options):
-    return RetryingStateStore(inner, **{"first_pause": 0.0, **options})
-
-
-class Stumbling(StateStore):
-    """A listing that fails again and again on its way, as another's store may."""
+class FailingListing(StateStore):
+    """A store whose listings fail repeatedly."""
 
     def __init__(self, keys, after=3, attempts_lost=2):
         self.keys, self.after, self.attempts_lost = keys, after, attempts_lost
@@ -50,11 +32,11 @@ class Stumbling(StateStore):
         found = [key for key in self.keys if key.startswith(prefix) and key > start_after]
         for number, key in enumerate(found[:limit]):
             if number == self.after:
-                raise refused()
+                raise refused_error()
             failures = self.failed.setdefault(key, 0)
             if failures < self.attempts_lost:
                 self.failed[key] += 1
-                raise refused()
+                raise refused_error()
             yield key
 
 
@@ -62,40 +44,40 @@ KEYS = [f"k/{number:02}" for number in range(20)]
 
 
 @pytest.mark.parametrize("limit", [None, 0, 1, 4, 19, 20, 21])
-def test_a_listing_goes_on_after_the_last_key_it_gave(limit):
-    inner = Stumbling([*KEYS, "other"])
-    store = retrying(inner, attempts=4)
+def test_a_listing_resumes_after_the_last_key(limit):
+    inner = FailingListing([*KEYS, "other"])
+    store = add_retries(inner, attempts=4)
 
-    async def listed():
+    async def list_keys():
         return [key async for key in store.list("k/", limit=limit)]
 
-    assert run_async(listed()) == KEYS[:limit]
+    assert run_async(list_keys()) == KEYS[:limit]
     if limit == 4:
         assert ("k/02", 1) in inner.asked
     if limit == 0:
         assert inner.asked == []
 
 
-def test_a_listing_starts_after_the_key_it_is_given():
-    async def listed():
-        store = retrying(Stumbling(KEYS), attempts=4)
+def test_a_listing_starts_after_the_given_key():
+    async def list_keys():
+        store = add_retries(FailingListing(KEYS), attempts=4)
         return [key async for key in store.list("k/", start_after="k/15")]
 
-    assert run_async(listed()) == KEYS[16:]
+    assert run_async(list_keys()) == KEYS[16:]
 
 
-def test_a_listing_that_gets_nowhere_ends_with_the_error():
-    inner = Stumbling(KEYS, attempts_lost=10**6)
-    store = retrying(inner, attempts=4)
+def test_a_listing_without_progress_raises_the_error():
+    inner = FailingListing(KEYS, attempts_lost=10**6)
+    store = add_retries(inner, attempts=4)
     with pytest.raises(StateStoreError, match="busy"):
-        run_async(first_of(store.list("k/")))
+        run_async(read_first_key(store.list("k/")))
     assert len(inner.asked) == 4
 
 
-def test_a_listing_may_be_left_before_its_end():
+def test_a_listing_can_be_abandoned():
     async def first(count):
         found = []
-        async for key in retrying(Stumbling(KEYS)).list():
+        async for key in add_retries(FailingListing(KEYS)).list():
             found.append(key)
             if len(found) == count:
                 break

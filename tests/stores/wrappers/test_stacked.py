@@ -1,4 +1,4 @@
-"""Wrappers around wrappers: each does its part, in any order."""
+"""Stacked wrappers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support.async_tests import run_async
 
 KEYS = EncryptionKeys({"k1": b"1" * 32})
 PREFIX = "p/"
-VALUE = b"to be found by nobody, " * 40
+VALUE = b"not in the stored bytes, " * 40
 
 WRAPS = {
     "compressed": CompressedStateStore,
@@ -33,15 +33,15 @@ WRAPS = {
 }
 
 
-def stacked(store, *names):
-    """The store with wrappers around it, the innermost first."""
+def stack(store, *names):
+    """Return the store with wrappers around it, innermost first."""
     for name in names:
         store = WRAPS[name](store)
     return store
 
 
 class Suite(StateStoreSuite):
-    """The suite with the keys for which the prefix leaves room."""
+    """The suite, with keys that fit with the prefix."""
 
     increments = 10
 
@@ -51,11 +51,11 @@ class Suite(StateStoreSuite):
 class TestCompressedEncryptedPrefixedSqlite(Suite):
     @pytest.fixture
     def new_store(self, tmp_path):
-        def opened():
+        def open_store():
             store = SqliteStateStore(tmp_path / "state.db")
-            return stacked(store, "prefixed", "encrypted", "compressed")
+            return stack(store, "prefixed", "encrypted", "compressed")
 
-        return opened
+        return open_store
 
 
 class TestPrefixedCompressedEncryptedRetryingFiles(Suite):
@@ -63,17 +63,17 @@ class TestPrefixedCompressedEncryptedRetryingFiles(Suite):
 
     @pytest.fixture
     def new_store(self, tmp_path):
-        def opened():
+        def open_store():
             store = FileStateStore(tmp_path / "state")
-            return stacked(store, "retrying", "encrypted", "compressed", "prefixed")
+            return stack(store, "retrying", "encrypted", "compressed", "prefixed")
 
-        return opened
+        return open_store
 
 
 class TestEncryptedCompressedMemory(StateStoreSuite):
     @pytest.fixture
     def new_store(self):
-        return lambda: stacked(MemoryStateStore(), "compressed", "encrypted")
+        return lambda: stack(MemoryStateStore(), "compressed", "encrypted")
 
 
 class TestAWrapperThatAddsNothing(StateStoreSuite):
@@ -82,16 +82,10 @@ class TestAWrapperThatAddsNothing(StateStoreSuite):
         return lambda: WrappedStateStore(MemoryStateStore())
 
 
-class TestEncryptedTwice(StateStoreSuite):
-    @pytest.fixture
-    def new_store(self):
-        return lambda: stacked(MemoryStateStore(), "encrypted", "encrypted")
-
-
 @pytest.mark.parametrize("names", list(permutations(WRAPS)), ids="-".join)
-def test_what_goes_in_comes_out_in_any_order(names):
+def test_values_round_trip_through_wrappers_in_any_order(names):
     inner = MemoryStateStore()
-    store = stacked(inner, *names)
+    store = stack(inner, *names)
 
     async def use():
         etag = await store.put("a", VALUE, if_absent=True)
@@ -104,23 +98,23 @@ def test_what_goes_in_comes_out_in_any_order(names):
         assert [key async for key in store.list()] == ["a", "b"]
         return [(await inner.get(f"p/{key}")).value for key in "ab"]
 
-    kept = run_async(use())
-    assert not any(b"nobody" in value for value in kept)
+    stored = run_async(use())
+    assert not any(b"stored bytes" in value for value in stored)
 
 
-def test_compression_outside_encryption_makes_values_smaller_and_inside_it_does_not():
+def test_compression_works_outside_encryption_only():
     sizes = {}
     for order in (("encrypted", "compressed"), ("compressed", "encrypted")):
         inner = MemoryStateStore()
-        run_async(stacked(inner, *order).put("a", VALUE))
+        run_async(stack(inner, *order).put("a", VALUE))
         sizes[order[0]] = len(run_async(inner.get("a")).value)
     assert sizes["encrypted"] < 120 < len(VALUE) < sizes["compressed"]
 
 
-def test_no_plain_text_is_in_the_file(tmp_path):
+def test_the_file_contains_no_plain_text(tmp_path):
     async def write():
         store = SqliteStateStore(tmp_path / "state.db")
-        async with stacked(store, "encrypted", "prefixed") as outer:
+        async with stack(store, "encrypted", "prefixed") as outer:
             await outer.put("a", b"the plain text")
 
     run_async(write())
@@ -129,31 +123,31 @@ def test_no_plain_text_is_in_the_file(tmp_path):
     assert b"p/a" in everything
 
 
-def test_a_value_changed_in_the_file_is_refused(tmp_path):
+def test_a_value_changed_in_the_file_is_detected(tmp_path):
     path = tmp_path / "state.db"
 
-    def opened():
-        return stacked(SqliteStateStore(path), "encrypted", "compressed")
+    def open_store():
+        return stack(SqliteStateStore(path), "encrypted", "compressed")
 
     async def write():
-        async with opened() as store:
+        async with open_store() as store:
             await store.put("a", VALUE)
 
     async def read():
-        async with opened() as store:
+        async with open_store() as store:
             return await store.get("a")
 
     run_async(write())
     with closing(sqlite3.connect(path)) as database, database:
-        (kept,) = database.execute("SELECT value FROM entries").fetchone()
-        database.execute("UPDATE entries SET value = ?", (kept[:-1] + bytes([kept[-1] ^ 1]),))
+        (value,) = database.execute("SELECT value FROM entries").fetchone()
+        database.execute("UPDATE entries SET value = ?", (value[:-1] + bytes([value[-1] ^ 1]),))
     with pytest.raises(IntegrityError, match="'a'"):
         run_async(read())
 
 
-def test_a_stack_says_what_the_store_inside_can_do():
+def test_a_stack_has_the_capabilities_of_the_inner_store():
     inner = MemoryStateStore()
-    store = stacked(inner, *WRAPS)
+    store = stack(inner, *WRAPS)
     for ability in ("atomic_put_many", "durable", "shared", "writable"):
         assert getattr(store, ability) is getattr(inner, ability)
     assert repr(store) == (

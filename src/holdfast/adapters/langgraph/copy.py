@@ -18,9 +18,8 @@ from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.order import id_entries_prefix
 from holdfast.snapshots.records import decode_record
 from holdfast.stores.base import StateStore
+from holdfast.stores.batch_read import iterate_entries, require_entry
 from holdfast.stores.entries import Put
-
-BATCH_SIZE = 100
 
 
 async def copy_thread(source: Thread, target: Thread) -> None:
@@ -68,12 +67,8 @@ async def copy_entries(store: StateStore, begin: str, end: str) -> list[Put]:
     """Return the entries below one prefix as entries below another."""
     keys = [key async for key in store.list(begin)]
     puts: list[Put] = []
-    for at in range(0, len(keys), BATCH_SIZE):
-        found = await store.get_many(keys[at : at + BATCH_SIZE])
-        puts += [
-            Put(end + key[len(begin) :], entry.value, if_absent=True)
-            for key, entry in found.items()
-        ]
+    async for key, entry in iterate_entries(store, keys):
+        puts.append(Put(end + key[len(begin) :], require_entry(entry).value, if_absent=True))
     return puts
 
 
@@ -85,11 +80,9 @@ async def copy_records(
     puts = await copy_entries(store, id_entries_prefix(source), id_entries_prefix(target))
     keys = [key async for key in store.list(source.history_prefix)]
     keys.append(source.latest_key)
-    for at in range(0, len(keys), BATCH_SIZE):
-        for key, entry in (await store.get_many(keys[at : at + BATCH_SIZE])).items():
-            info = decode_record(key, entry.value, source)
-            if info.incarnation != incarnation:
-                continue
+    async for key, entry in iterate_entries(store, keys):
+        info = decode_record(key, require_entry(entry).value, source)
+        if info.incarnation == incarnation:
             info = replace(
                 info,
                 agent_id=target.scope_id,

@@ -36,8 +36,8 @@ from holdfast.errors import ConflictError, IntegrityError, NotFoundError
 from holdfast.log.event import Event
 from holdfast.sessions.commit import Committer
 from holdfast.sessions.contention import CommitAttempts, Contention
+from holdfast.snapshots.delete import delete_session
 from holdfast.snapshots.keys import SnapshotLocation
-from holdfast.snapshots.lifecycle import delete_session
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_snapshot import utc_now
 from holdfast.snapshots.session_state import PENDING, SESSION, STATUS

@@ -23,6 +23,7 @@ from holdfast.adapters.openai_agents.compaction import (
 )
 from holdfast.adapters.openai_agents.run_status import infer_items_status
 from holdfast.adapters.requirement import import_requirement
+from holdfast.documents.document import Document
 from holdfast.errors import HoldfastError, short_repr
 from holdfast.sessions.restore import SnapshotRef
 from holdfast.sessions.run_status import CANCELLED, COMPLETED, FAILED, WAITING
@@ -301,7 +302,7 @@ class HoldfastSession:
 
     async def export(
         self, *, at: str | None = None, tags: Mapping[str, str] | None = None
-    ) -> SessionSnapshot:
+    ) -> Document:
         """Return the conversation, or a durable snapshot of it, as a document.
 
         Raises:

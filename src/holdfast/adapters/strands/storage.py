@@ -18,13 +18,13 @@ from holdfast.adapters.requirement import import_requirement
 from holdfast.adapters.strands import keys
 from holdfast.adapters.strands.search import ScannedStorage, storage_errors
 from holdfast.adapters.strands.session import StrandsSession
+from holdfast.documents.document import Document
 from holdfast.documents.export import export_document
 from holdfast.errors import short_repr
 from holdfast.sessions.portal import get_portal
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog.catalog import Catalog
 from holdfast.snapshots.keys import AGENT, SnapshotLocation
-from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import SESSION
 from holdfast.stores.base import StateStore
 
@@ -174,7 +174,7 @@ class HoldfastStorage:
         *,
         snapshot_id: str | None = None,
         scope: str = AGENT,
-    ) -> SessionSnapshot:
+    ) -> Document:
         """Return a session, or one of its snapshots, as a document.
 
         Raises:

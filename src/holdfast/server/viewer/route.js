@@ -1,28 +1,30 @@
-// What is looked at, as the hash of the address: #/agent/session?at=17. So a link leads to a moment,
-// and back and forward lead through where one has been.
+// The open session and position as the hash of the address: #/agent/session?at=17. A link leads to a position, and
+// the browser's back and forward buttons work.
 
-const decoded = (text) => {
+const WRITE_DELAY = 200;
+
+function decode(text) {
   try {
     return decodeURIComponent(text);
   } catch {
-    return text; // somebody typed a lone percent sign
+    return text; // a lone percent sign, typed by hand
   }
-};
+}
 
 /**
- * The place that a hash names: agent, session, and everything after the question mark. `at` is null for
- * the last event, a number, or the text that is not one.
+ * Parse a hash into agent, session and the options after the question mark. `at` is a number, null for the head, or
+ * the text that is not a number.
  */
-export function parsed(hash) {
+export function parseRoute(hash) {
   const [path, query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
-  const [agent = "", session = ""] = path.split("/").map(decoded);
+  const [agent = "", session = ""] = path.split("/").map(decode);
   const options = Object.fromEntries(new URLSearchParams(query));
   const at = /^\d{1,12}$/.test(options.at ?? "") ? Number(options.at) : options.at || null;
   return { ...options, agent, session, at };
 }
 
-/** The hash of a place. */
-export function hashOf({ agent, session, ...options }) {
+/** Return the hash of a route. Empty options are left out. */
+export function formatRoute({ agent, session, ...options }) {
   if (!agent) return "#/";
   const path = [agent, session].filter(Boolean).map(encodeURIComponent).join("/");
   const query = new URLSearchParams();
@@ -33,18 +35,21 @@ export function hashOf({ agent, session, ...options }) {
   return `#/${path}${text ? `?${text}` : ""}`;
 }
 
-let waiting = null;
-
-/** Show a place in the address. Steps replace one another, and only the last of a rush is written. */
-export function write(place, { push = false } = {}) {
-  clearTimeout(waiting);
-  const wanted = hashOf(place);
-  const before = location.hash;
-  const now = () => {
-    // Who went elsewhere in the meantime stays there.
-    if (wanted === before || location.hash !== before) return;
-    history[push ? "pushState" : "replaceState"](null, "", wanted);
+/**
+ * Create a function that writes a route into the address bar: with `push` as a new entry of the browser's history,
+ * else in place of the current one, and then only the last of several in a row.
+ */
+export function createAddressBar() {
+  let timer = null;
+  return (route, { push = false } = {}) => {
+    clearTimeout(timer);
+    const hash = formatRoute(route);
+    const before = location.hash;
+    const write = () => {
+      if (hash === before || location.hash !== before) return; // the user has navigated since
+      history[push ? "pushState" : "replaceState"](null, "", hash);
+    };
+    if (push) write();
+    else timer = setTimeout(write, WRITE_DELAY);
   };
-  if (push) now();
-  else waiting = setTimeout(now, 200);
 }

@@ -1,196 +1,97 @@
-"""Who is there: agents, their sessions, the newest first, and the parts of a session.
-
-Each answer costs what is asked for and not what there is: agents are found by leaping from one to
-the next, and the index of an agent's sessions is in the order of their last activity, to within
-`ACTIVITY_RESOLUTION`. Which of several sessions was active last within that time, their logs tell.
-"""
+"""`Catalog`: find agents, their sessions, and the locations of a session."""
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from collections.abc import Iterable, Mapping
 
-from holdfast.errors import IntegrityError, NotFoundError, UnsupportedValueError, short_repr
-from holdfast.log.event_log import read_entries
+from holdfast.errors import IntegrityError, NotFoundError, UnsupportedValueError
+from holdfast.log.event import Event
 from holdfast.log.segment import decode_segment
 from holdfast.log.timeline import Timeline
+from holdfast.snapshots.catalog.index import SessionEntry, SessionIndex, find_last_activity
 from holdfast.snapshots.catalog.summary import SummaryPage, summarize_sessions
+from holdfast.snapshots.discovery import find_locations
 from holdfast.snapshots.filters import make_filter
-from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION, PASSIVE_EVENT_TYPES
-from holdfast.snapshots.keys import (
-    SnapshotLocation,
-    agent_index_prefix,
-    index_key,
-    parse_index_key,
-    quote_id,
-    unquote_id,
-    validate_id,
-    validate_limit,
-)
-from holdfast.snapshots.lifecycle import (
-    find_first_key,
-    find_locations,
-    from_microseconds,
-    read_manifests,
-    to_microseconds,
-)
-from holdfast.snapshots.manifest import SnapshotManifest
-from holdfast.stores.base import StateStore
+from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION
+from holdfast.snapshots.keys import SnapshotLocation, agent_index_prefix, index_key, validate_id
+from holdfast.snapshots.manifest import read_manifests
+from holdfast.stores.batch_read import read_entries
 from holdfast.stores.entries import Entry
 
-AGENTS = "agents/"
-SESSIONS = "sessions/"
-AT_ONCE = 100
-MOST_CANDIDATES = 64
-"""Sessions of an agent that are looked at to tell which of them was committed to last."""
+PAGE_SIZE = 100
+MAX_CANDIDATES = 64
+"""How many sessions of an agent are read to find the one with the newest commit."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionEntry:
-    """A session in the list of an agent's."""
-
-    agent_id: str
-    session_id: str
-    scope: str
-    started_at: dt.datetime
-    active_at: dt.datetime
-    """When it was last active, to within a few seconds: what the list is ordered by."""
-
-    @property
-    def location(self) -> SnapshotLocation:
-        """Where it is kept."""
-        return SnapshotLocation(self.session_id, self.scope, self.agent_id)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionPage:
-    """Some of an agent's sessions, the newest first, and how to ask for those that follow."""
-
-    sessions: list[SessionEntry] = field(default_factory=list)
-    next_token: str | None = None
-
-
-class Catalog:
-    """What a ``StateStore`` holds: agents and sessions."""
-
-    def __init__(self, state_store: StateStore) -> None:
-        self.state_store = state_store
-
-    async def agents(self, *, limit: int | None = None, start_after: str = "") -> list[str]:
-        """The ids of the agents that have sessions, in the order of their keys."""
-        return await self._leap(AGENTS, limit, start_after)
-
-    async def session_ids(self, *, limit: int | None = None, start_after: str = "") -> list[str]:
-        """The ids of all sessions of all agents, in the order of their keys."""
-        return await self._leap(SESSIONS, limit, start_after)
-
-    async def sessions(
-        self, agent_id: str, *, limit: int | None = None, next_token: str | None = None
-    ) -> SessionPage:
-        """List an agent's sessions, the one that was active last first."""
-        place = agent_index_prefix(validate_id(agent_id, "agent_id"))
-        if next_token is not None and not next_token.isascii():
-            raise ValueError(
-                f"invalid next_token {short_repr(next_token)}; pass one that a page had"
-            )
-        start = f"{place}{next_token}" if next_token else ""
-        if limit is not None:
-            validate_limit(limit)
-        found: list[SessionEntry] = []
-        while True:
-            keys = [key async for key in self._keys(place, start, limit)]
-            entries = await self._entries(keys)
-            for entry in entries.values():
-                if len(found) == limit:
-                    return SessionPage(found, token_of(found[-1]))
-                found.append(entry)
-            if limit is None or len(keys) <= limit:
-                return SessionPage(found, None)
-            start = keys[-1]
-
-    async def _entries(self, keys: list[str]) -> dict[str, SessionEntry]:
-        """Return the sessions that index entries stand for, without entries that are stale.
-
-        The entry that a manifest names is the one that counts: a crash may leave another.
-        """
-        entries = {key: entry for key in keys if (entry := parse_index_key(key)) is not None}
-        manifests: dict[SnapshotLocation, SnapshotManifest] = {}
-        places = list({location for location, _ in entries.values()})
-        for start in range(0, len(places), AT_ONCE):
-            manifests |= await read_manifests(self.state_store, places[start : start + AT_ONCE])
-        found = {}
-        for key, (location, active) in entries.items():
-            known = manifests.get(location)
-            active_at = from_microseconds(active)
-            if known is None or known.started_at is None or known.active_at != active_at:
-                continue
-            found[key] = SessionEntry(
-                location.scope_id, location.session_id, location.scope, known.started_at, active_at
-            )
-        return found
-
-    async def _keys(self, place: str, start: str, limit: int | None) -> AsyncIterator[str]:
-        """List the keys of a place after one, one more than are wanted."""
-        most = None if limit is None else limit + 1
-        async for key in self.state_store.list(place, start_after=start, limit=most):
-            yield key
+class Catalog(SessionIndex):
+    """The agents and sessions of a ``StateStore``."""
 
     async def latest_session(
         self, agent_id: str, *, scope: str | None = None
     ) -> SessionEntry | None:
         """Return the agent's session with the newest commit, or None.
 
-        A fork or an import is not a commit; the first one after it is.
+        A fork or an import does not count as a commit.
+
+        Raises:
+            ValueError: The id is invalid.
+
         """
-        first = await self._most_recent(agent_id, scope)
-        if not first:
+        first = await self._find_first(agent_id, scope)
+        if first is None:
             return None
-        # Any session that was active later than this one stands at most so far behind it.
-        oldest = replace(first[0], active_at=first[0].active_at - ACTIVITY_RESOLUTION)
-        place, start = agent_index_prefix(agent_id), index_entry_key(first[0])
-        listing = self.state_store.list(place, start_after=start, limit=MOST_CANDIDATES)
-        near = [key async for key in listing if key < index_entry_key(oldest)]
-        others = (await self._entries(near)).values()
-        candidates = [*first, *(each for each in others if scope in (None, each.scope))]
+        # A session that was active later is at most ACTIVITY_RESOLUTION behind it in the index.
+        oldest = index_key(first.location, first.active_at - ACTIVITY_RESOLUTION)
+        listing = self.state_store.list(
+            agent_index_prefix(agent_id), start_after=first.key, limit=MAX_CANDIDATES
+        )
+        others = await self.read_index_entries([key async for key in listing if key < oldest])
+        candidates = [first, *(each for each in others if scope in (None, each.scope))]
         if len(candidates) == 1:
-            return candidates[0]
-        times = await self._last_commits(candidates)
+            return first
+        times = await self._find_last_commits(candidates)
         return max(zip(times, candidates, strict=True), key=lambda pair: pair[0])[1]
 
-    async def _most_recent(self, agent_id: str, scope: str | None) -> list[SessionEntry]:
-        """Return the first session of an agent in its index, if it has one."""
+    async def _find_first(self, agent_id: str, scope: str | None) -> SessionEntry | None:
+        """Return the first session of a scope in an agent's index."""
         token = None
         while True:
-            limit = 1 if scope is None else AT_ONCE
+            limit = 1 if scope is None else PAGE_SIZE
             page = await self.sessions(agent_id, limit=limit, next_token=token)
-            found = [each for each in page.sessions if scope in (None, each.scope)]
+            for entry in page.sessions:
+                if scope in (None, entry.scope):
+                    return entry
             token = page.next_token
-            if found or token is None:
-                return found[:1]
+            if token is None:
+                return None
 
-    async def _last_commits(self, entries: list[SessionEntry]) -> list[dt.datetime]:
-        """Return when each of some sessions was last committed to."""
+    async def _find_last_commits(self, entries: list[SessionEntry]) -> list[dt.datetime]:
+        """Return when each session was last committed to."""
         manifests = await read_manifests(self.state_store, [each.location for each in entries])
 
-        async def last_segment(entry: SessionEntry) -> str:
-            known = manifests.get(entry.location)
-            if known is None:
+        async def find_last_segment(entry: SessionEntry) -> str:
+            manifest = manifests.get(entry.location)
+            if manifest is None:
                 return ""
-            timeline = Timeline(self.state_store, entry.location.prefix, known.incarnation)
-            return (await timeline.head())[0]
+            timeline = Timeline(self.state_store, entry.location.prefix, manifest.incarnation)
+            return (await timeline.change_token())[0]
 
-        keys = await asyncio.gather(*map(last_segment, entries))
-        found = await read_entries(self.state_store, [key for key in keys if key])
+        keys = await asyncio.gather(*map(find_last_segment, entries))
+        segments = await read_entries(self.state_store, [key for key in keys if key])
         return [
-            last_activity(entry, key, found.get(key))
+            find_last_activity(entry, decode_events(key, segments.get(key)))
             for entry, key in zip(entries, keys, strict=True)
         ]
 
     async def locations(self, session_id: str) -> list[SnapshotLocation]:
-        """The parts of a session, one for each agent or group of agents that take part."""
+        """Return the locations of a session, one for each agent or group of agents.
+
+        Raises:
+            ValueError: The id is invalid.
+
+        """
         return await find_locations(self.state_store, validate_id(session_id, "session_id"))
 
     async def summaries(
@@ -204,14 +105,14 @@ class Catalog:
         limit: int | None = None,
         next_token: str | None = None,
     ) -> SummaryPage:
-        """Read what a list says of the sessions of an agent, or of all, that match every filter.
+        """Return a page of summaries of an agent's sessions, or of all, the last active first.
 
-        The one that was active last comes first. ``status`` is one status or several of which one
-        matches, ``tags`` are tags that the latest snapshot has, ``since`` the earliest last
-        activity; ``unfinished`` keeps the sessions with tool calls that have no result.
+        Sessions must match all filters: ``status`` (one, or several of which one matches), ``tags``
+        (all of them, in the latest snapshot), ``since`` (by last activity), ``unfinished`` (with
+        tool calls that have no result).
 
         Raises:
-            ValueError: A filter or the limit is invalid, or no page has given this token.
+            ValueError: A filter, the limit or the token is invalid.
 
         """
         return await summarize_sessions(
@@ -222,44 +123,12 @@ class Catalog:
             next_token=next_token,
         )
 
-    async def _leap(self, prefix: str, limit: int | None, start_after: str) -> list[str]:
-        """The names that follow a prefix, each found by leaping over all that is below it."""
-        found: list[str] = []
-        if limit is not None:
-            validate_limit(limit)
-        # 0 follows /: all keys below a name are before that.
-        start = f"{prefix}{quote_id(start_after)}0" if start_after else ""
-        while limit is None or len(found) < limit:
-            key = await find_first_key(self.state_store, prefix, start)
-            if key is None:
-                break
-            name, slash, _ = key[len(prefix) :].partition("/")
-            if not slash:
-                start = key  # not ours: nothing is kept directly below the prefix
-                continue
-            found.append(unquote_id(name))
-            start = f"{prefix}{name}0"
-        return found
 
-
-def last_activity(
-    entry: SessionEntry, key: str, found: Entry | IntegrityError | None
-) -> dt.datetime:
-    """Return when a session was last committed to, given its last segment."""
+def decode_events(key: str, entry: Entry | IntegrityError | None) -> list[Event]:
+    """Return the events of a segment; none if it is damaged, which ``verify`` reports."""
+    if not isinstance(entry, Entry):
+        return []
     try:
-        events = decode_segment(key, found.value).events() if isinstance(found, Entry) else []
+        return decode_segment(key, entry.value).events()
     except (IntegrityError, NotFoundError, UnsupportedValueError):
-        events = []  # damage is for verify to report
-    # What came with an import or a fork was not done in this session.
-    own = takewhile(lambda event: event.type not in PASSIVE_EVENT_TYPES, reversed(events))
-    return max([entry.active_at, *(event.at for event in own)])
-
-
-def index_entry_key(entry: SessionEntry) -> str:
-    """Return the key of a session in its agent's index."""
-    return index_key(entry.location, to_microseconds(entry.active_at))
-
-
-def token_of(entry: SessionEntry) -> str:
-    """Return the token that continues a list of sessions after an entry."""
-    return index_entry_key(entry)[len(agent_index_prefix(entry.agent_id)) :]
+        return []

@@ -1,8 +1,8 @@
-"""What a list says of sessions: status, last activity, messages, size, unfinished calls and tags.
+"""Summaries of sessions: status, last activity, messages, size, unfinished calls and tags.
 
-A summary is read from the latest keyframe, the log after it and the latest snapshot's record, so it
-costs what opening the session costs and not what its whole log would. Sessions are read a few at a
-time, newest first, and no more of them than a page needs.
+A summary is read from the latest keyframe, the log after it and the record of the latest snapshot,
+so it costs what opening the session costs. Sessions are read a few at a time, newest first, and not
+more than a page needs.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import heapq
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from itertools import takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from holdfast.errors import (
     IntegrityError,
@@ -25,21 +24,18 @@ from holdfast.errors import (
 from holdfast.log.event import Event
 from holdfast.log.timeline import LoadedState, Timeline
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.catalog.listing import AT_ONCE, ListPosition, list_entries
+from holdfast.snapshots.catalog.index import SessionEntry, SessionIndex, find_last_activity
+from holdfast.snapshots.catalog.listing import CONCURRENCY, ListPosition, list_entries
 from holdfast.snapshots.filters import ListingFilter
-from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION, PASSIVE_EVENT_TYPES
-from holdfast.snapshots.keys import END_OF_TIME, SnapshotLocation, validate_limit
-from holdfast.snapshots.lifecycle import to_microseconds
+from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION
+from holdfast.snapshots.keys import SnapshotLocation, to_countdown, validate_limit
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_state import MESSAGES, SessionState
 from holdfast.snapshots.tool_calls import ToolCallIndex, UnfinishedCall
 from holdfast.stores.base import StateStore
 
-if TYPE_CHECKING:
-    from holdfast.snapshots.catalog.catalog import Catalog, SessionEntry
-
-MOST_AHEAD = 64
-"""How many sessions are read ahead to tell which of them was active last."""
+MAX_READ_AHEAD = 64
+"""How many sessions are read ahead to find which of them was active last."""
 UNREADABLE = (IntegrityError, InvalidDocumentError, NotFoundError, UnsupportedValueError)
 
 
@@ -52,40 +48,40 @@ class SessionSummary:
     scope: str
     started_at: dt.datetime
     active_at: dt.datetime
-    """When its last event happened."""
+    """When its last event was recorded."""
     status: str | None = None
-    """None where the session cannot be read."""
+    """None if the session cannot be read."""
     message_count: int = 0
     size_bytes: int = 0
-    """Bytes of all encoded values of its state."""
+    """The size of all encoded values of its state."""
     event_count: int = 0
     unfinished: tuple[UnfinishedCall, ...] = ()
     """Tool calls without a result."""
     tags: dict[str, str] = field(default_factory=dict)
     """The tags of its latest snapshot."""
     problem: str | None = None
-    """Why it cannot be read, where it cannot."""
+    """Why the session cannot be read, or None."""
 
     @property
     def location(self) -> SnapshotLocation:
-        """The session's location."""
+        """The location of the session."""
         return SnapshotLocation(self.session_id, self.scope, self.agent_id)
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryPage:
-    """Some sessions, the one that was active last first, and how to ask for those that follow."""
+    """A page of sessions, the last active first."""
 
     sessions: list[SessionSummary] = field(default_factory=list)
     next_token: str | None = None
-    """What to give to the next call; None at the end."""
+    """The token to pass for the next page; None on the last."""
 
 
 # ---------------------------------------------------------------------------------- one session
 
 
 async def load_summary(state_store: StateStore, entry: SessionEntry) -> SessionSummary | None:
-    """Read what a list says of a session; None where it was deleted.
+    """Return the summary of a session; None if it was deleted.
 
     A session that is damaged, or that this version cannot read, has a ``problem`` and no status.
     """
@@ -93,12 +89,12 @@ async def load_summary(state_store: StateStore, entry: SessionEntry) -> SessionS
     archive = SnapshotArchive(state_store)
     try:
         timeline = await archive.timeline(location=location)
-        there = await timeline.load()
+        loaded = await timeline.load()
         latest = await archive.load_info(location=location)
-        if there.end.seq == 0:
+        if loaded.end.seq == 0:
             return None
-        active_at = await last_activity(timeline, there, latest, entry)
-        state = there.store.snapshot()
+        active_at = await read_last_activity(timeline, loaded, latest, entry)
+        state = loaded.store.snapshot()
         unfinished = await asyncio.to_thread(ToolCallIndex().unfinished, state)
     except UNREADABLE as error:
         return SessionSummary(
@@ -118,38 +114,32 @@ async def load_summary(state_store: StateStore, entry: SessionEntry) -> SessionS
         status=SessionState(state).status,
         message_count=state.count(MESSAGES),
         size_bytes=state.size_bytes,
-        event_count=there.end.seq,
+        event_count=loaded.end.seq,
         unfinished=tuple(unfinished),
         tags={} if latest is None else latest.tags,
     )
 
 
-async def last_activity(
-    timeline: Timeline, there: LoadedState, latest: SnapshotInfo | None, entry: SessionEntry
+async def read_last_activity(
+    timeline: Timeline, loaded: LoadedState, latest: SnapshotInfo | None, entry: SessionEntry
 ) -> dt.datetime:
-    """Return when the last event happened, or when a snapshot was made where it was pruned.
-
-    A fork or an import is not activity.
-    """
+    """Return when the last event was recorded, or the last snapshot made if it was pruned."""
     events: list[Event] = []
-    if there.segments:
-        events = there.segments[-1].events()
+    if loaded.segments:
+        events = loaded.segments[-1].events()
     else:
         with suppress(NotFoundError):  # it was pruned
-            events = [each async for each in timeline.events(there.end.seq, there.end.seq)]
-    # What came with an import or a fork was not done in this session.
-    own = takewhile(lambda event: event.type not in PASSIVE_EVENT_TYPES, reversed(events))
-    times = [event.at for event in own]
-    if not events and latest is not None and latest.seq == there.end.seq:
-        times = [latest.created_at]
-    return max([entry.active_at, *times])
+            events = [each async for each in timeline.events(loaded.end.seq, loaded.end.seq)]
+    if not events and latest is not None and latest.seq == loaded.end.seq:
+        return max(entry.active_at, latest.created_at)
+    return find_last_activity(entry, events)
 
 
 # -------------------------------------------------------------------------------- many sessions
 
 
 class ListedSession(NamedTuple):
-    """A session in its place; without a summary if it was deleted or is not searched for."""
+    """A session in a list; without a summary if it was deleted or does not match the search."""
 
     position: ListPosition
     summary: SessionSummary | None
@@ -157,104 +147,103 @@ class ListedSession(NamedTuple):
 
 
 async def list_summaries(
-    catalog: Catalog,
+    index: SessionIndex,
     agent_ids: Sequence[str] | None,
     after: ListPosition | None,
     *,
-    part: str,
+    search: str,
     since: dt.datetime | None,
-    at_once: int,
+    concurrency: int,
 ) -> AsyncGenerator[ListedSession, None]:
-    """List sessions with their summaries in the order of their last activity.
+    """Yield sessions with their summaries in the order of their last activity.
 
     The index is in that order to within ``ACTIVITY_RESOLUTION``, so sessions are read ahead until
     those that follow cannot have been active later.
     """
-    waiting: list[ListPosition] = []
+    heap: list[ListPosition] = []
     read: dict[ListPosition, SessionSummary | None] = {}
     first = None if after is None else after.countdown
-    async with aclosing(list_entries(catalog, agent_ids, first)) as entries:
+    async with aclosing(list_entries(index, agent_ids, first)) as entries:
         following = await anext(entries, None)
-        while following is not None or waiting:
+        while following is not None or heap:
             while (
                 following is not None
-                and len(waiting) < MOST_AHEAD
-                and not (waiting and is_settled(waiting[0], following))
+                and len(heap) < MAX_READ_AHEAD
+                and not (heap and is_certainly_before(heap[0], following))
             ):
                 chunk = [following]
-                while len(chunk) < at_once and (entry := await anext(entries, None)) is not None:
+                while len(chunk) < concurrency and (entry := await anext(entries, None)):
                     chunk.append(entry)
-                named = [each for each in chunk if part in each.session_id.casefold()]
-                loading = (load_summary(catalog.state_store, each) for each in named)
-                summaries = dict(zip(named, await asyncio.gather(*loading), strict=True))
+                matching = [each for each in chunk if search in each.session_id.casefold()]
+                loading = (load_summary(index.state_store, each) for each in matching)
+                summaries = dict(zip(matching, await asyncio.gather(*loading), strict=True))
                 for each in chunk:
                     summary = summaries.get(each)
-                    moment = each.active_at if summary is None else summary.active_at
-                    position = ListPosition.at(moment, each)
+                    active_at = each.active_at if summary is None else summary.active_at
+                    position = ListPosition.at(active_at, each)
                     if position not in read and (after is None or position > after):
-                        heapq.heappush(waiting, position)
+                        heapq.heappush(heap, position)
                         read[position] = summary
                 following = await anext(entries, None)
-                if following is not None and is_before(following, since):
+                if following is not None and is_certainly_older(following, since):
                     following = None
-            if waiting:
-                position = heapq.heappop(waiting)
-                is_last = not waiting and following is None
+            if heap:
+                position = heapq.heappop(heap)
+                is_last = not heap and following is None
                 yield ListedSession(position, read.pop(position), is_last)
 
 
-def is_settled(position: ListPosition, following: SessionEntry) -> bool:
-    """Return whether a session, and all that follow it, come after a place in any case."""
-    latest = END_OF_TIME - to_microseconds(following.active_at + ACTIVITY_RESOLUTION)
-    return position.countdown < latest
+def is_certainly_before(position: ListPosition, following: SessionEntry) -> bool:
+    """Tell whether an entry, and all that follow it in the index, come after a position."""
+    return position.countdown < to_countdown(following.active_at + ACTIVITY_RESOLUTION)
 
 
-def is_before(entry: SessionEntry, since: dt.datetime | None) -> bool:
-    """Return whether a session, and all that follow it, were certainly not active since a time."""
+def is_certainly_older(entry: SessionEntry, since: dt.datetime | None) -> bool:
+    """Tell whether an entry, and all that follow it in the index, were not active since a time."""
     return since is not None and entry.active_at + ACTIVITY_RESOLUTION < since
 
 
 async def summarize_sessions(
-    catalog: Catalog,
+    index: SessionIndex,
     *,
     agent_ids: Sequence[str] | None = None,
-    wanted: ListingFilter = ListingFilter(),  # noqa: B008 - it never changes
+    wanted: ListingFilter = ListingFilter(),  # noqa: B008 - immutable
     search: str = "",
     limit: int | None = None,
     next_token: str | None = None,
     max_scanned: int | None = None,
 ) -> SummaryPage:
-    """Read a page of summaries of the sessions that match, the one that was active last first.
+    """Return a page of summaries of the sessions that match, the last active first.
 
-    ``agent_ids`` are the agents whose sessions are listed, all without it. ``search`` is a part of
-    the session's id, in any case. ``max_scanned`` bounds how many sessions are looked at for one
-    page: it may then have fewer than ``limit``, or none, while more follow.
+    ``agent_ids`` are the agents whose sessions are listed, all by default. ``search`` is a part of
+    the session's id, in any case. ``max_scanned`` bounds how many sessions are read for one page:
+    it may then have fewer than ``limit``, or none, while more follow.
 
     Raises:
-        ValueError: The limit is not positive, or no page has given this token.
+        ValueError: The limit or the token is invalid.
 
     """
-    most = None if limit is None else validate_limit(limit)
+    limit = None if limit is None else validate_limit(limit)
     after = None if next_token is None else ListPosition.from_token(next_token)
-    part = search.casefold()
-    at_once = AT_ONCE if most is None or wanted or part else min(AT_ONCE, most)
+    search = search.casefold()
+    concurrency = CONCURRENCY if limit is None or wanted or search else min(CONCURRENCY, limit)
     found: list[SessionSummary] = []
-    looked = 0
+    scanned = 0
     listing = list_summaries(
-        catalog, agent_ids, after, part=part, since=wanted.since, at_once=at_once
+        index, agent_ids, after, search=search, since=wanted.since, concurrency=concurrency
     )
     async with aclosing(listing):
         async for position, summary, is_last in listing:
             if summary is not None and is_wanted(wanted, summary):
                 found.append(summary)
-            looked += 1
-            if not is_last and (len(found) == most or looked == max_scanned):
+            scanned += 1
+            if not is_last and (len(found) == limit or scanned == max_scanned):
                 return SummaryPage(found, position.to_token())
     return SummaryPage(found)
 
 
 def is_wanted(wanted: ListingFilter, summary: SessionSummary) -> bool:
-    """Return whether a session matches; one that cannot be read matches by its time alone."""
+    """Tell whether a session matches; one that cannot be read has no status and no tags."""
     return wanted.matches(
         status=summary.status,
         tags=summary.tags,

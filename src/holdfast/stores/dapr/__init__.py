@@ -1,4 +1,4 @@
-"""Dapr: the store, its index of keys, what its records are and are called, and the sidecar."""
+"""Dapr: a state component, through the sidecar."""
 
 from __future__ import annotations
 

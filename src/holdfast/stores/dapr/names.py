@@ -1,10 +1,10 @@
 """The names of records in a Dapr component.
 
-    research/keys/<the key>        with % and | and controls as %xx; a long one as %~<its sha256>
+    research/keys/<the key>        %, | and control characters as %xx; a long key as %~<its sha256>
     research/index/<page>          of the index of keys
     research/verdicts/<batch>      while several records are changed together
 
-Dapr puts a prefix before them, by the component's setting ``keyPrefix``: the app's id, as a rule.
+Dapr adds a prefix to them, by the component's setting ``keyPrefix``, usually the app id.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from holdfast.stores.validation import encode_text
 
 MAX_NAMESPACE = 64
 MAX_NAME = 150
-"""Bytes of a name. Some components have room for 200 characters, with the prefix."""
+"""Bytes of a name. Some components have room for 200 characters, including Dapr's prefix."""
 
 SPECIAL = re.compile(r"[\x00-\x1f\x7f%|]")
 
 
 def record_name(namespace: str, key: str) -> str:
-    """The name of the record of a key."""
+    """Return the name of a key's record."""
     name = f"{namespace}/keys/{escape_name(key)}"
     if len(name.encode()) <= MAX_NAME:
         return name
@@ -32,32 +32,38 @@ def record_name(namespace: str, key: str) -> str:
 
 
 def page_prefix(namespace: str) -> str:
-    """What the names of the pages of the index begin with."""
+    """Return the prefix of the names of index pages."""
     return f"{namespace}/index/"
 
 
 def verdict_prefix(namespace: str) -> str:
-    """What the names of verdicts begin with."""
+    """Return the prefix of the names of verdicts."""
     return f"{namespace}/verdicts/"
 
 
 def new_page_name() -> str:
-    """A page that nobody else has."""
+    """Return a unique name for an index page."""
     return secrets.token_hex(8)
 
 
 def validate_namespace(namespace: object) -> str:
-    """A namespace as it stands in names, or a refusal."""
+    """Return a namespace, escaped.
+
+    Raises:
+        TypeError: It is not a str.
+        StateStoreError: It is empty or too long.
+
+    """
     if not isinstance(namespace, str):
-        raise TypeError(f"a namespace is a str, not {short_repr(namespace)}")
+        raise TypeError(f"namespace must be a str, got {short_repr(namespace)}")
     name = escape_name(namespace)
     if not 0 < len(encode_text(name, "namespace")) <= MAX_NAMESPACE:
         raise StateStoreError(
-            f"a namespace has 1 to {MAX_NAMESPACE} bytes, which {short_repr(namespace)} has not"
+            f"namespace must have 1 to {MAX_NAMESPACE} bytes, got {short_repr(namespace)}"
         )
     return name
 
 
 def escape_name(text: str) -> str:
-    """Text that Dapr takes as a part of a name."""
+    """Return text that Dapr accepts as part of a name."""
     return SPECIAL.sub(lambda found: f"%{ord(found[0]):02x}", text)

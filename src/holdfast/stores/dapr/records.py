@@ -1,21 +1,19 @@
-"""Records that are changed together or not at all, on components that promise less.
+"""Records that change together or not at all, on components that guarantee less.
 
-Dapr's state API lets one record be written only where its etag is still the same. For several there
-are transactions, but of the components that have them some cannot take back: when one etag of a
-transaction does not match, Redis has already written the other records. So it is done in one of two
-ways:
+Dapr can write a single record only if its etag is unchanged. For several records it has
+transactions, but some components cannot roll them back: if one etag of a transaction does not
+match, Redis has already written the other records. So there are two ways:
 
-- In one transaction, on the components that are known to take back and to give no etag twice.
-- Else by claims. Each record is first given a claim, beside what it holds: the name of the batch
-  and what the record will hold. Then the verdict of the batch is created, one record that nobody
-  can create twice: at that moment the batch is done. Then the claims are made good, and the verdict
-  is removed. Who meets a claim looks for its verdict: until there is one, nothing has changed. Who
-  wants to write, and has waited long enough for a batch whose owner may have died, creates the
-  verdict that it is void.
+- One transaction, on components that are known to roll back and to use each etag once.
+- Otherwise claims. Each record first gets a claim next to its content: the name of the batch and
+  the new content. Then the verdict of the batch is created, one record that cannot be created
+  twice: that commits the batch. Then the claims are applied, and the verdict is removed. A reader
+  that finds a claim looks for its verdict; until there is one, nothing has changed. A writer that
+  has waited long enough for a batch, whose owner may have died, creates a verdict that voids it.
 
-Where etags are counters that begin again, or one for a record that is gone is no obstacle, a writer
-who has read a record before it was removed could write it again. There a removed record is kept, as
-an empty one, until no such writer can be left.
+Where etags are counters that restart, or an etag does not protect a record that is gone, a writer
+that read a record before it was deleted could write it again. There a deleted record is kept, as a
+tombstone, until no such writer can be left.
 """
 
 from __future__ import annotations
@@ -41,29 +39,31 @@ from holdfast.stores.dapr.sidecar import Component, Sidecar, Write
 T = TypeVar("T")
 U = TypeVar("U")
 
-MARK = b"holdfast1\n"
+MAGIC = b"holdfast1\n"
 DONE = b"done"
 VOID = b"void"
 
-TAKES_BACK = frozenset({"state.in-memory", "state.postgresql", "state.mysql", "state.sqlite"})
-"""Transactions are all or nothing, an etag is for one write only, and matches no absent record."""
+ROLLBACK_COMPONENTS = frozenset(
+    {"state.in-memory", "state.postgresql", "state.mysql", "state.sqlite"}
+)
+"""Their transactions are atomic, and an etag is used once and never matches an absent record."""
 
-NONE_KNOWN: Mapping[str, bool] = MappingProxyType({})
+NO_VERDICTS: Mapping[str, bool] = MappingProxyType({})
 
-HELD = 1.0
-"""Seconds until a batch that is not done is taken to be nobody's."""
+CLAIM_SECONDS = 1.0
+"""How long a batch without a verdict is waited for before it is voided."""
 
-REST = 600.0
-"""Seconds that something empty is kept: far longer than any attempt of a write takes."""
+TOMBSTONE_SECONDS = 600.0
+"""How long a tombstone is kept: far longer than any attempt of a write takes."""
 
-BURIALS = 4
-SETTLING = 5
-MANY = 1000
-AT_ONCE = 16
+CLEANUPS_PER_COMMIT = 4
+APPLY_ATTEMPTS = 5
+MAX_KNOWN_BATCHES = 1000
+MAX_CONCURRENT = 16
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):
-    """What a record will hold when a batch is done."""
+    """What a record will contain if a batch is committed."""
 
     batch: str
     token: str
@@ -71,7 +71,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
-    """What a name holds: the key that it is for, the mark of its write, and the bytes, if any."""
+    """The content of a name: its key, the token of its write, and its bytes, if any."""
 
     key: str = ""
     token: str = ""
@@ -81,40 +81,40 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class RecordView:
-    """A record as it was read, with the claim that it had applied if its batch is done.
+    """A record as it was read, with its claim applied if the batch is committed.
 
-    ``etag`` is Dapr's, empty where there is no record. ``claim`` is the batch that it is claimed
-    by, and ``held`` whether that batch has no verdict yet.
+    ``etag`` is Dapr's, empty if there is no record. ``claim`` is the batch that claims it, and
+    ``pending`` whether that batch has no verdict yet.
     """
 
     name: str
     etag: str
     record: Record
     claim: str = ""
-    held: bool = False
+    pending: bool = False
 
     @property
     def body(self) -> bytes | None:
-        """What it holds, or None."""
+        """Its bytes, or None."""
         return self.record.body
 
     @property
     def token(self) -> str | None:
-        """The mark of the write of what it holds, or None."""
+        """The token of the write of its bytes, or None."""
         return self.record.token if self.record.body is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What to write over a record that was seen. No body: it is to be removed."""
+    """What replaces a record that was read. Without a body it is deleted."""
 
-    seen: RecordView
+    view: RecordView
     record: Record
 
 
 @dataclass(frozen=True, slots=True)
 class CleanupItem:
-    """An empty record, or a batch that could not be tidied up, with the names of its records."""
+    """A tombstone, or a batch that could not be finished, with the names of its records."""
 
     since: float
     name: str
@@ -122,209 +122,218 @@ class CleanupItem:
 
 
 class Records:
-    """The records of one component that are under one namespace."""
+    """The records of one namespace in one component."""
 
     def __init__(self, sidecar: Sidecar, namespace: str, component: Component | None) -> None:
         self.sidecar = sidecar
-        self.takes_back = (
+        self.has_rollback = (
             component is not None
-            and component.type in TAKES_BACK
+            and component.type in ROLLBACK_COMPONENTS
             and "TRANSACTIONAL" in component.capabilities
         )
         self._verdicts = verdict_prefix(namespace)
         self._id = new_etag()
         self._numbers = itertools.count(1)
         self._running: set[str] = set()
-        self._met: dict[str, float] = {}
-        self._graves: deque[CleanupItem] = deque()
+        self._waiting_since: dict[str, float] = {}
+        self._cleanup: deque[CleanupItem] = deque()
 
     async def read(
-        self, names: Sequence[str], known: Mapping[str, bool] = NONE_KNOWN
+        self, names: Sequence[str], known_verdicts: Mapping[str, bool] = NO_VERDICTS
     ) -> dict[str, RecordView]:
-        """The records of these names, whether there are any or not.
+        """Return the records of these names, whether they exist or not.
 
-        ``known`` are verdicts that need not be looked for.
+        Raises:
+            StateStoreError: The sidecar failed, or a record is not Holdfast's.
+
         """
-        seen: dict[str, RecordView] = {}
+        views: dict[str, RecordView] = {}
         etags: dict[str, str] = {}
-        while len(seen) < len(names):
-            found = await self.sidecar.read([name for name in names if name not in seen])
-            stored = {name: self._decoded(name, *pair) for name, pair in found.items()}
-            batches = {one.claim.batch for one in stored.values() if one.claim}
-            verdicts = {**known, **await self._judged(batches.difference(known))}
+        while len(views) < len(names):
+            found = await self.sidecar.read([name for name in names if name not in views])
+            stored = {name: self._decode(name, *pair) for name, pair in found.items()}
+            batches = {record.claim.batch for record in stored.values() if record.claim}
+            missing = batches.difference(known_verdicts)
+            verdicts = {**known_verdicts, **await self._read_verdicts(missing)}
             for name, record in stored.items():
                 etag = found[name][1]
-                one = resolve_claim(name, etag, record, verdicts)
-                # No verdict is one that is not there yet, or no more: then the claim is gone too.
-                if not one.held or etags.get(name) == etag:
-                    seen[name] = one
+                view = resolve_claim(name, etag, record, verdicts)
+                # A missing verdict does not exist yet, or was removed together with the claim.
+                if not view.pending or etags.get(name) == etag:
+                    views[name] = view
                 etags[name] = etag
-        return {name: seen[name] for name in names}
+        return {name: views[name] for name in names}
 
     async def commit(self, changes: Sequence[Change]) -> str | None:
-        """Write all if each record still is as it was seen, else none.
+        """Write all changes if each record is still as it was read, otherwise none.
 
-        None: it is done. A text: it was refused, for that reason. An empty one: somebody else was
-        about to write one of them, and it is worth to look again.
+        Returns None if they were written. Otherwise the reason for the refusal, which is empty if
+        another batch had claimed a record, so that all should be read again.
+
+        Raises:
+            StateStoreError: The sidecar failed.
+
         """
-        held = next((change.seen.claim for change in changes if change.seen.held), None)
-        if held is not None:
-            await self._wait_for(held)
+        claimed = next((change.view.claim for change in changes if change.view.pending), None)
+        if claimed is not None:
+            await self._wait_for(claimed)
             return ""
-        if len(changes) == 1 and (changes[0].record.body is not None or not self.takes_back):
-            return await self._save(changes[0].seen, changes[0].record)
-        if self.takes_back:
-            return await self._in_one_transaction(changes)
-        refusal = await self._by_claims(changes)
-        await self._bury()
+        if len(changes) == 1 and (changes[0].record.body is not None or not self.has_rollback):
+            return await self._save(changes[0].view, changes[0].record)
+        if self.has_rollback:
+            return await self._commit_transaction(changes)
+        refusal = await self._commit_with_claims(changes)
+        await self._clean_up()
         return refusal
 
-    async def _in_one_transaction(self, changes: Sequence[Change]) -> str | None:
+    async def _commit_transaction(self, changes: Sequence[Change]) -> str | None:
         writes = []
         for change in changes:
             value = None if change.record.body is None else encode_record(change.record)
-            writes.append(Write(change.seen.name, value, change.seen.etag))
+            writes.append(Write(change.view.name, value, change.view.etag))
         return await self.sidecar.transact(writes)
 
-    async def _by_claims(self, changes: Sequence[Change]) -> str | None:
+    async def _commit_with_claims(self, changes: Sequence[Change]) -> str | None:
         batch = f"{self._id}-{next(self._numbers)}"
-        ordered = sorted(changes, key=lambda change: change.seen.name)
-        names = [change.seen.name for change in ordered]
+        ordered = sorted(changes, key=lambda change: change.view.name)
+        names = [change.view.name for change in ordered]
         self._running.add(batch)
-        tidy = False
+        finished = False
         try:
-            # The first alone: of several batches with the same records one comes through.
+            # The first one alone, so that of several batches with the same records one succeeds.
             refusal = await self._claim(batch, ordered[:1])
             if refusal is not None:
-                tidy = True
+                finished = True
                 return refusal
             refusal = await self._claim(batch, ordered[1:])
             if refusal is None:
-                refusal = await self._judge(batch, done=True)
-                # Else somebody was faster, or the answer was wrong. After this there is a verdict.
-                if refusal is not None and await self._is_done(batch):
+                refusal = await self._create_verdict(batch, done=True)
+                # Another writer may have voided the batch, or the response was wrong. In either
+                # case there is a verdict after this.
+                if refusal is not None and await self._force_verdict(batch):
                     refusal = None
-            # From here on all is said: what is left undone is done by whoever meets it.
+            # The outcome is decided: any program that finds a claim that is left can apply it.
             with suppress(StateStoreError):
-                tidy = await self._settle(batch, names, done=refusal is None)
+                finished = await self._apply(batch, names, done=refusal is None)
             return refusal
         finally:
             self._running.discard(batch)
-            if not tidy:
-                self._graves.append(CleanupItem(time.monotonic(), batch, tuple(names)))
+            if not finished:
+                self._cleanup.append(CleanupItem(time.monotonic(), batch, tuple(names)))
 
     async def _claim(self, batch: str, changes: Sequence[Change]) -> str | None:
         async def claim(change: Change) -> str | None:
-            old, new = change.seen.record, change.record
+            old, new = change.view.record, change.record
             claimed = Record(new.key, old.token, old.body, Claim(batch, new.token, new.body))
-            return await self._save(change.seen, claimed)
+            return await self._save(change.view, claimed)
 
-        return next((no for no in await run_in_batches(claim, changes) if no is not None), None)
+        refusals = await run_in_batches(claim, changes)
+        return next((refusal for refusal in refusals if refusal is not None), None)
 
-    async def _settle(self, batch: str, names: Sequence[str], *, done: bool) -> bool:
-        """Write the records of a batch as its verdict is, and remove that; whether all is gone."""
+    async def _apply(self, batch: str, names: Sequence[str], *, done: bool) -> bool:
+        """Apply or remove the claims of a batch, then its verdict; return whether all succeeded."""
 
-        async def settle(one: RecordView) -> str | None:
-            return await self._save(one, one.record)
+        async def apply(view: RecordView) -> str | None:
+            return await self._save(view, view.record)
 
-        for _ in range(SETTLING):
-            found = await self.read(names, {batch: done})
-            left = [one for one in found.values() if one.claim == batch]
-            if not any(no is not None for no in await run_in_batches(settle, left)):
+        for _ in range(APPLY_ATTEMPTS):
+            views = await self.read(names, {batch: done})
+            left = [view for view in views.values() if view.claim == batch]
+            if all(refusal is None for refusal in await run_in_batches(apply, left)):
                 return await self.sidecar.delete(self._verdicts + batch) is None
         return False
 
     async def _wait_for(self, batch: str) -> None:
-        """Give a batch the time to end, and end it where it had that."""
-        if len(self._met) > MANY:
-            self._met.clear()
-        since = self._met.setdefault(batch, time.monotonic())
-        mine = batch.startswith(f"{self._id}-") and batch not in self._running
-        if mine or time.monotonic() - since > HELD:
-            await self._is_done(batch)
-            self._met.pop(batch, None)
+        """Give a batch time to finish, and void it when that is over."""
+        if len(self._waiting_since) > MAX_KNOWN_BATCHES:
+            self._waiting_since.clear()
+        since = self._waiting_since.setdefault(batch, time.monotonic())
+        abandoned = batch.startswith(f"{self._id}-") and batch not in self._running
+        if abandoned or time.monotonic() - since > CLAIM_SECONDS:
+            await self._force_verdict(batch)
+            self._waiting_since.pop(batch, None)
         else:
-            await asyncio.sleep(random.uniform(0.005, 0.03))  # noqa: S311 - no secret
+            await asyncio.sleep(random.uniform(0.005, 0.03))  # noqa: S311 - not a secret
 
-    async def _is_done(self, batch: str) -> bool:
-        """Whether a batch is done. If not, it will never be."""
-        await self._judge(batch, done=False)
-        return (await self._judged({batch})).get(batch, False)
+    async def _force_verdict(self, batch: str) -> bool:
+        """Whether a batch is committed. If it has no verdict yet, void it."""
+        await self._create_verdict(batch, done=False)
+        return (await self._read_verdicts({batch})).get(batch, False)
 
-    async def _judge(self, batch: str, *, done: bool) -> str | None:
+    async def _create_verdict(self, batch: str, *, done: bool) -> str | None:
         verdict = Record(token=batch, body=DONE if done else VOID)
         return await self.sidecar.save(self._verdicts + batch, encode_record(verdict), "")
 
-    async def _judged(self, batches: Collection[str]) -> dict[str, bool]:
-        """Of each batch that has a verdict, whether it is done."""
+    async def _read_verdicts(self, batches: Collection[str]) -> dict[str, bool]:
+        """Return whether each batch that has a verdict is committed."""
         if not batches:
             return {}
         found = await self.sidecar.read([self._verdicts + batch for batch in batches])
-        verdicts = {name: self._decoded(name, *pair) for name, pair in found.items()}
-        return {one.token: one.body == DONE for one in verdicts.values() if one.body is not None}
+        verdicts = [self._decode(name, *pair) for name, pair in found.items()]
+        return {one.token: one.body == DONE for one in verdicts if one.body is not None}
 
-    async def _save(self, seen: RecordView, record: Record) -> str | None:
-        refusal = await self.sidecar.save(seen.name, encode_record(record), seen.etag)
+    async def _save(self, view: RecordView, record: Record) -> str | None:
+        refusal = await self.sidecar.save(view.name, encode_record(record), view.etag)
         if refusal is None and record.body is None and record.claim is None:
-            self._graves.append(CleanupItem(time.monotonic(), seen.name))
+            self._cleanup.append(CleanupItem(time.monotonic(), view.name))
         return refusal
 
-    async def _bury(self) -> None:
-        """Remove some of what has been of no use for long."""
-        for _ in range(BURIALS):
-            if not self._graves or time.monotonic() - self._graves[0].since < REST:
+    async def _clean_up(self) -> None:
+        """Remove some of the old tombstones, and finish some old batches."""
+        for _ in range(CLEANUPS_PER_COMMIT):
+            if not self._cleanup or time.monotonic() - self._cleanup[0].since < TOMBSTONE_SECONDS:
                 return
-            grave = self._graves.popleft()
-            with suppress(StateStoreError):  # what stays is small, and in nobody's way
-                if grave.names:
-                    done = await self._is_done(grave.name)
-                    await self._settle(grave.name, grave.names, done=done)
+            item = self._cleanup.popleft()
+            with suppress(StateStoreError):  # what is left is small and harmless
+                if item.names:
+                    done = await self._force_verdict(item.name)
+                    await self._apply(item.name, item.names, done=done)
                     continue
-                seen = (await self.read([grave.name]))[grave.name]
-                if seen.etag and seen.body is None and not seen.claim:
-                    await self.sidecar.delete(grave.name, seen.etag)
+                view = (await self.read([item.name]))[item.name]
+                if view.etag and view.body is None and not view.claim:
+                    await self.sidecar.delete(item.name, view.etag)
 
-    def _decoded(self, name: str, data: bytes, etag: str) -> Record:
+    def _decode(self, name: str, data: bytes, etag: str) -> Record:
         if not data and not etag:
             return Record()
         if not etag:
-            raise self.sidecar.no_etags()
+            raise self.sidecar.no_etags_error()
         try:
-            if not data.startswith(MARK):
-                raise msgspec.DecodeError("it has not our mark")
-            return msgspec.msgpack.decode(memoryview(data)[len(MARK) :], type=Record)
+            if not data.startswith(MAGIC):
+                raise msgspec.DecodeError("it does not start as one")
+            return msgspec.msgpack.decode(memoryview(data)[len(MAGIC) :], type=Record)
         except msgspec.DecodeError as error:
             raise StateStoreError(
-                f"{self.sidecar.place}: the record {name!r} is none of ours ({error}). Does "
-                "another program use the namespace, or does the component encrypt? Take another "
-                "namespace, and encrypt with the option encrypt of the URL"
+                f"{self.sidecar.display_url}: {name!r} is not a record of Holdfast ({error}); if "
+                "another program uses the namespace, choose another one; if the component "
+                "encrypts, use the option encrypt of the URL instead"
             ) from error
 
 
 def resolve_claim(name: str, etag: str, record: Record, verdicts: Mapping[str, bool]) -> RecordView:
-    """A record with its claim made good, or taken away, or left open where there is no verdict."""
+    """Return a record with its claim applied, removed, or pending if there is no verdict."""
     claim = record.claim
     if claim is None:
         return RecordView(name, etag, record)
     if verdicts.get(claim.batch):
-        after = Record(record.key, claim.token, claim.body)
+        resolved = Record(record.key, claim.token, claim.body)
     else:
-        after = Record(record.key, record.token, record.body)
-    return RecordView(name, etag, after, claim.batch, claim.batch not in verdicts)
+        resolved = Record(record.key, record.token, record.body)
+    return RecordView(name, etag, resolved, claim.batch, claim.batch not in verdicts)
 
 
 def encode_record(record: Record) -> bytes:
-    """A record as Dapr keeps it."""
-    return MARK + msgspec.msgpack.encode(record)
+    """Return a record as bytes."""
+    return MAGIC + msgspec.msgpack.encode(record)
 
 
 async def run_in_batches(work: Callable[[T], Awaitable[U]], items: Sequence[T]) -> list[U]:
-    """Do the same to all, some at once. What was begun has ended before an error is raised."""
-    done: list[U] = []
-    for start in range(0, len(items), AT_ONCE):
-        some = items[start : start + AT_ONCE]
-        for answer in await asyncio.gather(*map(work, some), return_exceptions=True):
+    """Run work for all items, some at a time. Before an error is raised, its batch has ended."""
+    results: list[U] = []
+    for start in range(0, len(items), MAX_CONCURRENT):
+        batch = items[start : start + MAX_CONCURRENT]
+        for answer in await asyncio.gather(*map(work, batch), return_exceptions=True):
             if isinstance(answer, BaseException):
                 raise answer
-            done.append(answer)
-    return done
+            results.append(answer)
+    return results

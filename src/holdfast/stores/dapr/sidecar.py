@@ -1,11 +1,11 @@
-"""The few calls that the store makes of a Dapr sidecar, and what their failures mean.
+"""The calls that the store makes to a Dapr sidecar, and what their failures mean.
 
-Both clients of the SDK serve: the one for asyncio, and the blocking one, in threads.
+Both clients of the SDK work: the asyncio one, and the blocking one in threads.
 
-Of a write that was not done Dapr tells little: an etag that does not match is ABORTED or INTERNAL,
-by component and call, and so is a lost connection to the database. So a write here has two ends,
-done and refused, and whoever was refused reads again to learn why. What may have been done all the
-same is an error that says so.
+Dapr says little about a write that failed: an etag mismatch is ABORTED or INTERNAL, depending on
+the component and the call, and so is a lost connection to the database. So a write here is either
+done or refused, and a refused writer reads again to learn why. A write that may have been applied
+is an error with ``unknown``.
 """
 
 from __future__ import annotations
@@ -36,37 +36,38 @@ Code = grpc.StatusCode
 
 FAILURES: tuple[type[Exception], ...] = (grpc.RpcError, DaprInternalError)
 
-ONLY_IF_SAME = StateOptions(consistency=Consistency.strong, concurrency=Concurrency.first_write)
-"""With an etag: only over what has it. Without: only where there is nothing."""
+IF_UNCHANGED = StateOptions(consistency=Consistency.strong, concurrency=Concurrency.first_write)
+"""With an etag: only replace the record that has it. Without: only create."""
 
-MESSAGE = 64 * 1024 * 1024
+MAX_MESSAGE = 64 * 1024 * 1024
 """The largest message of our own client. The sidecar has its own limit, 4 MB by default."""
 
-START = 3.0
-"""Seconds to wait for a sidecar that is just being started."""
+START_TIMEOUT = 3.0
+"""Seconds to wait for a sidecar that is starting."""
 
-SEVERAL = 100
-"""How many records to ask for at once."""
+READ_BATCH = 100
 
 REFUSALS = (Code.ABORTED, Code.INTERNAL, Code.UNKNOWN)
-DISTURBED = re.compile(
+# By text, because Dapr has the same status for an etag mismatch and a lost database.
+LOST_DATABASE = re.compile(
     r"connect|connection|timeout|timed out|deadline|\beof\b|broken pipe|reset by|refused|"
     r"\bi/o\b|unavailable|closed|cancell?ed|no route|loading",
     re.IGNORECASE,
 )
-"""What a component says that lost its database: whether the write was done is not known then."""
+"""In the message of a component that lost its database, so that the outcome is unknown."""
 
+# By text, because gRPC has one status for a failed connection and for one lost during a call.
 NEVER_SENT = re.compile(r"failed to connect|connection refused|dns resolution", re.IGNORECASE)
 
-WORKING = (
-    "components with etags work, such as state.redis, state.postgresql, state.mysql, state.sqlite, "
-    "state.mongodb, state.azure.cosmosdb and state.in-memory"
+SUPPORTED = (
+    "use a component with etags, such as state.redis, state.postgresql, state.mysql, state.sqlite, "
+    "state.mongodb, state.azure.cosmosdb or state.in-memory"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """What the sidecar says of a component."""
+    """What the sidecar says about a component."""
 
     type: str
     capabilities: frozenset[str]
@@ -74,7 +75,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One of several writes. No value: a delete. No etag: whatever is there."""
+    """One write of a transaction. Without a value it deletes; without an etag it always writes."""
 
     name: str
     value: bytes | None
@@ -82,53 +83,63 @@ class Write:
 
 
 class SharedRecord:
-    """Those of this program who use one record at the same time.
+    """A record that several tasks of this program use at the same time.
 
-    They share what one of them reads after they asked, and when one has written, the others who
-    saw what was there before are not sent to be refused.
+    They share one read that starts after they asked. When one has written, the others, which read
+    the previous version, are refused here without asking the sidecar.
     """
 
     def __init__(self) -> None:
         self.reading = asyncio.Lock()
         self.writing = asyncio.Lock()
-        self.size = 0
+        self.users = 0
         self.read_at = 0
-        self.found = (b"", "")
-        self.replaced: str | None = None
+        self.content = (b"", "")
+        self.replaced_etag: str | None = None
 
 
 class Sidecar:
-    """One component of a sidecar. Failures are explained, with ``place`` for where."""
+    """One component of a sidecar."""
 
-    def __init__(self, client: Client, component: str, place: str) -> None:
+    def __init__(self, client: Client, component: str, display_url: str) -> None:
         self.client = client
         self.component = component
-        self.place = place
+        self.display_url = display_url
         self._blocking = not inspect.iscoroutinefunction(client.get_state)
-        self._crowds: dict[str, SharedRecord] = {}
+        self._shared: dict[str, SharedRecord] = {}
         self._clock = itertools.count(1)
 
     async def describe(self) -> Component | None:
-        """The component, or None where the sidecar does not say."""
+        """Return the component, or None if the sidecar does not describe it.
+
+        Raises:
+            StateStoreError: There is no such component, or the sidecar failed.
+
+        """
         try:
             answer = await self._call("get_metadata")
         except FAILURES as error:
             if status_code(error) in (Code.PERMISSION_DENIED, Code.UNIMPLEMENTED):
                 return None
-            raise self.explained(error) from error
-        found = {one.name: one for one in answer.registered_components}
-        if self.component not in found:
+            raise self.explain_error(error) from error
+        components = {one.name: one for one in answer.registered_components}
+        if self.component not in components:
             raise self._unknown_component(
-                sorted(name for name, one in found.items() if one.type.startswith("state."))
+                sorted(name for name, one in components.items() if one.type.startswith("state."))
             )
-        one = found[self.component]
-        return Component(one.type, frozenset(one.capabilities))
+        component = components[self.component]
+        return Component(component.type, frozenset(component.capabilities))
 
     async def read(self, names: Sequence[str]) -> dict[str, tuple[bytes, str]]:
-        """The bytes and the etag of each; both are empty where there is no such record."""
+        """Return the bytes and the etag of each record, both empty if it does not exist.
+
+        Raises:
+            StateStoreError: The sidecar or the component failed.
+
+        """
         found: dict[str, tuple[bytes, str]] = {}
-        for start in range(0, len(names), SEVERAL):
-            found |= await self._read(names[start : start + SEVERAL])
+        for start in range(0, len(names), READ_BATCH):
+            found |= await self._read(names[start : start + READ_BATCH])
         return found
 
     async def _read(self, names: Sequence[str]) -> dict[str, tuple[bytes, str]]:
@@ -138,59 +149,81 @@ class Sidecar:
             answer = await self._call("get_bulk_state", keys=list(names), parallelism=16)
         except FAILURES as error:
             if status_code(error) == Code.RESOURCE_EXHAUSTED and len(names) > 1:
-                # More than a message may hold: the halves may not be.
+                # Too much for one message: read the halves.
                 half = len(names) // 2
                 return await self._read(names[:half]) | await self._read(names[half:])
-            raise self.explained(error) from error
+            raise self.explain_error(error) from error
         found = dict.fromkeys(names, (b"", ""))
         for item in answer.items:
             if item.error:
-                raise self._failed(f"cannot read a record ({item.error})", transient=True)
-            self._notice(item.key, item.etag)
+                raise self._error(f"cannot read a record: {item.error}", transient=True)
+            self._note_etag(item.key, item.etag)
             found[item.key] = (item.data, item.etag)
         return found
 
     async def _read_one(self, name: str) -> tuple[bytes, str]:
         asked = next(self._clock)
-        with self._crowd(name) as crowd:
-            async with crowd.reading:
-                if crowd.read_at < asked:
+        with self._share(name) as record:
+            async with record.reading:
+                if record.read_at < asked:
                     began = next(self._clock)
-                    one = await self._call("get_state", key=name)
-                    crowd.read_at, crowd.found = began, (one.data, one.etag)
-                    self._notice(name, one.etag)
-                return crowd.found
+                    answer = await self._call("get_state", key=name)
+                    record.read_at, record.content = began, (answer.data, answer.etag)
+                    self._note_etag(name, answer.etag)
+                return record.content
 
-    def _notice(self, name: str, etag: str) -> None:
-        crowd = self._crowds.get(name)
-        if crowd is not None and crowd.replaced == etag:
-            crowd.replaced = None  # it is there again, or was read before: either way, let it try
+    def _note_etag(self, name: str, etag: str) -> None:
+        record = self._shared.get(name)
+        if record is not None and record.replaced_etag == etag:
+            # The etag is in use again, or was read before the write: either way, allow a try.
+            record.replaced_etag = None
 
     async def save(self, name: str, value: bytes, etag: str) -> str | None:
-        """Write over what has this etag, or where there is nothing; else why it was refused."""
-        with self._crowd(name) as crowd:
-            async with crowd.writing:
-                if crowd.replaced == etag:
-                    return "it was written by this program meanwhile"
+        """Replace the record with this etag, or create it if the etag is empty.
+
+        Returns None, or the reason for the refusal.
+
+        Raises:
+            StateStoreError: The sidecar or the component failed.
+
+        """
+        with self._share(name) as record:
+            async with record.writing:
+                if record.replaced_etag == etag:
+                    return "it was changed concurrently by this program"
                 refusal = await self._write(
                     [name],
                     "save_state",
                     key=name,
                     value=value,
                     etag=etag or None,
-                    options=ONLY_IF_SAME,
+                    options=IF_UNCHANGED,
                 )
                 if refusal is None:
-                    crowd.replaced = etag
+                    record.replaced_etag = etag
                 return refusal
 
     async def delete(self, name: str, etag: str = "") -> str | None:
-        """Remove what has this etag, or whatever is there; else why that was refused."""
-        same = {"etag": etag, "options": ONLY_IF_SAME} if etag else {}
-        return await self._write([name], "delete_state", key=name, **same)
+        """Delete the record, if it has this etag unless that is empty.
+
+        Returns None, or the reason for the refusal.
+
+        Raises:
+            StateStoreError: The sidecar or the component failed.
+
+        """
+        condition = {"etag": etag, "options": IF_UNCHANGED} if etag else {}
+        return await self._write([name], "delete_state", key=name, **condition)
 
     async def transact(self, writes: Sequence[Write]) -> str | None:
-        """Do all, or else why that was refused: only where the component can take back."""
+        """Apply all writes in one transaction, on a component that can roll back.
+
+        Returns None, or the reason for the refusal.
+
+        Raises:
+            StateStoreError: The sidecar or the component failed.
+
+        """
         kinds = TransactionOperationType
         operations = [
             TransactionalStateOperation(
@@ -208,12 +241,12 @@ class Sidecar:
         try:
             await self._call(method, **arguments)
         except FAILURES as error:
-            said = text = error_details(error)
+            message = details = error_details(error)
             for name in names:
-                said = said.replace(name, "")  # whose words are not the component's
-            if status_code(error) in REFUSALS and not DISTURBED.search(said):
-                return text
-            raise self.explained(error, wrote=True) from error
+                message = message.replace(name, "")  # its words are not the component's
+            if status_code(error) in REFUSALS and not LOST_DATABASE.search(message):
+                return details
+            raise self.explain_error(error, wrote=True) from error
         return None
 
     async def _call(self, method: str, **arguments: Any) -> Any:
@@ -228,92 +261,98 @@ class Sidecar:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Nobody cancelled the caller: the client was closed while it was waiting.
-            raise self._failed("the store was closed while it was at work", unknown=True) from None
+            # The caller was not cancelled: the client was closed during the call.
+            raise self._error("the store was closed during the call", unknown=True) from None
         except (grpc.aio.UsageError, ValueError) as error:
+            # By text, because the SDK raises these for wrong arguments too.
             if "closed" not in str(error):
                 raise
-            raise self._failed("the client of Dapr is closed: open another") from error
+            raise self._error("the Dapr client is closed; open another one") from error
 
     @contextmanager
-    def _crowd(self, name: str) -> Iterator[SharedRecord]:
-        crowd = self._crowds.setdefault(name, SharedRecord())
-        crowd.size += 1
+    def _share(self, name: str) -> Iterator[SharedRecord]:
+        record = self._shared.setdefault(name, SharedRecord())
+        record.users += 1
         try:
-            yield crowd
+            yield record
         finally:
-            crowd.size -= 1
-            if not crowd.size:
-                del self._crowds[name]
+            record.users -= 1
+            if not record.users:
+                del self._shared[name]
 
-    def explained(self, error: Exception, *, wrote: bool = False) -> StateStoreError:
-        """What an error means. ``wrote``: it was a write that failed so."""
-        code, text = status_code(error), error_details(error)
+    def explain_error(self, error: Exception, *, wrote: bool = False) -> StateStoreError:
+        """Return what an error of a call means. ``wrote``: the call was a write."""
+        code, details = status_code(error), error_details(error)
         if code == Code.UNAVAILABLE:
-            return self._failed(
-                f"the Dapr sidecar cannot be reached ({text}): is it running? Start the program "
-                "with dapr run, or say where the sidecar is with DAPR_GRPC_ENDPOINT",
+            return self._error(
+                f"the Dapr sidecar cannot be reached: {details}; start the program with dapr run, "
+                "or set DAPR_GRPC_ENDPOINT",
                 transient=True,
-                unknown=wrote and not NEVER_SENT.search(text),
+                unknown=wrote and not NEVER_SENT.search(details),
             )
-        if code in (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION) and "state store" in text:
-            return self._unknown_component([], text)
+        # By text, because these statuses have other causes too.
+        if code in (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION) and "state store" in details:
+            return self._unknown_component([], details)
         if code in (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED):
-            return self._failed(
-                f"the sidecar does not let us in ({text}): set DAPR_API_TOKEN to its token, and "
-                "allow the state API in its configuration"
+            return self._error(
+                f"the sidecar denied access: {details}; set DAPR_API_TOKEN to its token, and allow "
+                "the state API in its configuration"
             )
         if code == Code.RESOURCE_EXHAUSTED:
-            return self._failed(
-                f"too large for one message ({text}): write less at once, or raise the limits, "
+            return self._error(
+                f"too large for one message: {details}; write less at once, or raise "
                 "--max-body-size of the sidecar and max_grpc_message_length of the client"
             )
         if code in (Code.DEADLINE_EXCEEDED, Code.CANCELLED, *REFUSALS):
-            return self._failed(
-                f"the component did not do it ({text}): see the sidecar's log, and whether the "
-                "component's database is up",
+            return self._error(
+                f"the component failed: {details}; check the sidecar's log, and that the "
+                "component's database is running",
                 transient=True,
                 unknown=wrote,
             )
-        return self._failed(f"the sidecar answers {code.name} ({text}): see its log")
+        return self._error(f"the sidecar responded {code.name}: {details}; check its log")
 
-    def no_etags(self) -> StateStoreError:
-        """The error for a component that cannot keep writers apart."""
-        return self._failed(f"the component has no etags: {WORKING}")
+    def no_etags_error(self) -> StateStoreError:
+        """Return the error for a component without etags."""
+        return self._error(f"the component has no etags; {SUPPORTED}")
 
-    def _unknown_component(self, known: Sequence[str], text: str = "") -> StateStoreError:
-        said = f" ({text})" if text else ""
-        have = f"; it has {', '.join(known)}" if known else ""
-        return self._failed(
-            f"the sidecar has no state store of the name {self.component!r}{said}{have}. Name one "
-            f"of its components, or give it one: {WORKING}"
+    def _unknown_component(self, known: Sequence[str], details: str = "") -> StateStoreError:
+        reason = f" ({details})" if details else ""
+        names = f"; it has {', '.join(known)}" if known else ""
+        return self._error(
+            f"the sidecar has no state store named {self.component!r}{reason}{names}; use one of "
+            f"its components, or add one: {SUPPORTED}"
         )
 
-    def _failed(
+    def _error(
         self, text: str, *, transient: bool = False, unknown: bool = False
     ) -> StateStoreError:
-        return StateStoreError(f"{self.place}: {text}", transient=transient, unknown=unknown)
+        return StateStoreError(f"{self.display_url}: {text}", transient=transient, unknown=unknown)
 
 
-async def open_client(address: str | None, place: str) -> AsyncDaprClient:
-    """A client for the sidecar at an address, or where the SDK's settings say."""
+async def open_client(address: str | None, display_url: str) -> AsyncDaprClient:
+    """Return a client for the sidecar at an address, or at that of the SDK's settings.
+
+    Raises:
+        StateStoreError: The sidecar is not ready.
+
+    """
     # The SDK's client waits for the sidecar in its constructor, blocking, for up to a minute.
     url = f"{get_api_url()}/healthz/outbound"
-    end = time.monotonic() + START
+    end = time.monotonic() + START_TIMEOUT
     while (problem := await asyncio.to_thread(check_health, url)) is not None:
         if time.monotonic() > end:
             raise StateStoreError(
-                f"{place}: no Dapr sidecar is ready at {url} ({problem}). Start the program with "
-                "dapr run, or say where the sidecar is with DAPR_HTTP_ENDPOINT and "
-                "DAPR_GRPC_ENDPOINT",
+                f"{display_url}: no Dapr sidecar is ready at {url} ({problem}); start the program "
+                "with dapr run, or set DAPR_HTTP_ENDPOINT and DAPR_GRPC_ENDPOINT",
                 transient=True,
             )
         await asyncio.sleep(0.1)
-    return AsyncDaprClient(address=address, max_grpc_message_length=MESSAGE)
+    return AsyncDaprClient(address=address, max_grpc_message_length=MAX_MESSAGE)
 
 
 def check_health(url: str) -> str | None:
-    """Why a sidecar is not ready to be used, or None."""
+    """Return why a sidecar is not ready, or None if it is."""
     try:
         with urlopen(url, timeout=2):  # noqa: S310 - the SDK's own setting
             return None
@@ -325,8 +364,8 @@ def check_health(url: str) -> str | None:
 
 
 def status_code(error: BaseException) -> Any:
-    """The status of a call that failed."""
-    # Where the SDK gives its own error without one, the cause is that of gRPC.
+    """Return the gRPC status of a failed call."""
+    # If the SDK's own error has none, its cause has.
     for one in (error, error.__cause__):
         if isinstance(one, grpc.RpcError) and hasattr(one, "code"):
             return one.code()
@@ -334,6 +373,6 @@ def status_code(error: BaseException) -> Any:
 
 
 def error_details(error: BaseException) -> str:
-    """What a call that failed says."""
+    """Return the message of a failed call."""
     details = getattr(error, "details", None)
     return str((details() if callable(details) else None) or error)

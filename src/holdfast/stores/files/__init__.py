@@ -1,4 +1,4 @@
-"""One file per key."""
+"""One readable file per key."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The folders of a store of files: where a key's file is, and all keys in order.
+"""The folders of a file store: where the file of a key is, and all keys in order.
 
-Every step into a folder is relative to the one before and follows no symbolic link, so that nothing
-outside the root is ever touched, whatever somebody puts into it.
+Each folder is opened relative to its parent without following symbolic links, so nothing outside
+the root is ever touched, whatever is put into it.
 """
 
 from __future__ import annotations
@@ -18,78 +18,77 @@ from holdfast.stores.key_names import decode_key_name, encode_key_name
 from holdfast.stores.local import make_folder, sync_descriptor
 from holdfast.stores.validation import KeyRange
 
-DEEPEST = 24  # folders, so that no path outgrows what systems take
-LONGEST = 200  # of the 255 bytes that a file's name may have
-SHOWN = 100
-WHOLE = "~name"  # the end of the file beside a cut name that holds all of it
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-# Without waiting for whoever writes to a pipe of that name.
-READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+MAX_DEPTH = 24  # folders, so that no path is too long
+MAX_NAME = 200  # of the 255 bytes that a file name may have
+KEPT_CHARACTERS = 100  # of a shortened name
+FULL_NAME = "~name"  # suffix of the file that holds the full form of a shortened name
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+# Without waiting for a writer if the file is a pipe.
+OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class FileTree:
-    """The files below a root, by key."""
+    """The files below a root folder, by key."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     @contextmanager
-    def opened(self, key: str) -> Iterator[int | None]:
-        """A key's file to read, or None where there is none."""
+    def open(self, key: str) -> Iterator[int | None]:
+        """Open the file of a key for reading; yield its descriptor, or None if it is absent."""
         *folders, name = path_names(key)
-        descriptor = None
         try:
-            with self._folder(folders) as folder:
-                descriptor = os.open(shorten_name(name), READ, dir_fd=folder)
+            with self._open_folder(folders) as folder:
+                descriptor = os.open(shorten_name(name), OPEN_FILE, dir_fd=folder)
         except FileNotFoundError:
             yield None
             return
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(errno.EINVAL, f"{shorten_name(name)} is no file")
+                raise OSError(errno.EINVAL, f"{shorten_name(name)} is not a regular file")
             yield descriptor
         finally:
             os.close(descriptor)
 
-    def place(self, key: str, writing: int, temporary: str) -> None:
-        """Rename a finished file from another folder into a key's place, durably."""
+    def move_into_place(self, key: str, writing: int, temporary: str) -> None:
+        """Rename a finished file from another folder to the file of a key, durably."""
         *folders, name = path_names(key)
         while True:
             try:
-                with self._folder(folders, make=True) as folder:
+                with self._open_folder(folders, make=True) as folder:
                     write_full_name(name, folder)
                     os.rename(temporary, shorten_name(name), src_dir_fd=writing, dst_dir_fd=folder)
                     sync_descriptor(folder)
                 return
             except FileNotFoundError:
-                # Somebody removed a folder that was empty a moment ago; or else there is no file.
+                # Another writer removed an empty folder: retry, unless the file itself is missing.
                 os.stat(temporary, dir_fd=writing)
 
     def remove(self, key: str) -> None:
-        """Remove a key's file, durably, and the folders that it leaves empty."""
+        """Remove the file of a key, durably, and the folders that are empty then."""
         *folders, name = path_names(key)
-        with self._folder(folders) as folder:
+        with self._open_folder(folders) as folder:
             os.unlink(shorten_name(name), dir_fd=folder)
             remove_full_name(name, folder)
             sync_descriptor(folder)
         while folders:
             last = folders.pop()
             try:
-                with self._folder(folders) as folder:
+                with self._open_folder(folders) as folder:
                     os.rmdir(shorten_name(last), dir_fd=folder)
                     remove_full_name(last, folder)
             except OSError:
-                return  # not empty, or gone
+                return  # not empty, or removed by another writer
 
     @contextmanager
-    def inside(self, *path: str, make: bool = False) -> Iterator[int]:
-        """A folder of the store's own, which no key has."""
-        with self._folder(list(path), make=make) as folder:
+    def open_internal(self, *path: str, make: bool = False) -> Iterator[int]:
+        """Open a folder of the store's own, which no key maps to."""
+        with self._open_folder(list(path), make=make) as folder:
             yield folder
 
-    def keys(self, span: KeyRange) -> Iterator[str]:
-        """The keys of a span, in order."""
-        prefix, after = name_prefix(span.prefix), name_prefix(span.after)
+    def keys(self, key_range: KeyRange) -> Iterator[str]:
+        """Yield the keys of a range in order."""
+        prefix, after = name_prefix(key_range.prefix), name_prefix(key_range.after)
         try:
             root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
@@ -97,14 +96,13 @@ class FileTree:
         try:
             for name in walk_names(root, "", prefix, after):
                 key = decode_key_name(name, fold_case=True)
-                if key is not None and span.holds(key):
+                if key is not None and key_range.contains(key):
                     yield key
         finally:
             os.close(root)
 
     @contextmanager
-    def _folder(self, path: list[str], *, make: bool = False) -> Iterator[int]:
-        """The folder at the end of a path, from the root on."""
+    def _open_folder(self, path: list[str], *, make: bool = False) -> Iterator[int]:
         if make:
             make_folder(self.root)
         folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
@@ -112,81 +110,81 @@ class FileTree:
             for name in path:
                 if make:
                     make_subfolder(name, folder)
-                step = os.open(shorten_name(name), FOLDER, dir_fd=folder)
+                child = os.open(shorten_name(name), OPEN_FOLDER, dir_fd=folder)
                 os.close(folder)
-                folder = step
+                folder = child
             yield folder
         finally:
             os.close(folder)
 
 
-def walk_names(folder: int, above: str, prefix: str, after: str) -> Iterator[str]:
-    """All names below a folder in order, passing over folders that hold nothing of interest."""
+def walk_names(folder: int, parent: str, prefix: str, after: str) -> Iterator[str]:
+    """Yield all names below a folder in order, skipping folders outside the range."""
     entries = []
-    with os.scandir(folder) as found:
-        for entry in found:
+    with os.scandir(folder) as scanned:
+        for entry in scanned:
             name = read_full_name(entry.name, folder)
             if name is not None and not entry.is_symlink():
                 entries.append((name + "/" if entry.is_dir() else name, entry.name))
-    for name, real in sorted(entries):
-        path = above + name
+    for name, file_name in sorted(entries):
+        path = parent + name
         if not name.endswith("/"):
             yield path
         elif (path.startswith(prefix) or prefix.startswith(path)) and (
             path > after or after.startswith(path)
         ):
             try:
-                step = os.open(real, FOLDER, dir_fd=folder)
+                child = os.open(file_name, OPEN_FOLDER, dir_fd=folder)
             except FileNotFoundError:
-                continue  # removed meanwhile
+                continue  # removed since it was scanned
             try:
-                yield from walk_names(step, path, prefix, after)
+                yield from walk_names(child, path, prefix, after)
             finally:
-                os.close(step)
+                os.close(child)
 
 
 def name_prefix(text: str) -> str:
-    """The beginning that the names of all keys with this beginning have."""
+    """Return the prefix that the names of all keys with this prefix have."""
     return encode_key_name(text, fold_case=True).removesuffix("!-") if text else ""
 
 
 def path_names(key: str) -> list[str]:
-    """The folders of a key's file and its own name; the last one may hold slashes of a deep key."""
-    return encode_key_name(key, fold_case=True).split("/", DEEPEST)
+    """Return the folders and the file name of a key. A deep key has slashes in its last name."""
+    return encode_key_name(key, fold_case=True).split("/", MAX_DEPTH)
 
 
 def shorten_name(name: str) -> str:
-    """A name as the file system can have it."""
-    if len(name) <= LONGEST and "/" not in name:
+    """Return a name that the file system accepts."""
+    if len(name) <= MAX_NAME and "/" not in name:
         return name
-    return f"{name[:SHOWN].replace('/', '')}~{hashlib.sha256(name.encode()).hexdigest()}"
+    kept = name[:KEPT_CHARACTERS].replace("/", "")
+    return f"{kept}~{hashlib.sha256(name.encode()).hexdigest()}"
 
 
 def read_full_name(name: str, folder: int) -> str | None:
-    """The name that was cut, or the name itself; None for what is no key's."""
+    """Return the full form of a possibly shortened name, or None if it is not a key's name."""
     body = name.removesuffix(".~")
     if "~" not in body:
         return name
-    if name.endswith(WHOLE) or body.startswith("~"):
+    if name.endswith(FULL_NAME) or body.startswith("~"):
         return None
     try:
-        descriptor = os.open(name + WHOLE, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
+        descriptor = os.open(name + FULL_NAME, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
     except OSError:
         return None
     with open(descriptor, encoding="ascii", errors="replace") as file:  # noqa: PTH123 - a descriptor
-        found = file.read()
-    return found if shorten_name(found) == name else None
+        full_name = file.read()
+    return full_name if shorten_name(full_name) == name else None
 
 
 def write_full_name(name: str, folder: int) -> None:
-    """Beside a name that is cut, the whole of it, before anything has the cut name."""
-    if shorten_name(name) == name:
+    """Store the full form of a name that is shortened, before the shortened name is used."""
+    short = shorten_name(name)
+    if short == name or read_full_name(short, folder) == name:
         return
-    beside = shorten_name(name) + WHOLE
-    if read_full_name(shorten_name(name), folder) == name:
-        return
-    # The same content, whoever writes it: a half-written one of a crash is written again.
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666, dir_fd=folder)
+    # All writers write the same content, so a file that was half written in a crash is completed.
+    create = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
+    descriptor = os.open(short + FULL_NAME, create, 0o666, dir_fd=folder)
     with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
         file.write(name.encode())
         file.flush()
@@ -195,19 +193,19 @@ def write_full_name(name: str, folder: int) -> None:
 
 
 def remove_full_name(name: str, folder: int) -> None:
-    """Remove what was kept of a name that was cut."""
+    """Remove the stored full form of a name that is shortened."""
     if shorten_name(name) != name:
         with suppress(FileNotFoundError):
-            os.unlink(shorten_name(name) + WHOLE, dir_fd=folder)
+            os.unlink(shorten_name(name) + FULL_NAME, dir_fd=folder)
 
 
 def is_shortened(key: str) -> bool:
-    """Whether any name of a key is cut: what keeps the whole of it is shared by several keys."""
+    """Whether any name of a key is shortened. Several keys may share its full-name file."""
     return any(shorten_name(name) != name for name in path_names(key))
 
 
 def make_subfolder(name: str, folder: int) -> None:
-    """A folder within another, durably."""
+    """Create a folder within another, durably, if it does not exist."""
     try:
         found = os.stat(shorten_name(name), dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

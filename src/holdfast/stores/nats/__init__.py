@@ -1,4 +1,4 @@
-"""NATS: the store, its connection, what its subjects are called, and what its failures mean."""
+"""NATS: a JetStream key-value bucket."""
 
 from __future__ import annotations
 

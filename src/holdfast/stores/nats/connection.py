@@ -1,19 +1,17 @@
-"""A connection to one bucket of NATS: what a store asks of the server, and hears of its failures.
+"""A connection to one bucket of NATS: what a store asks of the server.
 
-nats-py mends a lost connection by itself and then sends what it had kept back, maybe long after the
-caller gave up. Here a lost connection ends what waits for it, and who tries again makes a new one.
+nats-py reconnects by itself and then sends what it had buffered, perhaps long after the caller gave
+up. Here a lost connection fails all pending requests, and a retry makes a new connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import random
 import re
 import secrets
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from nats import errors
@@ -23,50 +21,46 @@ from nats.js import api
 from nats.js import errors as js_errors
 
 from holdfast.stores.nats.errors import ConnectionLostError, PermissionDeniedError
-from holdfast.stores.nats.subjects import NOTHING, OPERATION, Etag, Message, chunk_subject
+from holdfast.stores.nats.subjects import OPERATION, Message, chunk_subject
 from holdfast.stores.urls import StoreURL
 
 Answer = TypeVar("Answer")
 
-LARGEST_PIECE = 1024 * 1024
-BATCH = 1000
-BATCHES = 20
+MAX_CHUNK = 1024 * 1024
+BATCH_SIZE = 1000
+MAX_BATCHES = 20
 
-PULSE = 1.0
-"""Seconds after which one who waits looks for the connection itself: nats-py may fail to tell."""
+CHECK_INTERVAL = 1.0
+"""Seconds between checks of the connection while waiting: nats-py may fail to report its end."""
 
-STALL = 3.0
-"""Seconds without another message after which the rest of a batch does not come."""
+STALL_TIMEOUT = 3.0
+"""Seconds without another message after which the rest of a batch is considered lost."""
 
-GRACE = 1.0
-"""Seconds for the end of a connection. nats-py waits for ever after a failed TLS handshake."""
+CLOSE_TIMEOUT = 1.0
+"""Seconds for closing a connection. nats-py waits forever after a failed TLS handshake."""
 
-MARKS_LAST = 3600
-"""Seconds for which it is kept that an entry was removed: longer than any write is tried again."""
-
-FIRST_PAUSE = 0.002
-LONGEST_PAUSE = 0.25
-"""Bounds in seconds for the longest pause of a writer that lost to others: see ``backoff``."""
+DELETE_MARKER_SECONDS = 3600
+"""How long delete markers are kept: longer than any write is retried."""
 
 NO_MESSAGE = 10037
 NAME_IN_USE = 10058
 WRONG_SEQUENCE = (10071, 10164)
-NO_MORE = ("404", "408")
+NO_MORE_MESSAGES = ("404", "408")
 
 
 class StrictClient(Client):
-    """nats-py's client, which otherwise gives a password away, and may leave its end half done."""
+    """nats-py's client, which sends no password without TLS if that is required, and closes."""
 
-    secure = False
+    require_tls = False
 
     def _connect_command(self) -> bytes:
-        # Asked for TLS, it would do without where the server does not require it.
-        if self.secure and not self._server_info.get("tls_required"):
+        # nats-py would continue without TLS if the server does not require it.
+        if self.require_tls and not self._server_info.get("tls_required"):
             raise errors.SecureConnWantedError
         return super()._connect_command()
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:  # noqa: FBT001, FBT002
-        # It would send what is left, fail as the connection is gone, and leave its tasks behind.
+        # nats-py would send what is buffered, fail if the connection is lost, and leave its tasks.
         self._pending.clear()
         self._pending_data_size = 0
         await super()._close(status, do_cbs)
@@ -77,23 +71,23 @@ class NatsConnection:
 
     def __init__(self, bucket: str, timeout: float) -> None:
         self.nc = StrictClient()
-        # The store bounds every attempt; this bounds what nobody waits for any more.
+        # The store limits every attempt; this limits requests that were abandoned.
         self.js = self.nc.jetstream(timeout=timeout + 1)
         self.bucket = bucket
         self.stream = f"KV_{bucket}"
-        self.room = 0
-        self.marks_expire = False
-        self.trouble: Exception | None = None
-        self._asking: dict[asyncio.Task[Any], str] = {}
-        # An event loop that ends cancels its tasks and waits for them: so the connection is closed
-        # also where nobody closes the store.
-        self._guardian = asyncio.create_task(self._guard())
+        self.max_value = 0
+        self.reported_error: Exception | None = None
+        self._markers_expire = False
+        self._requests: dict[asyncio.Task[Any], str] = {}
+        # An event loop that ends cancels its tasks and waits for them. So this task closes the
+        # connection even if the store is never closed.
+        self._lifetime = asyncio.create_task(self._close_when_cancelled())
 
-    # ---- its life ----------------------------------------------------------------------------
+    # ---- lifetime ----------------------------------------------------------------------------
 
     async def open(self, url: StoreURL) -> None:
         """Connect to one of the servers, or fail soon."""
-        self.nc.secure = url.scheme == "tls"
+        self.nc.require_tls = url.scheme == "tls"
         hosts = url.parts.netloc.rpartition("@")[2].split(",")
         await self.nc.connect(
             [f"{url.scheme}://{host}" for host in hosts],
@@ -101,8 +95,8 @@ class NatsConnection:
             user=None if url.password is None else url.user,
             password=url.password,
             token=url.user if url.password is None else None,
-            error_cb=self._note,
-            closed_cb=self._end,
+            error_cb=self._on_error,
+            closed_cb=self._on_closed,
             allow_reconnect=False,
             max_reconnect_attempts=1,
             reconnect_time_wait=0,
@@ -113,46 +107,46 @@ class NatsConnection:
             raise ConnectionLostError("the server closed it at once")
 
     async def prepare(self, replicas: int) -> api.StreamConfig:
-        """Make the bucket if there is none; gives its configuration."""
+        """Create the bucket if it does not exist, and return its configuration."""
         try:
-            config = await self._config()
+            config = await self._read_config()
         except js_errors.NotFoundError:
-            await self._create(replicas)
-            config = await self._config()
+            await self._create_bucket(replicas)
+            config = await self._read_config()
         sizes = [size for size in (self.nc.max_payload, config.max_msg_size or 0) if size > 0]
-        # A half, as what is read comes in base64 and JSON, and headers need room too.
-        self.room = min(min(sizes) // 2, LARGEST_PIECE)
-        self.marks_expire = bool(getattr(config, "allow_msg_ttl", False))
+        # Half of it, because reads are in base64 and JSON, and headers need space too.
+        self.max_value = min(min(sizes) // 2, MAX_CHUNK)
+        self._markers_expire = bool(getattr(config, "allow_msg_ttl", False))
         return config
 
     @property
-    def ended(self) -> bool:
-        """Whether the connection is over."""
+    def is_closed(self) -> bool:
+        """Whether the connection is closed."""
         return self.nc.is_closed
 
     def drop(self) -> None:
-        """Let go of a connection, without waiting."""
-        self._guardian.cancel()
+        """Start to close the connection, without waiting."""
+        self._lifetime.cancel()
 
     async def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self.drop()
-        await asyncio.wait((self._guardian,))
+        await asyncio.wait((self._lifetime,))
 
-    async def _guard(self) -> None:
+    async def _close_when_cancelled(self) -> None:
         try:
             await asyncio.Event().wait()
         finally:
             with suppress(TimeoutError):
-                async with asyncio.timeout(GRACE):
+                async with asyncio.timeout(CLOSE_TIMEOUT):
                     await self.nc.close()
 
-    async def _config(self) -> api.StreamConfig:
-        question = self.js.stream_info(self.stream)
-        return (await self.ask(f"$JS.API.STREAM.INFO.{self.stream}", question)).config
+    async def _read_config(self) -> api.StreamConfig:
+        request = self.js.stream_info(self.stream)
+        return (await self.ask(f"$JS.API.STREAM.INFO.{self.stream}", request)).config
 
-    async def _create(self, replicas: int) -> None:
-        question = self.js.create_key_value(
+    async def _create_bucket(self, replicas: int) -> None:
+        request = self.js.create_key_value(
             bucket=self.bucket,
             history=1,
             storage=api.StorageType.FILE,
@@ -160,44 +154,48 @@ class NatsConnection:
             direct=False,
         )
         try:
-            await self.ask(f"$JS.API.STREAM.CREATE.{self.stream}", question)
+            await self.ask(f"$JS.API.STREAM.CREATE.{self.stream}", request)
         except js_errors.BadRequestError as error:
-            if error.err_code != NAME_IN_USE:  # or somebody else was faster
+            if error.err_code != NAME_IN_USE:  # created concurrently
                 raise
 
-    # ---- questions ---------------------------------------------------------------------------
+    # ---- requests ----------------------------------------------------------------------------
 
-    async def ask(self, subject: str, question: Coroutine[Any, Any, Answer]) -> Answer:
-        """The answer to what is asked on a subject, or an error as soon as there can be none.
+    async def ask(self, subject: str, request: Coroutine[Any, Any, Answer]) -> Answer:
+        """Return the response to a request, or fail as soon as there cannot be one.
 
-        nats-py waits for its time limit where the connection is lost or the user has no right.
+        nats-py itself waits for its timeout if the connection is lost or permission is missing.
+
+        Raises:
+            ConnectionLostError: The connection was closed.
+            PermissionDeniedError: The user may not use the subject.
+
         """
-        task = asyncio.create_task(question)
-        # Whoever asked may be cancelled in the moment in which it fails, and not hear of it.
+        task = asyncio.create_task(request)
+        # Retrieve its exception even if the caller is cancelled, so that asyncio does not log it.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._asking[task] = subject
+        self._requests[task] = subject
         try:
-            while not (await asyncio.wait((task,), timeout=PULSE))[0] and not self.ended:
-                pass
+            while not (await asyncio.wait((task,), timeout=CHECK_INTERVAL))[0]:
+                if self.is_closed:
+                    break
             if task.done() and not task.cancelled():
                 return task.result()
-            raise (
-                ConnectionLostError(str(self.nc.last_error or "closed"))
-                if self.ended
-                else PermissionDeniedError(subject)
-            )
+            if self.is_closed:
+                raise ConnectionLostError(str(self.nc.last_error or "closed"))
+            raise PermissionDeniedError(subject)
         finally:
-            del self._asking[task]
+            del self._requests[task]
             task.cancel()
 
     async def last(self, subject: str) -> Message | None:
-        """The last message of a subject, or None.
+        """Return the last message of a subject, or None.
 
-        Asked of the leader and not of whoever is near, as a replica or a mirror may lag behind.
+        Asks the leader, because a replica or a mirror may lag behind.
         """
-        question = self.js.get_msg(self.stream, subject=self._full(subject))
+        request = self.js.get_msg(self.stream, subject=self._full_subject(subject))
         try:
-            found = await self.ask(f"$JS.API.STREAM.MSG.GET.{self.stream}", question)
+            found = await self.ask(f"$JS.API.STREAM.MSG.GET.{self.stream}", request)
         except js_errors.NotFoundError as error:
             if error.err_code != NO_MESSAGE:
                 raise
@@ -207,16 +205,19 @@ class NatsConnection:
     async def write(
         self, subject: str, value: bytes, headers: Mapping[str, str], replaces: int | None = None
     ) -> int | None:
-        """The sequence of a new message, or None where the last is not the one to be replaced."""
+        """Write a message and return its sequence.
+
+        Returns None if ``replaces`` is given and is not the last sequence of the subject.
+        """
         sent = dict(headers)
         if replaces is not None:
             sent[api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value] = str(replaces)
-        if OPERATION in headers and self.marks_expire:
-            sent["Nats-TTL"] = str(MARKS_LAST)
+        if OPERATION in headers and self._markers_expire:
+            sent["Nats-TTL"] = str(DELETE_MARKER_SECONDS)
         overhead = sum(len(f"{name}: {text}\r\n") for name, text in sent.items())
         if len("NATS/1.0\r\n\r\n") + overhead + len(value) > self.nc.max_payload:
-            raise errors.MaxPayloadError  # to which the server would answer by hanging up
-        full = self._full(subject)
+            raise errors.MaxPayloadError  # the server would close the connection
+        full = self._full_subject(subject)
         try:
             return (await self.ask(full, self.js.publish(full, value, headers=sent))).seq
         except js_errors.APIError as error:
@@ -224,39 +225,39 @@ class NatsConnection:
                 return None
             raise
 
-    async def remove_pieces(self, mark: str) -> None:
-        """Remove the pieces of a write's value."""
-        pattern = self._full(chunk_subject(mark, ">"))
-        question = self.js.purge_stream(self.stream, subject=pattern)
-        await self.ask(f"$JS.API.STREAM.PURGE.{self.stream}", question)
+    async def remove_chunks(self, write_token: str) -> None:
+        """Remove the chunks of a write's value."""
+        pattern = self._full_subject(chunk_subject(write_token, ">"))
+        request = self.js.purge_stream(self.stream, subject=pattern)
+        await self.ask(f"$JS.API.STREAM.PURGE.{self.stream}", request)
 
     async def scan(self, pattern: str, start: int) -> tuple[list[Message], int]:
-        """The messages of some subjects from a sequence on, without values; where to go on, or 0.
+        """Return messages of some subjects from a sequence on, without values, and where to resume.
 
-        They come in the order of writing, so that what is written meanwhile comes too, and in
-        batches, as the server cuts off who is sent more than they take.
+        The second value is 0 at the end. Messages come in the order of writing, so a scan includes
+        concurrent writes, and in batches, because the server disconnects slow consumers.
         """
         name = secrets.token_hex(8)
-        asking = f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{name}"
-        filtered = self._full(pattern)
-        found: list[Msg] = []
+        request_subject = f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{name}"
+        filter_subject = self._full_subject(pattern)
+        received: list[Msg] = []
         status: list[Msg] = []
         arrived = asyncio.Event()
 
-        async def take(message: Msg) -> None:
-            (found if message.reply else status).append(message)
-            if status or len(found) % BATCH == 0 or message.metadata.num_pending == 0:
+        async def receive(message: Msg) -> None:
+            (received if message.reply else status).append(message)
+            if status or len(received) % BATCH_SIZE == 0 or message.metadata.num_pending == 0:
                 arrived.set()
 
         inbox = self.nc.new_inbox()
-        subscription = await self.nc.subscribe(inbox, cb=take)
+        subscription = await self.nc.subscribe(inbox, cb=receive)
         try:
-            made = await self.ask(
-                f"$JS.API.CONSUMER.CREATE.{self.stream}.{name}.{filtered}",
+            consumer = await self.ask(
+                f"$JS.API.CONSUMER.CREATE.{self.stream}.{name}.{filter_subject}",
                 self.js.add_consumer(
                     self.stream,
                     name=name,
-                    filter_subject=filtered,
+                    filter_subject=filter_subject,
                     deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
                     opt_start_seq=start,
                     ack_policy=api.AckPolicy.NONE,
@@ -266,107 +267,67 @@ class NatsConnection:
                     inactive_threshold=30,
                 ),
             )
-            left = made.num_pending or 0
-            while left and len(found) < BATCH * BATCHES:
+            left = consumer.num_pending or 0
+            while left and len(received) < BATCH_SIZE * MAX_BATCHES:
                 arrived.clear()
-                order = json.dumps({"batch": BATCH, "no_wait": True}).encode()
-                await self.nc.publish(asking, order, reply=inbox)
-                await self.ask(asking, wait_for_batch(arrived, found))
-                if status and (said := (status[0].headers or {}).get("Status")) not in NO_MORE:
-                    raise ConnectionLostError(f"a listing was ended with {said}")
-                left = 0 if status else found[-1].metadata.num_pending
-            # Where it ends otherwise, the server forgets it by itself.
+                order = json.dumps({"batch": BATCH_SIZE, "no_wait": True}).encode()
+                await self.nc.publish(request_subject, order, reply=inbox)
+                await self.ask(request_subject, wait_for_batch(arrived, received))
+                code = (status[0].headers or {}).get("Status") if status else None
+                if status and code not in NO_MORE_MESSAGES:
+                    raise ConnectionLostError(f"a listing ended with status {code}")
+                left = 0 if status else received[-1].metadata.num_pending
+            # If this is not reached, the server removes the consumer after 30 seconds.
             await self.ask(
                 f"$JS.API.CONSUMER.DELETE.{self.stream}.{name}",
                 self.js.delete_consumer(self.stream, name),
             )
         finally:
-            if not self.ended:
+            if not self.is_closed:
                 await subscription.unsubscribe()
-        messages = [self._without_value(message) for message in found]
+        messages = [self._to_message(message) for message in received]
         return messages, messages[-1].revision + 1 if left else 0
 
-    def _without_value(self, message: Msg) -> Message:
-        about = message.metadata
+    def _to_message(self, message: Msg) -> Message:
+        metadata = message.metadata
         return Message(
-            message.subject.removeprefix(self._full("")),
-            about.sequence.stream,
+            message.subject.removeprefix(self._full_subject("")),
+            metadata.sequence.stream,
             message.headers or {},
-            time=about.timestamp.timestamp(),
+            time=metadata.timestamp.timestamp(),
         )
 
-    def _full(self, subject: str) -> str:
+    def _full_subject(self, subject: str) -> str:
         return f"$KV.{self.bucket}.{subject}"
 
-    # ---- what goes wrong beside an answer ----------------------------------------------------
+    # ---- callbacks of nats-py ----------------------------------------------------------------
 
-    async def _note(self, error: Exception) -> None:
-        """Keep what nats-py tells in passing, and would log."""
-        self.trouble = error
+    async def _on_error(self, error: Exception) -> None:
+        """Keep an error that nats-py would only log, and cancel requests without permission."""
+        self.reported_error = error
+        # The protocol has no code for this, and nats-py makes the text lower case.
         denied = re.search(r'permissions violation for \w+ to "([^"]*)"', str(error))
-        for task, subject in self._asking.items():
-            # nats-py makes such texts lower case. All answers come to one inbox.
+        for task, subject in self._requests.items():
+            # All responses come to one inbox.
             if denied and (denied[1] == subject.lower() or denied[1].startswith("_inbox.")):
                 task.cancel()
 
-    async def _end(self) -> None:
-        for task in self._asking:
+    async def _on_closed(self) -> None:
+        for task in self._requests:
             task.cancel()
 
 
-async def wait_for_batch(arrived: asyncio.Event, found: Sequence[Msg]) -> None:
-    """Wait for the end of a batch, of which the server forgets the rest if the consumer is gone."""
+async def wait_for_batch(arrived: asyncio.Event, received: Sequence[Msg]) -> None:
+    """Wait for the end of a batch.
+
+    Raises:
+        ConnectionLostError: It stalled. The server drops the rest if the consumer is gone.
+
+    """
     while not arrived.is_set():
-        before = len(found)
+        before = len(received)
         with suppress(TimeoutError):
-            async with asyncio.timeout(STALL):
+            async with asyncio.timeout(STALL_TIMEOUT):
                 await arrived.wait()
-        if len(found) == before and not arrived.is_set():
+        if len(received) == before and not arrived.is_set():
             raise ConnectionLostError("a listing stalled")
-
-
-@dataclass(slots=True)
-class ConditionalWrite:
-    """A message to be written in place of another, once, in as many attempts as it takes."""
-
-    subject: str
-    mark: str
-    headers: Mapping[str, str]
-    value: bytes
-    replaces: Etag | None
-    """What it replaces, or None where that is to be read."""
-
-    allowed: Callable[[str | None], bool]
-    """Whether to write, given the etag of what is there, or None. It raises ConflictError."""
-
-    tried: Etag = NOTHING
-    """What the last attempt wanted to replace."""
-
-    async def do(self, link: NatsConnection, *, unsure: bool) -> tuple[int, Etag]:
-        """Write it; gives its sequence, 0 where it was not to be, and what it replaced."""
-        old = None if unsure else self.replaces
-        pauses = backoff_pauses()
-        while True:
-            if old is None:
-                last = await link.last(self.subject)
-                if last is not None and last.mark == self.mark:
-                    return last.revision, self.tried  # by an attempt whose answer got lost
-                if not self.allowed(None if last is None or not last.live else str(last.etag)):
-                    return 0, NOTHING
-                old = NOTHING if last is None else last.etag
-            self.tried = old
-            revision = await link.write(self.subject, self.value, self.headers, old.revision)
-            if revision is not None:
-                return revision, old
-            # Others were first. To try again at once is to lose again to those who are nearer.
-            await asyncio.sleep(next(pauses))
-            old = None
-
-
-def backoff_pauses() -> Iterator[float]:
-    """Seconds to wait before each further attempt: none, then growing, and never in step."""
-    yield 0.0
-    longest = FIRST_PAUSE
-    while True:
-        yield random.uniform(0, longest)  # noqa: S311 - no secret
-        longest = min(longest * 2, LONGEST_PAUSE)

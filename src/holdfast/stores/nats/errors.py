@@ -1,4 +1,4 @@
-"""What goes wrong with NATS, in words: what happened, where, and the way out."""
+"""What the errors of nats-py mean."""
 
 from __future__ import annotations
 
@@ -12,110 +12,125 @@ from holdfast.errors import StateStoreError
 
 NO_JETSTREAM = (10039, 10076)
 FULL = (10002, 10023, 10047, 10077)
-GONE = 10059
+NO_STREAM = 10059
 
 
 class ConnectionLostError(errors.Error):
-    """The connection ended while an answer was awaited."""
+    """The connection ended before a response arrived."""
 
 
 class PermissionDeniedError(errors.Error):
-    """The user has no right to a subject."""
+    """The user may not use a subject."""
 
 
-def explain_error(error: Exception, bucket: str, place: str) -> StateStoreError:
-    """What an error of nats-py means to the caller of a store."""
+def explain_error(error: Exception, bucket: str, display_url: str) -> StateStoreError:
+    """Return what an error of nats-py means to the caller of a store."""
     reason = str(error) or type(error).__name__
     match error:
         case ConnectionLostError():
-            return connection_error(reason, place, unknown=True)
+            return connection_error(reason, display_url, unknown=True)
         case errors.SecureConnWantedError():
             text = (
-                f"{place} does not require TLS: configure the server so, "
-                "or write nats:// in place of tls://"
+                f"{display_url} does not require TLS; configure the server to require it, or use "
+                "nats:// instead of tls://"
             )
         case ssl.SSLError():
             text = (
-                f"no secure connection to {place} ({reason}): see its certificate; "
-                "the variable SSL_CERT_FILE names a file of others to be trusted"
+                f"no secure connection to {display_url} ({reason}); check its certificate, or set "
+                "SSL_CERT_FILE to a file of certificates to trust"
             )
         case PermissionDeniedError():
             text = (
-                f"the user of {place} has no right to publish to {reason}, or to subscribe to "
-                f"_INBOX.>: grant it. Somebody who may can make the bucket {bucket} first"
+                f"the user of {display_url} may not publish to {reason}, or not subscribe to "
+                f"_INBOX.>; grant it, or create the bucket {bucket} with another user first"
             )
         case errors.MaxPayloadError():
             text = (
-                f"{place} takes no message that is long enough for the key's name: "
-                "shorten it, or raise the server's max_payload"
+                f"{display_url} does not accept a message that is large enough for the key; "
+                "shorten the key, or raise the server's max_payload"
             )
         case js_errors.APIError(code=int()):
-            return explain_api_error(error, bucket, place)
+            return explain_api_error(error, bucket, display_url)
         case js_errors.APIError() | js_errors.NoStreamResponseError():
             return StateStoreError(
-                f"nobody answers for the bucket {bucket} of {place}: JetStream is not enabled "
-                "(nats-server -js), the bucket was deleted, or it has no leader at present",
+                f"no response for the bucket {bucket} of {display_url}: JetStream is not enabled "
+                "(nats-server -js), the bucket was deleted, or it has no leader at the moment",
                 transient=True,
             )
-        case errors.Error() if "auth" in reason.lower():
+        case _ if is_authorization_error(error):
             text = (
-                f"{place} refuses the user and password, or the token, of the URL ({reason}): "
-                "see whether they are right"
+                f"{display_url} rejected the user and password, or the token ({reason}); check "
+                "them in the URL"
             )
         case _:
-            # One that is closed already is sent nothing.
+            # Nothing is sent on a connection that is already closed.
             sent = not isinstance(error, errors.ConnectionClosedError)
-            return connection_error(reason, place, unknown=sent)
+            return connection_error(reason, display_url, unknown=sent)
     return StateStoreError(text)
 
 
-def explain_api_error(error: js_errors.APIError, bucket: str, place: str) -> StateStoreError:
-    """What a refusal by JetStream means."""
-    said = f"{error.description} ({error.err_code})"
+def is_authorization_error(error: Exception) -> bool:
+    """Whether the server rejected the credentials."""
+    if isinstance(error, errors.AuthorizationError | errors.InvalidUserCredentialsError):
+        return True
+    # While connecting, nats-py raises a plain Error with the server's text and no code.
+    return isinstance(error, errors.Error) and "auth" in str(error).lower()
+
+
+def explain_api_error(error: js_errors.APIError, bucket: str, display_url: str) -> StateStoreError:
+    """Return what an error response of JetStream means."""
+    reason = f"{error.description} ({error.err_code})"
     if error.err_code in NO_JETSTREAM:
         return StateStoreError(
-            f"{place} has no JetStream for this user ({said}): start the server with -js, "
+            f"{display_url} has no JetStream for this user: {reason}; start the server with -js, "
             "or enable JetStream for the account"
         )
     if error.err_code in FULL:
         return StateStoreError(
-            f"{place} has no room left ({said}): delete something, or raise the limits of "
-            "the bucket, the account or the server"
+            f"{display_url} is full: {reason}; delete data, or raise the limits of the bucket, the "
+            "account or the server"
         )
-    if error.err_code == GONE:
+    if error.err_code == NO_STREAM:
         return StateStoreError(
-            f"the bucket {bucket} of {place} was deleted ({said}): restore it, or open the store "
-            "again to begin with an empty one"
+            f"the bucket {bucket} of {display_url} was deleted: {reason}; restore it, or open the "
+            "store again to start with an empty one"
         )
-    passing = isinstance(error, js_errors.ServiceUnavailableError)
+    transient = isinstance(error, js_errors.ServiceUnavailableError)
     return StateStoreError(
-        f"the bucket {bucket} of {place} cannot do this: {said}", transient=passing, unknown=passing
+        f"the bucket {bucket} of {display_url} rejected the request: {reason}",
+        transient=transient,
+        unknown=transient,
     )
 
 
-def connection_error(reason: str, place: str, *, unknown: bool) -> StateStoreError:
-    """The error for a connection that was never made, or is lost."""
+def connection_error(reason: str, display_url: str, *, unknown: bool) -> StateStoreError:
+    """Return the error for a connection that failed or was lost."""
     return StateStoreError(
-        f"the connection to {place} failed ({reason}): see whether the server runs, "
-        "and whether host, port and password are right",
+        f"the connection to {display_url} failed ({reason}); check that the server is running, and "
+        "the host, port and password of the URL",
         transient=True,
         unknown=unknown,
     )
 
 
-def check_bucket_config(config: api.StreamConfig, bucket: str, place: str) -> None:
-    """Refuse a bucket that somebody made in a way that loses what was acknowledged."""
+def check_bucket_config(config: api.StreamConfig, bucket: str, display_url: str) -> None:
+    """Reject an existing bucket that could lose acknowledged writes.
+
+    Raises:
+        StateStoreError: The bucket's configuration is not safe.
+
+    """
     limited = max(config.max_bytes or 0, config.max_msgs or 0) > 0
-    faults = {
-        "is a plain stream and not one of keys and values": config.max_msgs_per_subject < 1,
-        "keeps its data in memory": config.storage != api.StorageType.FILE,
+    problems = {
+        "is not a key-value bucket but a plain stream": config.max_msgs_per_subject < 1,
+        "stores its data in memory": config.storage != api.StorageType.FILE,
         "lets its entries expire": bool(config.max_age),
         "drops entries when it is full": limited and config.discard != api.DiscardPolicy.NEW,
-        "acknowledges what it has not written": getattr(config, "persist_mode", "") == "async",
+        "acknowledges writes before it stores them": getattr(config, "persist_mode", "") == "async",
     }
-    for fault, present in faults.items():
+    for problem, present in problems.items():
         if present:
             raise StateStoreError(
-                f"the bucket {bucket} of {place} {fault}, so that state would be lost: "
-                "name another bucket, which is then made as it should be"
+                f"the bucket {bucket} of {display_url} {problem}, so state could be lost; name "
+                "another bucket, which is created with safe settings"
             )

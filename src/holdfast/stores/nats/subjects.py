@@ -1,14 +1,14 @@
-"""How a key-value bucket of NATS holds our entries: the subjects of keys, and what headers tell.
+"""How a key-value bucket stores entries: the subjects of keys, and the headers of messages.
 
-A key's parts are the tokens of its subject, so that the server itself picks out what lies below a
-prefix, and a person finds the way with any tool of NATS:
+The parts of a key are the tokens of its subject, so the server itself selects what is below a
+prefix, and every NATS tool can be used:
 
     agents/7/état   ->   agents.7.=C3=A9tat
 
-Letters, digits, ``-`` and ``_`` are themselves, every other byte of UTF-8 is ``=`` and two digits,
-and an empty part is a lone ``=``. Of a key that is too long for a subject the first parts are kept
-and the others become ``=-`` and a digest; its true name is in a header. The pieces of a value that
-is too long for a message lie below ``=chunk``. No part of a key reads as one of these.
+Letters, digits, ``-`` and ``_`` stand for themselves, every other byte of UTF-8 is ``=`` and two
+digits, and an empty part is ``=``. A key that is too long for a subject keeps its first parts,
+followed by ``=-`` and a digest; the full key is in a header. The chunks of a value that is too
+large for a message are below ``=chunk``. No part of a key looks like one of these.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-ROOM = 512
-"""The most bytes of a subject's tokens. A line of the protocol has 4,096, for subject and reply."""
+MAX_SUBJECT = 512
+"""Bytes of a subject's tokens. A line of the protocol has 4,096, for the subject and the reply."""
 
-MOST_TOKENS = 32
+MAX_TOKENS = 32
 
 DIGEST = "=-"
 CHUNK = "=chunk"
 
 KEY = "Holdfast-Key"
 WRITE = "Holdfast-Write"
-PIECES = "Holdfast-Pieces"
+CHUNKS = "Holdfast-Pieces"
 OPERATION = "KV-Operation"
 REASON = "Nats-Marker-Reason"
 
@@ -40,8 +40,8 @@ ETAG = re.compile(r"([1-9][0-9]{0,18})(?:-([0-9a-f]{32}))?")
 
 
 def key_to_subject(key: str) -> str:
-    """The subject of a key, without that of the bucket before it."""
-    tokens = [token(part) for part in key.split("/")]
+    """Return the subject of a key, without the prefix of the bucket."""
+    tokens = [encode_token(part) for part in key.split("/")]
     kept = take_leading(tokens)
     if len(kept) < len(tokens):
         kept = [*kept, DIGEST + sha256(key.encode()).hexdigest()]
@@ -49,88 +49,88 @@ def key_to_subject(key: str) -> str:
 
 
 def subject_to_key(subject: str, headers: Mapping[str, str]) -> str | None:
-    """The key of a subject, or None where it is no key of ours."""
+    """Return the key of a subject, or None if it is not a key's."""
     try:
         if subject.rpartition(".")[2].startswith(DIGEST):
             key = b64decode(headers.get(KEY, "")).decode()
         else:
-            key = "/".join(part(text) for text in subject.split("."))
+            key = "/".join(decode_token(token) for token in subject.split("."))
     except (binascii.Error, UnicodeDecodeError):
         return None
     return key if key and key_to_subject(key) == subject else None
 
 
 def key_headers(key: str, subject: str) -> dict[str, str]:
-    """What a message needs to tell its key, beside its subject."""
+    """Return the headers that a message needs to identify its key."""
     if subject.rpartition(".")[2].startswith(DIGEST):
         return {KEY: b64encode(key.encode()).decode()}
     return {}
 
 
 def prefix_pattern(prefix: str) -> str:
-    """A pattern for the subjects of all keys with a prefix: theirs, and maybe of others too."""
-    whole = [token(part) for part in prefix.split("/")[:-1]]
-    # As many as every such key keeps, however long it is.
-    return ".".join([*take_leading(whole), ">"])
+    """Return a pattern for the subjects of all keys with a prefix, which may match others too."""
+    complete = [encode_token(part) for part in prefix.split("/")[:-1]]
+    # Only the tokens that every such key keeps, however long it is.
+    return ".".join([*take_leading(complete), ">"])
 
 
-def token(part: str) -> str:
-    """A part of a key as a token."""
+def encode_token(part: str) -> str:
+    """Return the token of a part of a key."""
     return SPECIAL.sub(lambda found: b"=%02X" % found[0][0], part.encode()).decode() or "="
 
 
-def part(text: str) -> str:
-    """The part of a key that a token stands for."""
-    if text == "=":
+def decode_token(token: str) -> str:
+    """Return the part of a key that a token stands for."""
+    if token == "=":  # noqa: S105 - not a password
         return ""
-    return ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), text.encode()).decode()
+    return ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), token.encode()).decode()
 
 
 def take_leading(tokens: Sequence[str]) -> list[str]:
-    """The first tokens, as many as there is room for: it depends on nothing that follows them."""
+    """Return the first tokens that fit, independently of those that follow."""
     kept: list[str] = []
     size = -1
-    for text in tokens[:MOST_TOKENS]:
-        size += 1 + len(text)
-        if size > ROOM:
+    for token in tokens[:MAX_TOKENS]:
+        size += 1 + len(token)
+        if size > MAX_SUBJECT:
             break
-        kept.append(text)
+        kept.append(token)
     return kept
 
 
-def chunk_subject(mark: str, number: int | str) -> str:
-    """Where a piece of a write's value is; with ``>`` all of them."""
-    return f"{CHUNK}.{mark}.{number}"
+def chunk_subject(write_token: str, number: int | str) -> str:
+    """Return the subject of a chunk of a write's value; with ``>``, of all its chunks."""
+    return f"{CHUNK}.{write_token}.{number}"
 
 
 def chunk_write_token(subject: str) -> str | None:
-    """The mark of the write that a piece belongs to, or None where it is no piece."""
+    """Return the token of the write that a chunk belongs to, or None if it is not a chunk."""
     first, _, rest = subject.partition(".")
     return rest.partition(".")[0] if first == CHUNK else None
 
 
 @dataclass(frozen=True, slots=True)
 class Etag:
-    """Which message holds an entry, and whose pieces it refers to.
+    """The sequence of an entry's message, and the write token of its chunks, if any.
 
-    The pieces are named so that whoever writes over an entry can remove them unread.
+    The token is included so that a writer that replaces the entry can remove its chunks unread.
     """
 
     revision: int
-    pieces: str | None = None
+    chunks: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.revision}-{self.pieces}" if self.pieces else f"{self.revision}"
+        return f"{self.revision}-{self.chunks}" if self.chunks else f"{self.revision}"
 
 
-NOTHING = Etag(0)
-"""Where there is no message. No etag reads as this one."""
+ABSENT = Etag(0)
+"""For a subject without messages. No etag of an entry equals it."""
 
 
 def parse_etag(text: str) -> Etag | None:
-    """An etag as it was given to a caller, or None for one that never was."""
-    found = ETAG.fullmatch(text)
-    return None if found is None else Etag(int(found[1]), found[2])
+    """Return an etag from its text, or None if no store returned it."""
+    etag = ETAG.fullmatch(text)
+    return None if etag is None else Etag(int(etag[1]), etag[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,19 +144,19 @@ class Message:
     time: float = 0.0
 
     @property
-    def live(self) -> bool:
-        """Whether it is an entry, and not the mark of one that was removed."""
+    def is_entry(self) -> bool:
+        """Whether it is an entry, and not the marker of a deleted one."""
         return self.headers.get(OPERATION) not in ("DEL", "PURGE") and REASON not in self.headers
 
     @property
-    def mark(self) -> str | None:
-        """The mark of the write that it comes from."""
+    def write_token(self) -> str | None:
+        """The token of the write that it comes from."""
         return self.headers.get(WRITE)
 
     @property
-    def pieces(self) -> tuple[int, int] | None:
-        """How many pieces its value is in and how many bytes they have, or None: it is whole."""
-        text = self.headers.get(PIECES)
+    def chunks(self) -> tuple[int, int] | None:
+        """The number and total size of the value's chunks, or None if it has none."""
+        text = self.headers.get(CHUNKS)
         if text is None:
             return None
         count, size = text.split()
@@ -165,4 +165,4 @@ class Message:
     @property
     def etag(self) -> Etag:
         """The etag of the entry."""
-        return Etag(self.revision, self.mark if PIECES in self.headers else None)
+        return Etag(self.revision, self.write_token if CHUNKS in self.headers else None)

@@ -1,4 +1,4 @@
-"""Object stores: the store, what its objects are called, and the buckets they are in."""
+"""Object stores: Amazon S3 and compatible servers, Google Cloud Storage, Azure Blob Storage."""
 
 from __future__ import annotations
 

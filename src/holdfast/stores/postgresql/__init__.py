@@ -1,4 +1,4 @@
-"""PostgreSQL: the store and its pool of connections."""
+"""PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PostgreSQL's errors mean: by SQLSTATE in a session, by their words before there is one."""
+"""What PostgreSQL's errors mean: by SQLSTATE, or by text while a connection is being made."""
 
 from __future__ import annotations
 
@@ -8,71 +8,70 @@ import psycopg
 
 from holdfast.errors import StateStoreError
 
-# How a connection is refused: without a SQLSTATE.
-REFUSALS = {
-    r"password|authentication|pg_hba\.conf|role .* does not exist": "See the user name and the "
-    "password of the URL, and pg_hba.conf of the server",
-    r"database .* does not exist": "Make the database, or name another in the path of the URL",
-    r"permission denied": "Grant the role CONNECT on the database",
-    r"invalid (\S+ )?value|invalid port": "See the options of the URL: those that are not the "
+# libpq reports a failed connection as text only, without a SQLSTATE.
+CONNECT_HINTS = {
+    r"password|authentication|pg_hba\.conf|role .* does not exist": "check the user name and "
+    "password of the URL, and the server's pg_hba.conf",
+    r"database .* does not exist": "create the database, or name another in the path of the URL",
+    r"permission denied": "grant the role CONNECT on the database",
+    r"invalid (\S+ )?value|invalid port": "check the options of the URL; those that are not the "
     "store's own are libpq's",
-    r"SSL|certificate": "See the options sslmode and sslrootcert of the URL",
+    r"SSL|certificate": "check the options sslmode and sslrootcert of the URL",
 }
 
-# By SQLSTATE or its class. What the server has rolled back for sure is not unsettled.
-PASSING = ("08", "25006", "25P03", "40", "53200", "53300", "53400", "55P03", "57")
-UNSETTLED = ("08", "40003", "57P")
+# SQLSTATEs or their classes. An error that rolled the transaction back for certain is not UNKNOWN.
+TRANSIENT = ("08", "25006", "25P03", "40", "53200", "53300", "53400", "55P03", "57")
+UNKNOWN = ("08", "40003", "57P")
 HINTS: dict[tuple[str, ...], str] = {
-    ("22021", "22P05"): "Keys are any text: use a database with the encoding UTF8",
-    ("25006",): "It takes no writes, as a standby does: name the primary",
-    ("3F000",): "Make the schema that the option table of the URL names",
-    ("40",): "Too many write the same keys at the same time",
-    ("42501",): "Grant the role SELECT, INSERT, UPDATE and DELETE on TABLE and on TABLE_done",
+    ("22021", "22P05"): "use a database with the encoding UTF8, because keys are any text",
+    ("25006",): "it does not accept writes, perhaps as a standby; use the primary",
+    ("3F000",): "create the schema that the option table of the URL names",
+    ("40",): "too many writers change the same keys at the same time",
+    ("42501",): "grant the role SELECT, INSERT, UPDATE and DELETE on TABLE and TABLE_done",
     (
         "42703",
         "42809",
         "42P10",
-    ): "TABLE or TABLE_done is not a table of Holdfast: name another with the option table of the "
-    "URL",
-    ("42P01",): "TABLE or TABLE_done was removed while in use: a store that is opened anew makes "
-    "it",
-    ("53100",): "The server's disk is full: make room there",
-    ("53300",): "Use fewer connections (option pool of the URL), or a pooler",
-    ("57014",): "See the server's statement_timeout",
+    ): "TABLE or TABLE_done is not a table of Holdfast; set the option table of the URL",
+    ("42P01",): "TABLE or TABLE_done was removed while in use; open the store again to create it",
+    ("53100",): "the server's disk is full; free some space there",
+    ("53300",): "use fewer connections (option pool of the URL), or a connection pooler",
+    ("57014",): "check the server's statement_timeout",
 }
 
 
-def explain_error(place: str, table: str, error: Exception) -> StateStoreError:
-    """What an error of the driver means in the middle of an operation."""
+def explain_error(error: Exception, table: str, display_url: str) -> StateStoreError:
+    """Return what an error of psycopg during an operation means."""
     code = getattr(error, "sqlstate", None) or ""
     if not code and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return StateStoreError(
-            f"the connection to {place} got lost: {format_error(error)}",
+            f"lost the connection to {display_url}: {format_error(error)}",
             transient=True,
             unknown=True,
         )
     hints = (hint for codes, hint in HINTS.items() if code.startswith(codes))
     hint = next(hints, "").replace("TABLE", table)
     return StateStoreError(
-        f"{place}: {format_error(error)}" + (f". {hint}" if hint else ""),
-        transient=code.startswith(PASSING),
-        unknown=code.startswith(UNSETTLED),
+        f"{display_url}: {format_error(error)}" + (f"; {hint}" if hint else ""),
+        transient=code.startswith(TRANSIENT),
+        unknown=code.startswith(UNKNOWN),
     )
 
 
-def explain_connect_error(place: str, text: str) -> StateStoreError:
-    """What it means that a connection cannot be made. Nothing was written then."""
+def explain_connect_error(text: str, display_url: str) -> StateStoreError:
+    """Return what it means that a connection cannot be made. Nothing was written then."""
     text = " ".join(text.split())
-    for pattern, hint in REFUSALS.items():
+    for pattern, hint in CONNECT_HINTS.items():
         if re.search(pattern, text):
-            return StateStoreError(f"{place} cannot be used: {text}. {hint}")
+            return StateStoreError(f"cannot use {display_url}: {text}; {hint}")
     return StateStoreError(
-        f"{place} cannot be reached: {text}. See whether the server runs and listens there",
+        f"{display_url} cannot be reached: {text}; check that the server is running and listens "
+        "there",
         transient=True,
     )
 
 
 def format_error(error: Exception) -> str:
-    """What the server or the driver says, in one line."""
+    """Return the message of the server or the driver in one line."""
     primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     return " ".join((primary or str(error)).split()).rstrip(".")

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: psycopg's pool, whose clients hear at once why there is none."""
+"""A connection pool that reports at once why no connection can be made."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ NUMBERS = itertools.count(1)
 
 
 def demote_pool_warnings(record: logging.LogRecord) -> bool:
-    """Let the pool's warnings about our connections be seen by those who look for details.
+    """Log the pool's warnings about our connections at level DEBUG.
 
-    What they tell is raised by the store as well, or mended by its next attempt.
+    The store raises the same error, or recovers from it with its next attempt.
     """
-    about = record.args if isinstance(record.args, tuple) else ()
-    if any(isinstance(one, PooledConnection) or str(one).startswith(NAME) for one in about):
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    if any(isinstance(one, PooledConnection) or str(one).startswith(NAME) for one in arguments):
         record.levelno, record.levelname = logging.DEBUG, logging.getLevelName(logging.DEBUG)
         return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
     return True
@@ -38,22 +38,22 @@ logging.getLogger("psycopg.pool").addFilter(demote_pool_warnings)
 
 
 class PooledConnection(psycopg.AsyncConnection[TupleRow]):
-    """A connection that its pool knows of, and that soon leaves a server that hangs."""
+    """A connection that reports to its pool, and soon gives up on a server that hangs."""
 
     @classmethod
     async def connect(cls, conninfo: str = "", **options: Any) -> Self:
-        """Connect; the option ``owner`` is the pool that hears how it went."""
+        """Connect, and report the outcome to the pool in the option ``owner``."""
         owner: ConnectionPool = options.pop("owner")
         try:
-            link = await super().connect(conninfo, **options)
+            connection = await super().connect(conninfo, **options)
         except psycopg.Error as error:
             owner.failure = error
             raise
-        owner.links.add(link)
-        return link
+        owner.connections.add(connection)
+        return connection
 
-    async def cancel_safe(self, *, timeout: float = 30.0) -> None:  # noqa: ASYNC109 - as the driver's
-        """Ask the server to leave off what it does; one that does not hear it is left."""
+    async def cancel_safe(self, *, timeout: float = 30.0) -> None:  # noqa: ASYNC109 - the driver's
+        """Ask the server to cancel the query; disconnect if it does not respond."""
         try:
             await super().cancel_safe(timeout=min(timeout, 1.0))
         except psycopg.Error:
@@ -61,9 +61,9 @@ class PooledConnection(psycopg.AsyncConnection[TupleRow]):
             raise
 
     def is_lost(self) -> bool:
-        """Whether the server has ended it while it was idle; costs no message to it."""
+        """Whether the server closed the connection while it was idle; sends nothing."""
         try:
-            # Once for what the server said before it left, and once for its leaving.
+            # Once for the server's last message, and once for the end of the connection.
             self.pgconn.consume_input()
             self.pgconn.consume_input()
         except psycopg.OperationalError:
@@ -72,16 +72,16 @@ class PooledConnection(psycopg.AsyncConnection[TupleRow]):
 
 
 class ConnectionPool:
-    """psycopg's pool, whose waiting clients hear at once that no connection can be made.
+    """psycopg's pool, whose waiting clients learn at once that no connection can be made.
 
-    Left to itself it tries on in the background with growing pauses, and lets its clients wait to
-    the end without a reason. Here each attempt is asked for by somebody, and its failure is told to
-    all who wait; when to try again is for ``RemoteStateStore`` to say.
+    psycopg's pool retries in the background with growing pauses, and its clients wait until their
+    timeout without a reason. Here each attempt to connect is made for a waiting client, and its
+    failure is reported to all of them; ``RemoteStateStore`` decides when to retry.
     """
 
-    def __init__(self, place: str, conninfo: str, *, size: int, timeout: float) -> None:
-        self._place = place
-        self.links: WeakSet[PooledConnection] = WeakSet()
+    def __init__(self, display_url: str, conninfo: str, *, size: int, timeout: float) -> None:
+        self._display_url = display_url
+        self.connections: WeakSet[PooledConnection] = WeakSet()
         self.failure: psycopg.Error | None = None
         self._waiting: set[asyncio.Timeout] = set()
         self._returning: set[asyncio.Task[None]] = set()
@@ -93,47 +93,52 @@ class ConnectionPool:
             max_size=size,
             open=False,
             name=f"{NAME}-{next(NUMBERS)}",
-            # Sooner than the attempt itself, of which one would not know whether it wrote.
+            # Less than an attempt's timeout, after which the outcome of a write would be unknown.
             timeout=timeout * 0.9,
             reconnect_timeout=0,
-            reconnect_failed=self._send_away,
+            reconnect_failed=self._fail_waiting,
         )
-        self._life = self._until_the_loop_ends()
+        self._lifetime = self._close_with_loop()
 
     async def open(self) -> None:
-        """Be ready to connect."""
+        """Open the pool, without connecting."""
         await self._pool.open()
-        await anext(self._life)
+        await anext(self._lifetime)
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         await self._pool.close(timeout=1)
-        await self._life.aclose()
+        await self._lifetime.aclose()
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[PooledConnection]:
-        """A connection that was alive a moment ago."""
+        """Yield a connection that is alive as far as is known.
+
+        Raises:
+            StateStoreError: No connection can be made, or none was free in time.
+
+        """
         task = asyncio.current_task()
-        before = task.cancelling() if task else 0
+        cancelled_before = task.cancelling() if task else 0
         connection = await self._take()
         while connection.is_lost():
-            await self._give_back(connection)
+            await self._return(connection)
             connection = await self._take()
         try:
             yield connection
         except psycopg.Error as error:
-            # A query that is cancelled may end by an error of its own; it is a cancellation still.
-            if task and task.cancelling() > before:
+            # A cancelled query may raise its own error, but it is still a cancellation.
+            if task and task.cancelling() > cancelled_before:
                 raise asyncio.CancelledError from error
             raise
         finally:
             if connection.pgconn.transaction_status != TransactionStatus.IDLE:
-                # Cut short. To end what it is at might take as long as that itself.
+                # Interrupted: ending the query cleanly could take as long as the query.
                 connection.pgconn.finish()
-            await self._give_back(connection)
+            await self._return(connection)
 
-    async def _give_back(self, connection: PooledConnection) -> None:
-        # Whoever is cancelled while the pool is busy would take the connection along for good.
+    async def _return(self, connection: PooledConnection) -> None:
+        # In a task, because a cancellation while the pool is busy would lose the connection.
         returning = asyncio.create_task(self._pool.putconn(connection))
         self._returning.add(returning)
         returning.add_done_callback(self._returning.discard)
@@ -141,36 +146,36 @@ class ConnectionPool:
 
     async def _take(self) -> PooledConnection:
         try:
-            async with asyncio.timeout(None) as patience:
-                self._waiting.add(patience)
+            async with asyncio.timeout(None) as waiting:
+                self._waiting.add(waiting)
                 try:
                     return await self._pool.getconn()
                 finally:
-                    self._waiting.discard(patience)
+                    self._waiting.discard(waiting)
         except PoolTimeout as error:
             raise StateStoreError(
-                f"{self._place}: no connection was free in time. Allow more with the option pool "
-                "of the URL, or wait longer with timeout",
+                f"{self._display_url}: no connection was free in time; raise the option pool or "
+                "timeout of the URL",
                 transient=True,
             ) from error
         except PoolClosed as error:
-            raise StateStoreError(f"{self._place} was closed meanwhile") from error
+            raise StateStoreError(f"{self._display_url} was closed during the call") from error
         except TimeoutError:
-            # Without its frames, in which the password is a local variable.
+            # Without its frames, which have the password in a local variable.
             cause = self.failure and self.failure.with_traceback(None)
-            raise explain_connect_error(self._place, str(cause)) from cause
+            raise explain_connect_error(str(cause), self._display_url) from cause
 
-    async def _send_away(self, _pool: object) -> None:
+    async def _fail_waiting(self, _pool: object) -> None:
         now = asyncio.get_running_loop().time()
         while self._waiting:
             self._waiting.pop().reschedule(now)
 
-    async def _until_the_loop_ends(self) -> AsyncGenerator[None]:
-        # asyncio.run() ends generators that are still open when its work is done, and so this one,
-        # and with it the connections of a store that goes on in another event loop or is forgotten.
+    async def _close_with_loop(self) -> AsyncGenerator[None]:
+        # asyncio.run() closes async generators that are still open, and so this one. That closes
+        # the connections of a store that is used in another event loop next, or was never closed.
         try:
             yield
         finally:
-            # The pool's own tasks are cancelled by then, without which it cannot close itself.
-            for link in () if self._pool.closed else self.links:
-                link.pgconn.finish()
+            # The pool cannot close itself then, because its own tasks are already cancelled.
+            for connection in () if self._pool.closed else self.connections:
+                connection.pgconn.finish()

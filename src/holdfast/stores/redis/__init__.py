@@ -1,4 +1,4 @@
-"""Redis."""
+"""Redis, or a compatible server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQLite: the store, and its connections."""
+"""One SQLite file: the default backend."""
 
 from __future__ import annotations
 

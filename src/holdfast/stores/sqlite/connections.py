@@ -1,4 +1,4 @@
-"""Connections to a SQLite file: one a thread, and never to a file that is not there any more."""
+"""Connections to a SQLite file: one per thread, and never to a file that was replaced."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from holdfast.process_fork import ForkAware
 from holdfast.stores.local import make_folder
 
 VERSION = 1
-APPLICATION = 0x486F6C64
+APPLICATION_ID = 0x486F6C64
 SPARE_PAGES = 1024
-LONGEST_TIMEOUT = 2_000_000.0  # SQLite counts milliseconds in 31 bits
-LARGEST_LOG = 16 * 1024 * 1024  # bytes that the write-ahead log keeps on the disk when it is empty
+MAX_TIMEOUT = 2_000_000.0  # SQLite counts milliseconds in 31 bits
+MAX_LOG_BYTES = 16 * 1024 * 1024  # of the write-ahead log on disk when it is empty
 
 SCHEMA = f"""
 CREATE TABLE entries (key TEXT NOT NULL PRIMARY KEY, etag TEXT NOT NULL, value BLOB NOT NULL);
-PRAGMA application_id = {APPLICATION};
+PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {VERSION};
 """
 IDENTITY = """
@@ -31,26 +31,26 @@ SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master)
 FROM pragma_user_version, pragma_application_id
 """
 
-# Connections that a parent was using for too long when it forked.
+# Connections that were in use for too long when the parent forked.
 INHERITED: list[sqlite3.Connection] = []
 
 
 class Connections(ForkAware):
     """The connections of one process to one file.
 
-    SQLite allows no connection to be carried through a fork: its memory would say in the child what
-    the parent had locked. So a fork waits until no connection is in use, and closes all of them;
-    both processes connect again.
+    SQLite does not support using a connection after a fork: the child would have the parent's view
+    of its locks. So a fork waits until no connection is in use and closes all of them; both
+    processes connect again.
     """
 
-    def __init__(self, path: str | os.PathLike[str], place: str, timeout: float) -> None:
-        # Absolute from the start, as the working folder may change before the last connection.
+    def __init__(self, path: str | os.PathLike[str], display_url: str, timeout: float) -> None:
+        # Absolute from the start, because the working folder may change before the next connection.
         self.path = Path(path).absolute()
-        self.place = place
-        self.timeout = min(timeout, LONGEST_TIMEOUT)
+        self.display_url = display_url
+        self.timeout = min(timeout, MAX_TIMEOUT)
         self.process = os.getpid()
-        self._own = local()  # of each thread: its connection
-        self._file: tuple[int, int] | None = None  # the one that the first connection was to
+        self._thread = local()  # has the connection of each thread
+        self._file: tuple[int, int] | None = None  # the file of the first connection
         self._connections: list[sqlite3.Connection] = []
         self._change = Condition()
         self._uses = 0
@@ -58,11 +58,11 @@ class Connections(ForkAware):
         super().__init__()
 
     def close(self) -> None:
-        """Close all. The last one folds the write-ahead log into the database."""
+        """Close all connections. The last one merges the write-ahead log into the database."""
         for database in self._connections:
             database.close()
         self._connections.clear()
-        self._own = local()
+        self._thread = local()
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -88,96 +88,105 @@ class Connections(ForkAware):
                 self.close()
 
     def after_fork_in_parent(self) -> None:
-        """Go on, with new connections."""
+        """Allow new connections."""
         with self._change:
             self._is_forking = False
             self._change.notify_all()
 
     def after_fork_in_child(self) -> None:
         """Start without any connection."""
-        # Those that were in use for too long are never used here, nor closed: SQLite would act on
-        # what the parent has locked.
+        # Connections still in use are neither used nor closed here: SQLite would act on the
+        # parent's locks.
         INHERITED.extend(self._connections)
         self.process = os.getpid()
-        self._own = local()
+        self._thread = local()
         self._connections = []
         self._change = Condition()
         self._uses = 0
         self._is_forking = False
 
     def writing(self) -> sqlite3.Connection:
-        """The connection of this thread; the first one makes the database."""
-        own = self._kept()
-        if own is None:
+        """Return this thread's connection for writing, and create the database if needed.
+
+        Raises:
+            StateStoreError: The file was replaced, or is not a database of this Holdfast.
+
+        """
+        database = self._current()
+        if database is None:
             make_folder(self.path.parent)
-            with self._connected("rwc") as own:
-                self._prepare(own)
-            self._own.database = own
-        return own
+            with self._connect("rwc") as database:
+                self._prepare(database)
+            self._thread.database = database
+        return database
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
-        """The connection of this thread, or None where nothing is yet: reading makes no files."""
-        own = self._kept()
-        if own is not None:
-            yield own
+        """Yield this thread's connection, or None if there is no database; creates no files.
+
+        Raises:
+            StateStoreError: The file was replaced, or is not a database of this Holdfast.
+
+        """
+        current = self._current()
+        if current is not None:
+            yield current
         elif file_identity(self.path) is None:
             yield None
         else:
-            database, lasting = self._first_reading()
-            if lasting:
-                self._own.database = database
+            database, reusable = self._connect_for_reading()
+            if reusable:
+                self._thread.database = database
             try:
-                yield database if lasting or self._checked_version(database) else None
+                yield database if reusable or self._read_version(database) else None
             finally:
-                if not lasting:
+                if not reusable:
                     self._connections.remove(database)
                     database.close()
 
-    def _first_reading(self) -> tuple[sqlite3.Connection, bool]:
-        """A new connection, and whether it is good for more than one call."""
+    def _connect_for_reading(self) -> tuple[sqlite3.Connection, bool]:
+        """Return a new connection, and whether it can be used for more than one call."""
         for mode in ("rw", "ro"):
             try:
-                with self._connected(mode) as database:
-                    version = self._checked_version(database)
+                with self._connect(mode) as database:
+                    version = self._read_version(database)
             except sqlite3.OperationalError as error:
                 if primary_code(error) not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
                     raise
             else:
                 return database, version > 0
-        # A folder that cannot be written: its database can be read as it lies there, if no log
-        # belongs to it. Such a connection sees no later change.
+        # The folder is not writable. Without a write-ahead log the database can be read as it is,
+        # but such a connection sees no later changes.
         wal = Path(f"{self.path}-wal")
         if wal.exists() and wal.stat().st_size:
             raise StateStoreError(
-                f"{self.place} was not closed, and its folder cannot be written, which reading it "
-                "needs then: see its owner and mode"
+                f"{self.display_url} was not closed, and reading it then needs a writable folder; "
+                "check the folder's owner and mode"
             )
-        with self._connected("ro&immutable=1") as database:
+        with self._connect("ro&immutable=1") as database:
             return database, False
 
-    def is_out_of_reach(self) -> bool:
-        """Whether the database is in a folder that cannot be written, as its log would be."""
+    def is_in_read_only_folder(self) -> bool:
+        """Whether the database exists in a folder that is not writable."""
         return os.access(self.path, os.F_OK) and not os.access(self.path.parent, os.W_OK)
 
-    def _kept(self) -> sqlite3.Connection | None:
-        """The connection that this thread has, if it is to the file that is there now."""
+    def _current(self) -> sqlite3.Connection | None:
+        """Return this thread's connection, if any, and check that the file is still the same."""
         if self._file is not None and self._file != file_identity(self.path):
-            # The log beside it belongs to the former file, and would be folded into the new one.
-            raise self._replaced()
-        own: sqlite3.Connection | None = getattr(self._own, "database", None)
-        return own
+            # The write-ahead log belongs to the former file and would be merged into the new one.
+            raise self._replaced_error()
+        database: sqlite3.Connection | None = getattr(self._thread, "database", None)
+        return database
 
-    def _replaced(self) -> StateStoreError:
+    def _replaced_error(self) -> StateStoreError:
         return StateStoreError(
-            f"{self.place} was removed or replaced while in use: close all stores that have it "
-            f"open, remove {self.path.name}-wal and {self.path.name}-shm, if they are there, and "
-            "open it again"
+            f"{self.display_url} was removed or replaced while in use; close all stores on it, "
+            f"remove {self.path.name}-wal and {self.path.name}-shm if they exist, and open it again"
         )
 
     @contextmanager
-    def _connected(self, mode: str) -> Iterator[sqlite3.Connection]:
-        """A new connection, which is kept unless the block fails."""
+    def _connect(self, mode: str) -> Iterator[sqlite3.Connection]:
+        """Yield a new connection, which is closed if the block fails."""
         before = self._file or file_identity(self.path)
         database = sqlite3.connect(
             f"file:{quote(str(self.path))}?mode={mode}",
@@ -188,10 +197,10 @@ class Connections(ForkAware):
         )
         try:
             database.execute("PRAGMA synchronous = FULL")
-            database.execute(f"PRAGMA journal_size_limit = {LARGEST_LOG}")
+            database.execute(f"PRAGMA journal_size_limit = {MAX_LOG_BYTES}")
             file = file_identity(self.path)
             if file is None or before not in (None, file):
-                raise self._replaced()
+                raise self._replaced_error()
             yield database
         except BaseException:
             database.close()
@@ -199,23 +208,23 @@ class Connections(ForkAware):
         self._file = file
         self._connections.append(database)
 
-    def give_all_back(self) -> None:
-        """Shorten the file by all that is unused, where this thread has a connection."""
-        if hasattr(self._own, "database"):
-            reclaim_space(self._own.database, at_once=True)
+    def reclaim_all_space(self) -> None:
+        """Remove all unused pages from the file, if this thread has a connection."""
+        if hasattr(self._thread, "database"):
+            reclaim_space(self._thread.database, everything=True)
 
     def _prepare(self, database: sqlite3.Connection) -> None:
-        if self._checked_version(database) == VERSION:
+        if self._read_version(database) == VERSION:
             return
         database.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        self._use_log(database)
+        self._enable_wal(database)
         with transaction(database):
-            if self._checked_version(database) == 0:
+            if self._read_version(database) == 0:
                 for statement in SCHEMA.split(";"):
                     database.execute(statement)
 
-    def _use_log(self, database: sqlite3.Connection) -> None:
-        """Turn the write-ahead log on. SQLite does not wait for others who do the same."""
+    def _enable_wal(self, database: sqlite3.Connection) -> None:
+        """Enable the write-ahead log. SQLite itself does not wait for others that do the same."""
         end = time.monotonic() + self.timeout
         while True:
             try:
@@ -226,51 +235,56 @@ class Connections(ForkAware):
                     raise
                 time.sleep(0.01)
 
-    def _checked_version(self, database: sqlite3.Connection) -> int:
-        """The version of what is in the file, 0 where nothing is. What is not ours is refused."""
-        # In one statement, as another process may be making the tables at this moment.
+    def _read_version(self, database: sqlite3.Connection) -> int:
+        """Return the format version of the database, 0 if it is empty.
+
+        Raises:
+            StateStoreError: It belongs to another application or a newer Holdfast.
+
+        """
+        # One statement, because another process may be creating the tables.
         version, application, tables = database.execute(IDENTITY).fetchone()
-        if application != APPLICATION and (tables or version or application):
+        if application != APPLICATION_ID and (tables or version or application):
             raise StateStoreError(
-                f"{self.place} is the database of another application: choose another path"
+                f"{self.display_url} is a database of another application; choose another path"
             )
         if version > VERSION:
             raise StateStoreError(
-                f"{self.place} was made by a newer Holdfast (format {version}, known is "
-                f"{VERSION}): upgrade this one"
+                f"{self.display_url} was written by a newer Holdfast (format {version}, supported "
+                f"up to {VERSION}); upgrade Holdfast"
             )
         return int(version)
 
 
 def file_identity(path: Path) -> tuple[int, int] | None:
-    """Which file a path leads to, or None."""
+    """Return the device and inode of a path, or None if it does not exist."""
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 @contextmanager
 def transaction(database: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
-    """All of a block or nothing, holding the one lock for writing from its beginning."""
+    """Commit the block as one transaction, or roll it back. By default, lock for writing first."""
     database.execute(begin)
     try:
         yield
         database.execute("COMMIT")
     except BaseException:
-        # A full disk may have rolled it back already.
+        # SQLite may have rolled back by itself, as on a full disk.
         if database.in_transaction:
             database.execute("ROLLBACK")
         raise
 
 
-def reclaim_space(database: sqlite3.Connection, *, at_once: bool = False) -> None:
-    """Shorten the file, a little at a time, once a quarter of it is unused."""
-    # What was asked for is done already, so nobody waits for a lock here, or hears of a failure.
+def reclaim_space(database: sqlite3.Connection, *, everything: bool = False) -> None:
+    """Shrink the file step by step, once a quarter of it is unused."""
+    # The caller's write is already done, so do not wait for a lock or report a failure here.
     with suppress(sqlite3.Error):
         (free,) = database.execute("PRAGMA freelist_count").fetchone()
-        if free < (1 if at_once else SPARE_PAGES):
+        if free < (1 if everything else SPARE_PAGES):
             return
         (pages,) = database.execute("PRAGMA page_count").fetchone()
         if free * 4 <= pages:
@@ -278,12 +292,14 @@ def reclaim_space(database: sqlite3.Connection, *, at_once: bool = False) -> Non
         (timeout,) = database.execute("PRAGMA busy_timeout").fetchone()
         database.execute("PRAGMA busy_timeout = 0")
         try:
-            # As a script: it frees a page a step, and execute would take the first step alone.
-            database.executescript(f"PRAGMA incremental_vacuum({free if at_once else free // 4})")
+            # As a script: each step frees one page, and execute would run the first step only.
+            database.executescript(
+                f"PRAGMA incremental_vacuum({free if everything else free // 4})"
+            )
         finally:
             database.execute(f"PRAGMA busy_timeout = {timeout}")
 
 
 def primary_code(error: sqlite3.Error) -> int:
-    """SQLite's code of an error, without its refinement."""
+    """Return SQLite's primary result code of an error."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

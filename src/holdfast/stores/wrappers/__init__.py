@@ -1,5 +1,4 @@
-"""Stores around stores: each adds one thing, and is a ``StateStore`` like the one inside.
+"""Wrappers: a ``StateStore`` around another one that adds one feature.
 
-They stack in any order that makes sense; ``open_state_store`` puts compression outside encryption,
-as encrypted bytes do not compress.
+``open_state_store`` puts compression outside encryption, because encrypted bytes do not compress.
 """

@@ -1,7 +1,7 @@
-"""What every wrapper is: all calls go to the store inside, and what it can do is what that can do.
+"""The base classes of wrappers.
 
-``RecodedStateStore`` is for those that keep other bytes than they are given. Where there are many
-bytes they are worked on in a thread, so that nothing else in the event loop waits for them.
+``TransformedStateStore`` is for wrappers that store other bytes than they are given. It transforms
+large values in a thread, so that they do not block the event loop.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from holdfast.stores.validation import validate_batch, validate_key, validate_ke
 
 Result = TypeVar("Result")
 
-MANY_BYTES = 256 * 1024
-"""What takes long enough to be worth a thread."""
+THREAD_BYTES = 256 * 1024
+"""The size from which work takes long enough for a thread."""
 
 
 class WrappedStateStore(StateStore):
-    """Passes everything on. A wrapper overrides what it changes."""
+    """A store that passes every call to an inner store. A wrapper overrides what it changes."""
 
     encrypts = False
-    """Whether values are kept so that only the holder of a key can read them."""
+    """Whether values are stored encrypted."""
 
     def __init__(self, inner: StateStore) -> None:
         if not isinstance(inner, StateStore):
-            raise TypeError(f"a wrapper goes around a StateStore, not {short_repr(inner)}")
+            raise TypeError(f"a wrapper takes a StateStore, got {short_repr(inner)}")
         self.inner = inner
         self.atomic_put_many = inner.atomic_put_many
         self.conditional_put_many = inner.conditional_put_many
@@ -40,39 +40,39 @@ class WrappedStateStore(StateStore):
         self.writable = inner.writable
 
     async def get(self, key: str) -> Entry | None:
-        """What the key holds, or None."""
+        """Return the entry of a key, or None if there is none."""
         return await self.inner.get(key)
 
     async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
-        """What the keys hold, in the order asked, without those that hold nothing."""
+        """Return the existing entries of several keys, in the given order."""
         return await self.inner.get_many(keys)
 
     async def put(
         self, key: str, value: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> str:
-        """Write, where the key still has this etag or is absent if so asked; gives the new etag."""
+        """Write a value and return its etag."""
         return await self.inner.put(key, value, if_match=if_match, if_absent=if_absent)
 
     async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
-        """Write several, each key once, where the conditions hold; gives the new etags in order."""
+        """Write several values, each key once, and return their etags in the given order."""
         return await self.inner.put_many(puts, conditions=conditions)
 
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
-        """Remove, where the key still has this etag if so asked; whether there was one."""
+        """Delete a key and return whether it existed."""
         return await self.inner.delete(key, if_match=if_match)
 
     def list(
         self, prefix: str = "", *, start_after: str = "", limit: int | None = None
     ) -> AsyncIterator[str]:
-        """The keys that start with the prefix and come after another, in order, at most so many."""
+        """Yield the keys that start with a prefix, in code point order."""
         return self.inner.list(prefix, start_after=start_after, limit=limit)
 
     async def check(self) -> Problems:
-        """Check the structures of the store inside; give one line for each problem."""
+        """Check the inner store's structures and return one line per problem."""
         return await self.inner.check()
 
     async def close(self) -> None:
-        """Close the store inside."""
+        """Close the inner store."""
         await self.inner.close()
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ class WrappedStateStore(StateStore):
 
 
 def is_encrypted(store: StateStore) -> bool:
-    """Whether a store, or one inside it, keeps its values encrypted."""
+    """Whether a store, or one inside it, encrypts its values."""
     while isinstance(store, WrappedStateStore):
         if store.encrypts:
             return True
@@ -89,63 +89,62 @@ def is_encrypted(store: StateStore) -> bool:
 
 
 class TransformedStateStore(WrappedStateStore):
-    """Keeps each value in another form. Keys and etags are those of the store inside."""
+    """A store that transforms each value. Keys and etags are those of the inner store."""
 
     @abstractmethod
-    def _stored(self, key: str, value: bytes) -> bytes:
-        """The form that the store inside keeps. Called in any thread."""
+    def _encode(self, key: str, value: bytes) -> bytes:
+        """Return what the inner store stores for a value. Called in any thread."""
 
     @abstractmethod
-    def _given(self, key: str, stored: bytes) -> bytes:
-        """The value of a form that was kept, or IntegrityError. Called in any thread."""
+    def _decode(self, key: str, stored: bytes) -> bytes:
+        """Return the value of what was stored, or raise IntegrityError. Called in any thread."""
 
-    def _effort(self, stored: bytes) -> int:
-        """How many bytes are to be worked on to give a value."""
+    def _decoded_size(self, stored: bytes) -> int:
+        """Return the number of bytes to process in order to decode a value."""
         return len(stored)
 
     async def get(self, key: str) -> Entry | None:
-        """What the key holds, or None."""
+        """Return the entry of a key, or None if there is none."""
         key = validate_key(key)
         entry = await self.inner.get(key)
-        return None if entry is None else (await self._all_given({key: entry}))[key]
+        return None if entry is None else (await self._decode_entries({key: entry}))[key]
 
     async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
-        """What the keys hold, in the order asked, without those that hold nothing."""
-        found = await self.inner.get_many(validate_keys(keys))
-        return await self._all_given(found)
+        """Return the existing entries of several keys, in the given order."""
+        entries = await self.inner.get_many(validate_keys(keys))
+        return await self._decode_entries(entries)
 
     async def put(
         self, key: str, value: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> str:
-        """Write, where the key still has this etag or is absent if so asked; gives the new etag."""
-        put = (await self._all_stored([validate_put(key, value, if_match, if_absent)]))[0]
+        """Write a value and return its etag."""
+        put = (await self._encode_puts([validate_put(key, value, if_match, if_absent)]))[0]
         return await self.inner.put(
             put.key, put.value, if_match=put.if_match, if_absent=put.if_absent
         )
 
     async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
-        """Write several, each key once, where the conditions hold; gives the new etags in order."""
+        """Write several values, each key once, and return their etags in the given order."""
         writes, needed = validate_batch(puts, conditions)
-        return await self.inner.put_many(await self._all_stored(writes), conditions=needed)
+        return await self.inner.put_many(await self._encode_puts(writes), conditions=needed)
 
-    async def _all_given(self, entries: dict[str, Entry]) -> dict[str, Entry]:
-        def recoded() -> dict[str, Entry]:
+    async def _decode_entries(self, entries: dict[str, Entry]) -> dict[str, Entry]:
+        def decode() -> dict[str, Entry]:
             return {
-                key: Entry(self._given(key, entry.value), entry.etag)
+                key: Entry(self._decode(key, entry.value), entry.etag)
                 for key, entry in entries.items()
             }
 
-        return await run_off_loop(
-            sum(self._effort(entry.value) for entry in entries.values()), recoded
-        )
+        size = sum(self._decoded_size(entry.value) for entry in entries.values())
+        return await run_off_loop(size, decode)
 
-    async def _all_stored(self, puts: Sequence[Put]) -> Sequence[Put]:
-        def recoded() -> Sequence[Put]:
-            return [replace(put, value=self._stored(put.key, put.value)) for put in puts]
+    async def _encode_puts(self, puts: Sequence[Put]) -> Sequence[Put]:
+        def encode() -> Sequence[Put]:
+            return [replace(put, value=self._encode(put.key, put.value)) for put in puts]
 
-        return await run_off_loop(sum(len(put.value) for put in puts), recoded)
+        return await run_off_loop(sum(len(put.value) for put in puts), encode)
 
 
 async def run_off_loop(size: int, work: Callable[[], Result]) -> Result:
-    """Do the work on so many bytes: at once where they are few, else in a thread."""
-    return work() if size <= MANY_BYTES else await asyncio.to_thread(work)
+    """Run work on this many bytes: inline if they are few, otherwise in a thread."""
+    return work() if size <= THREAD_BYTES else await asyncio.to_thread(work)

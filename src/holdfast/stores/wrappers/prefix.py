@@ -1,4 +1,4 @@
-"""A store within a store: every key gets the same beginning, and only those keys are seen."""
+"""A store within a store: every key gets the same prefix, and only those keys are visible."""
 
 from __future__ import annotations
 
@@ -18,89 +18,91 @@ from holdfast.stores.wrappers.base import WrappedStateStore
 
 
 class PrefixedStateStore(WrappedStateStore):
-    """Keeps its keys under a prefix of another store, so that several share one place.
+    """A store whose keys have a prefix in the inner store, so that several can share it.
 
-    The prefix counts towards the 8,192 bytes that a key may have.
+    The prefix counts towards the 8,192 bytes of a key.
     """
 
     def __init__(self, inner: StateStore, prefix: str) -> None:
         super().__init__(inner)
         self.prefix = validate_key(prefix)
-        self._room = MAX_KEY_BYTES - len(self.prefix.encode())
-        if self._room < 1:
-            raise ValueError(f"the prefix {short_repr(prefix)} leaves no room for a key")
+        self._max_key_bytes = MAX_KEY_BYTES - len(self.prefix.encode())
+        if self._max_key_bytes < 1:
+            raise ValueError(f"prefix {short_repr(prefix)} leaves no room for a key; shorten it")
 
     async def get(self, key: str) -> Entry | None:
-        """What the key holds, or None."""
-        return await self.inner.get(self._under(key))
+        """Return the entry of a key, or None if there is none."""
+        return await self.inner.get(self._add_prefix(key))
 
     async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
-        """What the keys hold, in the order asked, without those that hold nothing."""
-        found = await self.inner.get_many([self._under(key) for key in validate_keys(keys)])
-        return {self._without(key): entry for key, entry in found.items()}
+        """Return the existing entries of several keys, in the given order."""
+        entries = await self.inner.get_many([self._add_prefix(key) for key in validate_keys(keys)])
+        return {self._remove_prefix(key): entry for key, entry in entries.items()}
 
     async def put(
         self, key: str, value: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> str:
-        """Write, where the key still has this etag or is absent if so asked; gives the new etag."""
-        with self._named():
+        """Write a value and return its etag."""
+        with self._rename_conflicts():
             return await self.inner.put(
-                self._under(key), value, if_match=if_match, if_absent=if_absent
+                self._add_prefix(key), value, if_match=if_match, if_absent=if_absent
             )
 
     async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
-        """Write several, each key once, where the conditions hold; gives the new etags in order."""
+        """Write several values, each key once, and return their etags in the given order."""
         writes, needed = validate_batch(puts, conditions)
-        under = [
-            Put(self._under(put.key), put.value, put.if_match, put.if_absent) for put in writes
+        prefixed = [
+            Put(self._add_prefix(put.key), put.value, put.if_match, put.if_absent) for put in writes
         ]
-        needed = [Condition(self._under(each.key), each.etag) for each in needed]
-        with self._named():
-            return await self.inner.put_many(under, conditions=needed)
+        needed = [Condition(self._add_prefix(each.key), each.etag) for each in needed]
+        with self._rename_conflicts():
+            return await self.inner.put_many(prefixed, conditions=needed)
 
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
-        """Remove, where the key still has this etag if so asked; whether there was one."""
-        with self._named():
-            return await self.inner.delete(self._under(key), if_match=if_match)
+        """Delete a key and return whether it existed."""
+        with self._rename_conflicts():
+            return await self.inner.delete(self._add_prefix(key), if_match=if_match)
 
     def list(
         self, prefix: str = "", *, start_after: str = "", limit: int | None = None
     ) -> AsyncIterator[str]:
-        """The keys that start with the prefix and come after another, in order, at most so many."""
-        span = validate_range(prefix, start_after)
-        # After the prefix itself in any case: that may be a key of the store inside, but none here.
-        inner = self.inner.list(
-            self.prefix + span.prefix, start_after=self.prefix + span.after, limit=limit
+        """Yield the keys that start with a prefix, in code point order."""
+        key_range = validate_range(prefix, start_after)
+        # Always after the prefix itself, which may be a key of the inner store but not of this one.
+        keys = self.inner.list(
+            self.prefix + key_range.prefix,
+            start_after=self.prefix + key_range.after,
+            limit=limit,
         )
-        return self._shortened(inner)
+        return self._remove_prefixes(keys)
 
-    async def _shortened(self, keys: AsyncIterator[str]) -> AsyncIterator[str]:
+    async def _remove_prefixes(self, keys: AsyncIterator[str]) -> AsyncIterator[str]:
         async for key in keys:
-            yield self._without(key)
+            yield self._remove_prefix(key)
 
-    def _under(self, key: str) -> str:
-        size = len(validate_key(key).encode())
-        if size > self._room:
+    def _add_prefix(self, key: str) -> str:
+        key = validate_key(key)
+        size = len(key.encode())
+        if size > self._max_key_bytes:
             raise ValueError(
-                f"a key under the prefix {short_repr(self.prefix)} has at most {self._room:,} bytes in "
-                f"UTF-8; this one has {size:,}: {short_repr(key)}"
+                f"key with prefix {short_repr(self.prefix)} must have at most "
+                f"{self._max_key_bytes:,} bytes in UTF-8, got {size:,}: {short_repr(key)}"
             )
-        return self.prefix + validate_key(key)
+        return self.prefix + key
 
-    def _without(self, key: str) -> str:
+    def _remove_prefix(self, key: str) -> str:
         return key[len(self.prefix) :]
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
-        """A conflict names the key as this store's users know it."""
+    def _rename_conflicts(self) -> Iterator[None]:
+        """Name the key of a conflict without the prefix."""
         try:
             yield
         except ConflictError as conflict:
             if conflict.key is not None:
-                inside, conflict.key = conflict.key, self._without(conflict.key)
-                conflict.args = (
-                    str(conflict).replace(short_repr(inside), short_repr(conflict.key)),
-                )
+                inner_key, conflict.key = conflict.key, self._remove_prefix(conflict.key)
+                message = str(conflict).replace(short_repr(inner_key), short_repr(conflict.key))
+                conflict.args = (message,)
             raise
 
     def __repr__(self) -> str:

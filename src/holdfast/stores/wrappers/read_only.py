@@ -1,4 +1,4 @@
-"""A store that takes no writes: for looking at production."""
+"""A store that rejects writes, for inspecting production."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.stores.wrappers.base import WrappedStateStore
 
 
 class ReadOnlyStateStore(WrappedStateStore):
-    """Reads as the store inside does, and refuses every write."""
+    """A store that reads from an inner store and raises ``StateStoreError`` on every write."""
 
     def __init__(self, inner: StateStore) -> None:
         super().__init__(inner)
@@ -20,22 +20,35 @@ class ReadOnlyStateStore(WrappedStateStore):
     async def put(
         self, key: str, value: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> str:
-        """Refused."""
+        """Reject the write.
+
+        Raises:
+            StateStoreError: Always.
+
+        """
         validate_put(key, value, if_match, if_absent)
-        raise self._refusal()
+        raise self._read_only_error()
 
     async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
-        """Refused."""
+        """Reject the writes.
+
+        Raises:
+            StateStoreError: Always.
+
+        """
         validate_batch(puts, conditions)
-        raise self._refusal()
+        raise self._read_only_error()
 
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
-        """Refused."""
+        """Reject the delete.
+
+        Raises:
+            StateStoreError: Always.
+
+        """
         validate_key(key)
         validate_etag(if_match)
-        raise self._refusal()
+        raise self._read_only_error()
 
-    def _refusal(self) -> StateStoreError:
-        return StateStoreError(
-            f"{self!r} takes no writes: open the store without read_only to change it"
-        )
+    def _read_only_error(self) -> StateStoreError:
+        return StateStoreError(f"{self!r} is read-only; open the store without read_only to write")

@@ -1,0 +1,201 @@
+"""Delete a session.
+
+A deletion marks the session with the incarnations to delete, deletes their manifests, then every
+entry that no current manifest names, then the mark. After a crash the next reader resumes it. A
+session that is created under the same id in the middle of a deletion is left alone.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+
+from holdfast.errors import ConflictError, IntegrityError
+from holdfast.snapshots.discovery import find_first_key, find_index_keys, find_locations
+from holdfast.snapshots.envelope import decode_envelope
+from holdfast.snapshots.keys import (
+    SnapshotLocation,
+    deletion_mark_key,
+    index_key,
+    parse_location,
+    session_prefix,
+)
+from holdfast.snapshots.manifest import SnapshotManifest, decode_manifest, read_manifests
+from holdfast.stores.base import StateStore
+from holdfast.stores.batch_read import iterate_entries, read_entries
+from holdfast.stores.entries import Entry
+
+ATTEMPTS = 8
+
+
+async def delete_session(state_store: StateStore, session_id: str) -> None:
+    """Delete everything stored of a session, or finish an interrupted deletion.
+
+    A session that is created under the same id at the same time is not touched.
+
+    Raises:
+        ConflictError: Other processes delete the session at the same time; retry.
+
+    """
+    if await find_first_key(state_store, session_prefix(session_id)) is None:
+        return
+    for _ in range(ATTEMPTS):
+        deletion = await Deletion.start(state_store, session_id)
+        if deletion is not None:
+            await deletion.run()
+            return
+    raise ConflictError(
+        f"session {session_id} is being deleted by several processes; retry",
+        key=deletion_mark_key(session_id),
+    )
+
+
+@dataclass(slots=True)
+class Deletion:
+    """A deletion of some incarnations of a session, as its mark describes it."""
+
+    state_store: StateStore
+    session_id: str
+    incarnations: frozenset[str]
+    """The ids of the incarnations to delete."""
+    etag: str
+    """The etag of the mark."""
+
+    @classmethod
+    async def start(cls, state_store: StateStore, session_id: str) -> Deletion | None:
+        """Mark the current incarnations, besides those that are marked already.
+
+        Return None if another process changed the mark at the same time.
+        """
+        key = deletion_mark_key(session_id)
+        entry = await state_store.get(key)
+        locations = await find_locations(state_store, session_id)
+        current = (await read_manifests(state_store, locations)).values()
+        incarnations = decode_deletion_mark(entry) | {
+            manifest.incarnation for manifest in current if manifest.incarnation
+        }
+        try:
+            etag = await state_store.put(
+                key,
+                json.dumps({"incarnations": sorted(incarnations)}).encode(),
+                if_match=None if entry is None else entry.etag,
+                if_absent=entry is None,
+            )
+        except ConflictError:
+            return None
+        return cls(state_store, session_id, incarnations, etag)
+
+    @classmethod
+    async def resume(cls, state_store: StateStore, session_id: str) -> None:
+        """Finish the deletion that a mark describes, if there is one."""
+        key = deletion_mark_key(session_id)
+        entry = await state_store.get(key)
+        if entry is not None:
+            await cls(state_store, session_id, decode_deletion_mark(entry), entry.etag).run()
+
+    async def run(self) -> None:
+        """Delete everything that the manifest of no other incarnation names, then the mark."""
+        for _ in range(ATTEMPTS):
+            # The manifests first: from then on no commit of these incarnations succeeds.
+            deleted = await self._delete_manifests()
+            deleted += await self._delete_entries()
+            if not deleted:
+                break
+        with suppress(ConflictError):
+            await self.state_store.delete(deletion_mark_key(self.session_id), if_match=self.etag)
+
+    async def _delete_manifests(self) -> int:
+        deleted = 0
+        for location in await find_locations(self.state_store, self.session_id):
+            key = location.manifest_key
+            entry = (await read_entries(self.state_store, [key])).get(key)
+            manifest = None
+            if isinstance(entry, Entry):
+                with suppress(IntegrityError):
+                    manifest = decode_manifest(key, entry.value)
+            if (
+                manifest is not None
+                and manifest.incarnation
+                and manifest.incarnation not in self.incarnations
+            ):
+                continue
+            deleted += await self._delete_index_keys(location, manifest)
+            if entry is not None:
+                deleted += await self._delete_entry(key, entry)
+        return deleted
+
+    async def _delete_index_keys(
+        self, location: SnapshotLocation, manifest: SnapshotManifest | None
+    ) -> int:
+        """Delete a session's index entries, but not that of a session created since."""
+        keys = await find_index_keys(self.state_store, location, manifest)
+        entries = await self.state_store.get_many(keys)
+        current = (await read_manifests(self.state_store, [location])).get(location)
+        kept = ""
+        if (
+            current is not None
+            and current.incarnation not in self.incarnations
+            and current.active_at is not None
+        ):
+            kept = index_key(location, current.active_at)
+        deleted = 0
+        for key, entry in entries.items():
+            if key != kept:
+                deleted += await self._delete_entry(key, entry)
+        return deleted
+
+    async def _delete_entries(self) -> int:
+        mark = deletion_mark_key(self.session_id)
+        prefix = session_prefix(self.session_id)
+        keys = [key async for key in self.state_store.list(prefix) if key != mark]
+        # Read after the listing: a session that is created later is not in the list.
+        locations = {location for key in keys if (location := parse_location(key)) is not None}
+        current = await read_manifests(self.state_store, locations)
+        # Snapshots before keyframes before the log: what is listed until then can be loaded.
+        keys.sort(key=lambda key: ("/keyframes/" in key) + 2 * ("/log/" in key))
+        deleted = 0
+        async for key, entry in iterate_entries(self.state_store, keys):
+            location = parse_location(key)
+            manifest = None if location is None else current.get(location)
+            if (
+                location is not None
+                and manifest is not None
+                and belongs_to_incarnation(location, key, entry, manifest.incarnation)
+            ):
+                continue
+            deleted += await self._delete_entry(key, entry)
+        return deleted
+
+    async def _delete_entry(self, key: str, entry: Entry | IntegrityError) -> int:
+        """Delete an entry unless it has changed; return how many were deleted."""
+        with suppress(ConflictError):
+            etag = entry.etag if isinstance(entry, Entry) else None
+            return int(await self.state_store.delete(key, if_match=etag))
+        return 0
+
+
+def decode_deletion_mark(entry: Entry | None) -> frozenset[str]:
+    """Return the incarnations that the mark of a deletion names."""
+    if entry is None:
+        return frozenset()
+    try:
+        return frozenset(json.loads(entry.value)["incarnations"])
+    except (KeyError, TypeError, ValueError):
+        return frozenset()
+
+
+def belongs_to_incarnation(
+    location: SnapshotLocation, key: str, entry: Entry | IntegrityError, incarnation: str
+) -> bool:
+    """Tell whether an entry belongs to an incarnation, or to none in particular."""
+    parts = key[len(location.prefix) :].split("/")
+    if parts[0] in ("log", "keyframes"):
+        return len(parts) == 3 and parts[1] == incarnation
+    if key == location.latest_key or key.startswith(location.history_prefix):
+        try:
+            record = decode_envelope(key, entry.value, "record") if isinstance(entry, Entry) else {}
+        except IntegrityError:
+            return True
+        return bool(record.get("incarnation", incarnation) == incarnation)
+    return True

@@ -1,0 +1,281 @@
+"""Deleting a session, with interruptions at every step."""
+
+from __future__ import annotations
+
+import datetime as dt
+from contextlib import suppress
+
+import pytest
+
+from holdfast import ConflictError, Session
+from holdfast.snapshots import (
+    Catalog,
+    SnapshotArchive,
+    SnapshotLocation,
+    SnapshotManifest,
+)
+from holdfast.snapshots.keys import deletion_mark_key, session_prefix
+from holdfast.stores import batch_read
+from support.async_tests import async_test, run_async
+from support.faults import Crash, Fault, FaultyStateStore
+from support.observed_store import (
+    HERE,
+    Interrupted,
+    Watched,
+    save,
+    saved,
+    session_snapshot,
+    state,
+)
+
+START = dt.datetime(2026, 11, 15, 9, 30, 0, 123_456, dt.UTC)
+NEIGHBOURS = [
+    SnapshotLocation("ses_abc1234", scope_id="research-bot"),
+    SnapshotLocation("ses_abc12", scope_id="research-bot"),
+    SnapshotLocation("other", scope_id="research-bot"),
+]
+LOCATIONS = [
+    HERE,
+    SnapshotLocation(HERE.session_id, "agent", "reviewer"),
+    SnapshotLocation(HERE.session_id, "multi_agent", "team"),
+]
+
+
+async def fill(store, *, count=3):
+    """Store a session with three locations, and sessions with similar ids."""
+    for location in LOCATIONS:
+        await saved(store, count, location)
+    for location in NEIGHBOURS:
+        await saved(store, 1, location)
+    await save(SnapshotArchive(store), session_snapshot(state(9)), is_latest=True)
+
+
+def session_keys(store):
+    return [key for key in store.keys_with() if key.startswith(session_prefix(HERE.session_id))]
+
+
+def index_keys(store):
+    return [key for key in store.keys_with("agents/") if f"_{HERE.session_id}/" in key]
+
+
+@async_test
+async def test_delete_session_deletes_all_of_it_and_nothing_else():
+    store = Watched()
+    await fill(store)
+    expected = {
+        key: value
+        for key, value in store.content.items()
+        if key not in session_keys(store) + index_keys(store)
+    }
+    await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
+    assert store.content == expected
+    assert HERE.session_id not in await Catalog(store).session_ids()
+    await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
+    assert store.content == expected
+
+
+@async_test
+async def test_a_session_of_many_entries_is_deleted_completely(monkeypatch):
+    monkeypatch.setattr(batch_read, "BATCH_SIZE", 4)
+    store = Watched()
+    await saved(store, 15)
+    await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
+    assert store.content == {}
+
+
+@async_test
+async def test_deleting_a_missing_session_writes_nothing():
+    store = Watched()
+    await SnapshotArchive(store).delete_session(session_id="missing")
+    assert store.written == []
+
+
+async def count_writes_of_deletion():
+    inner = Watched()
+    await fill(inner)
+    counting = FaultyStateStore(inner)
+    await SnapshotArchive(counting).delete_session(session_id=HERE.session_id)
+    return counting.writes
+
+
+WRITES = run_async(count_writes_of_deletion())
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
+def test_opening_a_session_finishes_its_interrupted_deletion(is_done):
+    async def interrupted(at):
+        inner = Watched()
+        await fill(inner)
+        dying = FaultyStateStore(inner)
+        dying.plan(Fault(at, "crash", is_done))
+        with pytest.raises(Crash):
+            await SnapshotArchive(dying).delete_session(session_id=HERE.session_id)
+        return inner
+
+    async def work():
+        assert WRITES > 20
+        for at in range(1 if is_done else 2, WRITES + 1):
+            inner = await interrupted(at)
+            assert await SnapshotArchive(inner).recover(HERE) == SnapshotManifest()
+            assert session_keys(inner) == [], f"broken off at write {at}"
+            assert index_keys(inner) == [], f"broken off at write {at}"
+            for location in NEIGHBOURS:
+                loaded = await SnapshotArchive(inner).load_snapshot(location=location)
+                assert loaded.location == location
+
+    run_async(work())
+
+
+def test_a_session_created_after_an_interrupted_deletion_is_empty():
+    async def work():
+        for at in range(2, WRITES + 1):
+            inner = Watched()
+            await fill(inner)
+            dying = FaultyStateStore(inner)
+            dying.plan(Fault(at, "crash"))
+            with pytest.raises(Crash):
+                await SnapshotArchive(dying).delete_session(session_id=HERE.session_id)
+            new = session_snapshot(state(1, new=True))
+            archive = SnapshotArchive(inner)
+            await save(archive, new)
+            assert await archive.list_snapshot_ids(location=HERE) == [new.snapshot_id]
+            assert (await archive.load_snapshot(location=HERE)).digest == new.digest
+            assert await Catalog(inner).locations(HERE.session_id) == [HERE]
+            assert len(index_keys(inner)) == 1
+
+    run_async(work())
+
+
+def test_a_partly_deleted_session_is_not_listed():
+    async def work():
+        for at in range(2, WRITES + 1):
+            inner = Watched()
+            await fill(inner)
+            dying = FaultyStateStore(inner)
+            dying.plan(Fault(at, "crash"))
+            with pytest.raises(Crash):
+                await SnapshotArchive(dying).delete_session(session_id=HERE.session_id)
+            # Sessions that are still listed load.
+            for entry in (await Catalog(inner).sessions("research-bot")).sessions:
+                loaded = await SnapshotArchive(inner).load_snapshot(location=entry.location)
+                assert loaded is not None
+
+    run_async(work())
+
+
+async def count_calls_of_deletion():
+    inner = Watched()
+    await fill(inner, count=1)
+    counting = Interrupted(inner, 0, None)
+    await SnapshotArchive(counting).delete_session(session_id=HERE.session_id)
+    return counting.calls
+
+
+def test_a_commit_during_a_deletion_is_deleted_too():
+    async def left(at):
+        inner = Watched()
+        session = await Session.open(
+            inner, agent_id=HERE.scope_id, session_id=HERE.session_id, scope=HERE.scope
+        )
+        await session.save()
+
+        async def interrupt():
+            session.set("late", at)
+            with suppress(ConflictError):  # the session is deleted
+                await session.commit()
+
+        slow = Interrupted(inner, at, interrupt)
+        await SnapshotArchive(slow).delete_session(session_id=HERE.session_id)
+        return [key async for key in inner.list("")], slow.calls
+
+    async def work():
+        _, calls = await left(0)
+        # Before the last call, which deletes the mark, the deletion lists once more.
+        for at in range(3, calls - 2):
+            assert (await left(at))[0] == [], at
+
+    run_async(work())
+
+
+def test_a_session_created_during_a_deletion_is_not_deleted():
+    """The new session finishes the deletion; then the first deletion continues."""
+
+    async def overtaken(at):
+        inner = Watched()
+        await fill(inner, count=1)
+        new = session_snapshot(state(4, new=True))
+
+        is_marked = False
+
+        async def interrupt():
+            nonlocal is_marked
+            is_marked = deletion_mark_key(HERE.session_id) in inner.content
+            await save(SnapshotArchive(inner), new)
+
+        slow = Interrupted(inner, at, interrupt)
+        await SnapshotArchive(slow).delete_session(session_id=HERE.session_id)
+        if not is_marked:
+            return session_keys(inner) == []  # it belonged to the deleted session
+        loaded = await SnapshotArchive(inner).load_snapshot(location=HERE)
+        return (
+            loaded is not None
+            and loaded.digest == new.digest
+            and len(index_keys(inner)) == 1
+            and (await SnapshotArchive(inner).verify(location=HERE)).ok
+        )
+
+    async def work():
+        calls = await count_calls_of_deletion()
+        lost = [at for at in range(1, calls + 1) if not await overtaken(at)]
+        assert lost == [], f"lost where the deleter was overtaken at these of its {calls} calls"
+
+    run_async(work())
+
+
+@pytest.mark.parametrize(
+    "key", [HERE.manifest_key, HERE.latest_key, f"{HERE.prefix}log/00000000/000000000001.json"]
+)
+@pytest.mark.usefixtures("one_incarnation")
+def test_a_damaged_session_can_be_deleted(key):
+    @async_test
+    async def work():
+        store = Watched()
+        await fill(store)
+        await store.damage(key, lambda data: data[:-9])
+        await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
+        assert session_keys(store) == []
+        assert index_keys(store) == []
+
+    work()
+
+
+@async_test
+async def test_the_index_entry_is_deleted_even_if_the_manifest_does_not_name_it():
+    for change in (
+        lambda data: None,
+        lambda data: SnapshotManifest(started_at=START).encode(),
+        lambda data: SnapshotManifest().encode(),
+    ):
+        store = Watched()
+        await fill(store)
+        await store.damage(HERE.manifest_key, change)
+        await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
+        assert index_keys(store) == []
+        assert len(store.keys_with("agents/")) == len(NEIGHBOURS)
+
+
+@async_test
+async def test_unknown_keys_inside_a_session_are_deleted_with_it():
+    store = Watched()
+    await fill(store)
+    odd = f"{session_prefix(HERE.session_id)}scopes/agent/odd"
+    for key in (odd, f"{session_prefix(HERE.session_id)}notes.txt"):
+        await store.put(key, b"notes")
+    await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
+    assert session_keys(store) == []
+
+
+@async_test
+async def test_invalid_id_is_rejected():
+    with pytest.raises(ValueError, match="session_id"):
+        await SnapshotArchive(Watched()).delete_session(session_id="")

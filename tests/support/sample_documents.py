@@ -1,0 +1,71 @@
+"""Documents for tests, and edits of their JSON data."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+from dataclasses import replace
+
+from holdfast import Document, Store
+from holdfast.documents.encode import compute_digest
+from holdfast.log.changes import fold_changes
+from holdfast.log.event import draft_event
+from holdfast.log.hash_chain import GENESIS, link_events
+from support.observed_store import HERE, session_snapshot
+
+
+def make_document(snapshot=None, location=HERE, **fields):
+    """Return a document of a state, without events."""
+    return replace(Document.from_snapshot(session_snapshot(snapshot, location)), **fields)
+
+
+def document_with_events(*drafts, after=0, prev=GENESIS):
+    """Return a document with these events, and the state that they lead to."""
+    store = Store()
+    base = None
+    if after:
+        store.set("state", "before", 1)
+        base = store.snapshot()
+    events = link_events(drafts, after, prev)
+    fold_changes(store, [event.changes for event in events])
+    return make_document(
+        store.snapshot(), events=tuple(events), event_log_count=len(events), base=base
+    )
+
+
+def full_document():
+    """Return a document in which every field has a value."""
+    document = document_with_events(
+        draft_event("session.started", {"by": "us"}, set_=[("session", "status", "running")]),
+        draft_event("message.appended", set_=[("messages", "000000000000", {"role": "user"})]),
+        draft_event("state.set", set_=[("state", "plan", (1, b"x")), ("once", "mail", True)]),
+        draft_event("state.deleted", delete=[("state", "old")]),
+        after=4,
+        prev="ab" * 32,
+    )
+    return replace(
+        document,
+        parent_id="before",
+        tags={"env": "production"},
+        exported_at=dt.datetime(2026, 11, 15, 9, 30, tzinfo=dt.UTC),
+        source_environment="production",
+        extra={"viewer": {"colour": "red"}},
+    )
+
+
+def with_digest(data):
+    """Return the JSON data of a document with the digest recomputed."""
+    return {**data, "digest": compute_digest(data)}
+
+
+def edit_json(data, *path, to=...):
+    """Return a copy of JSON data with another value at a path, or without it."""
+    data = copy.deepcopy(data)
+    parent = data
+    for step in path[:-1]:
+        parent = parent[step]
+    if to is ...:
+        del parent[path[-1]]
+    else:
+        parent[path[-1]] = to
+    return data
