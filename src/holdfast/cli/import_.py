@@ -27,7 +27,8 @@ from holdfast.cli.keys import (
     report_signature_errors,
 )
 from holdfast.cli.references import require_file
-from holdfast.documents.errors import SignatureError, UnreadableDocumentError
+from holdfast.documents.errors import SignatureError
+from holdfast.errors import InvalidDocumentError
 from holdfast.importers import holdfast_document
 from holdfast.importers.registry import HOLDFAST, ReadResult, read_source
 from holdfast.importers.snapshots import save_snapshots
@@ -113,11 +114,13 @@ def read_signed(source: Source, as_: str | None) -> ReadResult:
     with report_signature_errors(source.name):
         if as_ not in (None, HOLDFAST):
             raise SignatureError(f"format {as_} has no signature: {NO_SIGNATURE}")
-        if source.is_json and not holdfast_document.recognises(source):
-            raise SignatureError(f"not a Holdfast document: {NO_SIGNATURE}")
         try:
             return read_source(source, HOLDFAST)
-        except UnreadableDocumentError as error:
+        except SignatureError:
+            raise
+        except InvalidDocumentError as error:
+            if holdfast_document.recognises(source):
+                raise
             fail(
                 f"{error}. {NO_SIGNATURE}",
                 "create a signed document with holdfast state export --sign",
