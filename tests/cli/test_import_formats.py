@@ -51,7 +51,7 @@ def test_a_list_of_messages_becomes_a_session(run, chat):
     ran = run("state", "import", "chat.json", *NEW)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines() == [
-        "2 messages and 3 events became a new session: imported/chat",
+        "imported 2 messages and 3 events into new session imported/chat",
         "entries: 3 added, 0 removed, 0 changed",
     ]
     assert show(run, "chat")["state"]["messages"] == CHAT
@@ -64,12 +64,12 @@ def test_a_compressed_list_of_messages_becomes_a_session(run, chat, tmp_path, su
     (tmp_path / f"chat.json.{suffix}").write_bytes(pack(chat.read_bytes()))
     ran = run("state", "import", f"chat.json.{suffix}", *NEW)
     assert (ran.code, ran.err) == (0, "")
-    assert "2 messages and 3 events became a new session: imported/chat" in ran.out
+    assert "imported 2 messages and 3 events into new session imported/chat" in ran.out
 
 
 def test_a_dry_run_writes_nothing(run, chat, tmp_path):
     ran = run("state", "import", "chat.json", "--dry-run", *NEW)
-    assert "2 messages and 3 events would become a new session: imported/chat" in ran.out
+    assert "would import 2 messages and 3 events into new session imported/chat" in ran.out
     assert [path.name for path in tmp_path.iterdir()] == ["chat.json"]
 
 
@@ -88,13 +88,13 @@ def test_an_import_over_a_session_can_be_undone(run, chat):
 def test_a_strands_snapshot_becomes_a_session_with_its_history(run):
     file = STRANDS / "scopes/agent/planner/snapshots/snapshot_latest.json"
     ran = run("state", "import", str(file), *NEW)
-    assert "8 messages and 4 events became a new session: planner/trip-1" in ran.out
+    assert "imported 8 messages and 4 events into new session planner/trip-1" in ran.out
 
 
 def test_all_threads_of_a_database_become_sessions(run, database, tmp_path):
     ran = run("state", "import", "checkpoints.sqlite", *NEW)
     assert (ran.code, ran.err) == (0, "")
-    assert [line.split(": ")[1] for line in ran.out.splitlines()[::3]] == [
+    assert [line.split(" session ")[1] for line in ran.out.splitlines()[::3]] == [
         "langgraph/t1",
         "langgraph/waiting",
     ]
@@ -105,7 +105,7 @@ def test_all_threads_of_a_database_become_sessions(run, database, tmp_path):
 
 def test_one_thread_of_a_database_becomes_a_session(run, database):
     ran = run("state", "import", "checkpoints.sqlite", "--thread", "t1", "--session", "x", *NEW)
-    assert ran.out.splitlines()[0].endswith("became a new session: langgraph/x")
+    assert ran.out.splitlines()[0].endswith("into new session langgraph/x")
     assert json.loads(run("state", "list", "--format", "json", *NEW).out)["items"] != []
     run("state", "show", "waiting", *NEW).failed("no session 'waiting'")
 
@@ -143,7 +143,7 @@ def test_an_import_over_a_session_saves_only_the_snapshot_of_the_undo(run, datab
     for _ in range(2):
         ran = run("state", "import", "checkpoints.sqlite", "--thread", "waiting", *NEW)
     assert "snapshots:" not in ran.out
-    assert "to undo it:" in ran.out
+    assert "undo with:" in ran.out
 
 
 def test_the_json_output_is_a_list_for_several_threads_and_an_object_for_one(run, database):
@@ -164,7 +164,7 @@ def test_threads_of_postgresql_become_sessions(run, postgres):
         saver.setup()
         wait(saver, "p1")
     ran = run("state", "import", url, "--thread", "p1", *NEW)
-    assert "a new session: langgraph/p1" in ran.out
+    assert "new session langgraph/p1" in ran.out
     ran = run("state", "import", url, "--thread", "p2", *NEW)
     ran.failed("no thread 'p2'", "p1")
     assert "s3cret" not in ran.err
@@ -207,7 +207,7 @@ def one_bad_row(path):
 
 
 BAD = {
-    "truncated.json": (b'[{"role": "user", "content": "h', "cut short"),
+    "truncated.json": (b'[{"role": "user", "content": "h', "truncated"),
     "shape.json": (b'[{"role": "user"}, 5]', "message 1"),
     "nested.json": (b"[" * 10_000 + b"]" * 10_000, "nested"),
     "surrogate.json": (b'[{"role": "user", "content": "\\ud800"}]', "surrogate"),

@@ -166,9 +166,9 @@ def open_source(
                 pipe, file = file, stack.enter_context(tempfile.TemporaryFile())
                 shutil.copyfileobj(BoundedStream(pipe, limits.max_bytes), file)
         except FileNotFoundError:
-            raise InvalidDocumentError(f"file not found: {name}") from None
+            raise InvalidDocumentError(f"no such file: {name}") from None
         except IsADirectoryError:
-            raise InvalidDocumentError(f"{name} is a folder, not a document") from None
+            raise InvalidDocumentError(f"{name} is a directory, not a document") from None
         except OSError as error:
             raise unreadable_error(name, error) from error
         try:
