@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,6 +24,7 @@ from holdfast.documents.json_file import (
     read_text,
 )
 from holdfast.documents.limits import DEFAULT_LIMITS, DocumentLimits
+from holdfast.documents.signing_keys import PublicKey
 from holdfast.errors import HoldfastError, InvalidDocumentError
 from holdfast.snapshots.keys import MAX_ID_LENGTH
 from holdfast.stores.urls import StoreURL
@@ -54,6 +55,8 @@ class Source:
     allow_modified: bool = False
     """Whether to accept a Holdfast document that was edited."""
     limits: DocumentLimits = DEFAULT_LIMITS
+    trusted: Sequence[PublicKey] | None = None
+    """The keys one of which must have signed a Holdfast document; None requires no signature."""
     file: IO[bytes] | None = field(default=None, repr=False)
 
     @cached_property
@@ -136,6 +139,7 @@ def open_source(
     session_id: str | None = None,
     allow_modified: bool = False,
     limits: DocumentLimits = DEFAULT_LIMITS,
+    trusted: Sequence[PublicKey] | None = None,
 ) -> Iterator[Source]:
     """Open a file or a database URL for the block.
 
@@ -149,6 +153,7 @@ def open_source(
         "session_id": session_id,
         "allow_modified": allow_modified,
         "limits": limits,
+        "trusted": trusted,
     }
     if URL_PATTERN.match(name):
         yield Source(str(StoreURL(name)), url=name, **options)
