@@ -85,7 +85,7 @@ def test_where_the_second_file_cannot_be_written_the_first_does_not_stay(
     assert list(tmp_path.iterdir()) == []
     run("keys", "show", "none.pub").failed("none.pub", "No such file")
     (tmp_path / "odd.pub").write_text("odd")
-    run("keys", "show", "odd.pub").failed("odd.pub is no key in PEM")
+    run("keys", "show", "odd.pub").failed("odd.pub is not a key in PEM")
 
 
 def test_a_key_that_could_not_be_written_is_not_in_the_way_of_the_next_try(run, tmp_path):
@@ -134,7 +134,7 @@ def test_a_passphrase_comes_from_the_environment(run, world, monkeypatch, tmp_pa
     assert run("state", "show", "a.json", "--trust", "locked.pub").code == 0
     monkeypatch.setenv("HOLDFAST_SIGNING_PASSPHRASE", "open barley")
     ran = run(*export)
-    ran.failed("locked.key cannot be read as a key", "its passphrase is another")
+    ran.failed("locked.key is not a valid key", "the passphrase is wrong")
     assert "barley" not in ran.err
     monkeypatch.delenv("HOLDFAST_SIGNING_PASSPHRASE")
     run(*export).failed("is encrypted", "$HOLDFAST_SIGNING_PASSPHRASE")
@@ -150,7 +150,7 @@ def test_a_key_of_openssl_signs_as_well(run, world, tmp_path):
     assert run(*export, "own.json.gz").code == 0
     assert run("state", "import", "own.json.gz", *NEW, "--trust", "own.pub").code == 0
     run(*export, "x.json", "--sign", "own.pub").failed("own.pub is a public key")
-    run(*export, "x.json", "--sign", "none.key").failed("none.key cannot be read")
+    run(*export, "x.json", "--sign", "none.key").failed("cannot read key file none.key")
     assert not (tmp_path / "x.json").exists()
 
 

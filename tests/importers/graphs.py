@@ -1,17 +1,31 @@
-"""Graphs without a network, whose threads are read back, and what LangGraph itself says of them."""
+"""Graphs whose threads LangGraph's own savers store, and checks of the imported threads."""
 
 from __future__ import annotations
 
-import asyncio
+import dataclasses
+import datetime as dt
+import decimal
 import operator
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
-from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    ChatMessage,
+    HumanMessage,
+    RemoveMessage,
+    ToolMessage,
+)
+from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, Send, interrupt
+from pydantic import BaseModel
 
 import holdfast
+import holdfast.importers
+from holdfast.adapters.langgraph import HoldfastSaver
+from support.async_tests import run_async
 
 
 class Talk(TypedDict, total=False):
@@ -30,18 +44,22 @@ def config(thread="t1", **more):
 
 
 def call(state):
-    wanted = [{"name": "weather", "args": {"city": "Oslo"}, "id": "call_1"}]
-    return {"messages": [AIMessage("", tool_calls=wanted)], "notes": ["called"], "step": 1}
+    tool_call = {"name": "weather", "args": {"city": "Oslo"}, "id": "call_1"}
+    return {"messages": [AIMessage("", tool_calls=[tool_call])], "notes": ["called"], "step": 1}
 
 
 def use(state):
     allowed = interrupt({"question": "may I look?"})
-    said = ToolMessage(f"sun ({allowed})", tool_call_id="call_1")
-    return {"messages": [said], "notes": ["used"], "step": 2}
+    result = ToolMessage(f"sun ({allowed})", tool_call_id="call_1")
+    return {"messages": [result], "notes": ["used"], "step": 2}
 
 
 def think(state):
     return {"messages": [AIMessage("It is sunny.")], "secret": "a plan"}
+
+
+def ask(state):
+    return {"messages": [AIMessage(f"You said {interrupt('sure?')}.")]}
 
 
 def build(saver):
@@ -52,8 +70,16 @@ def build(saver):
     return graph.compile(checkpointer=saver)
 
 
+def build_nested(saver):
+    """A graph with a subgraph that asks."""
+    inner = StateGraph(Inner).add_node("think", think).add_node("ask", ask)
+    inner.add_edge(START, "think").add_edge("think", "ask")
+    graph = StateGraph(Talk).add_node("call", call).add_node("inner", inner.compile())
+    return graph.add_edge(START, "call").add_edge("call", "inner").compile(checkpointer=saver)
+
+
 def talk(saver, thread="t1"):
-    """A whole conversation: asked, interrupted, resumed, forgotten in part, and gone back in."""
+    """Run a conversation: interrupt, resume, remove a message, and branch off the interrupt."""
     graph = build(saver)
     graph.invoke({"messages": [HumanMessage("How is the weather?")]}, config(thread))
     asked = graph.get_state(config(thread))
@@ -61,52 +87,199 @@ def talk(saver, thread="t1"):
     first = graph.get_state(config(thread)).values["messages"][0]
     graph.update_state(config(thread), {"messages": [RemoveMessage(first.id)]})
     graph.invoke(Command(resume="only today"), asked.config)
-    return graph
 
 
-def interrupted(saver, thread="waiting"):
-    """A conversation that waits for an answer."""
+def wait(saver, thread="waiting"):
+    """Run a conversation up to an interrupt."""
     build(saver).invoke({"messages": [HumanMessage("And now?")]}, config(thread))
 
 
-def plain(message):
-    """What both sides say of a message."""
-    if isinstance(message, dict):
-        kind, calls = message["langchain"], message.get("tool_calls", [])
-        return kind, message["content"], message.get("id"), calls, message.get("tool_call_id")
-    kind, calls = type(message).__name__, getattr(message, "tool_calls", [])
-    return kind, message.content, message.id, calls, getattr(message, "tool_call_id", None)
+def wait_in_subgraph(saver, thread="nested"):
+    """Run a conversation up to an interrupt in a subgraph."""
+    build_nested(saver).invoke({"messages": [HumanMessage("And here?")]}, config(thread))
 
 
-def check_history(saver, document, thread="t1"):
-    """Check that the session has the history that LangGraph lists, checkpoint by checkpoint."""
-    listed = sorted(saver.list(config(thread)), key=lambda each: each.checkpoint["id"])
-    steps = [each for each in holdfast.replay(document) if each.event.type == "checkpoint.imported"]
-    assert len(steps) == len(listed) > 0
-    for step, there in zip(steps, listed, strict=True):
-        names = there.config["configurable"]
-        assert step.event.data["checkpoint_id"] == names["checkpoint_id"]
-        assert step.event.data["checkpoint_ns"] == names["checkpoint_ns"]
-        assert step.event.at.isoformat() == there.checkpoint["ts"]
-        parent = there.parent_config and there.parent_config["configurable"]["checkpoint_id"]
-        assert step.event.data["parent_checkpoint_id"] == parent
-        assert step.event.data["metadata"] == there.metadata
-        values = dict(there.checkpoint["channel_values"])
-        ns = names["checkpoint_ns"]
-        space = f"langgraph/graph/{ns}/messages" if ns else "messages"
-        kept = [plain(value) for _, _, value in step.after.items(space)]
-        assert kept == [plain(each) for each in values.pop("messages", [])]
-        spaces = [f"langgraph/graph/{ns}"] if ns else ["langgraph", "state"]
-        own = {key: value for name in spaces for _, key, value in step.after.items(name)}
-        assert own.keys() == values.keys()
-        for key in ("notes", "step", "secret"):
-            assert own.get(key) == values.get(key)
+# -------------------------------------------------------------------------------------- values
+
+
+class Plan(BaseModel):
+    goal: str
+
+
+@dataclasses.dataclass
+class Card:
+    number: int
+
+
+class Things(TypedDict, total=False):
+    messages: Annotated[list, add_messages]
+    items: Annotated[list, operator.add]
+    plan: Plan
+    when: dt.datetime
+    price: decimal.Decimal
+    tags: set
+    work: list
+
+
+ALLOWED = [Plan, Card]
+
+
+def fill(state):
+    return {
+        "messages": [ChatMessage("hm", role="critic", id="2"), AIMessageChunk("part", id="3")],
+        "items": [Card(7), *({"n": n, "card": Card(n)} for n in range(20))],
+        "plan": Plan(goal="x"),
+        "when": dt.datetime(2026, 1, 2, tzinfo=dt.UTC),
+        "price": decimal.Decimal("1.50"),
+        "tags": {1, 2},
+    }
+
+
+def build_typed(saver):
+    """A graph whose state has objects of many types, and tasks that were sent."""
+    graph = StateGraph(Things).add_node("fill", fill)
+    graph.add_node("worker", lambda piece: {"items": [piece]})
+    graph.add_conditional_edges("fill", lambda _: [Send("worker", Card(1)), Send("worker", 2)])
+    return graph.add_edge(START, "fill").compile(checkpointer=saver)
+
+
+def run_typed(saver, thread="typed"):
+    """Run a graph with objects in its state."""
+    build_typed(saver).invoke({"messages": [HumanMessage("hi", id="1")]}, config(thread))
+
+
+def join(items, writes):
+    return [*items, *(item for write in writes for item in write)]
+
+
+class Deltas(TypedDict):
+    items: Annotated[list[Any], DeltaChannel(join, snapshot_frequency=3)]
+
+
+def build_deltas(saver):
+    """A graph with a channel that is stored as its changes."""
+    graph = StateGraph(Deltas).add_node("a", lambda state: {"items": ["a"]})
+    return graph.add_edge(START, "a").compile(checkpointer=saver)
+
+
+def run_deltas(saver, thread="deltas"):
+    """Run a graph with a delta channel, and branch off."""
+    graph = build_deltas(saver)
+    for number in range(4):
+        graph.invoke({"items": [str(number)]}, config(thread))
+    old = [state for state in graph.get_state_history(config(thread)) if not state.next][2]
+    graph.invoke({"items": ["branch"]}, old.config)
+
+
+def fail(state):
+    raise OSError("no network")
+
+
+def build_failing(saver):
+    """A graph whose second node fails."""
+    graph = StateGraph(Talk).add_node("call", call).add_node("fail", fail)
+    return graph.add_edge(START, "call").add_edge("call", "fail").compile(checkpointer=saver)
+
+
+def run_failing(saver, thread="failed"):
+    """Run a graph that fails."""
+    try:
+        build_failing(saver).invoke({"messages": []}, config(thread))
+    except OSError:
+        return
+    raise AssertionError("the graph did not fail")
+
+
+# -------------------------------------------------------------------------------------- checks
+
+THREADS = {
+    "t1": (talk, build),
+    "waiting": (wait, build),
+    "nested": (wait_in_subgraph, build_nested),
+    "typed": (run_typed, build_typed),
+    "deltas": (run_deltas, build_deltas),
+    "failed": (run_failing, build_failing),
+}
+"""How each thread is written, and the graph that it belongs to."""
+
+
+def write_threads(saver):
+    """Run all graphs, each in its thread."""
+    for thread, (run, _) in THREADS.items():
+        run(saver, thread)
+
+
+def import_documents(store, *documents):
+    """Import documents and save their snapshots, as the command line does."""
+
+    async def work():
+        manager = holdfast.SnapshotManager(store)
+        for each in documents:
+            result = await manager.import_session(each)
+            assert result.created
+            await holdfast.importers.save_snapshots(manager, each, result)
+
+    run_async(work())
+
+
+def check_thread(saver, document, thread):
+    """Check that HoldfastSaver has an imported thread as the saver that wrote it has it."""
+    store = holdfast.open_state_store("memory:")
+    import_documents(store, document)
+    with HoldfastSaver(store, allowed_types=ALLOWED) as ours:
+        check_checkpoints(saver, ours, thread)
+        graph = THREADS[thread][1]
+        check_states(graph(saver), graph(ours), thread)
+        check_verified(store, document)
+
+
+def check_checkpoints(theirs, ours, thread):
+    """Check every checkpoint of a thread, in lists and by its id."""
+    expected = list(theirs.list(config(thread)))
+    assert len(expected) > 2
+    assert list(ours.list(config(thread))) == expected
+    for each in expected:
+        assert ours.get_tuple(each.config) == each
+    assert ours.get_tuple(config(thread)) == theirs.get_tuple(config(thread))
+
+
+def check_states(theirs, ours, thread):
+    """Check the states of a thread as a graph sees them."""
+    expected = theirs.get_state(config(thread), subgraphs=True)
+    assert ours.get_state(config(thread), subgraphs=True) == expected
+    history = list(theirs.get_state_history(config(thread)))
+    assert list(ours.get_state_history(config(thread))) == history
+
+
+def check_verified(store, document):
+    """Check the log and snapshots of an imported thread, and that it is exported as it came."""
+
+    async def work():
+        session = await holdfast.Session.open(
+            store, agent_id=document.agent_id, session_id=document.session_id
+        )
+        assert (await session.verify()).ok
+        exported = await holdfast.SnapshotManager(store).export_session(
+            document.agent_id, document.session_id
+        )
+        assert exported.digest == document.digest
+
+    run_async(work())
+
+
+def contents(values):
+    """The values of a graph without random ids."""
+    return {
+        **values,
+        "messages": [(type(each), each.content) for each in values.get("messages", [])],
+        "__interrupt__": [each.value for each in values.get("__interrupt__", [])],
+    }
 
 
 def check_imports(*documents):
-    """Check that documents become sessions that verify, and give the same documents again."""
+    """Check that documents become sessions that verify, and that are exported as they came."""
 
-    async def whole():
+    async def work():
         async with holdfast.open_state_store("memory:") as store:
             manager = holdfast.SnapshotManager(store)
             for each in documents:
@@ -121,4 +294,4 @@ def check_imports(*documents):
                 assert again.digest == each.digest
                 assert manager.from_dict(again.to_dict()).digest == each.digest
 
-    asyncio.run(whole())
+    run_async(work())

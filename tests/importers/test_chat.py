@@ -1,4 +1,4 @@
-"""Plain lists of messages, kept exactly as they are."""
+"""Lists of chat messages become sessions with the messages unchanged."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def write(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("form", ["array", "object", "lines", "gzip", "bom"])
-def test_each_message_is_kept_exactly_and_is_an_event(write, shape, form):
+def test_each_message_is_stored_unchanged_as_an_event(write, shape, form):
     messages = SHAPES[shape]
     text = json.dumps(messages).encode()
     data = {
@@ -87,7 +87,7 @@ def test_each_message_is_kept_exactly_and_is_an_event(write, shape, form):
     check_imports(document)
 
 
-def test_what_stands_beside_the_messages_becomes_values(write):
+def test_other_fields_of_the_object_become_values(write):
     body = {"model": "m", "system": "Be kind.", "max_tokens": 5, "tools": [], "messages": ANTHROPIC}
     (document,) = holdfast.importers.read(write(body))
     assert document.state.values == {
@@ -100,7 +100,7 @@ def test_what_stands_beside_the_messages_becomes_values(write):
     check_imports(document)
 
 
-def test_lines_that_are_conversations_are_a_session_each(write):
+def test_each_line_that_is_a_conversation_becomes_a_session(write):
     lines = [{"messages": OPENAI[:2]}, {"messages": ANTHROPIC, "split": "test"}, {"messages": []}]
     name = write("\n".join(map(json.dumps, lines)).encode(), "train.jsonl")
     documents = holdfast.importers.read(name, agent_id="tuner")
@@ -113,17 +113,17 @@ def test_lines_that_are_conversations_are_a_session_each(write):
 
 
 @pytest.mark.parametrize("name", ["x.json", "x.jsonl.gz", "x", "x.json.zst", "x.ndjson"])
-def test_the_session_has_the_name_of_the_file(write, name):
+def test_the_session_id_is_the_file_name(write, name):
     (document,) = holdfast.importers.read(write(OPENAI, name))
     assert document.session_id == "x"
 
 
-def test_names_may_be_given(write):
+def test_agent_and_session_ids_can_be_given(write):
     (document,) = holdfast.importers.read(write(OPENAI), agent_id="bot", session_id="ses_1")
     assert (document.agent_id, document.session_id) == ("bot", "ses_1")
 
 
-def test_one_message_alone_is_a_conversation(write):
+def test_a_single_message_is_a_conversation(write):
     (document,) = holdfast.importers.read(write({"role": "user", "content": "hi"}))
     assert document.state.messages == [{"role": "user", "content": "hi"}]
 
@@ -132,40 +132,40 @@ def test_one_message_alone_is_a_conversation(write):
     ("data", "words"),
     [
         (json.dumps(OPENAI).encode()[:-9], "truncated"),
-        ([*OPENAI, 7], "message 7 of chat.json is no message"),
-        ([*OPENAI, {"content": "x"}], "message 7 of chat.json is no message"),
+        ([*OPENAI, 7], "message 7 of chat.json is not a message"),
+        ([*OPENAI, {"content": "x"}], "message 7 of chat.json is not a message"),
         ([{"role": "user"}, {"role": 1}], "message 1"),
         ({"messages": [{"role": "user"}, None]}, "message 1"),
         (b'{"role": "user"}\n{"role": \n', "line 2 of chat.json is not JSON"),
-        (b'{"role": "user"}\n\n[1]\n', "line 3 of chat.json is no message"),
+        (b'{"role": "user"}\n\n[1]\n', "line 3 of chat.json is not a message"),
         (b'{"messages": []}\n{"messages": 5}\n', "without messages"),
         (b'[{"role": "user", "content": "\\ud800"}]', "surrogate"),
         (b'[{"role": "user", "content": "\xff"}]', "not JSON"),
         (b'[{"role": "user", "content": ' + b"[" * 10_000 + b"]" * 10_000 + b"}]", "nested"),
         (b"[" * 10_000 + b"]" * 10_000, "nested"),
         (b'[{"role": "user", "content": ' + b"[" * 500 + b"]" * 500 + b"}]", "nested|deep"),
-        ([], "no document of a session.*Known formats are .*chat"),
-        ([[1]], "Known formats"),
-        ([{"type": "Feature", "geometry": None}], "Known formats"),
-        ({"role": 5}, "Known formats"),
-        ({"messages": "none"}, "Known formats"),
+        ([], "unknown format.*--as, one of: .*chat"),
+        ([[1]], "unknown format"),
+        ([{"type": "Feature", "geometry": None}], "unknown format"),
+        ({"role": 5}, "unknown format"),
+        ({"messages": "none"}, "unknown format"),
         ("text", "not JSON"),
         (b"", "JSON"),
-        (b"role: user\n", "not JSON.*Known formats"),
+        (b"role: user\n", "not JSON.*--as"),
     ],
 )
-def test_what_is_malformed_is_one_error_that_says_where(write, data, words):
+def test_malformed_input_is_refused_with_its_position(write, data, words):
     with pytest.raises(InvalidDocumentError, match=words) as caught:
         holdfast.importers.read(write(data))
     assert len(str(caught.value)) < 600
 
 
-def test_a_file_that_is_too_large_is_refused(write):
+def test_a_file_beyond_the_size_limit_is_refused(write):
     with pytest.raises(InvalidDocumentError, match="more than 100 bytes"):
         holdfast.importers.read(write(OPENAI), max_bytes=100)
 
 
-def test_a_long_conversation_takes_little_time(write):
+def test_a_long_conversation_is_read(write):
     messages = [{"role": "user", "content": f"message {n}"} for n in range(20_000)]
     (document,) = holdfast.importers.read(write(messages))
     assert document.event_log_count == 20_001

@@ -1,4 +1,4 @@
-"""Snapshot files that Strands wrote (samples/make_strands.py)."""
+"""Snapshots that Strands wrote (samples/make_strands.py) become sessions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LATEST = "snapshot_latest.json"
 
 @pytest.fixture
 def alone(tmp_path, monkeypatch):
-    """A file outside of the folders of Strands, changed."""
+    """Writes a modified snapshot outside the folders of Strands."""
     monkeypatch.chdir(tmp_path)
 
     def write(**changes):
@@ -32,7 +32,7 @@ def alone(tmp_path, monkeypatch):
     return write
 
 
-def test_the_latest_snapshot_is_a_session_with_the_history_beside_it():
+def test_the_latest_snapshot_is_imported_with_its_history():
     (document,) = holdfast.importers.read(str(TRIP / LATEST))
     assert (document.agent_id, document.session_id, document.scope) == (
         "planner",
@@ -51,7 +51,7 @@ def test_the_latest_snapshot_is_a_session_with_the_history_beside_it():
     check_imports(document)
 
 
-def test_what_did_not_change_between_two_snapshots_is_not_written_again():
+def test_only_changes_between_snapshots_are_written():
     (document,) = holdfast.importers.read(str(TRIP / LATEST))
     keys = [
         [key for space, key, _ in each.changes["set"] if space == "messages"]
@@ -60,7 +60,7 @@ def test_what_did_not_change_between_two_snapshots_is_not_written_again():
     assert [len(each) for each in keys] == [0, 4, 2, 2]
 
 
-def test_a_snapshot_of_the_history_stands_alone():
+def test_a_snapshot_of_the_history_is_imported_alone():
     (file, *_) = sorted((TRIP / "immutable_history").iterdir())
     (document,) = holdfast.importers.read(str(file))
     assert (document.agent_id, document.session_id) == ("planner", "trip-1")
@@ -69,7 +69,7 @@ def test_a_snapshot_of_the_history_stands_alone():
     check_imports(document)
 
 
-def test_an_agent_that_was_interrupted_waits():
+def test_an_interrupted_agent_is_waiting():
     (document,) = holdfast.importers.read(str(ORDER / LATEST))
     assert (document.agent_id, document.session_id) == ("clerk", "order-1")
     assert document.state.status == "waiting"
@@ -77,7 +77,7 @@ def test_an_agent_that_was_interrupted_waits():
     check_imports(document)
 
 
-def test_several_agents_are_a_session_of_several(tmp_path):
+def test_a_multi_agent_snapshot_becomes_a_multi_agent_session(tmp_path):
     (document,) = holdfast.importers.read(str(TEAM / LATEST))
     names = (document.agent_id, document.session_id, document.scope, document.state.status)
     assert names == ("newsroom", "team-1", "multi_agent", "completed")
@@ -88,7 +88,7 @@ def test_several_agents_are_a_session_of_several(tmp_path):
     assert (document.agent_id, document.session_id) == ("newsroom", "team")
 
 
-def test_elsewhere_the_file_names_the_session(alone):
+def test_outside_the_folders_the_file_names_the_session(alone):
     (document,) = holdfast.importers.read(alone())
     assert (document.agent_id, document.session_id) == ("imported", "trip")
     assert len(document.events) == 2
@@ -100,22 +100,22 @@ def test_elsewhere_the_file_names_the_session(alone):
         ({"schema_version": "2.0"}, "schema version '2.0'.*upgrade"),
         ({"scope": "galaxy"}, "scope 'galaxy'"),
         ({"scope": ["agent"]}, "scope"),
-        ({"data": []}, "no object data"),
-        ({"data": {"messages": {}}}, "messages are no list"),
-        ({"data": {"messages": [5]}}, "messages are no list"),
-        ({"data": {"messages": [], "state": 5}}, "state is no object"),
-        ({"created_at": "yesterday"}, "no time"),
-        ({"created_at": None}, "no time"),
-        ({"data": {"state": {"x": {"__bytes_encoded__": True, "data": "?"}}}}, "no base64"),
-        ({"data": {"state": {"x": {"__bytes_encoded__": True, "data": 5}}}}, "no base64"),
+        ({"data": []}, "data must be an object"),
+        ({"data": {"messages": {}}}, "messages must be a list"),
+        ({"data": {"messages": [5]}}, "messages must be a list"),
+        ({"data": {"messages": [], "state": 5}}, "state must be an object"),
+        ({"created_at": "yesterday"}, "invalid time"),
+        ({"created_at": None}, "invalid time"),
+        ({"data": {"state": {"x": {"__bytes_encoded__": True, "data": "?"}}}}, "invalid base64"),
+        ({"data": {"state": {"x": {"__bytes_encoded__": True, "data": 5}}}}, "invalid base64"),
     ],
 )
-def test_what_is_malformed_is_one_error(alone, changes, words):
+def test_a_malformed_snapshot_is_refused(alone, changes, words):
     with pytest.raises(InvalidDocumentError, match=words):
         holdfast.importers.read(alone(**changes))
 
 
-def test_a_damaged_file_of_the_history_is_named(tmp_path):
+def test_a_damaged_file_in_the_history_is_named(tmp_path):
     shutil.copytree(SAMPLES, tmp_path / "session")
     folder = tmp_path / "session" / TRIP.relative_to(SAMPLES)
     damaged = sorted((folder / "immutable_history").iterdir())[1]

@@ -15,9 +15,9 @@ DETECTOR = Detector(secrets=True, emails=True, phones=False)
 
 def cleaned(value):
     cleaner = Cleaner(DETECTOR)
-    cleaner.value(value)
+    cleaner.clean_value(value)
     cleaner.collecting = False
-    return cleaner.value(value)
+    return cleaner.clean_value(value)
 
 
 def took(work):

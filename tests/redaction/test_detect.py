@@ -246,7 +246,7 @@ def test_phone_numbers_of_a_region_are_found_where_it_is_given():
     assert found("call (650) 253-0000", american) == {("phone", "(650) 253-0000")}
     for text in ("1700000000", str(uuid.UUID(int=2**100)), "2026-11-15T09:30:00Z", "6502530000x"):
         assert found(text, american) == set()
-    with pytest.raises(ValueError, match="'Germany' is no region of phone numbers: .* DE or US"):
+    with pytest.raises(ValueError, match="invalid region 'Germany': .* DE or US"):
         Detector(**{**ALL, "region": "Germany"})
 
 

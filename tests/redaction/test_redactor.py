@@ -156,7 +156,7 @@ def test_a_region_and_entropy_find_more():
     assert redacted(work, more).state.messages[0]["content"] == (
         "call [redacted: phone] about [redacted: secret]"
     )
-    with pytest.raises(ValueError, match="is no region"):
+    with pytest.raises(ValueError, match="invalid region"):
         Redactor(region="XX")
 
 

@@ -210,9 +210,9 @@ ID = UUID("12345678-1234-4234-9234-123456789abc")
 
 def cleaned(value):
     cleaner = Cleaner(DETECTOR)
-    cleaner.value(value)
+    cleaner.clean_value(value)
     cleaner.collecting = False
-    return cleaner.value(value)
+    return cleaner.clean_value(value)
 
 
 @pytest.mark.parametrize(

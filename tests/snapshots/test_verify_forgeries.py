@@ -69,7 +69,7 @@ async def test_a_keyframe_of_another_log_is_reported(often):
 async def test_a_keyframe_of_another_event_is_reported(often):
     store, _ = await world()
     await store.put(frame(13), store.content[frame(9)])
-    assert "it is that of the event 9" in await problem_of(store, frame(13))
+    assert "it belongs to event 9" in await problem_of(store, frame(13))
 
 
 @async_test

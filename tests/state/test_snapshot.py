@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import time
 import tracemalloc
 
 import pytest
@@ -49,6 +50,11 @@ def test_ids_increase_across_stores_and_parents_follow_the_lineage():
     assert forked.id > branch.id
     with pytest.raises(AttributeError):
         first.id = 5
+
+
+def test_a_snapshot_has_the_time_it_was_taken():
+    before = time.time()
+    assert before <= Store().snapshot().timestamp <= time.time()
 
 
 def test_a_store_can_be_restored_to_a_snapshot_of_another_store():

@@ -7,7 +7,13 @@ import asyncio
 import pytest
 
 from holdfast import ConflictError, Entry, StateStore, StateStoreError
-from holdfast.stores.validation import prefix_successor
+from holdfast.stores.validation import (
+    prefix_successor,
+    validate_key,
+    validate_limit,
+    validate_put,
+    validate_range,
+)
 from holdfast.testing import StateStoreSuite
 
 
@@ -22,24 +28,20 @@ class MinimalStore(StateStore):
         self.writes = 0
         self.closed = False
 
-    def check(self, *keys):
-        from holdfast.stores.validation import validate_key
-
+    def validate(self, *keys):
         if self.closed:
             raise StateStoreError("closed")
         for key in keys:
             validate_key(key)
 
     async def get(self, key):
-        self.check(key)
+        self.validate(key)
         return self.entries.get(key)
 
     async def put(self, key, value, *, if_match=None, if_absent=False):
-        from holdfast.stores.validation import validate_put
-
-        self.check(key)
+        self.validate(key)
         validate_put(key, value, if_match, if_absent)
-        self.match(key, if_match)
+        self.check_etag(key, if_match)
         if if_absent and key in self.entries:
             raise ConflictError(f"{key!r} exists", key=key)
         self.writes += 1
@@ -47,19 +49,17 @@ class MinimalStore(StateStore):
         return str(self.writes)
 
     async def delete(self, key, *, if_match=None):
-        self.check(key)
-        self.match(key, if_match)
+        self.validate(key)
+        self.check_etag(key, if_match)
         return self.entries.pop(key, None) is not None
 
     async def list(self, prefix="", *, start_after="", limit=None):
-        from holdfast.stores.validation import validate_limit, validate_range
-
-        self.check()
-        span = validate_range(prefix, start_after)
-        for key in sorted(filter(span.contains, list(self.entries)))[: validate_limit(limit)]:
+        self.validate()
+        key_range = validate_range(prefix, start_after)
+        for key in sorted(filter(key_range.contains, list(self.entries)))[: validate_limit(limit)]:
             yield key
 
-    def match(self, key, etag):
+    def check_etag(self, key, etag):
         found = self.entries.get(key)
         if etag is not None and (found is None or found.etag != etag):
             raise ConflictError(f"{key!r} has another etag", key=key)

@@ -43,9 +43,9 @@ def test_increments_from_four_processes_are_all_counted(url):
 
 
 @LOCAL
-def test_kill_9_at_random_moments_loses_nothing_that_was_acknowledged(url, scheme, tmp_path):
+def test_kill_9_at_a_random_time_loses_no_acknowledged_write(url, scheme, tmp_path):
     found = run("crash", url, 10, 7)
-    assert found.pop("acknowledged") > 30
+    assert found.pop("acknowledged") >= 30
     assert found == {"torn": 0, "lost": 0, "halves": 0}
     if scheme == "file":
         assert list((tmp_path / "agents" / "~holdfast" / "writing").iterdir()) == []

@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import random
-import select
 import signal
 import sys
 import time
@@ -130,13 +129,15 @@ def crash(url: str, rounds: int, seed: int) -> dict:
         reader, writer = os.pipe()
         child = in_child(partial(write_forever, url, round_, writer))
         os.close(writer)
-        select.select([reader], [], [], 20)  # for the first report
+        reports = b""
+        while reports.count(b"\n") < 3:  # one write of each kind
+            reports += os.read(reader, 4096)
         time.sleep(dice.uniform(0, 0.06))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        with os.fdopen(reader) as pipe:
-            text = pipe.read()
-        acknowledged = [int(line) for line in text.split("\n")[:-1]]
+        with os.fdopen(reader, "rb") as pipe:
+            reports += pipe.read()
+        acknowledged = [int(line) for line in reports.split(b"\n")[:-1]]
         found["acknowledged"] += len(acknowledged)
         asyncio.run(verify(url, round_, acknowledged, found))
     return dict(found)

@@ -21,7 +21,6 @@ import holdfast.importers
 from holdfast import NotFoundError, SnapshotManager, StateStoreError
 from holdfast.importers.langgraph_serde import Serde
 from holdfast.stores.memory import MemoryStateStore
-from holdfast.values import encode
 from trials.fuzz.strategies import (
     WORDS,
     dump_json,
@@ -131,7 +130,7 @@ class ImportedValues(Target):
 
     def check(self, data: bytes) -> None:
         """Read the value, and encode it as Holdfast stores it."""
-        encode(Serde().value("msgpack", data, "the value"))
+        Serde().decode("msgpack", data, "the value")
 
 
 class ImportedDatabases(Target):

@@ -1,4 +1,4 @@
-"""Adapters: store the sessions of agent frameworks in Holdfast.
+"""Adapters for agent frameworks: each stores the framework's sessions in Holdfast.
 
-Each adapter needs the extra of its name; nothing else in Holdfast imports it.
+Each package needs the extra of its name; the rest of Holdfast needs none of them.
 """

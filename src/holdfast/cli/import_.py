@@ -139,7 +139,7 @@ def print_import_result(result: ImportResult, store: str | None, kept: int = 0) 
         f"{len(diff['changed'])} changed"
     )
     if kept:
-        print_line(f"snapshots: {kept}, one for each completed run")
+        print_line(f"snapshots: {kept} saved")
     if result.undo_id is not None:
         names = (result.session_id, result.undo_id)
         undo = format_command("holdfast state restore", *names, agent=result.agent_id, store=store)

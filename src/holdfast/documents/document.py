@@ -132,7 +132,7 @@ class Document:
 
     @property
     def signatures(self) -> list[Signature]:
-        """The signatures, which nobody has verified yet.
+        """The signatures, without verifying them.
 
         Raises:
             SignatureError: They are malformed.

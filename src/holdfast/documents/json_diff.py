@@ -1,8 +1,4 @@
-"""What differs between two states: which entries, and inside them which fields.
-
-The same as JSON Patch (RFC 6902), which leads from the ``state`` of one document to that of
-another.
-"""
+"""The difference between two states: by entry and field, and as a JSON Patch (RFC 6902)."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from holdfast.values import to_json
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One entry that differs. ``fields`` are the changes inside it, as JSON Patch operations."""
+    """An entry that differs between two states."""
 
     namespace: str
     key: str
@@ -28,11 +24,11 @@ class Difference:
     before: Any
     after: Any
     only: tuple[Steps, ...] = ()
-    """Where inside it ``fields`` are looked for; everywhere if it is empty."""
+    """The paths inside the entry that ``fields`` is limited to; all if empty."""
 
     @property
     def fields(self) -> list[dict[str, Any]]:
-        """What changed inside it; the whole value where it was added or removed."""
+        """The changes inside the entry, as JSON Patch operations."""
         if self.kind == "added":
             return [{"op": "add", "path": "", "value": to_json(self.after)}]
         if self.kind == "removed":
@@ -48,7 +44,7 @@ class Difference:
 
 
 def diff_states(later: Snapshot, base: Snapshot) -> list[Difference]:
-    """Every entry that differs, sorted by namespace and key."""
+    """Return the entries that differ, sorted by namespace and key."""
     found = []
     diff = later.diff(base)
     for kind, pairs in (
@@ -64,12 +60,12 @@ def diff_states(later: Snapshot, base: Snapshot) -> list[Difference]:
 
 
 def make_state_patch(later: Snapshot, base: Snapshot) -> list[dict[str, Any]]:
-    """JSON Patch that leads from the document of ``base`` to the state of ``later``."""
+    """Return a JSON Patch from the document of ``base`` to that of ``later``."""
     return list(make_patch(encode_state(base), encode_state(later), "/state"))
 
 
 def make_patch(before: Any, after: Any, path: str = "") -> Iterator[dict[str, Any]]:
-    """The operations that make ``after`` of ``before``, both JSON data."""
+    """Yield the JSON Patch operations from one JSON value to another."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name in before:
             if name not in after:
@@ -88,29 +84,29 @@ def make_patch(before: Any, after: Any, path: str = "") -> Iterator[dict[str, An
         for value in after[shared:]:
             yield {"op": "add", "path": f"{path}/-", "value": value}
     elif type(before) is not type(after) or before != after or repr(before) != repr(after):
-        # The signs of two zeros differ, though they are equal.
+        # 0.0 and -0.0 are equal, but not the same.
         yield {"op": "replace", "path": path, "value": after}
 
 
 def escape_pointer(name: str) -> str:
-    """A name as a part of a JSON Pointer."""
+    """Escape a name for a JSON Pointer."""
     return name.replace("~", "~0").replace("/", "~1")
 
 
 def split_pointer(pointer: str) -> list[str]:
-    """Return the parts of a JSON Pointer."""
+    """Split a JSON Pointer into names."""
     return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
 
 
-# -------------------------------------------------------------------------------- a part of it
+# ------------------------------------------------------------------------------------- selection
 
 
 def select_differences(
     found: list[Difference], paths: Sequence[JsonPath], later: Snapshot, base: Snapshot
 ) -> list[Difference]:
-    """Return the differences that some paths lead to, of their entries no more than that.
+    """Return the differences at or inside some paths, limited to these.
 
-    An entry that was added or removed is kept whole if a path leads into it.
+    An entry that was added or removed is returned whole if a path leads into it.
     """
     if not paths:
         return found
@@ -118,7 +114,7 @@ def select_differences(
     kept = []
     for each in found:
         places = then if each.kind == "removed" else now
-        inside = [rest for _, rest in places.leading(paths, each.namespace, each.key)]
+        inside = [rest for _, rest in places.matching(paths, each.namespace, each.key)]
         if () in inside:
             kept.append(each)
         elif each.kind == "changed":
@@ -135,7 +131,7 @@ def select_differences(
 def select_operations(
     operations: Iterable[dict[str, Any]], paths: Sequence[JsonPath], later: Snapshot
 ) -> list[dict[str, Any]]:
-    """Return the operations of a patch, as `state_patch` gives it, that some paths lead to."""
+    """Return the operations of a state patch that change something at or inside some paths."""
     if not paths:
         return list(operations)
     count = later.count(MESSAGES)
@@ -144,7 +140,7 @@ def select_operations(
 
 
 def is_operation_at(operation: dict[str, Any], steps: Steps) -> bool:
-    """Return whether an operation on a document's state changes what a path leads to."""
+    """Return whether an operation on a document's state changes something at a path."""
     parts = split_pointer(operation["path"])[1:]  # without "state"
     if not is_on_path(parts, steps):
         return False
@@ -152,14 +148,14 @@ def is_operation_at(operation: dict[str, Any], steps: Steps) -> bool:
 
 
 def resolve_message_index(steps: Steps, count: int) -> Steps:
-    """Return the steps to a message with its number counted from the first one."""
+    """Return the steps with a negative message index replaced by a positive one."""
     if steps[0] == MESSAGES and len(steps) > 1 and isinstance(steps[1], int) and steps[1] < 0:
         return (MESSAGES, count + steps[1], *steps[2:])
     return steps
 
 
 def is_on_path(parts: Sequence[str], steps: Steps) -> bool:
-    """Return whether a pointer leads to what a path leads to, or above it, or into it."""
+    """Return whether a pointer leads to a path, above it, or into it."""
     return all(
         step_matches(step, part)
         or (part.isdecimal() and step_matches(step, int(part)))
@@ -169,7 +165,7 @@ def is_on_path(parts: Sequence[str], steps: Steps) -> bool:
 
 
 def path_exists(tree: Any, steps: Steps) -> bool:
-    """Return whether a path leads to something in JSON data."""
+    """Return whether a path exists in JSON data."""
     if not steps:
         return True
     if isinstance(tree, dict):

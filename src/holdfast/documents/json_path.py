@@ -1,10 +1,10 @@
-"""Paths to what a state holds, in the words of a document.
+"""Paths into the state of a document.
 
     values.customer.name     messages[3].content     messages[*].id     namespaces.crm["a.b"].phone
     status                   messages[-1]            session.owner      /values/customer/name
 
-``[*]`` and ``*`` stand for everything in their place. A path that begins with a slash is a JSON
-Pointer (RFC 6901), in which ``*`` means the same. ``state`` in front may be left out.
+``[*]`` and ``*`` match everything. A path that starts with a slash is a JSON Pointer (RFC 6901), in
+which ``*`` means the same. A leading ``state`` is optional.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PLAIN_NAME = re.compile(r"[^\W\d][\w/:@-]*")
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """A way to one or many places of a state."""
+    """A path that leads to one or more values of a state."""
 
     text: str
     steps: Steps
@@ -58,40 +58,52 @@ class JsonPath:
 
 
 def parse_path(text: str, roots: Sequence[str] = ROOTS) -> JsonPath:
-    """What a path says; `ValueError` for a text that is none."""
+    """Parse a path that starts with one of the roots.
+
+    Raises:
+        ValueError: It is not a valid path.
+
+    """
     if not isinstance(text, str):
-        raise TypeError(f"a path is a str as in values.customer.name, not {short_repr(text)}")
+        raise TypeError(f"path must be a str such as values.customer.name, got {short_repr(text)}")
     steps = parse_pointer(text) if text.startswith("/") else parse_dotted_path(text)
     if len(steps) > 1 and steps[0] == "state" and steps[1] in roots:
         steps = steps[1:]
     if steps[0] not in roots:
         meant = "" if text.startswith("/") else f" (did you mean values.{text}?)"
-        raise invalid_path_error(text, f"it begins with one of {', '.join(roots)}{meant}")
+        raise invalid_path_error(text, f"must start with one of {', '.join(roots)}{meant}")
     if steps[0] == MESSAGES and len(steps) > 1:
         if isinstance(steps[1], str) and not steps[1].isdecimal():
-            raise invalid_path_error(text, f"it says which message, as in messages[*].{steps[1]}")
+            raise invalid_path_error(text, f"must name a message, such as messages[*].{steps[1]}")
         steps = (MESSAGES, int(steps[1]) if isinstance(steps[1], str) else steps[1], *steps[2:])
     if steps[0] == STATUS and len(steps) > 1:
-        raise invalid_path_error(text, "the status is a text, with nothing inside it")
+        raise invalid_path_error(text, "the status has no parts")
     return JsonPath(text, steps)
 
 
 def parse_paths(texts: Iterable[str], roots: Sequence[str] = ROOTS) -> tuple[JsonPath, ...]:
-    """Several paths."""
+    """Parse several paths.
+
+    Raises:
+        ValueError: One of them is not a valid path.
+
+    """
     if isinstance(texts, str):
-        raise TypeError(f"paths are a list of texts, not one text: [{texts!r}]")
+        raise TypeError(f"paths must be a list of str, got a str; pass [{texts!r}]")
     return tuple(parse_path(text, roots) for text in texts)
 
 
 def parse_dotted_path(text: str) -> Steps:
-    """The steps of ``values.customer[0].name``."""
+    """Return the steps of ``values.customer[0].name``."""
     rest = text.removeprefix("$.")
     steps: list[Step] = []
     at = 0
     while at < len(rest) or not steps:
         found = STEP_PATTERN.match(rest, at)
         if found is None:
-            raise invalid_path_error(text, f"it cannot be read from {short_repr(rest[at:])} on")
+            raise invalid_path_error(
+                text, f"unexpected {short_repr(rest[at:])}" if rest[at:] else "it is empty"
+            )
         at = found.end()
         name, index, quoted = found["name"], found["index"], found["quoted"]
         if quoted:
@@ -104,36 +116,34 @@ def parse_dotted_path(text: str) -> Steps:
 
 
 def unquote_name(text: str, quoted: str) -> str:
-    """The name between quotes, of either kind."""
+    """Return a name without its single or double quotes."""
     inner = quoted[1:-1]
     if quoted[0] == "'":
         inner = inner.replace("\\'", "'").replace('"', '\\"')
     try:
         return str(json.loads(f'"{inner}"'))
     except ValueError:
-        raise invalid_path_error(
-            text, f"{quoted} is not a name in quotes as JSON writes it"
-        ) from None
+        raise invalid_path_error(text, f"{quoted} is not a valid JSON string") from None
 
 
 def parse_pointer(text: str) -> Steps:
-    """The steps of ``/values/customer/0/name``."""
+    """Return the steps of ``/values/customer/0/name``."""
     if re.search(r"~(?![01])", text):
-        raise invalid_path_error(text, "a ~ is written ~0 in a JSON Pointer, and a / in a name ~1")
+        raise invalid_path_error(text, "in a JSON Pointer, write ~ as ~0 and / in a name as ~1")
     names = [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
     return tuple(WILDCARD if name == "*" else name for name in names)
 
 
 def invalid_path_error(text: str, reason: str) -> ValueError:
-    """The error for a text that is no path."""
+    """Return the error for an invalid path."""
     return ValueError(
-        f"{short_repr(text)} is no path: {reason}. Paths are like values.customer.name, "
+        f"invalid path {short_repr(text)}: {reason}; use a path such as values.customer.name, "
         "messages[*].content, namespaces.crm.phone or /values/customer/name"
     )
 
 
 def format_path(steps: Iterable[object]) -> str:
-    """Steps as a path is written, whatever the keys are."""
+    """Return steps as the text of a path."""
     text = ""
     for step in steps:
         if isinstance(step, str) and PLAIN_NAME.fullmatch(step):
@@ -145,54 +155,59 @@ def format_path(steps: Iterable[object]) -> str:
     return text
 
 
-# --------------------------------------------------------------------------- in a whole state
+# ------------------------------------------------------------------------------ in a whole state
 
 
 class EntryPaths:
-    """Where each entry of a state stands in a document, and which paths lead into it."""
+    """Maps the entries of a state to their paths in a document."""
 
     def __init__(self, state: Snapshot) -> None:
         keys = [key for _, key, _ in state.items(MESSAGES)]
         self._index = {key: number for number, key in enumerate(keys)}
 
-    def of(self, space: str, key: str) -> Steps:
-        """The steps that lead to an entry. A message that is gone has the number of its key."""
-        if space == MESSAGES:
+    def steps_to(self, namespace: str, key: str) -> Steps:
+        """Return the steps to an entry. A message that is not in the state has its key as index."""
+        if namespace == MESSAGES:
             number = int(key) if key.isascii() and key.isdecimal() else key
             return (MESSAGES, self._index.get(key, number))
-        if space == STATE:
+        if namespace == STATE:
             return ("values", key)
-        if space == SESSION:
+        if namespace == SESSION:
             return (STATUS,) if key == STATUS else (SESSION, key)
-        return ("namespaces", space, key)
+        return ("namespaces", namespace, key)
 
-    def leading(
-        self, paths: Iterable[JsonPath], space: str, key: str
+    def matching(
+        self, paths: Iterable[JsonPath], namespace: str, key: str
     ) -> Iterator[tuple[JsonPath, Steps]]:
-        """The paths that lead to an entry or into it, and what is left of each inside it."""
-        place = self.of(space, key)
+        """Yield the paths to or into an entry, each with its remaining steps inside the entry."""
+        entry = self.steps_to(namespace, key)
         for path in paths:
             steps = path.steps
-            if space == MESSAGES and len(steps) > 1 and isinstance(steps[1], int) and steps[1] < 0:
+            if (
+                namespace == MESSAGES
+                and len(steps) > 1
+                and isinstance(steps[1], int)
+                and steps[1] < 0
+            ):
                 steps = (MESSAGES, len(self._index) + steps[1], *steps[2:])
-            if all(step_matches(step, name) for step, name in zip(steps, place, strict=False)):
-                yield path, steps[len(place) :]
+            if all(step_matches(step, name) for step, name in zip(steps, entry, strict=False)):
+                yield path, steps[len(entry) :]
 
 
 def remove_paths(state: Snapshot, paths: Sequence[JsonPath]) -> Snapshot:
-    """A state without what the paths lead to."""
+    """Return a state without the values that some paths lead to."""
     if not paths:
         return state
-    places = EntryPaths(state)
+    entry_paths = EntryPaths(state)
     store = Store(max_history=0)
-    for space, key, value in state.items():
+    for namespace, key, value in state.items():
         kept = value
-        for _, rest in places.leading(paths, space, key):
+        for _, rest in entry_paths.matching(paths, namespace, key):
             kept = transform_at(kept, rest, lambda _: REMOVED)
             if kept is REMOVED:
                 break
         if kept is not REMOVED:
-            store.set(space, key, kept)
+            store.set(namespace, key, kept)
     return store.snapshot()
 
 
@@ -200,7 +215,7 @@ def remove_paths(state: Snapshot, paths: Sequence[JsonPath]) -> Snapshot:
 
 
 def step_matches(step: object, key: object, size: int | None = None) -> bool:
-    """Whether a step leads to a key, or to an index of a list of this size."""
+    """Return whether a step matches a key, or an index of a list of this size."""
     if step is WILDCARD:
         return True
     if isinstance(step, str):
@@ -209,10 +224,10 @@ def step_matches(step: object, key: object, size: int | None = None) -> bool:
 
 
 def transform_at(value: Any, steps: Steps, change: Callable[[Any], Any]) -> Any:
-    """A value with ``change`` applied to everything that the steps lead to.
+    """Return a value with ``change`` applied to everything that the steps lead to.
 
-    What it makes ``GONE`` is left out. In a list something stands in its place where others follow,
-    as they would have other numbers without it.
+    A value that becomes ``REMOVED`` is left out. In a list a placeholder replaces it, unless it is
+    last, so that the indexes of the items after it stay the same.
     """
     if not steps:
         return change(value)
@@ -241,9 +256,9 @@ def transform_at(value: Any, steps: Steps, change: Callable[[Any], Any]) -> Any:
 
 
 def rebuild_registered(value: Any, change: Callable[[Any], Any]) -> Any:
-    """An object of a registered type, whose content was changed; the object itself if it was not.
+    """Return an object of a registered type with its content changed.
 
-    Where its type does not take the new content, that stands for it.
+    If the type rejects the new content, the content itself is returned.
     """
     name, content_of = registered_types[type(value)]
     content = content_of(value)
@@ -252,5 +267,5 @@ def rebuild_registered(value: Any, change: Callable[[Any], Any]) -> Any:
         return value
     try:
         return registered_names[name][1](new)
-    except Exception:  # noqa: BLE001 - a type of somebody's own refuses in its own way
+    except Exception:  # noqa: BLE001 - user code may raise anything
         return new

@@ -1,7 +1,7 @@
-"""Keys that documents are signed and checked with: Ed25519, in PEM files.
+"""Ed25519 keys in PEM files, for signing documents and verifying signatures.
 
-A private key is PKCS 8, as ``openssl genpkey -algorithm ed25519`` writes it too. A public key is
-known by its id, the SHA-256 of its DER form, which ``openssl`` computes as well.
+A private key is PKCS 8, as ``openssl genpkey -algorithm ed25519`` writes it. The id of a public key
+is the SHA-256 of its DER encoding, which ``openssl`` can compute.
 """
 
 from __future__ import annotations
@@ -30,61 +30,72 @@ T = TypeVar("T")
 
 RAW_BYTES = 32
 SPKI = bytes.fromhex("302a300506032b6570032100")
-"""What stands before the 32 bytes of an Ed25519 key in DER (RFC 8410)."""
+"""The DER prefix of an Ed25519 public key (RFC 8410)."""
 MAX_KEY_FILE_BYTES = 1 << 20
 MAX_PASSPHRASE_BYTES = 1023
-"""In bytes: what encrypts a key takes no more."""
+"""The limit of the key encryption."""
 PEM_BOUNDARY = re.compile(rb"-----(BEGIN|END) ([A-Z0-9 ]+)-----")
 PUBLIC, PRIVATE, ENCRYPTED = "PUBLIC KEY", "PRIVATE KEY", "ENCRYPTED PRIVATE KEY"
 PUBLIC_SUFFIX = ".pub"
-PASSPHRASE_HINT = "the command line takes it from $HOLDFAST_SIGNING_PASSPHRASE"
+PASSPHRASE_HINT = "the command line reads it from $HOLDFAST_SIGNING_PASSPHRASE"  # noqa: S105
 
 
 class KeyFileError(HoldfastError, ValueError):
-    """A file is not the key that was asked for."""
+    """A file is not a valid key, or not of the right kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A key that signatures are checked with. Whoever has it can sign nothing."""
+    """A key that verifies signatures. It cannot sign."""
 
     raw: bytes
-    """Its 32 bytes."""
+    """The 32 bytes of the key."""
     name: str = field(default="", compare=False)
-    """What its owner or reader calls it: the name of its file."""
+    """A name for messages: that of its file."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.raw, bytes) or len(self.raw) != RAW_BYTES:
-            raise KeyFileError(f"an Ed25519 key has {RAW_BYTES} bytes, not {short_repr(self.raw)}")
+            raise KeyFileError(
+                f"an Ed25519 key must have {RAW_BYTES} bytes, got {short_repr(self.raw)}"
+            )
 
     @property
     def key_id(self) -> str:
-        """``sha256:…`` of the key in DER, by which documents name it."""
+        """The id by which documents refer to the key: ``sha256:…`` of its DER encoding."""
         return "sha256:" + hashlib.sha256(SPKI + self.raw).hexdigest()
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> PublicKey:
-        """The one key of a PEM file, as ``holdfast keys new`` or ``openssl pkey -pubout`` writes.
+        """Read a PEM file with one key, as ``holdfast keys new`` or ``openssl pkey`` writes it.
 
-        `trusted_keys` reads files of several, and folders.
+        `load_trusted_keys` reads files with several keys, and directories.
+
+        Raises:
+            KeyFileError: It cannot be read, or does not have exactly one public key.
+
         """
         found = decode_public_keys(read_key_file(path), str(path), Path(path).stem)
         if len(found) != 1:
-            raise KeyFileError(f"{path} has {len(found)} keys, and one is needed")
+            raise KeyFileError(f"{path} has {len(found)} keys; expected one")
         return found[0]
 
     @classmethod
     def from_pem(cls, data: bytes, name: str = "") -> PublicKey:
-        """The first key of a PEM text."""
+        """Return the first key of a PEM text.
+
+        Raises:
+            KeyFileError: It is not a public key.
+
+        """
         return decode_public_keys(data, "the PEM text", name)[0]
 
     def to_pem(self) -> bytes:
-        """The key as PEM."""
+        """Return the key as PEM."""
         text = base64.b64encode(SPKI + self.raw).decode()
         return f"-----BEGIN {PUBLIC}-----\n{text}\n-----END {PUBLIC}-----\n".encode()
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
-        """Whether a signature of a message is this key's."""
+        """Return whether a signature of a message was made with this key."""
         with require_extra("signing"):
             from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
             from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
@@ -96,12 +107,12 @@ class PublicKey:
 
 
 class SigningKey:
-    """A private key. Its repr says which it is, and nothing of what it holds."""
+    """A private key. Its repr shows only the key id."""
 
     __slots__ = ("_key", "public")
 
     public: PublicKey
-    """The key that checks what this one signs."""
+    """The public key, which verifies what this key signs."""
 
     def __init__(self, key: Ed25519PrivateKey, name: str = "") -> None:
         self._key = key
@@ -112,12 +123,12 @@ class SigningKey:
 
     @property
     def key_id(self) -> str:
-        """That of its public key."""
+        """The id of the public key."""
         return self.public.key_id
 
     @classmethod
     def generate(cls, name: str = "") -> Self:
-        """A new key."""
+        """Generate a new key."""
         with require_extra("signing"):
             from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
         return cls(ed25519.Ed25519PrivateKey.generate(), name)
@@ -126,12 +137,17 @@ class SigningKey:
     def from_file(
         cls, path: str | os.PathLike[str], *, passphrase: str | bytes | None = None
     ) -> Self:
-        """The key of a PEM file (PKCS 8). A file that others can read is warned of."""
+        """Read a PEM file (PKCS 8); log a warning if other users can read it.
+
+        Raises:
+            KeyFileError: It cannot be read, is not a private key, or needs another passphrase.
+
+        """
         data = read_key_file(path)
         found = decode_private_key(data, str(path), passphrase)
         if os.name == "posix" and (mode := Path(path).stat().st_mode) & 0o077:
             logger.warning(
-                "the private key %s can be read by others (mode %o): chmod 600 %s",
+                "private key %s is readable by other users (mode %o); run chmod 600 %s",
                 path,
                 stat.S_IMODE(mode),
                 path,
@@ -142,11 +158,21 @@ class SigningKey:
     def from_pem(
         cls, data: bytes, *, passphrase: str | bytes | None = None, name: str = ""
     ) -> Self:
-        """The key of a PEM text. A passphrase is not looked at where it needs none."""
+        """Return the key of a PEM text. The passphrase is ignored if the key is not encrypted.
+
+        Raises:
+            KeyFileError: It is not a private key, or needs another passphrase.
+
+        """
         return cls(decode_private_key(data, "the PEM text", passphrase), name)
 
     def to_pem(self, *, passphrase: str | bytes | None = None) -> bytes:
-        """The key as PEM (PKCS 8), encrypted with a passphrase if there is one."""
+        """Return the key as PEM (PKCS 8), encrypted if a passphrase is given.
+
+        Raises:
+            KeyFileError: The passphrase is too long.
+
+        """
         from cryptography.hazmat.primitives import serialization as forms  # noqa: PLC0415
 
         how: forms.KeySerializationEncryption = forms.NoEncryption()
@@ -154,19 +180,24 @@ class SigningKey:
             secret = encode_passphrase(passphrase)
             if len(secret) > MAX_PASSPHRASE_BYTES:
                 raise KeyFileError(
-                    f"the passphrase has more than {MAX_PASSPHRASE_BYTES:,} bytes, and a key cannot "
-                    f"be encrypted with it: {PASSPHRASE_HINT}"
+                    f"the passphrase has more than {MAX_PASSPHRASE_BYTES:,} bytes; "
+                    f"{PASSPHRASE_HINT}"
                 )
             how = forms.BestAvailableEncryption(secret)
         return self._key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, how)
 
     def sign(self, message: bytes) -> bytes:
-        """The signature of a message, 64 bytes."""
+        """Return the signature of a message, 64 bytes."""
         return self._key.sign(message)
 
 
 def load_trusted_keys(*paths: str | os.PathLike[str]) -> list[PublicKey]:
-    """The public keys of files, which may have several, and of all ``.pub`` files of folders."""
+    """Read the public keys of files, and of all ``.pub`` files in directories.
+
+    Raises:
+        KeyFileError: A file cannot be read or is not a public key, or a directory has none.
+
+    """
     return [
         key
         for path in paths
@@ -175,18 +206,18 @@ def load_trusted_keys(*paths: str | os.PathLike[str]) -> list[PublicKey]:
     ]
 
 
-# -------------------------------------------------------------------------------- files of keys
+# ------------------------------------------------------------------------------------- key files
 
 
 def require_path(path: str | os.PathLike[str]) -> Path:
-    """A path that names something. An empty one would be the current folder, and all its keys."""
+    """Return a path that is not empty: the empty path would be the current directory."""
     if not os.fspath(path):
-        raise KeyFileError("the path of a key is empty, and names no file and no folder")
+        raise KeyFileError("the path of a key is empty; name a file or a directory")
     return Path(path)
 
 
 def list_key_files(path: Path) -> list[Path]:
-    """A file, or those of a folder that are named as public keys."""
+    """Return a file, or the public key files of a directory."""
     try:
         if not path.is_dir():
             return [path]
@@ -194,32 +225,39 @@ def list_key_files(path: Path) -> list[Path]:
     except OSError as error:
         raise unreadable_key_error(path, error) from error
     if not found:
-        raise KeyFileError(f"the folder {path} has no file *{PUBLIC_SUFFIX}: no key is trusted")
+        raise KeyFileError(
+            f"the directory {path} has no *{PUBLIC_SUFFIX} file, so no key would be trusted"
+        )
     return found
 
 
 def read_key_file(path: str | os.PathLike[str]) -> bytes:
-    """What a file of keys has."""
+    """Return the content of a key file.
+
+    Raises:
+        KeyFileError: It cannot be read, or is too large.
+
+    """
     try:
         with require_path(path).open("rb") as file:
             data = file.read(MAX_KEY_FILE_BYTES + 1)
     except OSError as error:
         raise unreadable_key_error(path, error) from error
     if len(data) > MAX_KEY_FILE_BYTES:
-        raise KeyFileError(f"{path} has more than {MAX_KEY_FILE_BYTES:,} bytes: it is no key")
+        raise KeyFileError(f"{path} is not a key: it has more than {MAX_KEY_FILE_BYTES:,} bytes")
     return data
 
 
 def unreadable_key_error(path: str | os.PathLike[str], error: OSError) -> KeyFileError:
-    """The error for a file that the system does not give."""
-    return KeyFileError(f"the key file {path} cannot be read: {error.strerror or error}")
+    """Return the error for a key file that cannot be read."""
+    return KeyFileError(f"cannot read key file {path}: {error.strerror or error}")
 
 
 def split_pem(data: bytes, source: str) -> list[tuple[str, bytes]]:
-    """The PEM blocks of a text, each with its label."""
+    """Return the PEM blocks of a text with their labels."""
     found = []
     begin: re.Match[bytes] | None = None
-    # From edge to edge: to look for the end of each block anew would take the square of the time.
+    # One pass over all boundaries: a search for the end of each block would be quadratic.
     for edge in PEM_BOUNDARY.finditer(data):
         if begin is None:
             begin = edge if edge[1] == b"BEGIN" else None
@@ -232,21 +270,21 @@ def split_pem(data: bytes, source: str) -> list[tuple[str, bytes]]:
         raise truncated_key_error(source)
     if not found:
         raise KeyFileError(
-            f"{source} is no key in PEM, as `holdfast keys new` or `openssl genpkey -algorithm "
-            "ed25519` writes it"
+            f"{source} is not a key in PEM; create one with `holdfast keys new` or `openssl "
+            "genpkey -algorithm ed25519`"
         )
     return found
 
 
 def truncated_key_error(source: str) -> KeyFileError:
-    """The error for a block that has no end."""
+    """Return the error for a PEM block without an end."""
     return KeyFileError(
-        f"{source} cannot be read as a key: a block in it has no end, so it is damaged or cut short"
+        f"{source} is not a valid key: a PEM block has no end, so it is damaged or truncated"
     )
 
 
 def decode_public_keys(data: bytes, source: str, name: str) -> list[PublicKey]:
-    """All public keys of a text, if they are the kind that documents are checked with."""
+    """Return all public keys of a PEM text."""
     with require_extra("signing"):
         from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
         from cryptography.hazmat.primitives.serialization import load_pem_public_key  # noqa: PLC0415
@@ -254,8 +292,8 @@ def decode_public_keys(data: bytes, source: str, name: str) -> list[PublicKey]:
     for label, block in split_pem(data, source):
         if label.endswith(PRIVATE):
             raise KeyFileError(
-                f"{source} is a private key, and a public one is needed: take the file "
-                f"{PUBLIC_SUFFIX} that was made with it, or what `openssl pkey -pubout` makes of it"
+                f"{source} is a private key; use the public key, from its {PUBLIC_SUFFIX} file or "
+                "`openssl pkey -pubout`"
             )
         if label != PUBLIC:
             raise wrong_key_type_error(source, label)
@@ -269,7 +307,7 @@ def decode_public_keys(data: bytes, source: str, name: str) -> list[PublicKey]:
 def decode_private_key(
     data: bytes, source: str, passphrase: str | bytes | None
 ) -> Ed25519PrivateKey:
-    """The private key of a text, if it is the kind that documents are signed with."""
+    """Return the private key of a PEM text."""
     with require_extra("signing"):
         from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
         from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415
@@ -277,9 +315,9 @@ def decode_private_key(
         )
     label, block = split_pem(data, source)[0]
     if label == PUBLIC:
-        raise KeyFileError(f"{source} is a public key, and signing needs the private one")
+        raise KeyFileError(f"{source} is a public key; signing needs the private key")
     if label == ENCRYPTED and not passphrase:
-        raise KeyFileError(f"{source} is encrypted, and there is no passphrase: {PASSPHRASE_HINT}")
+        raise KeyFileError(f"{source} is encrypted and needs a passphrase; {PASSPHRASE_HINT}")
     if label not in (PRIVATE, ENCRYPTED):
         raise wrong_key_type_error(source, label)
     secret = encode_passphrase(passphrase) if label == ENCRYPTED and passphrase else None
@@ -290,32 +328,32 @@ def decode_private_key(
 
 
 def load_pem(load: Callable[[], T], source: str) -> T:
-    """What a PEM block holds, or an error that names the file and nothing of what is in it."""
+    """Load a PEM block; an error names the file, but nothing of its content."""
     with require_extra("signing"):
         from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
     try:
         return load()
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise KeyFileError(
-            f"{source} cannot be read as a key: it is damaged, or its passphrase is another"
+            f"{source} is not a valid key: it is damaged, or the passphrase is wrong"
         ) from None
 
 
 def wrong_key_type_error(source: str, key: object) -> KeyFileError:
-    """The error for a key that is another than Ed25519."""
+    """Return the error for a key that is not Ed25519."""
     kind = key if isinstance(key, str) else type(key).__name__.strip("_")
     return KeyFileError(
-        f"{source} is another kind of key ({kind}): documents are signed with Ed25519 in PEM, "
-        "as `holdfast keys new` makes it"
+        f"unsupported key type {kind} in {source}; documents are signed with Ed25519 keys, which "
+        "`holdfast keys new` creates"
     )
 
 
 def encode_passphrase(passphrase: str | bytes) -> bytes:
-    """A passphrase as the bytes that encrypt."""
+    """Return a passphrase as bytes."""
     if isinstance(passphrase, bytes):
         return passphrase
     try:
         return passphrase.encode()
     except UnicodeEncodeError:
-        # Python's own error shows what it stumbled on, which is part of the secret.
-        raise KeyFileError("the passphrase is no text in UTF-8: give it as bytes") from None
+        # Python's error would show part of the secret.
+        raise KeyFileError("the passphrase is not UTF-8; pass it as bytes") from None

@@ -1,9 +1,8 @@
-"""A document of Holdfast itself, as ``holdfast state export`` writes it."""
+"""Read Holdfast's own documents, as ``holdfast state export`` writes them."""
 
 from __future__ import annotations
 
 from holdfast.documents.document import Document
-from holdfast.documents.files import decode_document
 from holdfast.importers.source import Source
 
 NAME = "holdfast"
@@ -11,7 +10,7 @@ DOCUMENT_FIELDS = frozenset(("agent_id", "session_id", "state", "digest", "event
 
 
 def recognises(source: Source) -> bool:
-    """Whether it is an object with the version of our schema, or with most of our fields."""
+    """Return whether this is an object with a schema version, or with most of the fields."""
     if not source.is_json or not isinstance(source.json, dict):
         return False
     version = source.json.get("schema_version")
@@ -19,5 +18,10 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source) -> Document:
-    """The document, with its digest and the chain of its events checked."""
-    return decode_document(source.json, allow_modified=source.allow_modified)
+    """Return the document, with its digest and hash chain verified.
+
+    Raises:
+        InvalidDocumentError: It is not a valid document, or was modified.
+
+    """
+    return Document.from_dict(source.json, allow_modified=source.allow_modified)

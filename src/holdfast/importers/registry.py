@@ -1,9 +1,9 @@
-"""Which formats can be read, and which of them a source is.
+"""The readers of formats, and which of them reads a source.
 
-A reader is a name and two functions. Holdfast's own come with it; a program registers others with
-`register_reader`, and an installed package offers them by entry points of the group
-``holdfast.readers``, so that the command line finds them too: the entry's name is the format, and
-what it names is a module, or anything else, that has ``recognises`` and ``read``.
+A reader is a name and two functions, ``recognises`` and ``read``. Besides the built-in ones, a
+program registers readers with `register_reader`, and an installed package offers them by entry
+points of the group ``holdfast.readers``: the name of the entry is the format, and its value is a
+module, or any object, with both functions.
 """
 
 from __future__ import annotations
@@ -32,71 +32,82 @@ BUILT_IN = {
     "langgraph-postgres": "holdfast.importers.langgraph_postgres",
     "chat": "holdfast.importers.chat",
 }
-"""Formats in the order in which they are tried, and where their readers are."""
+"""The modules of built-in readers by format, in the order in which they are tried."""
 ONE_CONVERSATION = frozenset((HOLDFAST, "strands", "chat"))
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """How one format is recognised and read."""
+    """Recognises and reads one format."""
 
     name: str
     recognises: RecognisesFunction
-    """Whether a source is of this format. It is asked of every source, and must be quick."""
+    """Returns whether a source has this format. Called for every source, so it must be fast."""
     read: ReadFunction
-    """The documents in a source: one, or any number of them."""
+    """Returns the document in a source, or an iterable of documents."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """What a source had in it."""
+    """The documents read from a source."""
 
     format: str
     documents: list[Document]
     is_list: bool
-    """Whether it could have been another number of documents than one."""
+    """Whether the source could hold any number of documents."""
 
 
 REGISTERED: dict[str, Reader] = {}
 
 
 def register_reader(name: str, recognises: RecognisesFunction, read: ReadFunction) -> None:
-    """Let documents of another format be imported in this process.
+    """Register a reader for another format in this process.
 
-    What is registered last is asked first, and all before the readers that come with Holdfast,
-    except that a document of Holdfast's own always is one.
+    The reader registered last is asked first, and registered ones before built-in ones, except that
+    Holdfast's own documents are always read as such.
+
+    Raises:
+        TypeError: The name is not a str, or a function is not callable.
+        ValueError: The name is taken.
+
     """
     if not isinstance(name, str) or not name:
-        raise TypeError(f"the name of a format is a text, not {short_repr(name)}")
+        raise TypeError(f"format name must be a non-empty str, got {short_repr(name)}")
     if name in BUILT_IN or name in REGISTERED:
-        raise ValueError(f"there is a reader of the name {name} already: choose another name")
+        raise ValueError(f"a reader named {name!r} exists already; choose another name")
     for function in (recognises, read):
         if not callable(function):
-            raise TypeError(f"a reader has two functions, not {short_repr(function)}")
+            raise TypeError(f"reader function must be callable, got {short_repr(function)}")
     REGISTERED[name] = Reader(name, recognises, read)
 
 
 def unregister_reader(name: str) -> None:
-    """Take back a reader that was registered; nothing where there is none."""
+    """Remove a registered reader, if there is one of that name."""
     REGISTERED.pop(name, None)
 
 
 def read(
     name: str,
     *,
-    format: str | None = None,  # noqa: A002 - as the command line has it
+    format: str | None = None,  # noqa: A002 - the name of the CLI option
     thread: str | None = None,
     agent_id: str | None = None,
     session_id: str | None = None,
     max_bytes: int | None = None,
     limits: DocumentLimits = DEFAULT_LIMITS,
 ) -> list[Document]:
-    """The documents in a file or a database, ready to be imported.
+    """Return the documents in a file or database, ready for `SnapshotManager.import_session`.
 
-    ``format`` is the name of a reader, where it should not be found out. ``thread`` is one of the
-    conversations of a database, which gives all of them otherwise. ``agent_id`` and ``session_id``
-    are names to give it instead of what the source says. ``limits`` bounds what is read of a file;
-    ``max_bytes`` is short for limits with this one.
+    ``name`` is a path or a database URL. ``format`` names a reader; without it the format is
+    detected. ``thread`` selects one thread of a database; without it all are read. ``agent_id`` and
+    ``session_id`` replace the ids in the source. ``limits`` bounds what is read from a file;
+    ``max_bytes`` overrides its maximum size.
+
+    Raises:
+        InvalidDocumentError: The source cannot be read, or has an unknown format.
+        NotFoundError: The database has no such thread.
+        StateStoreError: The database server cannot be reached.
+
     """
     if max_bytes is not None:
         limits = replace(limits, max_bytes=max_bytes)
@@ -107,31 +118,33 @@ def read(
 
 
 def read_source(source: Source, format_: str | None = None) -> ReadResult:
-    """What is in a source, which is of the format that was named or else recognised."""
+    """Return the documents in a source, with the named reader or the one that recognises it.
+
+    Raises:
+        InvalidDocumentError: The source cannot be read, or has an unknown format.
+
+    """
     reader = find_reader(format_) if format_ is not None else detect_reader(source)
     if source.thread is not None and reader.name in ONE_CONVERSATION:
-        raise InvalidDocumentError(
-            f"{source.name} ({reader.name}) has no threads: leave --thread out"
-        )
-    found = call_reader(reader, lambda: to_list(reader.read(source)), source)
-    documents, is_list = found
+        raise InvalidDocumentError(f"{source.name} ({reader.name}) has no threads; omit --thread")
+    documents, is_list = call_reader(reader, lambda: to_list(reader.read(source)), source)
     for document in documents:
         if not isinstance(document, Document):
             raise InvalidDocumentError(
-                f"the reader {reader.name} returned no Document, but {short_repr(document)}"
+                f"reader {reader.name!r} must return a Document, got {short_repr(document)}"
             )
     return ReadResult(reader.name, documents, is_list)
 
 
-def to_list(found: Any) -> tuple[list[Any], bool]:
-    """What a reader gave as a list, and whether it was one."""
-    if isinstance(found, Document) or not isinstance(found, Iterable):
-        return [found], False
-    return list(found), True
+def to_list(result: Any) -> tuple[list[Any], bool]:
+    """Return the result of a reader as a list, and whether it was one."""
+    if isinstance(result, Document) or not isinstance(result, Iterable):
+        return [result], False
+    return list(result), True
 
 
 def detect_reader(source: Source) -> Reader:
-    """The first reader that takes a source for its own."""
+    """Return the first reader that recognises a source."""
     own = load_built_in(HOLDFAST)
     if own.recognises(source):
         return own
@@ -147,32 +160,28 @@ def detect_reader(source: Source) -> Reader:
 def unknown_format_error(
     source: Source, names: list[str], problems: dict[str, str]
 ) -> InvalidDocumentError:
-    """The error for a source that nobody knows, with what is known."""
-    known = f"Known formats are {', '.join(names)}; --as says which it is"
+    """Return the error for a source that no reader recognises."""
+    hint = f"choose the format with --as, one of: {', '.join(names)}"
     for name, problem in problems.items():
-        known += f". The reader {name} cannot be loaded: {problem}"
-    if source.is_json:
-        told = (
-            f"{source.name} is JSON, but no document of a session: neither a JSON object that "
-            f"holdfast state export wrote nor anything else that is known: {short_repr(source.json)}"
-        )
-    elif source.is_text:
-        try:
-            _ = source.json
-        except InvalidDocumentError as error:
-            told = str(error)
-    elif source.file is None:
-        told = f"{source.name} is no file, and no database that can be read"
+        hint += f"; cannot load the reader {name!r}: {problem}"
+    try:
+        found = short_repr(source.json)
+    except InvalidDocumentError as error:
+        problem = str(error)
+        if source.file is None:
+            problem = f"{source.name} is not a file or a supported database URL"
     else:
-        try:
-            _ = source.text
-        except InvalidDocumentError as error:
-            told = str(error)
-    return InvalidDocumentError(f"{told}. {known}")
+        problem = f"{source.name} is JSON of an unknown format: {found}"
+    return InvalidDocumentError(f"{problem}; {hint}")
 
 
 def find_reader(name: str) -> Reader:
-    """The reader of a format, by its name."""
+    """Return the reader of a format, by name.
+
+    Raises:
+        InvalidDocumentError: The reader does not exist, or cannot be loaded.
+
+    """
     if name in REGISTERED:
         return REGISTERED[name]
     if name in BUILT_IN:
@@ -182,47 +191,47 @@ def find_reader(name: str) -> Reader:
         if reader.name == name:
             return reader
     if name in problems:
-        raise InvalidDocumentError(f"the reader {name} cannot be loaded: {problems[name]}")
+        raise InvalidDocumentError(f"cannot load the reader {name!r}: {problems[name]}")
     known = [*BUILT_IN, *REGISTERED, *(each.name for each in others)]
     raise InvalidDocumentError(
-        f"there is no format {short_repr(name)}: known are {', '.join(known)}"
+        f"unknown format {short_repr(name)}: must be one of {', '.join(known)}"
     )
 
 
 def load_built_in(name: str) -> Reader:
-    """A reader that comes with Holdfast; its module is imported when it is needed."""
+    """Import the module of a built-in reader and return the reader."""
     module = importlib.import_module(BUILT_IN[name])
     return Reader(name, module.recognises, module.read)
 
 
 def load_entry_points() -> tuple[list[Reader], dict[str, str]]:
-    """The readers of installed packages, and what is wrong with those that cannot be loaded."""
-    # It takes as long to import as all the rest, and most imports do not come this far.
+    """Return the readers of installed packages, and the errors of those that fail to load."""
+    # Takes as long to import as everything else here, and most imports do not need it.
     from importlib.metadata import entry_points  # noqa: PLC0415
 
     found: dict[str, Reader] = {}
     problems: dict[str, str] = {}
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         if entry.name in BUILT_IN or entry.name in REGISTERED or entry.name in found:
-            continue  # what is nearer to the user goes first
+            continue
         try:
-            offer = entry.load()
-            found[entry.name] = Reader(entry.name, offer.recognises, offer.read)
-        except Exception as error:  # noqa: BLE001 - whatever a package does when it is imported
+            loaded = entry.load()
+            found[entry.name] = Reader(entry.name, loaded.recognises, loaded.read)
+        except Exception as error:  # noqa: BLE001 - importing a package may raise anything
             problems[entry.name] = f"{type(error).__name__}: {error}"
     return list(found.values()), problems
 
 
 def call_reader(reader: Reader, function: Callable[[], T], source: Source) -> T:
-    """What a reader says; an error of its own becomes one that names it."""
+    """Call a function of a reader; its unexpected errors become one that names the reader."""
     try:
         return function()
     except HoldfastError:
         raise
     except RecursionError:
-        raise InvalidDocumentError(f"{source.name} is nested too deep to be read") from None
+        raise InvalidDocumentError(f"{source.name} is nested too deep") from None
     except Exception as error:
         raise InvalidDocumentError(
-            f"the reader {reader.name} cannot read {source.name}: {type(error).__name__}: "
+            f"reader {reader.name!r} cannot read {source.name}: {type(error).__name__}: "
             f"{error!s:.400}"
         ) from error

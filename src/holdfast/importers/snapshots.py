@@ -1,15 +1,18 @@
-"""Durable snapshots of an imported history, where its own program came to rest.
+"""Save durable snapshots of an imported history.
 
-A document has one moment and the events that led to it. What was a snapshot elsewhere, or where a
-graph had nothing more to do or waited for somebody, is worth a name here as well: it can be listed,
-compared, restored and forked from.
+A document holds one state and the events that led to it. Where the other tool had a snapshot or a
+checkpoint, the imported session gets a snapshot too: it can be listed, compared, restored and
+forked from. Those of LangGraph's checkpoints have the ids under which `HoldfastSaver` looks for
+them.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from holdfast.documents.document import Document
 from holdfast.ids import new_id
-from holdfast.importers.history import CHECKPOINT_IMPORTED, SNAPSHOT_IMPORTED
+from holdfast.importers.history import SNAPSHOT_IMPORTED
 from holdfast.log.event import Event
 from holdfast.log.event_log import Position
 from holdfast.sessions.replay import replay
@@ -25,12 +28,22 @@ from holdfast.transfer.import_document import ImportResult
 from holdfast.transfer.manager import SnapshotManager
 
 BATCH_SIZE = 100
+LANGGRAPH_CHECKPOINT = "langgraph.checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotNames:
+    """The ids and tags of a snapshot to save."""
+
+    id: str
+    parent: str | None
+    tags: dict[str, str]
 
 
 async def save_snapshots(manager: SnapshotManager, document: Document, result: ImportResult) -> int:
-    """Keep the snapshots of a document of others that was imported; how many there were.
+    """Save the snapshots of an imported document and return their number.
 
-    Only where its events became the log: a session that was there before has a log of its own.
+    Only if the import created the session: an existing one keeps its own log.
 
     Raises:
         ConflictError: The session was deleted or replaced since it was imported.
@@ -41,53 +54,51 @@ async def save_snapshots(manager: SnapshotManager, document: Document, result: I
     location = SnapshotLocation(result.session_id, document.scope, result.agent_id)
     incarnation = await Incarnation.read(manager.state_store, location)
     end = Position()
-    ledger = ToolCallIndex()
+    tool_calls = ToolCallIndex()
     parent: str | None = None
     puts: list[Put] = []
     for step in replay(document):
         end = Position(step.event.seq, step.event.hash)
-        tags = snapshot_tags(step.event, step.after)
-        if tags is None:
+        names = name_snapshot(step.event, step.after, parent)
+        if names is None:
             continue
+        parent = names.id
         info = SnapshotInfo(
-            snapshot_id=new_id(),
-            parent_id=parent,
+            snapshot_id=names.id,
+            parent_id=names.parent,
             agent_id=location.scope_id,
             session_id=location.session_id,
             scope=location.scope,
             created_at=step.event.at,
-            tags=tags,
-            status=session_status(step.after),
+            tags=names.tags,
+            status=str(step.after.get(SESSION, STATUS, PENDING)),
             message_count=step.after.count(MESSAGES),
             size_bytes=step.after.size_bytes,
-            unfinished=bool(ledger.unfinished(step.after)),
+            unfinished=bool(tool_calls.unfinished(step.after)),
             saved_at=utc_now(),
             seq=step.event.seq,
             hash=step.event.hash,
             incarnation=incarnation.id,
         )
-        parent = info.snapshot_id
-        puts.append(Put(location.snapshot_key(parent), info.encode(location), if_absent=True))
+        puts.append(Put(location.snapshot_key(names.id), info.encode(location), if_absent=True))
     for first in range(0, len(puts), BATCH_SIZE):
         await incarnation.write([], puts[first : first + BATCH_SIZE], end=end, seen=())
     return len(puts)
 
 
-def snapshot_tags(event: Event, state: Snapshot) -> dict[str, str] | None:
-    """The tags of the snapshot after an event; None where there is to be none."""
-    data = event.data
+def name_snapshot(event: Event, state: Snapshot, previous: str | None) -> SnapshotNames | None:
+    """Return the names of the snapshot after an event, or None if it gets none."""
     if event.type == SNAPSHOT_IMPORTED:
-        return {"file": data["file"]}
-    if (
-        event.type != CHECKPOINT_IMPORTED
-        or data["checkpoint_ns"]
-        or session_status(state) == "running"
-    ):
-        return None
-    step = data["metadata"].get("step")
-    return {"checkpoint_id": data["checkpoint_id"], "step": str(step)}
+        return SnapshotNames(new_id(), previous, {"file": event.data["file"]})
+    if event.type == LANGGRAPH_CHECKPOINT:
+        # Needs the extra, which is installed where a thread was read.
+        from holdfast.adapters.langgraph import keys  # noqa: PLC0415
 
-
-def session_status(state: Snapshot) -> str:
-    """What the session was doing."""
-    return str(state.get(SESSION, STATUS, PENDING))
+        ns, parent = event.data["ns"], event.data["parent"]
+        entry = state.get(keys.CHECKPOINTS, keys.checkpoint_key(ns))
+        return SnapshotNames(
+            keys.snapshot_id_for(event.data["checkpoint_id"]),
+            None if parent is None else keys.snapshot_id_for(parent),
+            keys.checkpoint_tags(entry["metadata"], ns),
+        )
+    return None

@@ -1,7 +1,7 @@
-"""What a reader reads from: a file, or a database that a URL names.
+"""The input of a reader: a file, or a database named by a URL.
 
-A file is not trusted. Its first bytes tell what it is; all of it is read only where a reader asks
-for its text, with the bounds that documents have, and parsed once for all readers that look at it.
+Files are not trusted: they are read within the limits that documents have. A file is read only when
+a reader asks for its text, and parsed once for all readers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from holdfast.snapshots.keys import MAX_ID_LENGTH
 from holdfast.stores.urls import StoreURL
 
 DEFAULT_AGENT_ID = "imported"
-"""The agent of what names none."""
+"""The agent of a source that names none."""
 
 URL_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 COMPRESSED_SUFFIX = re.compile(r"\.(?:gz|zst)\Z", re.IGNORECASE)
@@ -40,26 +40,25 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Source:
-    """A file or a database, and what the one who imports it said about it."""
+    """A file or a database to read, and the options of the import."""
 
     name: str
-    """The file or the URL for errors: without its password."""
+    """The file or URL as errors show it, without a password."""
     path: Path | None = None
-    """The file, where it is one."""
     url: str | None = field(default=None, repr=False)
-    """The URL with its password, where it is a database."""
+    """The URL of a database, with its password."""
     thread: str | None = None
-    """Which of several conversations; all of them without one."""
+    """The thread of a database to read; None for all of them."""
     agent_id: str | None = None
     session_id: str | None = None
     allow_modified: bool = False
-    """Whether a Holdfast document may have been edited."""
+    """Whether to accept a Holdfast document that was edited."""
     limits: DocumentLimits = DEFAULT_LIMITS
     file: IO[bytes] | None = field(default=None, repr=False)
 
     @cached_property
     def start(self) -> bytes:
-        """The first few bytes of a file as they are on disk; nothing of a database."""
+        """The first bytes of a file as they are on disk; empty for a database."""
         if self.file is None:
             return b""
         self.file.seek(0)
@@ -67,29 +66,29 @@ class Source:
 
     @property
     def text(self) -> bytes:
-        """All of a file that is JSON or JSON Lines, unpacked if it was packed."""
+        """The content of a JSON or JSON Lines file, decompressed."""
         return value_or_raise(self._text)
 
     @property
     def json(self) -> Any:
-        """What the text says as JSON. Readers share it, and must not change it."""
+        """The parsed JSON. Readers share it and must not change it."""
         return value_or_raise(self._json)
 
     @property
     def is_text(self) -> bool:
-        """Whether it is a file that begins like JSON."""
+        """Whether this is a file that starts like JSON."""
         return not isinstance(self._text, InvalidDocumentError)
 
     @property
     def is_json(self) -> bool:
-        """Whether the whole text is one value of JSON."""
+        """Whether the whole text is one JSON value."""
         return not isinstance(self._json, InvalidDocumentError)
 
     @cached_property
     def _text(self) -> bytes | InvalidDocumentError:
-        """The text, or why there is none: many readers ask, and it is read once."""
+        """The text, or the error of reading it: cached, as every reader asks."""
         if self.file is None:
-            return InvalidDocumentError(f"{self.name} is a database, and no file with a text")
+            return InvalidDocumentError(f"{self.name} is a database, not a text file")
         try:
             data = read_text(self.file, self.name, self.limits)
         except InvalidDocumentError as error:
@@ -98,27 +97,32 @@ class Source:
 
     @cached_property
     def _json(self) -> Any:
-        """The JSON data, or why there is none."""
+        """The JSON data, or the error of parsing it."""
         try:
             return parse_json(self.text, self.name)
         except InvalidDocumentError as error:
             if self.is_text and has_lone_surrogate(self.text):
                 return InvalidDocumentError(
-                    f"{self.name} has half of a surrogate pair, as in \\ud800, which is no text"
+                    f"{self.name} has a lone surrogate such as \\ud800, which is not text"
                 )
             return error
 
     def lines(self) -> Iterator[tuple[int, Any]]:
-        """The lines of JSON Lines that are not empty, with their numbers."""
+        """Yield the non-empty lines of a JSON Lines file, parsed, with their numbers.
+
+        Raises:
+            InvalidDocumentError: This is not a text file, or a line is not JSON.
+
+        """
         for number, line in enumerate(self.text.split(b"\n"), 1):
-            if not line.isspace() and line:
+            if line and not line.isspace():
                 yield number, parse_json(line, f"line {number} of {self.name}")
 
     @property
     def stem(self) -> str:
-        """The name of the file without its folder, its suffix, and what says how it is packed."""
+        """The file name without its suffixes, cut to the length of a session id."""
         name = self.path.name if self.path is not None else self.name
-        # A name on disk may be no text at all.
+        # The bytes of a file name need not be valid UTF-8.
         readable = Path(COMPRESSED_SUFFIX.sub("", name)).stem.encode(errors="replace").decode()
         return (readable or DEFAULT_AGENT_ID)[:MAX_ID_LENGTH]
 
@@ -133,8 +137,13 @@ def open_source(
     allow_modified: bool = False,
     limits: DocumentLimits = DEFAULT_LIMITS,
 ) -> Iterator[Source]:
-    """A file or a database to read from; the file is closed at the end."""
-    said: dict[str, Any] = {
+    """Open a file or a database URL for the block.
+
+    Raises:
+        InvalidDocumentError: The file cannot be opened or read.
+
+    """
+    options: dict[str, Any] = {
         "thread": thread,
         "agent_id": agent_id,
         "session_id": session_id,
@@ -142,23 +151,23 @@ def open_source(
         "limits": limits,
     }
     if URL_PATTERN.match(name):
-        yield Source(str(StoreURL(name)), url=name, **said)
+        yield Source(str(StoreURL(name)), url=name, **options)
         return
     with ExitStack() as stack:
         try:
             file: IO[bytes] = stack.enter_context(Path(name).open("rb"))
             if not file.seekable():
-                # A pipe is read once, and its first bytes are looked at again.
+                # A pipe can be read only once, and readers look at the first bytes again.
                 pipe, file = file, stack.enter_context(tempfile.TemporaryFile())
                 shutil.copyfileobj(BoundedStream(pipe, limits.max_bytes), file)
         except FileNotFoundError:
-            raise InvalidDocumentError(f"there is no file {name}") from None
+            raise InvalidDocumentError(f"file not found: {name}") from None
         except IsADirectoryError:
             raise InvalidDocumentError(f"{name} is a folder, not a document") from None
         except OSError as error:
             raise unreadable_error(name, error) from error
         try:
-            yield Source(name, Path(name), file=file, **said)
+            yield Source(name, Path(name), file=file, **options)
         except HoldfastError:
             raise
         except OSError as error:
@@ -166,14 +175,17 @@ def open_source(
 
 
 def value_or_raise(found: T | InvalidDocumentError) -> T:
-    """What was found, or the error that was found instead."""
+    """Return a value, or raise the error that was cached in its place."""
     if isinstance(found, InvalidDocumentError):
         raise found
     return found
 
 
 def has_lone_surrogate(text: bytes) -> bool:
-    """Whether that is why a text is no JSON: Python's own parser would take it."""
+    """Return whether a lone surrogate is why a text is not valid JSON.
+
+    Python's own parser accepts them.
+    """
     if not SURROGATE.search(text):
         return False
     try:
@@ -184,5 +196,5 @@ def has_lone_surrogate(text: bytes) -> bool:
 
 
 def unreadable_error(name: str, error: OSError) -> InvalidDocumentError:
-    """The error for a file that the system does not give."""
-    return InvalidDocumentError(f"{name} cannot be read: {error.strerror or error}")
+    """Return the error for a file that the operating system cannot read."""
+    return InvalidDocumentError(f"cannot read {name}: {error.strerror or error}")

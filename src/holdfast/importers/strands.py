@@ -1,12 +1,13 @@
-"""Snapshots of Strands, as its ``SnapshotSessionManager`` writes them.
+"""Read snapshots of Strands, as its ``SnapshotSessionManager`` writes them.
 
-The folders that it keeps them in say whose they are:
+The folders around a snapshot name its session and agent:
 
     session/<session id>/scopes/agent/<agent id>/snapshots/
       snapshot_latest.json
       immutable_history/snapshot_<id>.json
 
-With the latest come those of the history beside it, an event each. A file elsewhere stands alone.
+The latest snapshot is imported together with the history beside it, one event per snapshot. A file
+outside such folders is imported alone.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ NAME = "strands"
 SCHEMA_VERSION = "1.0"
 SCOPES = {"agent": AGENT, "multiAgent": MULTI_AGENT}
 NAMESPACE = "strands"
-"""The namespace of what Strands keeps for itself: its prompt, its managers, its interrupts."""
+"""The namespace of Strands' own data: system prompt, states of its managers, interrupts."""
 LATEST = "snapshot_latest.json"
 SNAPSHOT_PATH = re.compile(
     r"/([^/]+)/scopes/(?:agent|multiAgent)/([^/]+)/snapshots/(?:immutable_history/)?[^/]+\Z"
@@ -44,7 +45,7 @@ BYTES_TAG = "__bytes_encoded__"
 
 
 def recognises(source: Source) -> bool:
-    """Whether it is an object with the fields that every snapshot has."""
+    """Return whether this is an object with the fields that every snapshot has."""
     if not source.is_json or not isinstance(source.json, dict):
         return False
     tree = source.json
@@ -52,31 +53,36 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source) -> Document:
-    """The session, with the history that lies beside the latest snapshot."""
-    trees = [*read_history(source), (source.name, source.json)]
-    for name, tree in trees:
+    """Return the session, with the history beside the latest snapshot.
+
+    Raises:
+        InvalidDocumentError: A snapshot is damaged, or has an unknown schema version.
+
+    """
+    snapshots = [*read_history(source), (source.name, source.json)]
+    for name, tree in snapshots:
         validate_snapshot(name, tree)
-    # Where a snapshot went into the history, the latest is a copy of it.
-    if len(trees) > 1 and trees[-1][1] == trees[-2][1]:
-        del trees[-1]
-    trees.sort(key=lambda each: parse_time(each[1]["created_at"], each[0]))
+    # The latest snapshot may also be in the history.
+    if len(snapshots) > 1 and snapshots[-1][1] == snapshots[-2][1]:
+        del snapshots[-1]
+    snapshots.sort(key=lambda each: parse_time(each[1]["created_at"], each[0]))
     scope = source.json.get("scope", AGENT)
     path = source.path.absolute().as_posix() if source.path is not None else ""
-    found = SNAPSHOT_PATH.search(path)
-    session_id, agent_id = found.groups() if found else (source.stem, None)
+    match = SNAPSHOT_PATH.search(path)
+    session_id, agent_id = match.groups() if match else (source.stem, None)
     if scope != AGENT and agent_id is None:
         orchestrator = source.json["data"].get("orchestrator_id")
         agent_id = orchestrator if isinstance(orchestrator, str) else None
     ids = choose_ids(source, agent_id, session_id)
-    began = parse_time(trees[0][1]["created_at"], trees[0][0])
+    began = parse_time(snapshots[0][1]["created_at"], snapshots[0][0])
     history = History(*ids, began, scope=SCOPES[scope])
-    for name, tree in trees:
+    for name, tree in snapshots:
         add_snapshot(history, name, tree)
     return history.document(NAME)
 
 
 def read_history(source: Source) -> list[tuple[str, Any]]:
-    """The snapshots of the history beside the latest one, in order."""
+    """Return the snapshots in the history beside the latest one, by file name."""
     path = source.path
     if path is None or path.name != LATEST or not SNAPSHOT_PATH.search(path.absolute().as_posix()):
         return []
@@ -86,34 +92,34 @@ def read_history(source: Source) -> list[tuple[str, Any]]:
 
 
 def validate_snapshot(name: str, tree: Any) -> None:
-    """Refuse what is no snapshot that this version can read."""
+    """Raise InvalidDocumentError if this is not a snapshot that can be read."""
     if not isinstance(tree, dict) or not isinstance(tree.get("data"), dict):
-        raise InvalidDocumentError(f"{name} is no snapshot of Strands: it has no object data")
+        raise InvalidDocumentError(f"{name} is not a Strands snapshot: data must be an object")
     if tree.get("schema_version") != SCHEMA_VERSION:
         raise InvalidDocumentError(
-            f"{name} is a snapshot of Strands of the schema version "
-            f"{short_repr(tree.get('schema_version'))}, and {SCHEMA_VERSION} is the one that is known: upgrade "
-            "Holdfast, or write it with a Strands that has that version"
+            f"{name} has the Strands schema version {short_repr(tree.get('schema_version'))}, "
+            f"expected {SCHEMA_VERSION}; upgrade Holdfast, or write it with a Strands that uses "
+            f"{SCHEMA_VERSION}"
         )
     if tree.get("scope", AGENT) not in list(SCOPES):
         raise InvalidDocumentError(
-            f"{name} is a snapshot of Strands of the scope {short_repr(tree['scope'])}: known are "
+            f"{name} has an invalid Strands scope {short_repr(tree['scope'])}: must be one of "
             f"{', '.join(SCOPES)}"
         )
     messages = tree["data"].get("messages", [])
     if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
         raise InvalidDocumentError(
-            f"{name} is a snapshot of Strands whose messages are no list of objects"
+            f"{name} is not a Strands snapshot: messages must be a list of objects"
         )
 
 
 def add_snapshot(history: History, name: str, tree: dict[str, Any]) -> None:
-    """One snapshot, as an event."""
+    """Append one snapshot as an event."""
     data = {field: decode_bytes(value, name) for field, value in tree["data"].items()}
     messages = data.pop("messages", [])
     state = data.pop("state", {})
     if not isinstance(state, dict):
-        raise InvalidDocumentError(f"{name} is a snapshot of Strands whose state is no object")
+        raise InvalidDocumentError(f"{name} is not a Strands snapshot: state must be an object")
     own = {**data, "app_data": decode_bytes(tree.get("app_data", {}), name)}
     history.add(
         SNAPSHOT_IMPORTED,
@@ -130,7 +136,7 @@ def add_snapshot(history: History, name: str, tree: dict[str, Any]) -> None:
 
 
 def decode_bytes(value: Any, name: str) -> Any:
-    """A value with the bytes that JSON cannot say, which Strands writes as base64."""
+    """Return a value with the bytes that Strands stores as base64."""
     if isinstance(value, list):
         return [decode_bytes(item, name) for item in value]
     if not isinstance(value, dict):
@@ -139,5 +145,5 @@ def decode_bytes(value: Any, name: str) -> Any:
         try:
             return base64.b64decode(value["data"], validate=True)
         except (binascii.Error, TypeError, ValueError) as error:
-            raise InvalidDocumentError(f"{name} has bytes that are no base64: {error}") from error
+            raise InvalidDocumentError(f"{name} has invalid base64: {error}") from error
     return {key: decode_bytes(item, name) for key, item in value.items()}

@@ -1,8 +1,8 @@
-"""Values without what is secret in them, of the same types and shape.
+"""Remove secrets from values, keeping their types and structure.
 
-In a value each secret becomes ``[redacted: <kind>]``. In a key, where two of them must not become
-one, those after the first have a number: ``[redacted: email 2]``. The same secret has the same
-number in all keys of a document.
+In a value, each secret becomes ``[redacted: <kind>]``. Keys must stay different, so marks after the
+first have a number: ``[redacted: email 2]``. The same secret has the same number in all keys of a
+document.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ KEPT_MESSAGE_FIELDS = ("role", "agent")
 
 
 def format_mark(kind: str, number: int = 1) -> str:
-    """What stands in the place of a secret."""
+    """Return the mark that replaces a secret."""
     return f"[redacted: {kind}]" if number == 1 else f"[redacted: {kind} {number}]"
 
 
 class Cleaner:
-    """Takes what is secret out of texts and values.
+    """Removes secrets from texts and values.
 
-    While it is ``collecting`` it changes nothing, and learns what is secret.
+    While ``collecting``, it only records what is secret, and changes nothing.
     """
 
     def __init__(self, detector: Detector) -> None:
         self.known = KnownTexts()
         self.counts: Counter[tuple[str, str]] = Counter()
-        """How often something was taken out, by kind and path."""
+        """The number of removals by kind and path."""
         self.collecting = True
         self._names = detector.names
         self._detect = detector.find
         self._found: dict[str, list[Finding]] = {}
         self._labels: dict[tuple[str, str], str] = {}
         self._numbers: dict[str, int] = {}
-        """The last number that a label of a kind has."""
+        """The last number used in the marks of each kind."""
         self._taken: set[str] = set()
 
     # --------------------------------------------------------------------------------- texts
 
-    def text(self, text: str, steps: tuple[object, ...] = (), name: str | None = None) -> str:
-        """A text that is a value; ``name`` is the key that it stands under."""
+    def clean_text(self, text: str, steps: tuple[object, ...] = (), name: str | None = None) -> str:
+        """Return a text without secrets; ``name`` is the key of the value."""
         spans = self._spans(text, name)
         if not spans:
             return text
@@ -63,13 +63,13 @@ class Cleaner:
             self.counts[found.kind, format_path(steps)] += 1
         return replace_findings(text, spans, [format_mark(found.kind) for found in spans])
 
-    def key(self, text: str, steps: tuple[object, ...] = (), name: str | None = None) -> str:
-        """A text that is a key, an id, or an item of a set."""
+    def clean_key(self, text: str, steps: tuple[object, ...] = (), name: str | None = None) -> str:
+        """Return a key, an id or an item of a set without secrets."""
         if self.collecting:
             self._taken.update(MARK.findall(text))
         spans = self._spans(text, name)
         if FIELD_NAME.fullmatch(text) and name is None:
-            # A word that somebody's password is may well be the name of a field.
+            # A password that is a common word may also be the name of a field.
             spans = [found for found in spans if found.distinct]
         if not spans:
             return text
@@ -88,7 +88,7 @@ class Cleaner:
         return self._labels[kind, secret]
 
     def _spans(self, text: str, name: str | None) -> list[Finding]:
-        """What is to be taken out of a text, from left to right, nothing twice."""
+        """Return what to remove from a text, in order and without overlaps."""
         found = self._found.get(text)
         if found is None:
             found = self._found[text] = self._detect(text)
@@ -102,10 +102,12 @@ class Cleaner:
 
     # -------------------------------------------------------------------------------- values
 
-    def value(self, value: Any, steps: tuple[object, ...] = (), name: str | None = None) -> Any:
-        """A value, with everything inside it; ``name`` is the key that it stands under."""
+    def clean_value(
+        self, value: Any, steps: tuple[object, ...] = (), name: str | None = None
+    ) -> Any:
+        """Return a value without secrets; ``name`` is its key."""
         if isinstance(value, str):
-            return self.text(value, steps, name)
+            return self.clean_text(value, steps, name)
         if isinstance(value, dict):
             return self._dict(value, steps, name)
         if isinstance(value, list | tuple):
@@ -119,36 +121,36 @@ class Cleaner:
         if isinstance(value, set | frozenset):
             return type(value)([self._member(item, (*steps, "*"), name) for item in value])
         if type(value) in registered_types:
-            return rebuild_registered(value, lambda content: self.value(content, steps, name))
+            return rebuild_registered(value, lambda content: self.clean_value(content, steps, name))
         return value
 
     def _dict(self, value: dict[Any, Any], steps: tuple[object, ...], name: str | None) -> Any:
         cleaned = {}
         for key, item in value.items():
             new = self._member(key, steps)
-            cleaned[new] = self.value(item, (*steps, new), self._name_of(value, key, name))
+            cleaned[new] = self.clean_value(item, (*steps, new), self._name_of(value, key, name))
         return cleaned
 
     def _items(
         self, items: Sequence[Any], steps: tuple[object, ...], name: str | None
     ) -> Iterator[Any]:
-        """The items of a list; of two that are an option and its value, the first is a name."""
+        """Yield the items of a list without secrets. An option is the name of the next item."""
         before: str | None = None
         for at, item in enumerate(items):
             text = as_text(item)
             own = name
             if before and text and self._names and self._names.tell_next(before, text, len(items)):
                 own = before.lstrip("-")
-            yield self.value(item, (*steps, at), own)
+            yield self.clean_value(item, (*steps, at), own)
             before = text
 
     def _name_of(self, holder: dict[Any, Any], key: object, outer: str | None) -> str | None:
-        """What says of a field whether it is secret: mostly its own key."""
+        """Return the name that decides whether a field is secret: usually its key."""
         own = as_text(key)
         if own is None:
             return None
         if own == "value":
-            # As settings are often listed: {"name": "API_KEY", "value": "…"}
+            # Settings are often listed as {"name": "API_KEY", "value": "…"}.
             other = holder.get("name", holder.get("key"))
             return other if isinstance(other, str) else outer or own
         if outer and self._names and not SECRET_WORD.search(own) and self._names.hold_many(outer):
@@ -156,23 +158,23 @@ class Cleaner:
         return own
 
     def _member(self, key: Any, steps: tuple[object, ...], name: str | None = None) -> Any:
-        """A key of a dict or an item of a set."""
+        """Return a key of a dict, or an item of a set, without secrets."""
         if isinstance(key, str):
-            return self.key(key, steps, name)
+            return self.clean_key(key, steps, name)
         if isinstance(key, bytes):
-            return clean_bytes(key, lambda text: self.key(text, steps, name))
+            return clean_bytes(key, lambda text: self.clean_key(text, steps, name))
         if isinstance(key, tuple | frozenset):
             return type(key)([self._member(item, steps, name) for item in key])
         if isinstance(key, UUID):
             kind = self._kind(str(key), own=self._fits(name, str(key)))
             if kind is not None:
                 self.counts[kind, format_path(steps)] += 1
-                return self._label(kind, repr(key))  # the same as a text may be another key
+                return self._label(kind, repr(key))  # the same text may be another key
         return key
 
     def _bytes(self, value: bytes, steps: tuple[object, ...], name: str | None) -> bytes:
         if decode_text(value) is not None:
-            return clean_bytes(value, lambda text: self.text(text, steps, name))
+            return clean_bytes(value, lambda text: self.clean_text(text, steps, name))
         if not self._fits(name, RANDOM_SAMPLE) or self.collecting:
             return value
         self.counts[SECRET, format_path(steps)] += 1
@@ -198,7 +200,7 @@ class Cleaner:
         return format_mark(kind)
 
     def _kind(self, text: str, *, own: bool) -> str | None:
-        """What a number or an id is: a secret by its ``own`` name, or what its text is known as."""
+        """Return the kind of a number or an id: secret by its ``own`` name, or a known text."""
         if not self.collecting:
             return SECRET if own else self.known.kinds.get(text)
         if own:
@@ -210,33 +212,33 @@ class Cleaner:
 
     # --------------------------------------------------------------------------------- paths
 
-    def named(self, value: Any, path: str) -> Any:
-        """What stands for a value that a path names; its texts are known from now on."""
+    def replace_value(self, value: Any, path: str) -> Any:
+        """Return the mark for a value that a path leads to, and remove its texts everywhere."""
         new: Any = format_mark(PATH).encode() if isinstance(value, bytes) else format_mark(PATH)
         if new == value:
             return value
-        self.learn(value)
+        self.add_known_texts(value)
         self.counts[PATH, path] += 1
         return new
 
-    def named_message(self, message: dict[Any, Any], path: str) -> dict[Any, Any]:
-        """The same of a message: it stays one, and says who spoke."""
+    def replace_message(self, message: dict[Any, Any], path: str) -> dict[Any, Any]:
+        """Return a message with its content replaced; role and agent stay."""
         kept = {name: message[name] for name in KEPT_MESSAGE_FIELDS if name in message}
         new = {**kept, "content": format_mark(PATH)}
         if new == message:
             return message
-        self.learn({name: item for name, item in message.items() if name not in kept})
+        self.add_known_texts({name: item for name, item in message.items() if name not in kept})
         self.counts[PATH, path] += 1
         return new
 
-    def learn(self, value: Any) -> None:
-        """Know the texts of a value that is named."""
+    def add_known_texts(self, value: Any) -> None:
+        """Add the texts in a value to those that are removed everywhere."""
         for text in iter_texts(value):
             self.known.add(text, PATH, distinct=False)
 
 
 def merge_findings(found: Iterable[Finding], text: str) -> list[Finding]:
-    """Places in order, those that overlap as one, of the kind of the longest. Marks stay."""
+    """Return findings in order, with overlapping ones merged, and without existing marks."""
     marks = [match.span() for match in MARK.finditer(text)] if "[redacted: " in text else []
     spans = [part for each in found for part in exclude_marks(each, marks)]
     spans.sort(key=lambda each: (each.start, -each.end, each.kind == SECRET))
@@ -253,7 +255,7 @@ def merge_findings(found: Iterable[Finding], text: str) -> list[Finding]:
 
 
 def exclude_marks(found: Finding, marks: list[tuple[int, int]]) -> Iterator[Finding]:
-    """A place without the part of it that a mark has already; nothing where that is all."""
+    """Yield the part of a finding that is not an existing mark, if any."""
     start, end = found.start, found.end
     at = bisect_right(marks, (start, len(marks) and marks[-1][1]))
     if at and start < marks[at - 1][1]:
@@ -266,7 +268,7 @@ def exclude_marks(found: Finding, marks: list[tuple[int, int]]) -> Iterator[Find
 
 
 def replace_findings(text: str, spans: list[Finding], new: list[str]) -> str:
-    """A text with something else in these places."""
+    """Return a text with each finding replaced."""
     parts, at = [], 0
     for found, instead in zip(spans, new, strict=True):
         parts += [text[at : found.start], instead]
@@ -275,7 +277,7 @@ def replace_findings(text: str, spans: list[Finding], new: list[str]) -> str:
 
 
 def decode_text(value: bytes) -> str | None:
-    """The text that bytes are, if they are one."""
+    """Decode bytes that are UTF-8 text."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -283,20 +285,20 @@ def decode_text(value: bytes) -> str | None:
 
 
 def as_text(value: object) -> str | None:
-    """The text that a value is, also as bytes."""
+    """Return a value that is a text or UTF-8 bytes as a text."""
     if isinstance(value, bytes):
         return decode_text(value)
     return value if isinstance(value, str) else None
 
 
 def clean_bytes(value: bytes, clean: Any) -> bytes:
-    """Bytes that are a text, cleaned as one; others as they are."""
+    """Apply a function on texts to bytes, if they are UTF-8 text."""
     text = decode_text(value)
     return value if text is None else clean(text).encode()
 
 
 def iter_texts(value: Any) -> Iterator[str]:
-    """Every text inside a value, and numbers and ids as texts."""
+    """Yield every text inside a value, and numbers and ids as texts."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, bytes):

@@ -1,9 +1,9 @@
-r"""Where secrets, email addresses, phone numbers and other personal numbers stand in a text.
+r"""Find secrets, email addresses, phone numbers and other personal numbers in a text.
 
-The time that it takes is linear in the length of the text, whatever the text.
+The time is linear in the length of the text.
 
-In JSON, in a URL and on a terminal a word may follow an escape that ends in a letter: ``\n``, a
-colour, ``%3D``. So a text with escapes is looked at twice: as it is, and with blanks for them.
+In JSON, URLs and terminal output, a word may follow an escape that ends in a letter: ``\n``,
+``%3D``, a color. So a text with escapes is searched twice: as it is, and with blanks for them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PHONE = "phone"
 
 
 DOMAIN = r"(?!\d+\.\d)(?![1-9]x\.)(?:[^\W_](?:[\w-]*[^\W_])?\.)+(?:xn--[\w-]+|[^\W\d_]{2,24})"
-# Not where a call or an index follows: a@b.mean() is Python.
+# Not before a call or an index: a@b.mean() is Python.
 ADDRESS = re.compile(rf"(?<![\w.%+-])(?!git@)[\w.%+-]++@{DOMAIN}(?![\w(\[])")
 QUOTED_ADDRESS = re.compile(rf"(?<![\w.+-])[\w.+-]++%40{DOMAIN}(?!\w)")
 PLUS = re.compile(r"[+\uff0b](?:[^\w\n]{0,3}\d){7}")
@@ -36,8 +36,8 @@ DIGITS = re.compile(r"(?:\d[^\w\n]{0,3}){6}\d")
 OTHER_NUMBER = re.compile(r"1\d{9}(?:\d{3}){0,3}|[+-]?\d+\.\d+")
 LONG_WORD = re.compile(r"[A-Za-z0-9+/=_-]{20,}")
 
-# Escapes of JSON, repr() and URLs, also of one inside the other, and the colours of terminals. What
-# is quoted once more in a URL has %25 for %.
+# Escapes of JSON, repr() and URLs, also nested, and terminal colors. A URL that is quoted again has
+# %25 for %.
 QUOTED = r"%(?:25){0,3}"
 BACKSLASH = rf"(?:\\|{QUOTED}5[cC])"
 ESCAPE = re.compile(
@@ -48,11 +48,11 @@ ESCAPE = re.compile(
         | {QUOTED}[0-9a-fA-F]{{2}}""",
     re.VERBOSE,
 )
-MAX_ESCAPE = 80  # but for colours that are quoted several times
+MAX_ESCAPE = 80  # except for colors that are quoted several times
 
 
 class Detector:
-    """Finds what is to be taken out of texts."""
+    """Finds secrets and personal data in texts."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Detector:
                 self._finders.append(finder)
 
     def find(self, text: str) -> list[Finding]:
-        """Everything in a text, in no order; places may overlap."""
+        """Return all findings in a text, unordered; they may overlap."""
         found = [each for finder in self._finders for each in finder(text)]
         plain = blank_escapes(text)
         if plain != text:
@@ -97,9 +97,9 @@ class Detector:
 
 
 def blank_escapes(text: str) -> str:
-    """A text with blanks for its escapes, each character of the rest in its place.
+    """Return a text of the same length with its escapes blanked out.
 
-    Then what follows an escape begins a word, and what follows a line break begins a line.
+    Then the text after an escape starts a word, and the text after a line break starts a line.
     """
     if "\\" in text or "%" in text or "\x1b" in text:
         return ESCAPE.sub(blank_match, text)
@@ -107,12 +107,12 @@ def blank_escapes(text: str) -> str:
 
 
 def blank_match(escape: re.Match[str]) -> str:
-    """As many blanks as an escape has characters."""
+    """Return as many blanks as an escape has characters."""
     return ("\n" if escape["line"] else " ") * len(escape[0])
 
 
 def drop_covered(more: Iterable[Finding], found: Iterable[Finding]) -> list[Finding]:
-    """Those of ``more`` that are not a part of one that was found already."""
+    """Return those of ``more`` that are not part of an earlier finding."""
     spans = sorted((each.start, each.end) for each in found)
     starts = [start for start, _ in spans]
     ends = [0, *accumulate((end for _, end in spans), max)]
@@ -120,19 +120,19 @@ def drop_covered(more: Iterable[Finding], found: Iterable[Finding]) -> list[Find
 
 
 def find_assigned(names: SecretNames, text: str) -> Iterator[Finding]:
-    """Secrets that are known by the name that they stand after."""
+    """Find secrets that follow a telling name."""
     for start, end in names.assigned(text):
         yield Finding(start, end, SECRET, distinct=False)
 
 
 def find_emails(text: str) -> Iterator[Finding]:
-    """Email addresses, also as they stand in a URL."""
+    """Find email addresses, also URL-encoded ones."""
     if "@" in text:
         for match in ADDRESS.finditer(text):
             start, end = match.span()
             if text[start - 1 : start] == "\\" and (escape := ESCAPE.match(text, start - 1)):
                 start = min(escape.end(), text.index("@", start))
-            if text[start] != "@":  # as of a decorator at the start of a line
+            if text[start] != "@":  # a decorator at the start of a line
                 yield Finding(start, end, EMAIL)
     if "%40" in text:
         for match in QUOTED_ADDRESS.finditer(text):
@@ -140,11 +140,11 @@ def find_emails(text: str) -> Iterator[Finding]:
 
 
 def make_phone_finder(region: str | None) -> Callable[[str], Iterator[Finding]]:
-    """Finds phone numbers with a plus, and with a region those that are dialled within it."""
+    """Return a function that finds international phone numbers, and national ones of a region."""
     phonenumbers = import_library("phonenumbers")
     if region is not None and region not in phonenumbers.SUPPORTED_REGIONS:
         raise ValueError(
-            f"{short_repr(region)} is no region of phone numbers: they have two letters as in DE or US"
+            f"invalid region {short_repr(region)}: must be two letters such as DE or US"
         )
     leniency = phonenumbers.Leniency.VALID
     likely = PLUS if region is None else DIGITS
@@ -161,7 +161,7 @@ def make_phone_finder(region: str | None) -> Callable[[str], Iterator[Finding]]:
 
 
 def make_entropy_finder() -> Callable[[str], Iterator[Finding]]:
-    """Finds words that are too random to be words; ids are, too."""
+    """Return a function that finds words of high entropy, ids among them."""
     plugins = import_library("detect_secrets.plugins.high_entropy_strings")
     base64, hexadecimal = plugins.Base64HighEntropyString(), plugins.HexHighEntropyString()
 

@@ -1,8 +1,8 @@
-"""Texts that are taken out wherever they stand, once they are known to be secret.
+"""Texts that are known to be secret, and are removed wherever they occur.
 
-A password that was found under its name is also looked for in what was said about it. So is what a
-path names, where it is more than a common word: or else a customer who said "thanks" would take
-every "thanks" out of a document.
+A password that was found under its name is also removed from messages that repeat it. So is a text
+that a path leads to, unless it is a common word: otherwise redacting the message "thanks" would
+remove every "thanks" from a document.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ LONG_WORD = 8
 LONG_NUMBER = 6
 LONG_TEXT = 200
 LONG_HEAD = 64
-"""Longer texts are looked up by so many of their first characters."""
+"""Texts longer than this are looked up by this many first characters."""
 LONGEST, MAX_ALIKE = 4096, 16
-"""Texts that are longer than this are compared one by one, and no more than so many."""
+"""Texts longer than LONGEST are compared one by one, at most MAX_ALIKE with the same start."""
 JSON_IN_JSON = 3
 UNICODE_ESCAPE = re.compile(r"\\u[0-9a-f]{4}")
 PERCENT_ESCAPE = re.compile(r"%[0-9A-F]{2}")
@@ -38,11 +38,11 @@ COMMON = frozenset(
 
 
 class KnownTexts:
-    """The texts, found in others by how they begin and then compared as a whole."""
+    """A set of texts that can be found in other texts, by their first characters."""
 
     def __init__(self) -> None:
         self.kinds: dict[str, str] = {}
-        """The kinds of the texts as they were found, which a number or an id may be written as."""
+        """The kind of each text, also for numbers and ids."""
         self._added: set[tuple[str, bool]] = set()
         self._texts: dict[str, tuple[str, bool]] = {}
         self._longest: dict[str, list[str]] = {}
@@ -50,7 +50,7 @@ class KnownTexts:
         self._regex: re.Pattern[str] | None = None
 
     def add(self, text: str, kind: str, *, distinct: bool) -> None:
-        """Know a text. One that is not distinct counts only as whole words, if it counts at all."""
+        """Add a text. One that is not distinct matches only whole words; common words are ignored."""
         plain = text.strip()
         if len(plain) < SHORTEST or (plain, distinct) in self._added:
             return
@@ -59,13 +59,12 @@ class KnownTexts:
         self._added.add((plain, distinct))
         self.kinds[plain] = kind
         for form in list_encoded_forms(plain):
-            # What is known to be distinct stays so.
             if form not in self._texts or (distinct and not self._texts[form][1]):
                 self._texts[form] = (kind, distinct)
                 self._regex = None
 
     def find(self, text: str) -> Iterator[Finding]:
-        """Where the texts stand in another."""
+        """Find the known texts in another text."""
         if not self._texts:
             return
         regex = self._regex or self._prepared()
@@ -87,10 +86,10 @@ class KnownTexts:
         return None
 
     def _standing(self, text: str, start: int, head: str) -> Iterator[str]:
-        """The texts that begin like this and stand here, the longest first.
+        """Yield the known texts with this head that occur at a position, the longest first.
 
-        They are looked up once for each length, of which there are few for one head. So what a
-        place of a text costs does not grow with the number of texts.
+        They are looked up once per length, and there are few lengths per head, so the cost per
+        position does not grow with the number of known texts.
         """
         for whole in self._longest.get(head, ()):
             if text.startswith(whole, start):
@@ -118,7 +117,7 @@ class KnownTexts:
 
 
 def is_distinctive(text: str, kind: str) -> bool:
-    """Whether a text is more than a word that may well stand elsewhere for something else."""
+    """Return whether a text is more than a common word or a short number."""
     if is_placeholder(text) or text.lower() in COMMON:
         return False
     if text.isdecimal():
@@ -129,21 +128,21 @@ def is_distinctive(text: str, kind: str) -> bool:
 
 
 def is_whole_word(text: str, start: int, end: int) -> bool:
-    """Whether what stands here is not a part of a longer word."""
+    """Return whether a part of a text is not part of a longer word."""
     before = blank_escapes(text[max(0, start - MAX_ESCAPE) : start])
     beside = before[-1:] + text[end : end + 1]
     return not any(char.isalnum() or char == "_" for char in beside)
 
 
 def list_encoded_forms(text: str) -> set[str]:
-    """A text, and the same as it stands in JSON, also in JSON that is a text in JSON, and in URLs.
+    """Return a text as it is, in JSON, in nested JSON, and in URLs.
 
-    Of a long one only the usual ones: each costs as much memory as the text.
+    A long text has fewer forms, since each takes as much memory as the text.
     """
     if text.isascii() and text.isalnum():
         return {text}
     url = quote(text, safe="")
-    # As quote(), urlencode() and JavaScript's encodeURIComponent() write it.
+    # The forms of quote(), urlencode() and JavaScript's encodeURIComponent().
     urls = {
         url,
         url.replace("%2F", "/"),
@@ -159,7 +158,7 @@ def list_encoded_forms(text: str) -> set[str]:
 
 
 def list_json_forms(texts: set[str], depth: int = JSON_IN_JSON, slash: str = "/") -> set[str]:
-    """Texts as they stand in JSON, down to so many times one in the other."""
+    """Return texts as JSON strings, nested up to a depth."""
     found: set[str] = set()
     for _ in range(depth):
         texts = {
@@ -172,22 +171,22 @@ def list_json_forms(texts: set[str], depth: int = JSON_IN_JSON, slash: str = "/"
 
 
 def unquote_escape(escape: re.Match[str]) -> str:
-    """``%21`` as ``!``."""
+    """Return ``!`` for ``%21``."""
     return unquote(escape[0])
 
 
 def lower_escape(escape: re.Match[str]) -> str:
-    """``%2F`` as ``%2f``."""
+    """Return ``%2f`` for ``%2F``."""
     return escape[0].lower()
 
 
 def upper_escape(escape: re.Match[str]) -> str:
-    r"""``\u00e4`` as ``\u00E4``."""
+    r"""Return ``\u00E4`` for ``\u00e4``."""
     return "\\u" + escape[0][2:].upper()
 
 
 def make_prefix_pattern(heads: Iterable[str]) -> str:
-    """One pattern for many beginnings, as a tree: its cost does not grow with their number."""
+    """Return one pattern for many prefixes, as a tree: its cost does not grow with their number."""
     tree: dict[str, Any] = {}
     for head in heads:
         node = tree
@@ -198,7 +197,7 @@ def make_prefix_pattern(heads: Iterable[str]) -> str:
 
 
 def make_branch_pattern(tree: dict[str, Any]) -> str:
-    """The pattern of a part of the tree; where a shorter one ends, no longer one is asked for."""
+    """Return the pattern of a subtree. A shorter prefix makes longer ones redundant."""
     if "" in tree:
         return ""
     choices = [re.escape(char) + make_branch_pattern(rest) for char, rest in sorted(tree.items())]

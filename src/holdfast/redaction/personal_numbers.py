@@ -1,6 +1,6 @@
-"""Numbers of cards, bank accounts and persons, told from other numbers by their check digits.
+"""Find numbers of cards, bank accounts and persons, by their check digits.
 
-They are looked for only where that is asked for: some order numbers pass the same checks.
+These finders are opt-in, because some order numbers pass the same checks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ CARD = "card number"
 IBAN = "IBAN"
 SSN = "SSN"
 
-# Of 12 to 19 digits, in groups or not. The first digit is that of a network that issues cards.
+# 12 to 19 digits, grouped or not. The first digit is that of a card network.
 CARD_NUMBER = re.compile(r"(?<![\w.-])[2-6]\d{3}(?:[ -]?\d){8,15}(?![\w-]|\.\d)")
 CARD_LENGTHS = frozenset((13, 14, 15, 16, 19))
 IBAN_NUMBER = re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]){11,30}(?![A-Za-z0-9])")
@@ -34,7 +34,7 @@ def find_cards(text: str) -> Iterator[Finding]:
 
 
 def passes_luhn(digits: str) -> bool:
-    """Whether the last digit is the check digit of the others (ISO/IEC 7812)."""
+    """Return whether the last digit is the check digit of the others (ISO/IEC 7812)."""
     total = 0
     for place, digit in enumerate(reversed(digits)):
         value = int(digit) * (2 if place % 2 else 1)
@@ -43,9 +43,9 @@ def passes_luhn(digits: str) -> bool:
 
 
 def find_ibans(text: str) -> Iterator[Finding]:
-    """Find IBANs whose check digits are right (ISO 13616), also in groups of four."""
+    """Find IBANs with correct check digits (ISO 13616), grouped or not."""
     for match in IBAN_NUMBER.finditer(text):
-        # A word in capitals may follow: the longest beginning that is one counts.
+        # A word in capitals may follow, so the longest valid prefix is taken.
         end = match.end()
         while end - match.start() >= SHORTEST_IBAN:
             plain = re.sub(r"[ -]", "", text[match.start() : end])
@@ -59,7 +59,7 @@ def find_ibans(text: str) -> Iterator[Finding]:
 
 
 def passes_mod_97(iban: str) -> bool:
-    """Whether the two digits after the country are the check digits of the rest."""
+    """Return whether the digits after the country are the check digits of the rest."""
     return int("".join(str(int(char, 36)) for char in iban[4:] + iban[:4])) % 97 == 1
 
 

@@ -1,8 +1,8 @@
-"""Documents without what must not leave: secrets, addresses, phone numbers, what a path names.
+"""Remove secrets and personal data from documents: by pattern, and by path.
 
-What is taken out of the state is taken out of the events that set it, and a text that was found
-anywhere is taken out everywhere, so that it is nowhere in the document. The result is a document
-like any other: its events lead to its state, and its digest and hash chain are its own.
+A secret is removed from the state and from the events that set it, and a text that was found
+anywhere is removed everywhere. The result is an ordinary document: its events lead to its state,
+and its digest and hash chain are recomputed.
 """
 
 from __future__ import annotations
@@ -41,18 +41,29 @@ Entry: TypeAlias = tuple[str, str, Any]
 
 
 class Redactor:
-    """Takes out of documents what must not leave.
+    """Removes secrets and personal data from documents.
 
-    ``patterns`` finds secrets, email addresses and phone numbers by how they look; ``secrets``,
-    ``emails`` and ``phones`` switch single kinds off. ``region`` (``"DE"``) also finds phone
-    numbers as they are dialled within it, ``entropy`` also whatever looks random, ids among it.
-    ``cards``, ``ibans`` and ``ssns`` (of the United States) also find these numbers.
-    ``paths`` name what else goes: ``values.customer.name``, ``messages[*].content``.
+    Args:
+        patterns: Find secrets, email addresses and phone numbers by their form.
+        paths: What else to remove: ``values.customer.name``, ``messages[*].content``.
+        secrets: Set to False to keep secrets.
+        emails: Set to False to keep email addresses.
+        phones: Set to False to keep phone numbers.
+        entropy: Also find words that look random; ids do, too.
+        region: Also find phone numbers in the national format of this region, such as ``"DE"``.
+        cards: Also find card numbers.
+        ibans: Also find IBANs.
+        ssns: Also find social security numbers of the United States.
+
+    Raises:
+        ValueError: A path or the region is invalid.
+        MissingExtraError: The extra ``redaction`` is not installed, which patterns need.
+
     """
 
     def __init__(
         self,
-        patterns: bool = True,  # noqa: FBT001, FBT002 - said by name everywhere
+        patterns: bool = True,  # noqa: FBT001, FBT002 - passed by name
         paths: Iterable[str] = (),
         *,
         secrets: bool = True,
@@ -85,7 +96,7 @@ class Redactor:
         parts = DocumentParts.of(document)
         parts = redact_paths(parts, self._paths, cleaner)
         while True:
-            # What is taken out may leave something behind that only now looks like a secret.
+            # A removal may leave text behind that only now looks like a secret.
             cleaner.collecting = True
             redact_findings(parts, cleaner)
             cleaner.collecting = False
@@ -96,28 +107,26 @@ class Redactor:
 
 
 def validate_redaction_path(path: JsonPath) -> None:
-    """Refuse a path to what cannot be redacted."""
+    """Reject a path to something that cannot be redacted."""
     root, rest = path.steps[0], path.steps[1:]
     if STATUS in (root, *rest[:1]) and root in (STATUS, SESSION):
-        raise invalid_path_error(
-            path.text, "the status of a session is one of a few words, and stays"
-        )
+        raise invalid_path_error(path.text, "the status cannot be redacted")
     if root == EVENTS and (len(rest) < 2 or rest[1] != DATA):
         raise invalid_path_error(
-            path.text, "of events the data can be named, as in events[*].data.prompt"
+            path.text, "only the data of events can be redacted, such as events[*].data.prompt"
         )
     if root == TAGS and len(rest) != 1:
-        raise invalid_path_error(path.text, "a tag is named as in tags.customer")
+        raise invalid_path_error(path.text, "must name one tag, such as tags.customer")
 
 
-# ------------------------------------------------------------------------- a document in parts
+# ------------------------------------------------------------------------------ document parts
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentParts:
-    """All of a document that may hold a secret, as plain data."""
+    """Everything in a document that may hold a secret, as plain data."""
 
-    places: EntryPaths
+    entry_paths: EntryPaths
     state: list[Entry]
     base: list[Entry] | None
     events: list[EventDraft]
@@ -125,7 +134,7 @@ class DocumentParts:
 
     @classmethod
     def of(cls, document: Document) -> DocumentParts:
-        """The parts of a document."""
+        """Return the parts of a document."""
         events = [
             EventDraft(each.id, each.type, each.at, each.data, each.changes, each.extra)
             for each in document.events
@@ -162,14 +171,14 @@ class DocumentParts:
 
 
 def freeze_entries(entries: Iterable[Entry]) -> Snapshot:
-    """A state of these entries."""
+    """Return a state with these entries."""
     store = Store(max_history=0)
     store.set_many(entries)
     return store.snapshot()
 
 
 def list_redactions(earlier: Any, cleaner: Cleaner) -> list[Any]:
-    """What was taken out, after what was before, without any of it."""
+    """Return how often each kind was removed at each path, with earlier redactions added."""
     found: list[Any] = []
     counts: dict[tuple[str, str], int] = {}
     for each in earlier if isinstance(earlier, list) else []:
@@ -178,7 +187,7 @@ def list_redactions(earlier: Any, cleaner: Cleaner) -> list[Any]:
         else:
             found.append(each)
     for (kind, path), count in list(cleaner.counts.items()):
-        where = (kind, cleaner.text(path))
+        where = (kind, cleaner.clean_text(path))
         counts[where] = counts.get(where, 0) + count
     return found + [
         {"kind": kind, "path": path, "count": count}
@@ -190,42 +199,44 @@ def list_redactions(earlier: Any, cleaner: Cleaner) -> list[Any]:
 
 
 def is_status(value: object) -> bool:
-    """Whether a value is one of the few words that a status can be; a forged one is not."""
+    """Return whether a value is a valid status, which is never a secret."""
     return isinstance(value, str) and value in STATUSES
 
 
 def redact_paths(
     parts: DocumentParts, paths: Sequence[JsonPath], cleaner: Cleaner
 ) -> DocumentParts:
-    """A document without what paths name."""
+    """Return the parts without the values that paths lead to."""
     if not paths:
         return parts
 
-    def entry(space: str, key: str, value: Any) -> Entry:
-        if (space, key) == (SESSION, STATUS):
-            return space, key, value
-        for path, rest in parts.places.leading(paths, space, key):
-            if space == MESSAGES and not rest and isinstance(value, dict):
-                value = cleaner.named_message(value, path.text)
+    def entry(namespace: str, key: str, value: Any) -> Entry:
+        if (namespace, key) == (SESSION, STATUS):
+            return namespace, key, value
+        for path, rest in parts.entry_paths.matching(paths, namespace, key):
+            if namespace == MESSAGES and not rest and isinstance(value, dict):
+                value = cleaner.replace_message(value, path.text)
             else:
-                value = transform_at(value, rest, partial(cleaner.named, path=path.text))
-        return space, key, value
+                value = transform_at(value, rest, partial(cleaner.replace_value, path=path.text))
+        return namespace, key, value
 
     events = []
     for at, each in enumerate(parts.events):
         data = each.data
         for path in paths:
             if path.steps[0] == EVENTS and step_matches(path.steps[1], at, len(parts.events)):
-                data = transform_at(data, path.steps[3:], partial(cleaner.named, path=path.text))
+                data = transform_at(
+                    data, path.steps[3:], partial(cleaner.replace_value, path=path.text)
+                )
         events.append(map_set_entries(replace(each, data=data), entry))
     tags = dict(parts.fields[TAGS])
     for path in paths:
         for name in [
             name for name in tags if path.steps[0] == TAGS and step_matches(path.steps[1], name)
         ]:
-            tags[name] = cleaner.named(tags[name], path.text)
+            tags[name] = cleaner.replace_value(tags[name], path.text)
     return DocumentParts(
-        parts.places,
+        parts.entry_paths,
         [entry(*each) for each in parts.state],
         None if parts.base is None else [entry(*each) for each in parts.base],
         events,
@@ -234,7 +245,7 @@ def redact_paths(
 
 
 def map_set_entries(event: EventDraft, entry: Callable[[str, str, Any], Entry]) -> EventDraft:
-    """An event whose changes set other entries."""
+    """Return an event with a function applied to the entries that it sets."""
     changes = event.changes
     return replace(
         event,
@@ -246,22 +257,22 @@ def map_set_entries(event: EventDraft, entry: Callable[[str, str, Any], Entry]) 
 
 
 def redact_findings(parts: DocumentParts, cleaner: Cleaner) -> DocumentParts:
-    """A document without what the cleaner finds. Which entries are the same stays so."""
-    order = renumber_messages(parts, cleaner)
+    """Return the parts without what the cleaner finds; different entries stay different."""
+    order = renumber_message_keys(parts, cleaner)
 
-    def names(space: str, key: str) -> tuple[str, str]:
-        if space == MESSAGES:
-            return space, order.get(key, key)
-        return cleaner.key(space, ("namespaces",)), cleaner.key(
-            key, parts.places.of(space, "*")[:-1]
+    def names(namespace: str, key: str) -> tuple[str, str]:
+        if namespace == MESSAGES:
+            return namespace, order.get(key, key)
+        return cleaner.clean_key(namespace, ("namespaces",)), cleaner.clean_key(
+            key, parts.entry_paths.steps_to(namespace, "*")[:-1]
         )
 
-    def entry(space: str, key: str, value: Any) -> Entry:
-        if (space, key) == (SESSION, STATUS) and is_status(value):
-            return space, key, value
-        new = names(space, key)
-        place = parts.places.of(*((space, key) if space == MESSAGES else new))
-        return *new, cleaner.value(value, place, None if space == MESSAGES else key)
+    def entry(namespace: str, key: str, value: Any) -> Entry:
+        if (namespace, key) == (SESSION, STATUS) and is_status(value):
+            return namespace, key, value
+        new = names(namespace, key)
+        steps = parts.entry_paths.steps_to(*((namespace, key) if namespace == MESSAGES else new))
+        return *new, cleaner.clean_value(value, steps, None if namespace == MESSAGES else key)
 
     events = []
     for at, each in enumerate(parts.events):
@@ -270,14 +281,14 @@ def redact_findings(parts: DocumentParts, cleaner: Cleaner) -> DocumentParts:
         events.append(
             replace(
                 event,
-                type=cleaner.text(each.type, (EVENTS, at, "type")),
-                data=cleaner.value(each.data, (EVENTS, at, DATA)),
+                type=cleaner.clean_text(each.type, (EVENTS, at, "type")),
+                data=cleaner.clean_value(each.data, (EVENTS, at, DATA)),
                 changes={**changes, "delete": [names(*pair) for pair in changes["delete"]]},
-                extra=cleaner.value(each.extra, (EVENTS, at)),
+                extra=cleaner.clean_value(each.extra, (EVENTS, at)),
             )
         )
     return DocumentParts(
-        parts.places,
+        parts.entry_paths,
         [entry(*each) for each in parts.state],
         None if parts.base is None else [entry(*each) for each in parts.base],
         events,
@@ -286,23 +297,25 @@ def redact_findings(parts: DocumentParts, cleaner: Cleaner) -> DocumentParts:
 
 
 def redact_fields(fields: dict[str, Any], cleaner: Cleaner) -> dict[str, Any]:
-    """What stands beside state and events. Ids stay ids of a length that they may have."""
+    """Return the other fields without what the cleaner finds. Ids keep a valid length."""
     new = {}
     for name, value in fields.items():
         if name in ("agent_id", "session_id"):
-            new[name] = cleaner.key(value, (name,))[:MAX_ID_LENGTH]
+            new[name] = cleaner.clean_key(value, (name,))[:MAX_ID_LENGTH]
         else:
-            new[name] = cleaner.value(value, FIELD_PATHS.get(name, (name,)))
+            new[name] = cleaner.clean_value(value, FIELD_PATHS.get(name, (name,)))
     return new
 
 
-def renumber_messages(parts: DocumentParts, cleaner: Cleaner) -> dict[str, str]:
-    """New keys for all messages where one of them has a secret in it: numbers, in their order."""
-    keys = {key for space, key, _ in [*parts.state, *(parts.base or ())] if space == MESSAGES}
+def renumber_message_keys(parts: DocumentParts, cleaner: Cleaner) -> dict[str, str]:
+    """Return new, numbered keys for all messages if the key of one of them has a secret."""
+    keys = {
+        key for namespace, key, _ in [*parts.state, *(parts.base or ())] if namespace == MESSAGES
+    }
     for event in parts.events:
-        keys.update(key for space, key, _ in event.changes["set"] if space == MESSAGES)
-        keys.update(key for space, key in event.changes["delete"] if space == MESSAGES)
+        keys.update(key for namespace, key, _ in event.changes["set"] if namespace == MESSAGES)
+        keys.update(key for namespace, key in event.changes["delete"] if namespace == MESSAGES)
     odd = [key for key in keys if not key.isdecimal()]
-    if all(cleaner.key(key, (MESSAGES,)) == key for key in odd):
+    if all(cleaner.clean_key(key, (MESSAGES,)) == key for key in odd):
         return {}
     return {key: message_key(number) for number, key in enumerate(sorted(keys))}

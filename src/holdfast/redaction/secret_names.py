@@ -1,8 +1,8 @@
-"""Names that say that a secret follows: ``password``, ``api_key``, ``access_token``.
+"""Find secrets by their names: ``password``, ``api_key``, ``access_token``.
 
-The words are those of detect-secrets' keyword detector and some more. A name counts by how it
-ends, so that ``secret_name`` and ``max_tokens`` are none; and of a value only what could be a
-secret counts, so that ``"password": "required"`` and ``password = get_password()`` are none.
+The words are those of detect-secrets' keyword detector and some more. The end of a name decides, so
+``secret_name`` and ``max_tokens`` do not match. The value must be possible as a secret, so
+``"password": "required"`` and ``password = get_password()`` do not match either.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 MARK = re.compile(r"\[redacted: [^\[\]\n]{1,60}\]")
 
-# Words that make a name a secret's wherever it ends in them, also glued to others: PGPASSWORD.
+# A name that ends in one of these holds a secret, even without a separator: PGPASSWORD.
 GLUED = ("password", "passwd", "passphrase", "secret", "api_?key")
 MORE = (
     *("access_?key", "encryption_?key", "signing_?key", "passcode", "passwort", "kennwort"),
@@ -21,20 +21,20 @@ MORE = (
 ENDING = (
     r"(?:_(?:values?|plain|text|plaintext|raw|prod|production|dev|staging|live|old|new|hash|\d+))*"
 )
-# A name that ends in one of these holds a secret only if its value looks like one by itself.
+# A name that ends in one of these holds a secret only if the value looks like one.
 WEAK = re.compile(rf"(?:.*_)?(?:token|authorization|credentials?){ENDING}")
-# What comes before makes it something else: the next page, the end of a text.
+# The word before makes it something else: the next page, the end of a text.
 OTHER_TOKENS = re.compile(
     r"(?:.*_)?(?:next|previous|prev|page|continuation|cont|resume|sync|start|begin|first|last|stop|"
     r"end|eos|bos|pad|unk|sep|cls|mask|special|max|min|each|per|by|nft|cancel|cancellation|"
     rf"stream|delta|prompt|completion|input|output|reasoning)_token{ENDING}"
 )
-# A name that has one of these anywhere in it may hold a secret: then its value has to be a token.
+# A name that contains one of these holds a secret only if the value is a token.
 RELATED_NAME = re.compile(
     r"(?:.*_)?(?:secrets?|tokens?|passwords?|passwd|passphrase|pwd|credentials?|pat|apikey)(?:_.*)?"
     r"|.*_keys?(?:_(?:base|value|\d+))?"
 )
-# Names of what is said about a secret, and of other keys and tokens.
+# Names of properties of a secret, and of other keys and tokens.
 ABOUT = re.compile(
     r".*_(?:names?|ids?|arns?|ur[il]s?|endpoint|paths?|files?|dir|types?|kinds?|counts?|length|len|"
     r"limits?|sizes?|expir\w*|ttl|at|on|date|time|timeout|age|policy|policies|fields?|labels?|hints?|"
@@ -77,7 +77,7 @@ OPTION = re.compile(r"-{1,2}[A-Za-z][\w.-]*")
 HEADER = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)+|authorization", re.IGNORECASE)
 
 NEAR = 400
-# The words as they stand in texts: looked for one by one, which is many times faster than at once.
+# The words as they occur in texts. Searching for each is many times faster than one pattern.
 STEMS = (
     *("password", "passwort", "passwd", "passphrase", "passcode", "kennwort", "mot de passe"),
     *("mot_de_passe", "pwd", "secret", "token", "contrase", "credential", "authorization"),
@@ -134,14 +134,14 @@ NOT_A_TOKEN = re.compile(
 
 
 class SecretNames:
-    """Tells by its name whether a value is a secret; ``denylist`` are the library's words."""
+    """Decides by its name whether a value is a secret; ``denylist`` has the library's words."""
 
     def __init__(self, denylist: Sequence[str]) -> None:
         words = "|".join((*denylist, *MORE))
         self._strong = re.compile(rf"(?:(?:.*_)?(?:{words})|.*(?:{'|'.join(GLUED)}))s?{ENDING}")
 
     def fit(self, name: str, value: str) -> bool:
-        """Whether a value under this name is to be taken for a secret."""
+        """Return whether a value with this name is a secret."""
         if len(name) > LONGEST_NAME or is_placeholder(value):
             return False
         if COOKIE_NAME.fullmatch(name):
@@ -152,34 +152,34 @@ class SecretNames:
         if QUESTIONS.fullmatch(plain):
             return False
         if self._strong.fullmatch(plain):
-            # The working directory has the same short name.
+            # PWD is also the working directory.
             return not (plain.endswith("pwd") and value.startswith(("/", "~", "C:")))
         if WEAK.fullmatch(plain) and not OTHER_TOKENS.fullmatch(plain):
             return looks_random(value.split(" ", 1)[-1])
         return is_related_name(plain) and is_token(value)
 
     def hold_many(self, name: str) -> bool:
-        """Whether this is a name of a collection of secrets: ``secrets``, ``api_keys``."""
+        """Return whether this is the name of a collection of secrets: ``secrets``, ``api_keys``."""
         if len(name) > LONGEST_NAME:
             return False
         plain = normalize_name(name)
         return plain.endswith("s") and bool(self._strong.fullmatch(plain))
 
     def fit_number(self, name: str) -> bool:
-        """Whether a number under this name is a secret: a password may be one, a count is not."""
+        """Return whether a number with this name is a secret: a password may be one."""
         if len(name) > LONGEST_NAME:
             return False
         return bool(re.fullmatch(r"(?:.*_)?(?:password|passwd|pwd|passcode)", normalize_name(name)))
 
     def tell_next(self, before: str, value: str, size: int) -> bool:
-        """Whether a text is a secret because of the one before it, in a list of so many.
+        """Return whether an item of a list is a secret because of the item before it.
 
-        So it is after an option (``["--password", "…"]``), and beside the name of a header. A list
-        may also be one of such names, so beside a header it has to look like a secret.
+        That is so after an option (``["--password", "…"]``), and in a pair after the name of a
+        header. A pair may also be two names, so after a header it must look like a secret.
         """
         if OPTION.fullmatch(before):
             if value.startswith("-") or SPACE.search(value):
-                return False  # another option, or a sentence about this one
+                return False  # another option, or a sentence
             return (not SECRET_WORD.search(value) or is_strong(value)) and self.fit(before, value)
         if size != 2 or not HEADER.fullmatch(before) or not is_strong(value):
             return False
@@ -190,7 +190,7 @@ class SecretNames:
         return self.fit(before, value)
 
     def assigned(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where the values of such names stand in a text: code, settings, JSON, prose."""
+        """Yield the positions of secrets that follow a name in a text: code, settings, JSON, prose."""
         done = 0
         for first, last in find_name_words(text):
             if first < done:
@@ -206,7 +206,7 @@ class SecretNames:
                 yield span
 
     def _value_after(self, text: str, start: int, end: int) -> tuple[int, int] | None:
-        """Where the value of the name between ``start`` and ``end`` stands, if it is a secret."""
+        """Return the position of the value after a name, if it is a secret."""
         found = OPERATOR.match(text, end)
         if found is None:
             return None
@@ -214,8 +214,8 @@ class SecretNames:
         quoted = QUOTED.match(text, found.end())
         if quoted and op != ">":
             value = quoted["value"]
-            told = " " in value and SECRET_WORD.search(value)  # a label or a message, no secret
-            if told or (not op and not is_strong(value)) or not self.fit(name, value):
+            is_label = " " in value and SECRET_WORD.search(value)
+            if is_label or (not op and not is_strong(value)) or not self.fit(name, value):
                 return None
             return quoted.span("value")
         if op == ">":
@@ -233,7 +233,7 @@ class SecretNames:
         return bare.start(), bare.start() + len(value)
 
     def _bare_fits(self, text: str, start: int, found: re.Match[str], value: str) -> bool:
-        """Whether a value without quotes is a secret, and neither code nor a word of a sentence."""
+        """Return whether an unquoted value is a secret, not code or a word of a sentence."""
         end = found.end() + len(value)
         if text[end : end + 1] in ("(", "[", "{") or REFERENCE.fullmatch(value):
             return False
@@ -257,12 +257,12 @@ class SecretNames:
 
 
 def find_name_words(text: str) -> list[tuple[int, int]]:
-    """Where the words stand that begin or end such a name, in order."""
+    """Return the positions of words that are part of a telling name, in order."""
     lowered = text.lower()
     if len(lowered) != len(text):
         return [
             hit.span() for hit in SECRET_WORD.finditer(text)
-        ]  # letters that have no single small one
+        ]  # a letter without a single lower-case form
     stems = [stem for stem in STEMS if stem in lowered]
     found = [(at, at + len(stem)) for stem in stems for at in find_all(lowered, stem)]
     for word, before in (("key", BEFORE_KEY), ("pass", BEFORE_PASS)):
@@ -277,7 +277,7 @@ def find_name_words(text: str) -> list[tuple[int, int]]:
 
 
 def find_all(text: str, word: str) -> Iterator[int]:
-    """Where a word stands."""
+    """Yield the positions of a word."""
     at = text.find(word)
     while at >= 0:
         yield at
@@ -285,7 +285,7 @@ def find_all(text: str, word: str) -> Iterator[int]:
 
 
 def is_whole_line(text: str, start: int, end: int) -> bool:
-    """Whether this is all that a line has, or an item of a list."""
+    """Return whether this is a whole line, or an item of a bulleted list."""
     near = text[max(0, start - NEAR) : start]
     before = near.rpartition("\n")[2] if "\n" in near or start <= NEAR else "…"
     after = text[end : end + NEAR].partition("\n")[0]
@@ -293,7 +293,7 @@ def is_whole_line(text: str, start: int, end: int) -> bool:
 
 
 def find_name_start(text: str, at: int) -> int:
-    """Where the name begins that has a known word in it."""
+    """Return the start of the name that a word is part of."""
     start = at
     while start > max(0, at - 64) and (text[start - 1].isalnum() or text[start - 1] in "_-"):
         start -= 1
@@ -301,26 +301,26 @@ def find_name_start(text: str, at: int) -> int:
 
 
 def is_related_name(plain: str) -> bool:
-    """Whether a name has to do with a secret, and not only with what is said about one."""
+    """Return whether a name is that of a secret, not of a property of one."""
     if not RELATED_NAME.fullmatch(plain) or ABOUT.fullmatch(plain) or OTHER_TOKENS.fullmatch(plain):
         return False
     return not OTHER_KEYS.fullmatch(plain)
 
 
 def is_token(value: str) -> bool:
-    """Whether a value is one long word of letters and digits as no name, path or time is."""
+    """Return whether a value is one long word of letters and digits, not a name, path or time."""
     return bool(TOKEN.fullmatch(value)) and not NOT_A_TOKEN.fullmatch(value)
 
 
 def normalize_name(name: str) -> str:
-    """A name in words of lower case with underscores between them."""
+    """Return a name in snake case."""
     words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
     words = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", words)
     return re.sub(r"[\W_]+", "_", words.lower()).strip("_")
 
 
 def is_placeholder(value: str) -> bool:
-    """Whether a value only says that something would stand here."""
+    """Return whether a value is a placeholder for a secret."""
     plain = value.strip()
     return (
         plain.lower() in PLACEHOLDERS
@@ -337,7 +337,7 @@ def is_strong(value: str) -> bool:
 
 
 def looks_random(value: str) -> bool:
-    """Whether a value is like a token by itself: one long word with digits in it."""
+    """Return whether a value looks like a token: one long word with digits."""
     if len(value) < 8 or SPACE.search(value):
         return False
     if re.fullmatch(r"0x[0-9a-fA-F]+", value):

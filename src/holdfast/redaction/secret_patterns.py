@@ -1,12 +1,12 @@
-"""Secrets that are known by how they look: keys and tokens of services, headers, commands, URLs.
+"""Find secrets by their form: keys and tokens of services, headers, commands, URLs.
 
-The shapes are those of detect-secrets and some more, for services that it does not know. Its own
-scan reads files, asks the services whether a secret is valid, and says of some only that they are
-there; nothing here does I/O. What is left out are its detectors that hit ordinary ids.
+The patterns are those of detect-secrets and more, for services that it does not know. Its own scan
+is not used, because it reads files, asks services whether a secret is valid, and does not return
+every position. Its detectors that match ordinary ids are left out.
 
-The time is linear in the length of a text: a pattern either has no unbounded part, or one that ends
-what is looked for, and no match is looked for inside another. Three shapes of the library that are
-not of this kind (npm, OpenAI, JWT) are looked for in another way.
+The time is linear in the length of a text: a pattern has no unbounded part except at its end, and
+matches are not searched for other matches. Three patterns of the library that are not linear (npm,
+OpenAI, JWT) are replaced by code.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from holdfast.redaction.secret_names import is_placeholder
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """How one kind of secret looks."""
+    """The form of one kind of secret."""
 
     kind: str
     regex: re.Pattern[str]
     group: int = 0
-    """Which part of what is found is the secret."""
+    """The group of the match that is the secret."""
     alone: bool = False
-    """Whether it must be a word of its own: the pattern would also fit a part of an id."""
+    """Whether it must be a separate word, because the pattern also matches parts of ids."""
     hints: tuple[str, ...] = ()
-    """One of these is in every text that has such a secret."""
+    """Every text with such a secret contains one of these."""
     check: Callable[[str], bool] = bool
     distinct: bool = True
 
 
-# Module and class in detect-secrets, the kind, and what else `Pattern` says.
+# Module and class in detect-secrets, the kind, and other fields of `Pattern`.
 DETECT_SECRETS_PLUGINS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("azure_storage_key", "AzureStorageKeyDetector", "Azure key", {"hints": ("AccountKey=",)}),
     ("discord", "DiscordBotTokenDetector", "Discord token", {"alone": True, "hints": (".",)}),
@@ -106,10 +106,10 @@ SERVICE_PATTERNS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 SPACES = r"[ \t]{1,8}"
 COMMAND = r"[^\n|;&]{0,300}?"
-# What names the kind, where the secret is a part of what is found, and what tells that it may be.
+# The kind, a pattern with the secret as its group, and hints.
 CAPTURE_PATTERNS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("npm token", r":_authToken=\s{0,8}[\"']?([^\s\"']{6,512})", (":_authToken=",)),
-    # Signed URLs and connection strings, also with blanks for what was escaped.
+    # Signed URLs and connection strings, also with escapes blanked out.
     (
         "signature",
         (
@@ -119,7 +119,7 @@ CAPTURE_PATTERNS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("sig=", "ignature=", "IGNATURE=", "oken="),
     ),
     ("Azure key", r"SharedAccessKey=([A-Za-z0-9+/=]{32,128})", ("SharedAccessKey=",)),
-    # Vault's tokens before 1.10.
+    # Vault tokens before 1.10.
     (
         "Vault token",
         r"(?<![\w.])(s\.(?=[A-Za-z]{0,23}\d)(?=[a-z0-9]{0,23}[A-Z])[A-Za-z0-9]{24})(?![\w.])",
@@ -180,7 +180,7 @@ JWT_REST = re.compile(r"[A-Za-z0-9_=+/-]*(?:\.[A-Za-z0-9_=+/-]+)*")
 
 
 class TokenPatterns:
-    """Secrets that are known by how they look."""
+    """Finds secrets by their form."""
 
     def __init__(self) -> None:
         aws = import_library("detect_secrets.plugins.aws").AWSKeyDetector.denylist
@@ -217,13 +217,13 @@ class TokenPatterns:
             for kind, text, hints in CAPTURE_PATTERNS
         ]
         self._patterns = patterns
-        # Hint by hint in one go: most texts have none of them.
+        # Checking hints first is fast, since most texts contain none.
         self._hints = [
             (hint, at) for at, pattern in enumerate(patterns) for hint in pattern.hints or ("",)
         ]
 
     def find(self, text: str) -> Iterator[Finding]:
-        """Return the tokens of a text."""
+        """Find the tokens in a text."""
         for likely in {at for hint, at in self._hints if hint in text}:
             yield from self._matches(self._patterns[likely], text)
         if "PRIVATE KEY" in text or "PuTTY" in text:
@@ -242,14 +242,14 @@ class TokenPatterns:
             if start < done or (pattern.alone and not is_separate_word(text, start, end)):
                 continue
             if pattern.group == 0:
-                # The library looks for as much as tells the kind; all of it has to go.
+                # The library matches only a prefix, but the whole token must be removed.
                 end = match_end(WORD, text, end)
             if start < end and pattern.check(text[start:end]):
                 done = end
                 yield Finding(start, end, pattern.kind, pattern.distinct)
 
     def _web_tokens(self, text: str) -> Iterator[Finding]:
-        """Return the JWTs: of each word before a dot, the first few places where one may begin."""
+        """Find JWTs, trying the first few possible starts in each word before a dot."""
         done, at = 0, text.find("eyJ")
         while at >= 0:
             word = match_end(WEB_TOKEN_PART, text, at)
@@ -267,7 +267,7 @@ class TokenPatterns:
 
 
 def find_private_keys(text: str) -> Iterator[Finding]:
-    """Return private keys, from their first line to their last; a cut one as far as it goes."""
+    """Find private keys, from the first line to the last; a truncated one to its end."""
     at = 0
     while begin := KEY_BEGIN.search(text, at):
         is_putty = begin[0].startswith("PuTTY")
@@ -284,7 +284,7 @@ def find_private_keys(text: str) -> Iterator[Finding]:
 
 
 def find_openai_keys(text: str) -> Iterator[Finding]:
-    """Return OpenAI's older keys, which have a word in their middle."""
+    """Find OpenAI's older keys, which have a fixed word in the middle."""
     done, middle = 0, text.find(OPENAI)
     while middle >= 0:
         after = middle + len(OPENAI)
@@ -297,7 +297,7 @@ def find_openai_keys(text: str) -> Iterator[Finding]:
 
 
 def find_cookies(text: str) -> Iterator[Finding]:
-    """Return the values of cookies in headers; of one that is set, not its attributes."""
+    """Find the values of cookies in headers, without the attributes of Set-Cookie."""
     for header in COOKIES.finditer(text):
         for number, pair in enumerate(COOKIE.finditer(header["pairs"])):
             if number == 0 or header["set"] is None:
@@ -308,5 +308,5 @@ def find_cookies(text: str) -> Iterator[Finding]:
 
 
 def is_not_placeholder(value: str) -> bool:
-    """Whether it is what it seems, and not ``<password>`` or ``$PASSWORD``."""
+    """Return whether a value is not a placeholder such as ``<password>`` or ``$PASSWORD``."""
     return not (is_placeholder(value) or is_placeholder(value.rstrip(".,:;!?)")))

@@ -167,7 +167,7 @@ def decode_record(key: str, data: bytes, location: SnapshotLocation) -> Snapshot
     except (KeyError, TypeError, ValueError) as error:
         raise damaged_record_error(key, WHAT, f"invalid field: {error}") from error
     if key not in (location.latest_key, info.history_key(location).key):
-        raise damaged_record_error(key, WHAT, f"it is the record of snapshot {info.snapshot_id}")
+        raise damaged_record_error(key, WHAT, f"it belongs to snapshot {info.snapshot_id}")
     return info
 
 

@@ -54,7 +54,8 @@ def open_state_store(url: str | None = None) -> StateStore:
     ``?encrypt=NAME_OF_AN_ENVIRONMENT_VARIABLE``, ``?read_only=true``, ``?retry=5``.
 
     Raises:
-        StateStoreError: The URL is invalid, its scheme unknown, or its driver not installed.
+        StateStoreError: The URL is invalid, or its scheme unknown.
+        MissingExtraError: Its driver is not installed.
         TypeError: The URL is not a str.
 
     """
@@ -77,7 +78,8 @@ def find_opener(url: StoreURL) -> Opener:
     """Return the function that opens URLs of this scheme.
 
     Raises:
-        StateStoreError: The scheme is unknown, or its package cannot be imported.
+        StateStoreError: The scheme is unknown, or its entry point is broken.
+        MissingExtraError: Its extra is not installed.
 
     """
     if url.scheme in SCHEMES:
@@ -155,7 +157,8 @@ def take_wrappers(url: StoreURL) -> list[Wrapper]:
     another prefix, and can also be read without the prefix.
 
     Raises:
-        StateStoreError: An option is invalid, or its extra is not installed.
+        StateStoreError: An option is invalid.
+        MissingExtraError: The extra of an option is not installed.
 
     """
     # Imported here because they import asyncio, which the in-memory state does not need.

@@ -136,7 +136,7 @@ def count(number: int, what: str) -> str:
 
 def places_of(each: Difference, places: EntryPaths) -> Iterator[tuple[str, str, list[str]]]:
     """A sign, a path and details for each place in which an entry differs."""
-    steps = places.of(each.namespace, each.key)
+    steps = places.steps_to(each.namespace, each.key)
     if each.kind == "added":
         yield "+", format_path(steps), [shortened(each.after)]
     elif each.kind == "removed":

@@ -163,7 +163,7 @@ class WritingSuite:
                 pytest.skip("a batch may be seen half, and the store says so")
 
             async def write() -> None:
-                for version in range(5):
+                for version in range(3):
                     await store.put_many([Put(key, b"%d" % version) for key in keys])
 
             writing = asyncio.create_task(write())

@@ -1,6 +1,8 @@
-"""A saver in memory, savers on every backend, and the place where other tests find both."""
+"""Savers in memory and on every backend."""
 
 from __future__ import annotations
+
+from contextlib import contextmanager
 
 import pytest
 
@@ -8,6 +10,7 @@ pytest.importorskip("langgraph")
 
 from holdfast import open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
+from support.backends import opener
 
 
 @pytest.fixture
@@ -17,15 +20,29 @@ def saver():
         yield found
 
 
-@pytest.fixture
-def new_saver(new_state_store):
-    """Runs a test on every backend: a function that makes savers on one empty place."""
-    made = []
+@contextmanager
+def open_savers(new_state_store):
+    """A function that opens savers on one store, which are closed at the end."""
+    savers = []
 
     def new(**options):
-        made.append(HoldfastSaver(new_state_store(), **options))
-        return made[-1]
+        savers.append(HoldfastSaver(new_state_store(), **options))
+        return savers[-1]
 
     yield new
-    for each in made:
+    for each in savers:
         each.close()
+
+
+@pytest.fixture
+def new_saver(new_state_store):
+    """Runs a test on every backend: opens savers on one empty store."""
+    with open_savers(new_state_store) as new:
+        yield new
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def new_local_saver(request):
+    """Runs a test on the fastest backends: opens savers on one empty store."""
+    with open_savers(opener(request.param, request)) as new:
+        yield new

@@ -1,4 +1,4 @@
-"""Graphs that talk, fail, wait and fan out, without a model behind them."""
+"""Graphs without a model: conversations, interrupts, delta channels and fan-out."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from langgraph.types import Send, interrupt
 
 
 def at(thread_id="t", **more):
-    """The config of a thread, or of a checkpoint of it."""
+    """The config of a thread or checkpoint."""
     return {"configurable": {"thread_id": thread_id, **more}}
 
 
 class Steps(TypedDict):
-    """What the nodes below add to."""
+    """The state of the nodes below."""
 
     log: Annotated[list[Any], operator.add]
 
 
 def chain(state, *nodes):
-    """A graph of nodes that run one after the other; a node is a function, named as it is."""
+    """A graph that runs functions, or graphs with a name, in order."""
     builder = StateGraph(state)
     before = START
     for node in nodes:
@@ -47,8 +47,8 @@ def two(state):
     return {"log": ["two"]}
 
 
-def stepping(checkpointer, **options):
-    """Two steps with a question between them."""
+def build_steps(checkpointer, **options):
+    """Two steps with an interrupt between them."""
     return chain(Steps, one, asking, two).compile(checkpointer=checkpointer, **options)
 
 
@@ -60,8 +60,8 @@ def tables(day):
     return f"two tables on {day}"
 
 
-class Waiter:
-    """A scripted model: it asks the tool, then answers with what that said."""
+class ScriptedModel:
+    """A scripted model that calls the tool, then answers with its result."""
 
     def __init__(self):
         self.calls = 0
@@ -80,45 +80,45 @@ class Waiter:
         return {"messages": [ToolMessage(answer, tool_call_id=call["id"], id=f"r{call['id']}")]}
 
 
-def onward(state):
-    """Where to go after the model has spoken."""
+def route(state):
+    """The node after the model."""
     return "tool" if state["messages"][-1].tool_calls else END
 
 
 class Talk(MessagesState):
-    """A conversation, and what else the agent knows."""
+    """A conversation and a plan."""
 
     plan: dict[str, Any]
 
 
-def talking(checkpointer, waiter=None, state=Talk):
+def build_agent(checkpointer, script=None, state=Talk):
     """An agent with a tool."""
-    waiter = waiter or Waiter()
+    script = script or ScriptedModel()
     builder = StateGraph(state)
-    builder.add_node("model", waiter.model)
-    builder.add_node("tool", waiter.tool)
+    builder.add_node("model", script.model)
+    builder.add_node("tool", script.tool)
     builder.add_edge(START, "model")
-    builder.add_conditional_edges("model", onward, ["tool", END])
+    builder.add_conditional_edges("model", route, ["tool", END])
     builder.add_edge("tool", "model")
     return builder.compile(checkpointer=checkpointer)
 
 
-def said(words, id_):
-    """What a user says."""
+def user_message(words, id_):
+    """The input of one user message."""
     return {"messages": [HumanMessage(words, id=id_)]}
 
 
 # ------------------------------------------------------------------------------- delta channels
 
 
-def joined(items, writes):
-    """What a delta channel folds."""
+def join(items, writes):
+    """The reducer of the delta channel."""
     return [*items, *(item for write in writes for item in write)]
 
 
-def deltas(checkpointer, frequency=100):
-    """A graph whose list is kept as what was added to it."""
-    channel = DeltaChannel(joined, snapshot_frequency=frequency)
+def build_deltas(checkpointer, frequency=100):
+    """A graph with a delta channel."""
+    channel = DeltaChannel(join, snapshot_frequency=frequency)
     state = TypedDict("Delta", {"log": Annotated[list[Any], channel]})  # noqa: UP013
     return chain(state, one, two).compile(checkpointer=checkpointer)
 
@@ -127,14 +127,14 @@ def deltas(checkpointer, frequency=100):
 
 
 class Spread(TypedDict):
-    """Work that is handed out, and what came of it."""
+    """Pieces of work and their results."""
 
     work: list[Any]
     done: Annotated[list[Any], operator.add]
 
 
-def spreading(checkpointer, worker):
-    """A task for each piece of work, all at once."""
+def build_fan_out(checkpointer, worker):
+    """A graph that runs one task per piece of work in parallel."""
     builder = StateGraph(Spread)
     builder.add_node("plan", lambda state: {})
     builder.add_node("worker", worker)

@@ -1,4 +1,4 @@
-"""Values of every kind that graphs keep, and how two of them are told apart."""
+"""Values of many types for the state of graphs, and a way to compare them exactly."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ SAMPLES = st.one_of(VALUES, MESSAGES, st.lists(MESSAGES, max_size=3))
 
 
 def exact(value):
-    """A value by its types and contents; LangGraph itself gives tuples back as lists."""
+    """A value as its types and contents; tuples are lists, as LangGraph loads them as such."""
     if isinstance(value, BaseModel):
         return type(value), exact({**value.__dict__, **(value.__pydantic_extra__ or {})})
     if isinstance(value, dict):

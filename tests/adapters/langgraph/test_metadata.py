@@ -1,4 +1,4 @@
-"""Metadata comes back, and is filtered by, as with LangGraph's own savers."""
+"""Metadata comes back and is filtered as with LangGraph's own savers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def count(saver, **filter_):
     return len(list(saver.list(at(), filter=filter_)))
 
 
-def test_writes_in_the_metadata_are_kept(savers):
+def test_metadata_may_contain_writes(savers):
     writes = {"node": {"log": ["one"], "messages": None}}
     for name, saver in savers.items():
         put(saver, writes=writes)
@@ -94,11 +94,11 @@ SCALARS = (
         max_leaves=8,
     )
 )
-def test_a_value_is_stored_as_json_would_store_it(value):
+def test_metadata_values_are_normalized_as_json_would(value):
     assert repr(to_json_value(value)) == repr(json.loads(json.dumps(value)))
 
 
-def test_an_object_that_json_has_no_form_for_comes_back_as_it_was():
+def test_objects_in_metadata_come_back_unchanged():
     allowed = [(Point.__module__, "Point")]
     with HoldfastSaver.from_url("memory:", allowed_types=allowed) as saver:
         put(saver, point=Point(1), when=(b"x", {1, 2}))
@@ -106,7 +106,7 @@ def test_an_object_that_json_has_no_form_for_comes_back_as_it_was():
         assert (found["point"], found["when"]) == (Point(1), [b"x", {1, 2}])
 
 
-def test_a_list_finds_what_was_put_as_a_tuple(savers):
+def test_a_filter_with_a_list_matches_a_tuple(savers):
     for name, saver in savers.items():
         put(saver, counts=(1, 2), nested={"of": (1, [2])})
         assert count(saver, counts=[1, 2]) == 1, name
@@ -137,7 +137,7 @@ def test_a_list_finds_what_was_put_as_a_tuple(savers):
     ],
     ids=str,
 )
-def test_a_name_with_dots_is_a_path_as_with_the_saver_for_sqlite(savers, filter_, found):
+def test_a_filter_name_with_dots_is_a_path_as_in_sqlite_saver(savers, filter_, found):
     user = {
         "tier": "gold",
         "active": True,
@@ -149,7 +149,7 @@ def test_a_name_with_dots_is_a_path_as_with_the_saver_for_sqlite(savers, filter_
         assert count(savers[name], **filter_) == found, name
 
 
-def test_a_name_with_dots_is_a_name_where_the_metadata_has_it(savers):
+def test_a_filter_name_with_dots_matches_a_key_of_that_name(savers):
     for name in ("memory", "holdfast"):
         put(savers[name], **{"user.tier": "gold"})
         assert count(savers[name], **{"user.tier": "gold"}) == 1, name

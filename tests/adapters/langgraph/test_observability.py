@@ -1,4 +1,4 @@
-"""What a saver does is seen in spans and counted, by the objects that it was given."""
+"""Operations of a saver are traced and counted."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 from swarmstate.observability import InMemoryMetrics, OpenTelemetryMetrics
 
-from adapters.langgraph.graphs import at, said, talking
+from adapters.langgraph.graphs import at, build_agent, user_message
 from holdfast import UnsupportedValueError, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
 from support.async_tests import run_async
 
 
 class Telemetry:
-    """A tracer and a meter of OpenTelemetry's SDK, and what they have received."""
+    """A tracer and a meter of OpenTelemetry's SDK, and their data."""
 
     def __init__(self):
         self._spans = InMemorySpanExporter()
@@ -43,7 +43,7 @@ class Telemetry:
         return {tuple(sorted(each.attributes.items())): each for each in found.data.data_points}
 
     def counts(self):
-        """How often each operation was done, by its name, thread and success."""
+        """The number of operations by name, thread and success."""
         return {
             (dict(key)["op"], dict(key).get("thread_id"), dict(key)["ok"]): point.value
             for key, point in self.points("holdfast.checkpoint.operations").items()
@@ -110,11 +110,11 @@ def test_every_operation_has_a_span_with_its_thread(observed, telemetry):
     assert counts["list", None, True] == 1
 
 
-def test_a_graph_counts_what_each_of_its_threads_does(observed, telemetry):
-    graph = talking(observed)
+def test_operations_are_counted_per_thread(observed, telemetry):
+    graph = build_agent(observed)
     for thread, turns in (("a", 1), ("b", 2)):
         for number in range(turns):
-            graph.invoke(said("monday", str(number)), at(thread))
+            graph.invoke(user_message("monday", str(number)), at(thread))
     counts = telemetry.counts()
     assert counts["put", "b", True] == 2 * counts["put", "a", True] == 10
     assert counts["get_tuple", "b", True] == 2
@@ -128,7 +128,7 @@ def test_a_graph_counts_what_each_of_its_threads_does(observed, telemetry):
     assert 0 < point.sum < 60
 
 
-def test_a_span_is_inside_that_of_its_caller_in_async_and_other_graphs(observed, telemetry):
+def test_spans_are_children_of_the_callers_span(observed, telemetry):
     with telemetry.tracer.start_as_current_span("blocking"):
         put(observed, plan="x")
 
@@ -143,7 +143,7 @@ def test_a_span_is_inside_that_of_its_caller_in_async_and_other_graphs(observed,
         assert parent.span_id == spans[outer].context.span_id
 
 
-def test_an_operation_that_fails_is_an_error_in_its_span_and_not_ok(observed, telemetry):
+def test_a_failed_operation_is_recorded_as_an_error(observed, telemetry):
     with pytest.raises(UnsupportedValueError):
         put(observed, plan=object())
     (span,) = telemetry.spans()
@@ -167,7 +167,7 @@ def test_sinks_of_swarmstate_work_too(telemetry):
     assert telemetry.points("swarmstate.checkpoint.operations")
 
 
-def test_a_list_that_is_not_read_to_its_end_has_ended_its_span(observed, telemetry):
+def test_the_span_of_list_ends_before_its_first_row(observed, telemetry):
     for _ in range(3):
         put(observed, plan="x")
     rows = observed.list(at())
@@ -177,7 +177,7 @@ def test_a_list_that_is_not_read_to_its_end_has_ended_its_span(observed, telemet
 
 
 @pytest.mark.parametrize("option", ["metrics", "tracer"])
-def test_what_is_neither_a_meter_nor_a_tracer_is_refused(option):
+def test_an_invalid_meter_or_tracer_is_refused(option):
     with pytest.raises(TypeError, match=f"{option} must .*, got 5"):
         HoldfastSaver(open_state_store("memory:"), **{option: 5})
 

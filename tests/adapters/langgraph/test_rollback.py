@@ -1,4 +1,4 @@
-"""A set of threads is taken back to a time in one call, by appending."""
+"""Rolling threads back to a time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.types import Command
 
-from adapters.langgraph.graphs import at, said, stepping, talking
-from adapters.langgraph.test_contention import put
+from adapters.langgraph.graphs import at, build_agent, build_steps, user_message
+from adapters.langgraph.test_write_conflicts import put
 from holdfast import Session
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.stores.memory import MemoryStateStore
@@ -27,15 +27,15 @@ def contents(graph, thread):
     return [each.content for each in graph.get_state(at(thread)).values.get("messages", [])]
 
 
-def test_threads_stand_where_they_stood_at_the_time_and_say_what_happened(saver):
-    graph = talking(saver)
+def test_threads_are_rolled_back_to_a_time_with_an_outcome_each(saver):
+    graph = build_agent(saver)
     for thread in ("a", "b"):
-        graph.invoke(said("monday", "1"), at(thread))
+        graph.invoke(user_message("monday", "1"), at(thread))
     then = {thread: graph.get_state(at(thread)) for thread in "ab"}
     to = now()
-    graph.invoke(said("tuesday", "2"), at("a"))
+    graph.invoke(user_message("tuesday", "2"), at("a"))
     later = graph.get_state(at("a"))
-    graph.invoke(said("sunday", "1"), at("c"))
+    graph.invoke(user_message("sunday", "1"), at("c"))
     results = {each.thread_id: each for each in saver.rollback_threads(["a", "b", "c", "d"], to=to)}
     assert {name: each.outcome for name, each in results.items()} == {
         "a": "rolled_back",
@@ -48,17 +48,17 @@ def test_threads_stand_where_they_stood_at_the_time_and_say_what_happened(saver)
     for thread in "ab":
         assert graph.get_state(at(thread)) == then[thread]
     assert contents(graph, "c")[0] == "sunday"
-    # The old way is still there, and a new one begins.
+    # The old branch is still there, and a new one starts.
     assert graph.get_state(later.config).values == later.values
     assert len(list(graph.get_state_history(at("a")))) == 10
-    graph.invoke(said("wednesday", "3"), at("a"))
+    graph.invoke(user_message("wednesday", "3"), at("a"))
     assert contents(graph, "a")[4] == "wednesday"
-    other = talking(HoldfastSaver(saver.state_store))
+    other = build_agent(HoldfastSaver(saver.state_store))
     assert run_async(other.aget_state(at("a"))).values == graph.get_state(at("a")).values
 
 
-def test_the_time_of_any_state_leads_back_to_that_state(saver):
-    graph = stepping(saver)
+def test_rolling_back_to_the_time_of_a_state_restores_it(saver):
+    graph = build_steps(saver)
     graph.invoke({"log": ["in"]}, at())
     graph.invoke(Command(resume="yes"), at())
     states = list(graph.get_state_history(at()))
@@ -69,8 +69,8 @@ def test_the_time_of_any_state_leads_back_to_that_state(saver):
         assert (found.values, found.next, found.config) == (state.values, state.next, state.config)
 
 
-def test_a_thread_that_waited_for_an_answer_waits_for_it_again(saver):
-    graph = stepping(saver)
+def test_a_rolled_back_interrupt_can_be_resumed(saver):
+    graph = build_steps(saver)
     graph.invoke({"log": ["in"]}, at())
     to = now()
     graph.invoke(Command(resume="yes"), at())
@@ -79,11 +79,11 @@ def test_a_thread_that_waited_for_an_answer_waits_for_it_again(saver):
     assert graph.invoke(Command(resume="no"), at())["log"] == ["in", "one", "answer no", "two"]
 
 
-def test_a_rollback_can_be_undone_by_another(saver):
-    graph = talking(saver)
-    graph.invoke(said("monday", "1"), at())
+def test_a_rollback_can_be_undone_by_another_rollback(saver):
+    graph = build_agent(saver)
+    graph.invoke(user_message("monday", "1"), at())
     first = now()
-    graph.invoke(said("tuesday", "2"), at())
+    graph.invoke(user_message("tuesday", "2"), at())
     second = graph.get_state(at())
     saver.rollback_threads(["t"], to=first)
     assert len(contents(graph, "t")) == 4
@@ -99,13 +99,13 @@ async def opened(saver):
     return await Session.open(saver.state_store, agent_id="langgraph", session_id="t")
 
 
-def test_all_threads_are_meant_where_none_is_named(saver):
-    graph = talking(saver)
+def test_all_threads_are_rolled_back_by_default(saver):
+    graph = build_agent(saver)
     for thread in ("a", "b", "c"):
-        graph.invoke(said("monday", "1"), at(thread))
+        graph.invoke(user_message("monday", "1"), at(thread))
     to = now()
     for thread in ("a", "b", "c"):
-        graph.invoke(said("tuesday", "2"), at(thread))
+        graph.invoke(user_message("tuesday", "2"), at(thread))
     results = saver.rollback_threads(None, to=to)
     assert sorted(each.thread_id for each in results) == ["a", "b", "c"]
     assert {each.outcome for each in results} == {"rolled_back"}
@@ -113,7 +113,7 @@ def test_all_threads_are_meant_where_none_is_named(saver):
 
 
 @async_test
-async def test_what_was_deleted_does_not_come_back():
+async def test_a_rollback_skips_deleted_checkpoints():
     saver = HoldfastSaver(MemoryStateStore())
     await put(saver, "first", 1, value="a")
     first = (await saver.aget_tuple(at())).config["configurable"]["checkpoint_id"]
@@ -131,7 +131,7 @@ async def test_what_was_deleted_does_not_come_back():
 
 
 @async_test
-async def test_a_time_before_what_was_pruned_is_reported_and_nothing_is_changed():
+async def test_a_time_before_the_pruned_log_is_reported():
     saver = HoldfastSaver(MemoryStateStore())
     await put(saver, "one", 1)
     to = now()
@@ -149,15 +149,15 @@ async def test_a_time_before_what_was_pruned_is_reported_and_nothing_is_changed(
 
 
 @async_test
-async def test_a_thread_that_fails_does_not_keep_the_others():
+async def test_a_thread_that_fails_does_not_affect_the_others():
     store = MemoryStateStore()
     saver = HoldfastSaver(store)
-    graph = talking(saver)
+    graph = build_agent(saver)
     for thread in ("a", "b"):
-        await graph.ainvoke(said("monday", "1"), at(thread))
+        await graph.ainvoke(user_message("monday", "1"), at(thread))
     to = now()
     for thread in ("a", "b"):
-        await graph.ainvoke(said("tuesday", "2"), at(thread))
+        await graph.ainvoke(user_message("tuesday", "2"), at(thread))
     keys = [key async for key in store.list("sessions/a/") if "/log/" in key]
     await store.put(keys[2], b"broken")
     results = await HoldfastSaver(store).arollback_threads(["a", "b"], to=to)
@@ -166,7 +166,7 @@ async def test_a_thread_that_fails_does_not_keep_the_others():
 
 
 @async_test
-async def test_a_rollback_goes_on_top_of_what_others_write_meanwhile():
+async def test_a_rollback_succeeds_while_another_writer_commits():
     store = MemoryStateStore()
     one, other = HoldfastSaver(store), HoldfastSaver(store)
     await put(one, "one", 1)
@@ -198,21 +198,21 @@ def test_a_time_needs_a_time_zone(saver, time, error):
         saver.rollback_threads(["t"], to=time)
 
 
-def test_threads_of_every_store_are_rolled_back(new_saver):
+def test_threads_are_rolled_back_on_every_store(new_saver):
     saver = new_saver()
-    graph = talking(saver)
-    graph.invoke(said("monday", "1"), at())
+    graph = build_agent(saver)
+    graph.invoke(user_message("monday", "1"), at())
     to = now()
-    graph.invoke(said("tuesday", "2"), at())
+    graph.invoke(user_message("tuesday", "2"), at())
     assert [each.outcome for each in saver.rollback_threads(["t"], to=LONG_AGO)] == [
         "started_later"
     ]
     assert [each.outcome for each in saver.rollback_threads(["t"], to=to)] == ["rolled_back"]
-    assert len(contents(talking(new_saver()), "t")) == 4
+    assert len(contents(build_agent(new_saver()), "t")) == 4
 
 
 @async_test
-async def test_what_a_task_wrote_before_its_checkpoint_was_stored_is_as_old_as_it_is():
+async def test_writes_stored_before_their_checkpoint_keep_their_time():
     saver = HoldfastSaver(MemoryStateStore())
     await put(saver, "one", 1)
     checkpoint = empty_checkpoint()
@@ -223,7 +223,7 @@ async def test_what_a_task_wrote_before_its_checkpoint_was_stored_is_as_old_as_i
         times[task] = now()
         await asyncio.sleep(0.001)
         await saver.aput_writes(config, [(channel, task)], task)
-    # LangGraph stores a checkpoint in the background, so what its tasks write may come first.
+    # LangGraph stores checkpoints in the background, so writes of tasks may come first.
     await saver.aput(at(checkpoint_ns=""), checkpoint, {"source": "loop", "step": 2}, {})
     for to, tasks, status in (
         (checkpoint["ts"], [], "running"),

@@ -1,4 +1,4 @@
-"""The status of a thread's session follows the run of its graph."""
+"""The status of a thread follows the run of its graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.pregel import NodeBuilder, Pregel
 from langgraph.types import Command, Send, interrupt
 
-from adapters.langgraph.graphs import at, chain, stepping
+from adapters.langgraph.graphs import at, build_steps, chain
 from holdfast import Session
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.adapters.langgraph.run_status import status_after
@@ -25,7 +25,7 @@ class Log(TypedDict):
 
 
 async def statuses(saver):
-    """Every status that the session had, in order."""
+    """All statuses of the session, in order."""
     session = await Session.open(saver.state_store, agent_id="langgraph", session_id="t")
     seen = []
     async for event in session.events:
@@ -44,7 +44,7 @@ def node(name):
 
 
 def joined(saver, **options):
-    """Two nodes at once, one more after one of them, and one after all."""
+    """A graph that joins two branches of different length."""
     builder = StateGraph(Log)
     for name in ("a", "b", "b2"):
         builder.add_node(name, node(name))
@@ -58,7 +58,7 @@ def joined(saver, **options):
 
 
 def sending(saver):
-    """Tasks that are sent, as many as there are."""
+    """A graph that sends two tasks."""
     builder = StateGraph(Log)
     builder.add_node("plan", node("plan"))
     builder.add_node("work", node("work"))
@@ -68,7 +68,7 @@ def sending(saver):
 
 
 def looping(saver):
-    """A node that goes back to itself, by a command."""
+    """A node that returns to itself by a command."""
 
     def again(state):
         return Command(update={"log": ["x"]}, goto=END if len(state["log"]) > 2 else "again")
@@ -94,7 +94,7 @@ def deferred(saver):
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("make", [joined, deferred, sending, looping, nested])
 @async_test
-async def test_a_graph_is_completed_after_the_checkpoint_that_nothing_follows(make, durability):
+async def test_a_thread_is_completed_after_its_last_checkpoint(make, durability):
     saver = HoldfastSaver(MemoryStateStore())
     graph = make(saver)
     for _ in range(2):
@@ -110,9 +110,9 @@ async def test_a_graph_is_completed_after_the_checkpoint_that_nothing_follows(ma
 
 
 @async_test
-async def test_a_thread_that_waited_or_failed_is_completed_after_it_went_on():
+async def test_a_waiting_or_failed_thread_is_completed_after_it_continues():
     saver = HoldfastSaver(MemoryStateStore())
-    graph = stepping(saver)
+    graph = build_steps(saver)
     await graph.ainvoke({"log": ["in"]}, at())
     assert await statuses(saver) == ["running", "waiting"]
     await graph.ainvoke(Command(resume="yes"), at())
@@ -153,9 +153,9 @@ async def test_an_entrypoint_waits_and_is_completed():
 
 
 @async_test
-async def test_a_state_that_is_set_by_hand_is_completed_where_nothing_follows():
+async def test_updating_the_state_sets_the_status():
     saver = HoldfastSaver(MemoryStateStore())
-    graph = stepping(saver)
+    graph = build_steps(saver)
     await graph.aupdate_state(at(), {"log": ["x"]}, as_node="one")
     assert await statuses(saver) == ["running"]
     await graph.aupdate_state(at(), {"log": ["x"]}, as_node="two")
@@ -163,7 +163,7 @@ async def test_a_state_that_is_set_by_hand_is_completed_where_nothing_follows():
 
 
 @async_test
-async def test_a_graph_without_channels_of_langgraph_stays_running():
+async def test_a_hand_built_pregel_stays_running():
     saver = HoldfastSaver(MemoryStateStore())
     graph = Pregel(
         nodes={

@@ -1,4 +1,4 @@
-"""Which objects are built of stored data, and the warning where one is not."""
+"""Only objects of allowed types are built from stored data; others cause a warning."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from pydantic import BaseModel
 
 from adapters.langgraph.graphs import Steps, at, chain
 from adapters.langgraph.samples import Mood, Order, Point
-from adapters.langgraph.test_safety import put, values
+from adapters.langgraph.test_untrusted_data import put, values
 from holdfast import open_state_store
 from holdfast.adapters.langgraph import BlockedTypeWarning, HoldfastSaver
 from holdfast.adapters.langgraph.serializer import FRAMEWORK_TYPES, AllowlistSerializer
@@ -70,7 +70,7 @@ FRAMEWORK = [
 
 
 @pytest.mark.parametrize("value", FRAMEWORK, ids=lambda value: type(value).__name__)
-def test_what_the_framework_puts_into_the_state_comes_back_as_with_langgraphs_saver(saver, value):
+def test_framework_types_come_back_as_from_langgraphs_saver(saver, value):
     stock = JsonPlusSerializer(allowed_msgpack_modules=True)
     expected = stock.loads_typed(stock.dumps_typed(value))
     put(saver, plan=value, items=[value])
@@ -80,7 +80,7 @@ def test_what_the_framework_puts_into_the_state_comes_back_as_with_langgraphs_sa
         assert each == expected
 
 
-def test_every_type_that_is_built_without_being_allowed_is_tested_and_only_holds_data():
+def test_types_that_are_always_allowed_only_hold_data():
     assert {(type(each).__module__, type(each).__name__) for each in FRAMEWORK} >= FRAMEWORK_TYPES
     assert not any(map(callable, FRAMEWORK))
     for module, name in FRAMEWORK_TYPES:
@@ -89,7 +89,7 @@ def test_every_type_that_is_built_without_being_allowed_is_tested_and_only_holds
         assert not issubclass(kind, Runnable)
 
 
-def test_a_graph_with_actions_of_an_agent_gets_them_back(saver):
+def test_agent_actions_in_the_state_come_back(saver):
     def agent(state):
         return {"log": [ACTION]}
 
@@ -102,12 +102,12 @@ def test_a_graph_with_actions_of_an_agent_gets_them_back(saver):
     assert graph.invoke(None, at())["log"] == [ACTION, (ACTION, "seen")]
 
 
-def test_a_type_that_is_not_allowed_is_warned_of_once_with_the_option_that_allows_it(saver):
+def test_a_blocked_type_is_warned_of_once_with_the_option_to_allow_it(saver):
     put(saver, order=Order(name="a"), more=[Order(name="b")], point=Point(1))
-    with pytest.warns(BlockedTypeWarning) as told:
+    with pytest.warns(BlockedTypeWarning) as caught:
         found = values(saver)
     assert found["order"] == {"name": "a", "items": []}
-    texts = sorted(str(each.message) for each in told)
+    texts = sorted(str(each.message) for each in caught)
     assert len(texts) == 2
     for text, name in zip(texts, ("Order", "Point"), strict=True):
         assert f"type 'adapters.langgraph.samples.{name}' is not allowed" in text
@@ -125,7 +125,7 @@ def test_a_type_that_is_not_allowed_is_warned_of_once_with_the_option_that_allow
         }
 
 
-def test_a_warning_that_is_made_an_error_is_that_error(saver):
+def test_the_blocked_type_warning_can_be_an_error(saver):
     put(saver, mood=Mood.CALM)
     with pytest.raises(BlockedTypeWarning, match="Mood"):
         values(saver)
@@ -148,7 +148,7 @@ EVIL = [
 
 @pytest.mark.parametrize("code", range(6))
 @pytest.mark.parametrize(("module", "name", "given"), EVIL, ids=repr)
-def test_nothing_else_is_called_whatever_the_data_names(code, module, name, given):
+def test_nothing_that_is_not_allowed_is_called(code, module, name, given):
     inner = ormsgpack.packb((module, name, given, "model_validate_json"))
     data = ormsgpack.packb(ormsgpack.Ext(code, inner))
     with warnings.catch_warnings():
@@ -157,13 +157,13 @@ def test_nothing_else_is_called_whatever_the_data_names(code, module, name, give
 
 
 @pytest.mark.parametrize("type_", ["json", "pickle", "msgpack2", ""])
-def test_an_encoding_that_is_not_written_is_not_decoded(type_):
+def test_unknown_encodings_are_refused(type_):
     message = b'{"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "X"]}'
     with pytest.raises(ValueError, match="unknown encoding"):
         AllowlistSerializer().loads_typed((type_, message))
 
 
-def test_what_langgraph_allows_further_is_built_and_warned_of_no_more():
+def test_types_in_langgraphs_own_allowlist_are_built():
     with HoldfastSaver(open_state_store("memory:")) as saver:
         put(saver, point=Point(1))
         allowing = saver.with_allowlist([(Point.__module__, "Point")])

@@ -1,4 +1,4 @@
-"""Going back in a thread, on from there, and waiting for people, on every backend."""
+"""Time travel: resuming, branching off and updating old checkpoints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.types import Command
 
-from adapters.langgraph.graphs import at, deltas, said, stepping, talking
+from adapters.langgraph.graphs import at, build_agent, build_deltas, build_steps, user_message
 from holdfast.adapters.langgraph import HoldfastSaver
 from support.async_tests import async_test
 
@@ -15,17 +15,17 @@ def history(graph, config):
     return [(state.next, state.values.get("log")) for state in graph.get_state_history(config)]
 
 
-def test_a_graph_waits_for_an_answer_and_goes_on_in_another_saver(new_saver):
-    graph = stepping(new_saver())
+def test_a_graph_is_resumed_from_an_interrupt_by_another_saver(new_saver):
+    graph = build_steps(new_saver())
     graph.invoke({"log": ["begin"]}, at())
-    graph = stepping(new_saver())  # as in another process
+    graph = build_steps(new_saver())  # as in another process
     waiting = graph.get_state(at())
     assert waiting.next == ("asking",)
     assert [each.value for each in waiting.interrupts] == ["really?"]
     assert graph.invoke(Command(resume="yes"), at()) == {
         "log": ["begin", "one", "answer yes", "two"]
     }
-    assert history(stepping(new_saver()), at()) == [
+    assert history(build_steps(new_saver()), at()) == [
         ((), ["begin", "one", "answer yes", "two"]),
         (("two",), ["begin", "one", "answer yes"]),
         (("asking",), ["begin", "one"]),
@@ -34,14 +34,14 @@ def test_a_graph_waits_for_an_answer_and_goes_on_in_another_saver(new_saver):
     ]
 
 
-def test_a_graph_goes_on_from_an_old_checkpoint_and_the_old_way_stays(new_saver):
-    graph = stepping(new_saver())
+def test_a_graph_branches_off_an_old_checkpoint_and_the_old_branch_stays(new_local_saver):
+    graph = build_steps(new_local_saver())
     graph.invoke({"log": ["begin"]}, at())
     graph.invoke(Command(resume="yes"), at())
     before = history(graph, at())
     asked = next(state for state in graph.get_state_history(at()) if state.next == ("asking",))
 
-    graph = stepping(new_saver())
+    graph = build_steps(new_local_saver())
     again = graph.invoke(None, asked.config)
     assert [each.value for each in again["__interrupt__"]] == ["really?"]
     assert graph.invoke(Command(resume="no"), at())["log"] == ["begin", "one", "answer no", "two"]
@@ -49,8 +49,8 @@ def test_a_graph_goes_on_from_an_old_checkpoint_and_the_old_way_stays(new_saver)
     assert graph.get_state(asked.config).values == {"log": ["begin", "one"]}
 
 
-def test_a_state_is_updated_now_and_in_the_past(new_saver):
-    graph = stepping(new_saver())
+def test_the_current_and_a_past_state_can_be_updated(new_local_saver):
+    graph = build_steps(new_local_saver())
     graph.invoke({"log": ["begin"]}, at())
     graph.update_state(at(), {"log": ["by hand"]}, as_node="asking")
     assert graph.get_state(at()).next == ("two",)
@@ -58,7 +58,7 @@ def test_a_state_is_updated_now_and_in_the_past(new_saver):
 
     first = next(state for state in graph.get_state_history(at()) if state.next == ("one",))
     forked = graph.update_state(first.config, {"log": ["instead"]}, as_node="one")
-    graph = stepping(new_saver())
+    graph = build_steps(new_local_saver())
     assert graph.get_state(forked).values["log"] == ["begin", "instead"]
     assert graph.get_state(at()).config == forked
     graph.invoke(None, forked)
@@ -67,9 +67,9 @@ def test_a_state_is_updated_now_and_in_the_past(new_saver):
     ]
 
 
-def test_forks_of_forks_each_go_their_own_way(new_saver):
-    graph = talking(new_saver())
-    graph.invoke(said("monday", "1"), at())
+def test_nested_branches_are_independent(new_local_saver):
+    graph = build_agent(new_local_saver())
+    graph.invoke(user_message("monday", "1"), at())
     root = graph.get_state(at()).config
     ends = {}
     for day in ("tuesday", "sunday"):
@@ -77,7 +77,7 @@ def test_forks_of_forks_each_go_their_own_way(new_saver):
         ends[day] = graph.update_state(changed, {"messages": [AIMessage(day, id="z")]})
         for deeper in "ab":
             ends[day + deeper] = graph.update_state(ends[day], {"plan": {"way": deeper}})
-    graph = talking(new_saver())
+    graph = build_agent(new_local_saver())
     for way, config in ends.items():
         day, deeper = way.rstrip("ab"), way.removeprefix("tuesday").removeprefix("sunday")
         values = graph.get_state(config).values
@@ -92,26 +92,26 @@ def test_forks_of_forks_each_go_their_own_way(new_saver):
     assert graph.get_state(root).values["messages"][0].content == "monday"
 
 
-def test_delta_channels_have_their_history_on_every_way(new_saver):
-    graph = deltas(new_saver(), frequency=4)
+def test_delta_channels_are_rebuilt_on_every_branch(new_saver):
+    graph = build_deltas(new_saver(), frequency=4)
     for number in range(4):
         graph.invoke({"log": [number]}, at())
-    states = list(deltas(new_saver(), frequency=4).get_state_history(at()))
+    states = list(build_deltas(new_saver(), frequency=4).get_state_history(at()))
     assert [state.values["log"] for state in states if not state.next][::-1] == [
         [each for number in range(count) for each in (number, "one", "two")]
         for count in range(1, 5)
     ]
     old = next(state for state in states if state.values["log"][-1:] == [1])
-    graph = deltas(new_saver(), frequency=4)
+    graph = build_deltas(new_saver(), frequency=4)
     assert graph.invoke(None, old.config)["log"] == [0, "one", "two", 1, "one", "two"]
     assert graph.invoke({"log": ["other"]}, at())["log"][5:] == ["two", "other", "one", "two"]
-    assert deltas(new_saver(), 4).get_state(states[0].config).values == states[0].values
+    assert build_deltas(new_saver(), 4).get_state(states[0].config).values == states[0].values
 
 
 @async_test
-async def test_async_graphs_travel_too(new_state_store):
-    async with HoldfastSaver(new_state_store()) as saver:
-        graph = stepping(saver)
+async def test_async_graphs_can_branch_and_update_the_past():
+    async with HoldfastSaver.from_url("memory:") as saver:
+        graph = build_steps(saver)
         await graph.ainvoke({"log": ["begin"]}, at())
         await graph.ainvoke(Command(resume="yes"), at())
         states = [state async for state in graph.aget_state_history(at())]
@@ -125,13 +125,13 @@ async def test_async_graphs_travel_too(new_state_store):
 
 
 @pytest.mark.parametrize("keep", ["keep_latest", "delete"])
-def test_threads_are_pruned_and_go_on(new_saver, keep):
-    saver = new_saver()
-    graph = stepping(saver)
+def test_a_pruned_thread_continues(new_local_saver, keep):
+    saver = new_local_saver()
+    graph = build_steps(saver)
     for thread in "ab":
         graph.invoke({"log": ["begin"]}, at(thread))
     saver.prune(["a"], strategy=keep)
-    graph = stepping(new_saver())
+    graph = build_steps(new_local_saver())
     assert len(list(graph.get_state_history(at("a")))) == (keep == "keep_latest")
     assert len(list(graph.get_state_history(at("b")))) == 3
     if keep == "keep_latest":

@@ -1,4 +1,4 @@
-"""Writes the samples of Strands beside this file: python make_strands.py, with strands-agents."""
+"""Write the Strands samples beside this file. Needs strands-agents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STORAGE = LocalFileStorage(str(Path(__file__).parent / "strands"))
 
 
 class Scripted(Model):
-    """A model that says what it was told to, and calls a tool where that is a pair."""
+    """A scripted model: a str is an answer, and a pair is a tool call."""
 
     def __init__(self, *turns):
         self.turns = list(turns)

@@ -76,7 +76,7 @@ class TestEncryptedCompressedMemory(StateStoreSuite):
         return lambda: stack(MemoryStateStore(), "compressed", "encrypted")
 
 
-class TestAWrapperThatAddsNothing(StateStoreSuite):
+class TestPlainWrapper(StateStoreSuite):
     @pytest.fixture
     def new_store(self):
         return lambda: WrappedStateStore(MemoryStateStore())

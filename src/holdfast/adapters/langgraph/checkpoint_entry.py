@@ -1,7 +1,7 @@
-"""What is kept of the current checkpoint beside its values, checked before anything is built on it.
+"""The entry of the current checkpoint: its id, parent, versions and metadata.
 
-The state of a session can be changed by hand, imported, or damaged: what follows a checkpoint must
-not be written over something that is none.
+It is validated before the next checkpoint is written on top of it, because the state of a session
+can be edited, imported or damaged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ REQUIRED_FIELDS: dict[str, type] = {"id": str, "values": list, "lists": list, "v
 
 
 def get_checkpoint_entry(state: Store | Snapshot, ns: str) -> Mapping[str, Any] | None:
-    """The entry of the current checkpoint of a graph or subgraph; None where there is none."""
+    """Return the entry of the current checkpoint of a graph or subgraph, if there is one.
+
+    Raises:
+        IntegrityError: The entry is damaged.
+
+    """
     entry: object = state.get(CHECKPOINTS, checkpoint_key(ns), None)
     if entry is None:
         return None
@@ -31,9 +36,8 @@ def get_checkpoint_entry(state: Store | Snapshot, ns: str) -> Mapping[str, Any] 
 
 
 def damaged_entry_error(ns: str, entry: object) -> IntegrityError:
-    """What whoever writes to such a thread gets to see."""
+    """Return the error for an entry that is not a checkpoint."""
     return IntegrityError(
-        f"the entry {checkpoint_key(ns)} in the namespace {CHECKPOINTS} is not as it should be: it is no "
-        f"checkpoint, but {short_repr(entry)}. Restore the session to an earlier snapshot, or from a "
-        "backup"
+        f"entry {checkpoint_key(ns)!r} in namespace {CHECKPOINTS!r} is not a checkpoint: "
+        f"{short_repr(entry)}; restore the session to an earlier snapshot, or from a backup"
     )

@@ -1,8 +1,8 @@
-"""Values of channels as values of a session, and back, exactly.
+"""Encode channel values as values of a session, and decode them to exactly what they were.
 
-Messages of LangChain become plain data with a role and a content, as people and other programs
-read it. What is plain already stays as it is. Everything else goes through LangGraph's serializer,
-which is kept strict: it makes no object of a type that the data names unless it is allowed.
+LangChain's messages become dicts with a role and content, readable by people and other programs.
+Plain data stays as it is. Everything else goes through LangGraph's serializer, which builds only
+objects of allowed types.
 """
 
 from __future__ import annotations
@@ -45,68 +45,76 @@ CONTAINERS = (list, tuple, set, frozenset)
 
 
 class Codec:
-    """Makes session values of channel values, and back."""
+    """Encodes and decodes channel values."""
 
     def __init__(self, serde: SerializerProtocol) -> None:
         self.serde = serde
 
-    def encoded(self, value: Any, what: str) -> Any:
-        """A value as a session keeps it; ``what`` it is, for the error where it cannot be."""
+    def encode(self, value: Any, what: str) -> Any:
+        """Return a channel value as a session stores it; ``what`` names it in errors.
+
+        Raises:
+            UnsupportedValueError: LangGraph's serializer refuses the value.
+
+        """
         if isinstance(value, BaseMessage):
             plain = message_to_dict(value)
             if plain is not None and is_storable(plain):
                 return plain
         elif not (type(value) is dict and KIND in value) and is_storable(value):
             return value
-        return self._serialized(value, what)
+        return self._serialize(value, what)
 
-    def _serialized(self, value: Any, what: str) -> dict[str, Any]:
+    def _serialize(self, value: Any, what: str) -> dict[str, Any]:
         try:
             type_, data = self.serde.dumps_typed(value)
         except Exception as error:
             raise UnsupportedValueError(
-                f"{what} has a value that LangGraph's serializer refuses, {short_repr(value)}: {error}. "
-                "Keep plain data, messages, dataclasses or pydantic models in the state"
+                f"{what} has a value that LangGraph's serializer refuses, {short_repr(value)}: "
+                f"{error}; use plain data, messages, dataclasses or pydantic models"
             ) from error
         return {KIND: SERIALIZED, "type": type_, "data": data, "shown": reprlib.repr(value)}
 
-    def decoded(self, kept: Any) -> Any:
-        """The value that was kept."""
-        if type(kept) is not dict or KIND not in kept:
-            return kept
-        kind = kept[KIND]
+    def decode(self, stored: Any) -> Any:
+        """Return the channel value of a stored one.
+
+        Raises:
+            InvalidDocumentError: The value is damaged, or of a later version.
+
+        """
+        if type(stored) is not dict or KIND not in stored:
+            return stored
+        kind = stored[KIND]
         if isinstance(kind, str) and kind in TEMPLATES:
-            return message_from_dict(TEMPLATES[kind], kept)
+            return message_from_dict(TEMPLATES[kind], stored)
         if kind == SERIALIZED:
-            return self._loaded(kept["type"], kept["data"])
-        raise InvalidDocumentError(
-            f"this Holdfast knows no value of the kind {short_repr(kind)}: upgrade it"
-        )
+            return self._load(stored["type"], stored["data"])
+        raise InvalidDocumentError(f"unknown kind of value {short_repr(kind)}; upgrade Holdfast")
 
-    def decoded_all(self, kept: list[Any]) -> list[Any]:
-        """The values that were kept; most are plain, and stay as they are."""
-        decoded = self.decoded
-        return [decoded(each) if type(each) is dict and KIND in each else each for each in kept]
+    def decode_all(self, stored: list[Any]) -> list[Any]:
+        """Return the channel values of a list of stored ones."""
+        decode = self.decode
+        return [decode(each) if type(each) is dict and KIND in each else each for each in stored]
 
-    def _loaded(self, type_: str, data: bytes) -> Any:
+    def _load(self, type_: str, data: bytes) -> Any:
         try:
             return self.serde.loads_typed((type_, data))
         except Warning:
-            raise  # The user has made errors of warnings.
+            raise  # the user turned warnings into errors
         except Exception as error:
             raise InvalidDocumentError(
-                f"LangGraph's serializer cannot read a value of the type {short_repr(type_)}: "
+                f"LangGraph's serializer cannot read a value encoded as {short_repr(type_)}: "
                 f"{first_line(error)}"
             ) from error
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, in one line."""
+    """Return the first line of an error's message."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def is_storable(value: Any) -> bool:
-    """Whether a session can keep a value as it is, exactly."""
+    """Return whether a session stores a value exactly."""
     try:
         encode(value)
     except UnsupportedValueError:
@@ -115,10 +123,9 @@ def is_storable(value: Any) -> bool:
 
 
 def is_exact(value: Any) -> bool:
-    """Whether all of a value comes back as the very types that it has.
+    """Return whether all parts of a value have types that a session restores.
 
-    A session keeps an enum of str as a str and a named tuple as a tuple; a graph that put one in
-    wants it back.
+    It stores a str enum as a str and a named tuple as a tuple, which a graph would notice.
     """
     kind = type(value)
     if kind is dict:
@@ -129,7 +136,7 @@ def is_exact(value: Any) -> bool:
 
 
 def message_to_dict(message: BaseMessage) -> dict[str, Any] | None:
-    """A message as plain data, without what is empty; None for one of another kind."""
+    """Return a message as a dict without default values, or None if its class is not supported."""
     role = ROLES.get(type(message))
     if role is None or message.__pydantic_extra__ or message.__pydantic_private__:
         return None
@@ -140,7 +147,7 @@ def message_to_dict(message: BaseMessage) -> dict[str, Any] | None:
         if field not in usual:
             return None
         empty = usual[field]
-        # The `!=` of foreign types may say anything.
+        # The `!=` of other types may return anything.
         if field in REQUIRED_FIELDS or type(value) is not type(empty) or value != empty:
             data[field] = value
     data[KIND] = name
@@ -148,26 +155,31 @@ def message_to_dict(message: BaseMessage) -> dict[str, Any] | None:
 
 
 def message_from_dict(template: BaseMessage, data: dict[str, Any]) -> BaseMessage:
-    """The message that plain data stands for."""
+    """Return the message that a dict describes.
+
+    Raises:
+        InvalidDocumentError: The fields do not fit the class of the message.
+
+    """
     kind = type(template)
     given = data.copy()
     for name in ADDED_FIELDS:
         given.pop(name, None)
     usual = template.__dict__
     if not usual.keys() >= given.keys() or not isinstance(given.get("content"), str | list):
-        # Of another version of LangChain, or changed by hand: let it be checked.
+        # Written by another version of LangChain, or edited: validate it.
         try:
             return kind(**given)
         except ValueError as error:
             raise InvalidDocumentError(
-                f"a message is no {kind.__name__}: {short_repr(data)} ({first_line(error)})"
+                f"invalid {kind.__name__} {short_repr(data)}: {first_line(error)}"
             ) from error
     message = kind.__new__(kind)
     fields = {**usual}
     for name, empty in MUTABLE_DEFAULTS[kind.__name__]:
         fields[name] = empty()
     fields.update(given)
-    # As pydantic does it in model_construct, which would look at every field by name again.
+    # What pydantic's model_construct does, without its loop over all fields.
     put = cast("Callable[[object, str, object], None]", object.__setattr__)
     put(message, "__dict__", fields)
     put(message, "__pydantic_fields_set__", set(given))
@@ -176,7 +188,7 @@ def message_from_dict(template: BaseMessage, data: dict[str, Any]) -> BaseMessag
     return message
 
 
-# What is empty in a new message and can be changed: each gets its own.
+# Fields whose default is mutable: each message gets its own.
 MUTABLE_DEFAULTS: dict[str, list[tuple[str, type]]] = {
     kind: [(name, type(value)) for name, value in each.__dict__.items() if value in ({}, [])]
     for kind, each in TEMPLATES.items()

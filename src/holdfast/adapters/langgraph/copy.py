@@ -1,8 +1,7 @@
-"""Copying a thread whole: its log, keyframes and snapshots as they are, under another id.
+"""Copy a thread: its log, keyframes and snapshots, under another id.
 
-Nothing of the copy is visible until its manifest is written, so a crash leaves no half of one, and
-a process that opens the target in between finds nothing there. If it creates a thread there, one of
-the two gets the conflict.
+The copy becomes visible when its manifest is written, so a crash leaves no partial copy. If another
+process creates the target thread at the same time, one of the two gets a ConflictError.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from holdfast.stores.entries import Put
 
 
 async def copy_thread(source: Thread, target: Thread) -> None:
-    """Make a new thread with all that another has.
+    """Copy a thread, with its history, to a new one.
 
     Raises:
-        NotFoundError: There is no such thread to copy.
+        NotFoundError: The source does not exist.
         ConflictError: The target exists, or was deleted while it was copied.
 
     """
@@ -34,11 +33,11 @@ async def copy_thread(source: Thread, target: Thread) -> None:
     async with source.lock:
         known = (await Incarnation.read(store, source.location)).manifest
         if known.started_at is None:
-            raise NotFoundError(f"there is no thread {source.location.session_id!r} to copy")
+            raise NotFoundError(f"thread {source.location.session_id!r} not found")
         copy = await Incarnation.read(store, target.location)
         if copy.is_created:
             raise thread_exists_error(target)
-        # Listed before the log that they point into: those that come later are not copied.
+        # Before the log that they point into: a snapshot without its events must not be copied.
         snapshots = await copy_records(store, source.location, known.incarnation, copy)
         here = Timeline(store, source.location.prefix, known.incarnation)
         there = copy.timeline()
@@ -55,12 +54,11 @@ async def copy_thread(source: Thread, target: Thread) -> None:
             )
         except ReplacedError as error:
             raise ConflictError(
-                f"thread {target.location.session_id!r} was deleted while it was copied; copy it "
-                "again"
+                f"thread {target.location.session_id!r} was deleted while it was copied; retry"
             ) from error
         except ConflictError as error:
             raise thread_exists_error(target) from error
-    target.forget()
+    target.reset()
 
 
 async def copy_entries(store: StateStore, begin: str, end: str) -> list[Put]:
@@ -75,7 +73,7 @@ async def copy_entries(store: StateStore, begin: str, end: str) -> list[Put]:
 async def copy_records(
     store: StateStore, source: SnapshotLocation, incarnation: str, copy: Incarnation
 ) -> list[Put]:
-    """Return the snapshot records of a thread, and what finds them, as those of its copy."""
+    """Return the snapshot records of a thread and their index, as those of the copy."""
     target = copy.location
     puts = await copy_entries(store, id_entries_prefix(source), id_entries_prefix(target))
     keys = [key async for key in store.list(source.history_prefix)]
@@ -96,6 +94,5 @@ async def copy_records(
 def thread_exists_error(thread: Thread) -> ConflictError:
     """Return the error for a copy onto a thread that exists."""
     return ConflictError(
-        f"thread {thread.location.session_id!r} exists already; copy to another id, or delete it "
-        "first"
+        f"thread {thread.location.session_id!r} exists; copy to another id, or delete it first"
     )

@@ -1,4 +1,4 @@
-"""Removing checkpoints and threads."""
+"""Delete checkpoints and threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ from holdfast.state.snapshot import Snapshot
 
 
 async def delete_thread(thread: Thread) -> None:
-    """Remove a thread for good."""
+    """Delete a thread.
+
+    Raises:
+        ConflictError: The session also belongs to other agents.
+
+    """
     async with thread.lock:
         others = [
             each
@@ -30,60 +35,60 @@ async def delete_thread(thread: Thread) -> None:
         ]
         if others:
             raise ConflictError(
-                f"the session {thread.location.session_id} has other agents than "
-                f"{thread.location.scope_id} in it ({', '.join(each.scope_id for each in others)}):"
-                " delete it with holdfast state delete, if all of it may go"
+                f"session {thread.location.session_id!r} also belongs to other agents "
+                f"({', '.join(each.scope_id for each in others)}); use holdfast state delete to "
+                "delete it for all of them"
             )
         await thread.delete_all()
 
 
 async def delete_runs(thread: Thread, run_ids: set[str], codec: Codec) -> None:
-    """Remove the checkpoints of runs from a thread."""
+    """Delete the checkpoints of runs from a thread."""
     async with thread.lock:
         found = await history.scan_checkpoints(thread)
-        gone = [
-            each for each in found if codec.decoded(each.meta["metadata"]).get("run_id") in run_ids
+        removed = [
+            each for each in found if codec.decode(each.entry["metadata"]).get("run_id") in run_ids
         ]
-        if not gone:
+        if not removed:
             return
-        if len(gone) == len(found):
+        if len(removed) == len(found):
             await thread.delete_all()
             return
-        ids = {(each.ns, each.id) for each in gone}
+        ids = {(each.ns, each.id) for each in removed}
         rest = [each for each in found if (each.ns, each.id) not in ids]
-        await remove_checkpoints(thread, gone, rest)
+        await remove_checkpoints(thread, removed, rest)
 
 
 async def remove_checkpoints(
-    thread: Thread, gone: list[StoredCheckpoint], rest: list[StoredCheckpoint]
+    thread: Thread, removed: list[StoredCheckpoint], rest: list[StoredCheckpoint]
 ) -> None:
-    """Remove some checkpoints; where the current one is among them, go back to one that stays."""
+    """Delete checkpoints; if the current one is among them, the newest other becomes current."""
     heads: dict[str, Snapshot | None] = {}
-    names = {(each.ns, each.id) for each in gone}
-    for ns in sorted({each.ns for each in gone}):
+    names = {(each.ns, each.id) for each in removed}
+    for ns in sorted({each.ns for each in removed}):
         current = await history.find_current(thread, ns)
         if current is not None and (ns, current.id) in names:
-            # Where a subgraph has none left, its entries go.
+            # None if a subgraph has no other: its entries are deleted.
             heads[ns] = next((each.state for each in rest if each.ns == ns), None)
     await thread.delete(sorted(names), heads)
 
 
 async def keep_latest_checkpoints(thread: Thread, codec: Codec) -> None:
-    """Keep of each graph and subgraph the checkpoint it stands at, and what that needs."""
+    """Delete all but the current checkpoint of each graph and subgraph, and its dependencies."""
     async with thread.lock:
         while (split := await split_checkpoints(thread, codec)) is None:
-            pass  # Another saver has gone on in between.
-        gone, kept = split
-        if not gone:
+            pass  # another writer put a checkpoint; try again
+        removed, kept = split
+        if not removed:
             return
-        await prune_log(thread, gone, min(kept, key=lambda each: each.since))
-        await remove_checkpoints(thread, gone, kept)
+        await prune_log(thread, removed, min(kept, key=lambda each: each.since))
+        await remove_checkpoints(thread, removed, kept)
 
 
 async def split_checkpoints(
     thread: Thread, codec: Codec
 ) -> tuple[list[StoredCheckpoint], list[StoredCheckpoint]] | None:
-    """Which checkpoints are to go, and which stay; None where one came while this looked."""
+    """Return the checkpoints to delete and to keep, or None if one was put concurrently."""
     found = await history.scan_checkpoints(thread)
     kept: list[StoredCheckpoint] = []
     for ns in sorted({each.ns for each in found}):
@@ -91,35 +96,37 @@ async def split_checkpoints(
         current = await history.find_current(thread, ns)
         if current is not None and current.id not in mine:
             return None
-        # Where it stands, and not the newest: it may have been taken back to an older one.
+        # The current one need not be the newest, after a restore or rollback.
         latest = next(iter(mine.values())) if current is None else mine[current.id]
         kept += required_checkpoints(codec, latest, mine)
     names = {(each.ns, each.id) for each in kept}
     return [each for each in found if (each.ns, each.id) not in names], kept
 
 
-async def prune_log(thread: Thread, gone: list[StoredCheckpoint], oldest: StoredCheckpoint) -> None:
-    """Prune the log up to the oldest checkpoint that is kept."""
+async def prune_log(
+    thread: Thread, removed: list[StoredCheckpoint], oldest: StoredCheckpoint
+) -> None:
+    """Prune the log before the oldest checkpoint that is kept."""
     archive = SnapshotArchive(thread.state_store)
     info = await archive.load_info(location=thread.location, snapshot_id=snapshot_id_for(oldest.id))
     if info is None or info.seq != oldest.since:
-        return  # One that was imported or forked is a part of a larger event, which stays.
-    unwanted = frozenset(snapshot_id_for(each.id) for each in gone)
+        return  # forked or imported as part of a larger event, which cannot be split
+    unwanted = frozenset(snapshot_id_for(each.id) for each in removed)
     await archive.prune(
         location=thread.location, policy=PruneBefore(last=1, seq=info.seq, unwanted=unwanted)
     )
-    thread.forget()
+    thread.reset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneBefore(RetentionPolicy):
-    """Removes unwanted snapshots before an event, and nothing that somebody else saved."""
+    """Removes the given snapshots before an event, and no others."""
 
     seq: int
     unwanted: frozenset[str]
 
     def kept(self, snapshots: Iterable[SnapshotInfo], now: dt.datetime) -> list[SnapshotInfo]:  # noqa: ARG002
-        """Those of the snapshots that are kept, oldest first."""
+        """Return the snapshots to keep, oldest first."""
         found = sorted(snapshots, key=age_order)
         return [
             each for each in found if each.seq >= self.seq or each.snapshot_id not in self.unwanted
@@ -129,14 +136,14 @@ class PruneBefore(RetentionPolicy):
 def required_checkpoints(
     codec: Codec, latest: StoredCheckpoint, known: dict[str, StoredCheckpoint]
 ) -> list[StoredCheckpoint]:
-    """A checkpoint, and the ancestors that its delta channels are made of."""
+    """Return a checkpoint and the ancestors that its delta channels depend on."""
     open_ = set(
-        codec.decoded(latest.meta["metadata"]).get(DELTA_COUNTERS) or {}
-    ) - channels_with_value(latest.meta)
-    kept, parent, rest = [latest], latest.meta["parent"], dict(known)
+        codec.decode(latest.entry["metadata"]).get(DELTA_COUNTERS) or {}
+    ) - channels_with_value(latest.entry)
+    kept, parent, rest = [latest], latest.entry["parent"], dict(known)
     while open_ and parent in rest:
         ancestor = rest.pop(parent)
         kept.append(ancestor)
-        open_ -= channels_with_value(ancestor.meta)
-        parent = ancestor.meta["parent"]
+        open_ -= channels_with_value(ancestor.entry)
+        parent = ancestor.entry["parent"]
     return kept

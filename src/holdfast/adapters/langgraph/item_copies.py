@@ -1,8 +1,7 @@
-"""What the items of a list held when they were kept, to see at little cost which differ by now.
+"""Copies of list items as they were stored, to find cheaply which have changed.
 
-A node may change a message in place, and LangGraph may tell of the next checkpoint before it tells
-what the node wrote. So neither that an item is the same object nor that nobody is known to have
-written it means that it holds the same.
+A node may change a message in place, and LangGraph may put the next checkpoint before the writes of
+the node. So an item can have changed even if it is the same object and was not written.
 """
 
 from __future__ import annotations
@@ -17,39 +16,39 @@ from holdfast.values.exact_copy import UNCOPYABLE, copy_plain, find_unequal
 
 
 class ItemCopies:
-    """Copies of the items of one list, as they were kept."""
+    """Copies of the items of one list."""
 
     def __init__(self, copies: list[object] | None = None) -> None:
         self._copies: list[object] = [] if copies is None else copies
 
-    def differing(self, items: Sequence[Any]) -> list[int]:
-        """Which items hold something else than they did, or are new."""
+    def find_changed(self, items: Sequence[Any]) -> list[int]:
+        """Return the indices of items that have changed or are new."""
         contents = [
             (each.__dict__, each.__pydantic_extra__) if type(each) in ROLES else each
             for each in items
         ]
         return [*find_unequal(self._copies, contents), *range(len(self._copies), len(contents))]
 
-    def following(self, items: Sequence[Any], differing: Collection[int]) -> ItemCopies:
-        """Copies of what the list holds now, with new ones of those that are ``differing``.
+    def update(self, items: Sequence[Any], changed: Collection[int]) -> ItemCopies:
+        """Return the copies of the items as they are now; only the changed ones are copied.
 
-        To be made before anything is written: what is changed in between differs from its copy.
+        Called before the items are written, so that a change in between is found later.
         """
         known = self._copies[: len(items)]
         copies = known + [UNCOPYABLE] * (len(items) - len(known))
-        for number in differing:
+        for number in changed:
             copies[number] = copy_item(items[number])
         return ItemCopies(copies)
 
     def without(self, numbers: Collection[int]) -> ItemCopies:
-        """Return the same copies, except of items that somebody else has changed."""
+        """Return the copies without those of some items, which then count as changed."""
         return ItemCopies(
             [UNCOPYABLE if at in numbers else each for at, each in enumerate(self._copies)]
         )
 
 
 def invalidate_copies(copies: dict[str, ItemCopies], changes: Iterable[Changes]) -> None:
-    """Drop the copies of those items that changes of another writer touch, by their namespace."""
+    """Drop the copies of items that another writer changed."""
     touched: dict[str, set[int]] = {}
     for each in changes:
         entries = [*((space, key) for space, key, _ in each["set"]), *each["delete"]]
@@ -62,10 +61,10 @@ def invalidate_copies(copies: dict[str, ItemCopies], changes: Iterable[Changes])
 
 
 def copy_item(item: Any) -> object:
-    """A copy of what an item holds; one that nothing is like, where that cannot be copied."""
+    """Return a copy of an item's content, or a value that is unlike everything."""
     try:
         if type(item) in ROLES:
             return copy_plain((item.__dict__, item.__pydantic_extra__))
         return copy_plain(item)
-    except (TypeError, RuntimeError):  # something else in it, too deep, or being changed
+    except (TypeError, RuntimeError):  # an unsupported type, too deep, or changed by a thread
         return UNCOPYABLE

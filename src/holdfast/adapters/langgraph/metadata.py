@@ -1,8 +1,7 @@
-"""Metadata of checkpoints: stored as JSON would store it, and matched against filters.
+"""Normalize checkpoint metadata as JSON would, and match it against filters.
 
-LangGraph's savers for databases keep metadata as JSON. So a tuple comes back as a list and a key as
-text, and a filter with a list finds what was put as a tuple. A value that JSON has no form for,
-such as an object, stays as it is.
+LangGraph's database savers store metadata as JSON: a tuple comes back as a list and a dict key as a
+str, and a filter with a list matches a tuple. Values that JSON cannot represent stay as they are.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from langgraph.checkpoint.base import CheckpointMetadata, get_checkpoint_metadat
 
 
 def metadata_to_store(config: RunnableConfig, metadata: CheckpointMetadata) -> dict[str, Any]:
-    """Return what is kept of the metadata of a checkpoint and of the config that it is put with."""
+    """Return the metadata of a checkpoint, merged with that of its config, to store."""
     return {
         name: to_json_value(value)
         for name, value in get_checkpoint_metadata(config, metadata).items()
@@ -24,7 +23,7 @@ def metadata_to_store(config: RunnableConfig, metadata: CheckpointMetadata) -> d
 
 
 def to_json_value(value: Any) -> Any:
-    """Return a value as it would come back from JSON: lists for tuples, keys as text."""
+    """Return a value as it would come back from JSON."""
     kind = type(value)
     if kind is str or kind is int or kind is bool or kind is float or value is None:
         return value
@@ -32,7 +31,7 @@ def to_json_value(value: Any) -> Any:
         return {to_json_key(key): to_json_value(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [to_json_value(each) for each in value]
-    # Enums and other subclasses: what json.dumps would write of them.
+    # Enums and other subclasses become what json.dumps writes.
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
@@ -43,7 +42,7 @@ def to_json_value(value: Any) -> Any:
 
 
 def to_json_key(key: Any) -> Any:
-    """Return a key of a dict as it would come back from JSON."""
+    """Return a dict key as it would come back from JSON."""
     if isinstance(key, str):
         return str.__str__(key)
     if key is None or isinstance(key, bool):
@@ -51,15 +50,15 @@ def to_json_key(key: Any) -> Any:
     if isinstance(key, int):
         return int.__repr__(key)
     if isinstance(key, float):
-        return json.dumps(float(key))  # also for infinity and nan
+        return json.dumps(float(key))  # also infinity and NaN
     return key
 
 
 def matches_filter(metadata: Mapping[str, Any], filter_: Mapping[str, Any] | None) -> bool:
-    """Return whether metadata has all values that a filter asks for.
+    """Return whether metadata has all values of a filter.
 
-    A name with dots is also a path, as with LangGraph's saver for SQLite: ``user.tier`` is the
-    entry ``tier`` of the dict ``user``, unless the metadata has an entry of the whole name.
+    A name with dots is also a path, as in LangGraph's SqliteSaver: ``user.tier`` is the key
+    ``tier`` of the dict ``user``, unless the metadata has the whole name as a key.
     """
     return all(
         find_value(metadata, name) == to_json_value(value)
@@ -68,7 +67,7 @@ def matches_filter(metadata: Mapping[str, Any], filter_: Mapping[str, Any] | Non
 
 
 def find_value(metadata: Mapping[str, Any], name: str) -> Any:
-    """Return the value at a name or a path of names; None where there is none."""
+    """Return the value at a name or path, or None."""
     if name in metadata:
         return metadata[name]
     found: Any = metadata

@@ -1,7 +1,7 @@
-"""Spans and metrics of what a saver does, through objects that the user passes in.
+"""Spans and metrics of the saver's operations, sent to objects that the user passes in.
 
-Nothing of OpenTelemetry is imported: a tracer and a meter are used by their methods, so that the
-package stays optional. A sink with the ``record`` of swarmstate's saver works as well.
+OpenTelemetry is not imported: a tracer and a meter are used through their methods, so the package
+stays optional. A sink with the ``record`` method of swarmstate's saver works as well.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class MetricsSink(Protocol):
 
 @runtime_checkable
 class Tracer(Protocol):
-    """The part of an OpenTelemetry tracer that is used."""
+    """The methods of an OpenTelemetry tracer that are used."""
 
     def start_as_current_span(self, name: str) -> AbstractContextManager[Any]:
-        """Start a span, which ends with the block and takes note of an exception in it."""
+        """Start a span that ends with the block and records its exception."""
 
 
 @runtime_checkable
 class Meter(Protocol):
-    """The part of an OpenTelemetry meter that is used."""
+    """The methods of an OpenTelemetry meter that are used."""
 
     def create_counter(self, name: str, unit: str = "", description: str = "") -> Any:
         """Create a counter."""
@@ -48,7 +48,7 @@ class Meter(Protocol):
 
 
 class MeterSink:
-    """Counts operations and their durations with an OpenTelemetry meter."""
+    """Counts and times operations with an OpenTelemetry meter."""
 
     def __init__(self, meter: Meter) -> None:
         self._operations = meter.create_counter(
@@ -68,7 +68,7 @@ class MeterSink:
 
 
 class Observer:
-    """Runs operations in spans and measures them, as far as it was given something to do so."""
+    """Traces and measures operations with the given tracer and metrics, if any."""
 
     def __init__(self, metrics: Meter | MetricsSink | None, tracer: Tracer | None) -> None:
         sink: MetricsSink | None
@@ -89,13 +89,13 @@ class Observer:
     def operation(
         self, op: str, thread_id: str | None = None, **attributes: Any
     ) -> AbstractContextManager[None]:
-        """Observe what is done in a block; attributes that are None are left out."""
+        """Observe the operation in a block; attributes that are None are omitted."""
         if self._sink is None and self._tracer is None:
             return NO_OPERATION
-        return self._observed(op, thread_id or "", {"thread_id": thread_id, **attributes})
+        return self._observe(op, thread_id or "", {"thread_id": thread_id, **attributes})
 
     @contextmanager
-    def _observed(self, op: str, thread_id: str, attributes: Mapping[str, Any]) -> Iterator[None]:
+    def _observe(self, op: str, thread_id: str, attributes: Mapping[str, Any]) -> Iterator[None]:
         tracer = self._tracer
         start = time.perf_counter()
         ok = False

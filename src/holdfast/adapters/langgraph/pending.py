@@ -1,4 +1,4 @@
-"""Changes of a thread that are not committed yet, and their outcome for the caller."""
+"""Pending changes of a thread, and the callers that wait for them to be committed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.stores.base import StateStore
 
 @dataclass(frozen=True, slots=True)
 class PendingSnapshot:
-    """A snapshot of a pending event: which of the pending events it is, and its metadata."""
+    """The snapshot after a pending event: the index of that event, and the record to write."""
 
     index: int
     info: SnapshotInfo
@@ -25,32 +25,32 @@ RecordFunction: TypeAlias = Callable[[Committer], Awaitable[PendingSnapshot | No
 
 @dataclass(slots=True)
 class PendingChange:
-    """A pending change, and the future of the caller that waits for it."""
+    """A change to record, and the future that its caller awaits."""
 
     record: RecordFunction
     done: asyncio.Future[None]
     key: str = ""
-    """Of the snapshot that is written with it."""
-    is_again: bool = False
-    """Whether it may be written already."""
+    """The key of the snapshot that is written with it."""
+    may_be_written: bool = False
+    """Whether a cancelled attempt may have written it already."""
 
-    async def check_again(self, state_store: StateStore) -> None:
-        """Find out whether it was written by an attempt that was cancelled."""
-        if self.is_again and self.key and await state_store.get(self.key) is not None:
+    async def finish_if_written(self, state_store: StateStore) -> None:
+        """Finish the change if a cancelled attempt has written it."""
+        if self.may_be_written and self.key and await state_store.get(self.key) is not None:
             self.finish(None)
 
-    async def recorded(self, writer: Committer) -> PendingSnapshot | None:
-        """Record it; one that cannot be recorded fails, and the others go on."""
+    async def record_on(self, committer: Committer) -> PendingSnapshot | None:
+        """Record the change; an error goes to its caller, not to the other changes."""
         if self.done.done():
             return None
         try:
-            return await self.record(writer)
-        except Exception as error:  # noqa: BLE001 - it is for the caller that waits
+            return await self.record(committer)
+        except Exception as error:  # noqa: BLE001 - raised by the caller
             self.finish(error)
             return None
 
     def finish(self, error: Exception | None) -> None:
-        """Set the outcome; the caller may have been cancelled."""
+        """Set the result, unless the caller was cancelled."""
         if self.done.done():
             return
         if error is None:

@@ -1,4 +1,4 @@
-"""The thread in which a saver does what a graph that is not async waits for."""
+"""The background event loop that runs a saver's blocking methods."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ T = TypeVar("T")
 
 
 class SaverPortal:
-    """A portal of one saver, begun when it is first needed, and anew after a fork."""
+    """The `Portal` of one saver, started on first use and again after a process fork."""
 
     def __init__(self) -> None:
         self._lock = ForkSafeLock("a saver", wait_on_fork=False)
         self._portal: Portal | None = None
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine gives."""
+        """Run a coroutine and return its result."""
         with self._lock:
             if self._portal is None or self._portal.process != os.getpid():
                 self._portal = Portal(in_place=True)
-            here = self._portal
-        return here.call(work)
+            portal = self._portal
+        return portal.call(work)
 
     def close(self, state_store: StateStore) -> None:
-        """Close a store, and end the thread."""
+        """Close a store and stop the loop."""
         self.call(state_store.close())
         self.end()
 
     def end(self) -> None:
-        """End the thread, if there is one."""
+        """Stop the loop, if it runs."""
         with self._lock:
-            here, self._portal = self._portal, None
-        if here is not None:
-            here.close()
+            portal, self._portal = self._portal, None
+        if portal is not None:
+            portal.close()

@@ -1,9 +1,9 @@
-"""Rolling threads back to a time: the checkpoint that was the newest one then is current again.
+"""Roll threads back to a time: the checkpoint that was current then becomes current again.
 
-The time of a checkpoint is its ``ts``, as LangGraph shows it, and that of any other event is when
-it was recorded. The state of the session becomes what it was: the newest checkpoint of the graph
-and its subgraphs, and what tasks had written after it by then. Nothing is removed; the rollback is
-an event of its own, and what came after the time is still in the history.
+The time of a checkpoint is its ``ts``, which LangGraph shows; that of any other event is when it
+was recorded. The state of the session becomes what it was: the checkpoints of the graph and its
+subgraphs, and the writes of tasks by then. Nothing is removed: the rollback is appended as an
+event, and later checkpoints stay in the history.
 """
 
 from __future__ import annotations
@@ -47,36 +47,42 @@ Outcome: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ThreadRollback:
-    """What a rollback did to one thread.
+    """The result of a rollback for one thread.
 
-    ``outcome`` is ``rolled_back``; ``unchanged``, as the thread has not changed since then;
-    ``started_later``; ``pruned``, as what it was then is not kept any more; ``not_found``; or
-    ``failed``, with the ``error``. Only ``rolled_back`` has changed the thread.
+    ``outcome`` is ``rolled_back``; ``unchanged`` if the thread has not changed since then;
+    ``started_later``; ``pruned`` if its state at that time is no longer stored; ``not_found``; or
+    ``failed``, with the ``error``. Only ``rolled_back`` changes the thread.
     """
 
     thread_id: str
     outcome: Outcome
     checkpoint_id: str | None = None
-    """The checkpoint that is current now."""
+    """The current checkpoint after the rollback."""
     previous_checkpoint_id: str | None = None
-    """The one that was current before."""
+    """The current checkpoint before it."""
     error: HoldfastError | None = None
 
 
 def parse_time(time: object) -> dt.datetime:
-    """Return a time that a user has given; it needs a time zone."""
-    moment = dt.datetime.fromisoformat(time) if isinstance(time, str) else time
-    if not isinstance(moment, dt.datetime):
+    """Return a time given as a datetime or ISO 8601 text.
+
+    Raises:
+        TypeError: It is neither.
+        ValueError: It is not a valid time, or has no time zone.
+
+    """
+    parsed = dt.datetime.fromisoformat(time) if isinstance(time, str) else time
+    if not isinstance(parsed, dt.datetime):
         raise TypeError(f"to must be a datetime or its ISO 8601 text, got {short_repr(time)}")
-    if moment.tzinfo is None:
+    if parsed.tzinfo is None:
         raise ValueError(
             f"to must have a time zone, got {short_repr(time)}; add tzinfo=datetime.UTC"
         )
-    return moment
+    return parsed
 
 
 async def rollback_thread(thread: Thread, codec: Codec, to: dt.datetime) -> ThreadRollback:
-    """Roll one thread back, and say what became of it."""
+    """Roll one thread back; its errors are part of the result."""
     thread_id = thread.location.session_id
     try:
         async with thread.lock:
@@ -86,7 +92,7 @@ async def rollback_thread(thread: Thread, codec: Codec, to: dt.datetime) -> Thre
 
 
 async def rollback_locked_thread(thread: Thread, codec: Codec, to: dt.datetime) -> ThreadRollback:
-    """Roll one thread back; for a caller that holds its lock."""
+    """Roll one thread back. The caller must hold its lock."""
     thread_id = thread.location.session_id
     now = await thread.state()
     here = list_current_ids(now)
@@ -101,11 +107,11 @@ async def rollback_locked_thread(thread: Thread, codec: Codec, to: dt.datetime) 
         data["snapshot_id"] = snapshot_id_for(there[""])
     outcome: Outcome = "unchanged"
 
-    async def record(writer: Committer) -> None:
+    async def record(committer: Committer) -> None:
         nonlocal outcome
-        changes = changes_to_restore(state, there, writer.working.store)
+        changes = changes_to_restore(state, there, committer.working.store)
         if changes["set"] or changes["delete"]:
-            writer.working.record(RESTORED_EVENT, data, changes)
+            committer.working.record(RESTORED_EVENT, data, changes)
             outcome = "rolled_back"
 
     await thread.append(record)
@@ -124,14 +130,14 @@ def list_current_ids(state: Snapshot) -> dict[str, str]:
 async def find_state_at(
     thread: Thread, codec: Codec, to: dt.datetime
 ) -> Snapshot | Literal["started_later", "pruned"]:
-    """Return the last state up to a time whose checkpoints still exist, or why there is none."""
-    writer = await thread.head()
-    deleted = {key for _, key, _ in writer.working.base.items(DELETED)}
-    log_start = writer.tail.log_start
+    """Return the last state up to a time whose checkpoints still exist, or the reason for none."""
+    committer = await thread.head()
+    deleted = {key for _, key, _ in committer.working.base.items(DELETED)}
+    log_start = committer.tail.log_start
     store = Store(max_history=0)
     best: Snapshot | None = None
     if log_start.seq:
-        store = (await writer.timeline.load(log_start.seq)).store
+        store = (await committer.timeline.load(log_start.seq)).store
         if all(
             get_checkpoint_time(codec, value) <= to
             for _, _, value in store.snapshot().items(CHECKPOINTS)
@@ -150,7 +156,7 @@ async def find_state_at(
             found = snapshot_unless_deleted(store, deleted)
             is_open, best = found is not None, found or best
         else:
-            # What tasks wrote; the events of a commit may be later than its checkpoint.
+            # Writes of tasks; they may be later than the checkpoint they were committed with.
             fold_changes(store, [event.changes])
             is_open = is_open and event.at <= to
             best = store.snapshot() if is_open else best
@@ -158,7 +164,7 @@ async def find_state_at(
 
 
 def snapshot_unless_deleted(store: Store, deleted: set[str]) -> Snapshot | None:
-    """Return a state, unless one of its checkpoints has been deleted since, or it has none."""
+    """Return the state, or None if it has no checkpoints or one was deleted since."""
     state = store.snapshot()
     current = list_current_ids(state)
     if not current or any(f"{ns}|{id_}" in deleted for ns, id_ in current.items()):
@@ -167,15 +173,15 @@ def snapshot_unless_deleted(store: Store, deleted: set[str]) -> Snapshot | None:
 
 
 def get_target(event: Event) -> str:
-    """Return which checkpoint an event puts, or has writes to."""
+    """Return the checkpoint that an event puts or writes to."""
     return f"{event.data['ns']}|{event.data['checkpoint_id']}"
 
 
 def changes_until(to: dt.datetime, event: Event, writes: Sequence[Event]) -> Changes:
-    """Return what an event changed, without what tasks wrote to its checkpoint after a time.
+    """Return the changes of an event, without writes to its checkpoint after a time.
 
-    ``writes`` are those that came before the checkpoint, which LangGraph puts in the background:
-    they became part of the state with it, though they are newer than its ``ts``.
+    ``writes`` are the events that stored writes before the checkpoint itself, which LangGraph puts
+    in the background. They became part of the state with it, though they are newer than its ``ts``.
     """
     if all(each.at <= to for each in writes):
         return event.changes
@@ -212,16 +218,16 @@ def get_event_time(codec: Codec, event: Event) -> dt.datetime:
 def get_checkpoint_time(
     codec: Codec, entry: Any, otherwise: dt.datetime = END_OF_TIME
 ) -> dt.datetime:
-    """Return the ``ts`` of a checkpoint, or another time where it has none."""
+    """Return the ``ts`` of a checkpoint, or another time if it has none."""
     try:
-        moment = dt.datetime.fromisoformat(codec.decoded(entry["checkpoint"])["ts"])
+        time = dt.datetime.fromisoformat(codec.decode(entry["checkpoint"])["ts"])
     except (KeyError, TypeError, ValueError):
         return otherwise
-    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+    return time if time.tzinfo else time.replace(tzinfo=dt.UTC)
 
 
 def changes_to_restore(state: Snapshot, current: dict[str, str], store: Store) -> Changes:
-    """Return what leads to a state; deletions, and writes to other checkpoints, stay known."""
+    """Return the changes back to a state; deletions and writes to other checkpoints are kept."""
     own = {f"{ns}|{id_}" for ns, id_ in current.items()}
     changes = compute_restore_changes(state, store)
 

@@ -1,4 +1,4 @@
-"""The status of a thread after a checkpoint, as LangGraph does not tell of the end of a run."""
+"""Infer the status of a thread from a checkpoint: LangGraph does not report the end of a run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from holdfast.sessions.run_status import (
 
 
 def status_after(checkpoint: Checkpoint) -> str:
-    """Return the status of a thread whose newest checkpoint this is, before any task of it wrote.
+    """Return the status of a thread after a checkpoint, before writes of its tasks.
 
-    A ``Pregel`` that was built by hand has channels of its own, which do not show whether it ended:
-    it is running.
+    The channels of a ``Pregel`` that was built by hand do not show whether it has ended: its status
+    is running.
     """
     known = (*LANGGRAPH_STARTS, LANGGRAPH_JOIN)
     if not any(name.startswith(known) for name in checkpoint["channel_versions"]):

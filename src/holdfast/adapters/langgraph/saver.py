@@ -1,7 +1,7 @@
-"""A checkpointer for LangGraph: threads are sessions, checkpoints are snapshots of them.
+"""A LangGraph checkpointer: threads are sessions, and checkpoints are snapshots of them.
 
-Async methods work on the caller's loop and the others on one in a thread of its own, so that both
-kinds of graph can share a saver.
+Async methods run on the caller's event loop and blocking ones on a background loop, so that async
+and blocking graphs can share a saver.
 """
 
 from __future__ import annotations
@@ -52,12 +52,17 @@ DEFAULT_AGENT_ID = "langgraph"
 
 
 class HoldfastSaver(BlockingMethods):
-    """Keeps the threads of graphs as sessions of one agent.
+    """Stores the threads of graphs as sessions of one agent.
 
-    ``allowed_types`` are the types that objects are built of beside those of LangChain and
-    LangGraph, each as ``("module", "Class")`` or the class itself; ``serde`` replaces the
-    serializer altogether. ``metrics`` is an OpenTelemetry meter, or anything with the ``record`` of
-    `MetricsSink`; ``tracer`` is an OpenTelemetry tracer. Nothing is measured without them.
+    ``allowed_types`` are types whose objects may be built from stored data, besides those of
+    LangChain and LangGraph: classes, or pairs such as ``("module", "Class")``. ``serde`` replaces
+    the serializer. ``metrics`` is an OpenTelemetry meter or a `MetricsSink`; ``tracer`` is an
+    OpenTelemetry tracer.
+
+    Raises:
+        TypeError: ``state_store`` is not a StateStore, or another argument has the wrong type.
+        ValueError: ``agent_id`` is not a valid id.
+
     """
 
     def __init__(
@@ -72,13 +77,13 @@ class HoldfastSaver(BlockingMethods):
     ) -> None:
         if not isinstance(state_store, StateStore):
             raise TypeError(
-                "a saver is made over a StateStore, as open_state_store(url) gives it, not "
-                f"{short_repr(state_store)}"
+                f"state_store must be a StateStore, got {short_repr(state_store)}; use "
+                "open_state_store(url) or HoldfastSaver.from_url(url)"
             )
         if isinstance(serde, EncryptedSerializer):
             raise TypeError(
-                "an EncryptedSerializer would encrypt only what is no plain data: let the store "
-                "encrypt all of it, as in sqlite:///agents.db?encrypt=AGENT_KEYS"
+                "an EncryptedSerializer does not encrypt plain data and messages; use an encrypted "
+                "store such as sqlite:///agents.db?encrypt=AGENT_KEYS"
             )
         super().__init__(serde=serde or AllowlistSerializer(allowed_types))
         self.state_store = state_store
@@ -86,7 +91,7 @@ class HoldfastSaver(BlockingMethods):
         self._observer = Observer(metrics, tracer)
         self._portal = SaverPortal()
         self._guard = threading.Lock()
-        # Locks belong to a loop, and what one loop remembers is checked by the store.
+        # Per loop, because locks belong to one. The store detects conflicts between loops.
         self._threads: WeakKeyDictionary[asyncio.AbstractEventLoop, OrderedDict[str, Thread]] = (
             WeakKeyDictionary()
         )
@@ -102,7 +107,12 @@ class HoldfastSaver(BlockingMethods):
         metrics: Meter | MetricsSink | None = None,
         tracer: Tracer | None = None,
     ) -> Self:
-        """Return a saver on the store of a URL, which `close` or the end of ``with`` closes."""
+        """Return a saver on the store of a URL; `close` or the end of ``with`` closes the store.
+
+        Raises:
+            StateStoreError: The URL is not valid.
+
+        """
         return cls(
             open_state_store(url),
             agent_id=agent_id,
@@ -142,11 +152,16 @@ class HoldfastSaver(BlockingMethods):
     # -------------------------------------------------------------------------------- threads
 
     def location(self, thread_id: str) -> SnapshotLocation:
-        """Where the session of a thread is kept."""
+        """Return the location of a thread's session.
+
+        Raises:
+            ValueError: The thread id is not a valid session id.
+
+        """
         return SnapshotLocation(validate_id(thread_id, "thread_id"), "agent", self.agent_id)
 
     def thread(self, thread_id: str) -> Thread:
-        """A thread, as this loop remembers it."""
+        """Return a thread, cached per event loop."""
         loop = asyncio.get_running_loop()
         with self._guard:
             threads = self._threads.setdefault(loop, OrderedDict())
@@ -158,27 +173,32 @@ class HoldfastSaver(BlockingMethods):
         threads.move_to_end(thread_id)
         return found
 
-    def _doubt(self, thread_id: str) -> None:
-        """Let every loop look anew at a thread of which something was taken away."""
+    def _mark_stale(self, thread_id: str) -> None:
+        """Make every loop check its cached state of a thread after something was removed."""
         with self._guard:
-            remembered = list(self._threads.values())
-        for threads in remembered:
+            cached = list(self._threads.values())
+        for threads in cached:
             if found := threads.get(thread_id):
-                found.is_doubtful = True
+                found.is_stale = True
 
     @property
     def _codec(self) -> Codec:
         return Codec(self.serde)
 
     def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002
-        """A version that no other branch of the thread has."""
+        """Return a channel version that no other branch of the thread has."""
         number = 0 if current is None else int(str(current).partition(".")[0])
         return f"{number + 1:08}.{random.getrandbits(32):08x}"
 
     # -------------------------------------------------------------------------------- reading
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """A checkpoint by its id, or the one that the thread stands at."""
+        """Return the checkpoint with the id in the config, or the current one without an id.
+
+        Raises:
+            IntegrityError: The checkpoint is damaged.
+
+        """
         thread_id, ns = parse_config(config)
         id_ = get_checkpoint_id(config)
         thread = self.thread(thread_id)
@@ -196,17 +216,22 @@ class HoldfastSaver(BlockingMethods):
         self,
         config: RunnableConfig | None,
         *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph calls it so
+        filter: dict[str, Any] | None = None,  # noqa: A002 - the name in LangGraph
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        """Checkpoints, the newest first: of a thread, or of all threads without a config."""
+        """Yield the checkpoints of a thread, or of all threads without a config, newest first.
+
+        Raises:
+            IntegrityError: A checkpoint is damaged.
+
+        """
         codec = self._codec
         rows: list[tuple[Thread, history.StoredCheckpoint]] = []
         thread_id = None if config is None else str(config["configurable"]["thread_id"])
-        # A span is not kept open while the caller has a row in hand, as that may do anything.
+        # The span ends before the first row: the caller may do anything between rows.
         with self._observer.operation("list", thread_id):
-            for thread, found in await self._listed(config):
+            for thread, found in await self._find_checkpoints(config):
                 if limit is not None and len(rows) >= limit:
                     break
                 if matches_config(found, config, before) and (
@@ -217,7 +242,7 @@ class HoldfastSaver(BlockingMethods):
         for thread, found in rows:
             yield history.to_checkpoint_tuple(codec, thread, found)
 
-    async def _listed(
+    async def _find_checkpoints(
         self, config: RunnableConfig | None
     ) -> list[tuple[Thread, history.StoredCheckpoint]]:
         if config is not None:
@@ -233,7 +258,7 @@ class HoldfastSaver(BlockingMethods):
         return sorted(rows, key=lambda row: row[1].id, reverse=True)
 
     async def locations(self) -> list[SnapshotLocation]:
-        """Where the sessions of all threads are."""
+        """Return the locations of all threads."""
         page = await Catalog(self.state_store).sessions(self.agent_id)
         return [each.location for each in page.sessions if each.scope == "agent"]
 
@@ -246,17 +271,25 @@ class HoldfastSaver(BlockingMethods):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Keep a checkpoint: what differs from the one before it."""
+        """Store a checkpoint, as its difference from the current one.
+
+        Raises:
+            ConflictError: Other writers committed first in every attempt.
+            UnsupportedValueError: A channel has a value that cannot be serialized.
+
+        """
         thread_id, ns = parse_config(config)
         thread = self.thread(thread_id)
         parent, id_ = get_checkpoint_id(config), checkpoint["id"]
         with self._observer.operation("put", thread_id, checkpoint_ns=ns, checkpoint_id=id_):
-            kept = metadata_to_store(config, metadata)
-            base = None
+            stored = metadata_to_store(config, metadata)
+            parent_state = None
             if parent is not None and open_channels(metadata, checkpoint["channel_values"]):
                 async with thread.lock:
-                    base = await history.load_parent_state(thread, ns, parent)
-            await thread.put(self._codec, ns, parent, checkpoint, kept, new_versions, base)
+                    parent_state = await history.load_parent_state(thread, ns, parent)
+            await thread.put(
+                self._codec, ns, parent, checkpoint, stored, new_versions, parent_state
+            )
         return history.make_config(thread_id, ns, checkpoint["id"])
 
     async def aput_writes(
@@ -266,7 +299,13 @@ class HoldfastSaver(BlockingMethods):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Keep what a task wrote after a checkpoint."""
+        """Store the writes of a task after a checkpoint.
+
+        Raises:
+            ConflictError: Other writers committed first in every attempt.
+            UnsupportedValueError: A value cannot be serialized.
+
+        """
         if not writes:
             return
         thread_id, ns = parse_config(config)
@@ -280,33 +319,51 @@ class HoldfastSaver(BlockingMethods):
         with self._observer.operation("put_writes", thread_id, **attributes, writes=len(rows)):
             await thread.put_writes(self._codec, ns, id_, rows)
 
-    # ------------------------------------------------------------------------------- removing
+    # ------------------------------------------------------------------------------- deleting
 
     async def adelete_thread(self, thread_id: str) -> None:
-        """Remove a thread for good."""
+        """Delete a thread.
+
+        Raises:
+            ConflictError: The session also belongs to other agents.
+
+        """
         with self._observer.operation("delete_thread", str(thread_id)):
             await delete.delete_thread(self.thread(str(thread_id)))
-            self._doubt(str(thread_id))
+            self._mark_stale(str(thread_id))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Remove the checkpoints of runs, in whichever threads they are."""
+        """Delete the checkpoints of runs in all threads."""
         codec = self._codec
         with self._observer.operation("delete_for_runs", runs=len(run_ids)):
             for location in await self.locations():
                 await delete.delete_runs(self.thread(location.session_id), set(run_ids), codec)
-                self._doubt(location.session_id)
+                self._mark_stale(location.session_id)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Make a new thread with all that another has."""
+        """Copy a thread, with its history, to a new one.
+
+        Raises:
+            NotFoundError: The source does not exist.
+            ConflictError: The target exists.
+
+        """
         source, target = str(source_thread_id), str(target_thread_id)
         with self._observer.operation("copy_thread", source, target_thread_id=target):
             await copy_thread(self.thread(source), self.thread(target))
-            self._doubt(target)
+            self._mark_stale(target)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Keep the latest checkpoint of each graph and subgraph of threads, or nothing."""
+        """Delete all but the current checkpoint of each graph and subgraph, or everything.
+
+        ``strategy`` is ``keep_latest`` or ``delete``.
+
+        Raises:
+            ValueError: The strategy is unknown.
+
+        """
         if strategy not in ("keep_latest", "delete"):
-            raise ValueError(f"strategy is keep_latest or delete, not {short_repr(strategy)}")
+            raise ValueError(f"strategy must be keep_latest or delete, got {short_repr(strategy)}")
         for thread_id in map(str, thread_ids):
             thread = self.thread(thread_id)
             with self._observer.operation("prune", thread_id, strategy=strategy):
@@ -314,38 +371,42 @@ class HoldfastSaver(BlockingMethods):
                     await delete.delete_thread(thread)
                 else:
                     await delete.keep_latest_checkpoints(thread, self._codec)
-                self._doubt(thread_id)
+                self._mark_stale(thread_id)
 
     # ------------------------------------------------------------------------------- rollback
 
     async def arollback_threads(
         self, thread_ids: Iterable[str] | None, *, to: dt.datetime | str
     ) -> list[ThreadRollback]:
-        """Make the newest checkpoint that threads had at a time the current one again.
+        """Make the checkpoint that each thread had at a time current again.
 
-        Nothing is removed: the rollback is appended to the log of each thread, so that it can be
-        undone. Threads are rolled back one after the other, and one that fails does not keep the
-        others. ``thread_ids=None`` means all threads; ``to`` is a time with a time zone, or its
-        text as in the ``created_at`` of a state.
+        Nothing is removed: the rollback is appended to the log of each thread, so it can be undone.
+        A thread that fails does not affect the others. ``thread_ids=None`` means all threads.
+        ``to`` is a datetime with a time zone, or ISO 8601 text such as a state's ``created_at``.
 
         Raises:
             ValueError: ``to`` has no time zone.
 
         """
-        moment = parse_time(to)
+        time = parse_time(to)
         if thread_ids is None:
             thread_ids = [each.session_id for each in await self.locations()]
         results = []
         for thread_id in map(str, thread_ids):
-            with self._observer.operation("rollback", thread_id, to=moment.isoformat()):
-                results.append(await rollback_thread(self.thread(thread_id), self._codec, moment))
-            self._doubt(thread_id)
+            with self._observer.operation("rollback", thread_id, to=time.isoformat()):
+                results.append(await rollback_thread(self.thread(thread_id), self._codec, time))
+            self._mark_stale(thread_id)
         return results
 
     def rollback_threads(
         self, thread_ids: Iterable[str] | None, *, to: dt.datetime | str
     ) -> list[ThreadRollback]:
-        """Make the newest checkpoint that threads had at a time the current one again."""
+        """Make the checkpoint that each thread had at a time current again.
+
+        Raises:
+            ValueError: ``to`` has no time zone.
+
+        """
         return self._portal.call(self.arollback_threads(thread_ids, to=to))
 
     # ----------------------------------------------------------------------- delta channels
@@ -353,7 +414,7 @@ class HoldfastSaver(BlockingMethods):
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """What the ancestors of a checkpoint wrote to channels, in one walk through the log."""
+        """Return what the ancestors of a checkpoint wrote to delta channels."""
         if not channels:
             return {}
         thread_id, ns = parse_config(config)
@@ -370,7 +431,7 @@ class HoldfastSaver(BlockingMethods):
 
 
 def parse_config(config: RunnableConfig) -> tuple[str, str]:
-    """The thread and the graph or subgraph that a config is about."""
+    """Return the thread id and the checkpoint namespace of a config."""
     configurable = config["configurable"]
     return str(configurable["thread_id"]), str(configurable.get("checkpoint_ns") or "")
 
@@ -378,7 +439,7 @@ def parse_config(config: RunnableConfig) -> tuple[str, str]:
 def matches_config(
     found: history.StoredCheckpoint, config: RunnableConfig | None, before: RunnableConfig | None
 ) -> bool:
-    """Whether a checkpoint is the one that a config names, and before another."""
+    """Return whether a checkpoint has the id of a config, if any, and is before another."""
     wanted = None if config is None else get_checkpoint_id(config)
     if wanted is not None and found.id != wanted:
         return False

@@ -1,10 +1,9 @@
-"""LangGraph's serializer, kept to types that are allowed by name, with a warning for others.
+"""LangGraph's serializer, restricted to allowed types, with a warning for others.
 
-Stored data names the types of its objects. To build whatever it names would let anyone who can
-write to the store import and call code in the process that reads it. So only these are built: the
-types that LangGraph itself lists as safe, data classes of LangChain and LangGraph that the
-framework puts into the state of a graph, and what the user allows. An object of another type comes
-back as the plain data in it.
+Stored data names the types of its objects. Building any type it names would let everyone who can
+write to the store run code in the process that reads it. So only these are built: types that
+LangGraph lists as safe, data classes of LangChain and LangGraph that the framework puts into the
+state of a graph, and types that the user allows. Other objects come back as the plain data in them.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from holdfast.errors import short_repr
 
 AllowedType: TypeAlias = tuple[str, ...] | type
-"""A type by its module and its name, or the type itself."""
+"""A type, or its module and name."""
 
 FRAMEWORK_TYPES: frozenset[tuple[str, str]] = frozenset(
     {
@@ -43,25 +42,25 @@ FRAMEWORK_TYPES: frozenset[tuple[str, str]] = frozenset(
         ("langgraph.store.base", "SearchItem"),
     }
 )
-"""Data classes that are built without being allowed, beside those that LangGraph lists as safe.
+"""Data classes that are always allowed, besides those that LangGraph lists as safe.
 
-Each holds values and does nothing when it is built or read. Not here: what has callables in it
-(policies), reads files (``Blob``), or can be run (prompts, tools, other runnables).
+Each only holds values. Excluded are types that hold callables (policies), read files (``Blob``) or
+can be run (prompts, tools, other runnables).
 """
 
 ENCODINGS = frozenset(("null", "bytes", "bytearray", "msgpack"))
-"""Encodings that the serializer writes. Others, as "json" of old versions, are not decoded."""
+"""The encodings that the serializer writes; others, such as "json", are refused."""
 MAX_WARNINGS = 1000
 
 _blocked: ContextVar[list[tuple[str, str]] | None] = ContextVar("blocked", default=None)
 
 
 class BlockedTypeWarning(UserWarning):
-    """An object came back as plain data, because its type is not allowed."""
+    """An object came back as plain data because its type is not allowed."""
 
 
 class AllowlistSerializer(JsonPlusSerializer):
-    """Builds only objects of allowed types, and warns once per type of others."""
+    """Builds only objects of allowed types, and warns once per other type."""
 
     def __init__(self, allowed_types: Collection[AllowedType] | None = None) -> None:
         super().__init__(allowed_msgpack_modules=[*FRAMEWORK_TYPES, *(allowed_types or ())])
@@ -83,14 +82,14 @@ class AllowlistSerializer(JsonPlusSerializer):
         return value
 
     def _warn(self, module: str, name: str) -> None:
-        """Warn of a type, once; the data may name any number of them."""
+        """Warn of a type once, and of a limited number of types: the data may name any."""
         if (module, name) in self._warned or len(self._warned) >= MAX_WARNINGS:
             return
         self._warned.add((module, name))
         warnings.warn(
-            f"type {short_repr(f'{module}.{name}')} is not allowed, so its objects come back as plain "
-            "data; to get them back as they were, pass "
-            f"allowed_types=[{short_repr((module, name))}] to HoldfastSaver",
+            f"type {short_repr(f'{module}.{name}')} is not allowed, so its objects come back as "
+            f"plain data; pass allowed_types=[{short_repr((module, name))}] to HoldfastSaver to "
+            "build them",
             BlockedTypeWarning,
             stacklevel=2,
         )
@@ -108,7 +107,7 @@ def collect_blocked() -> Iterator[list[tuple[str, str]]]:
 
 
 def note_blocked(event: SerdeEvent) -> None:
-    """Take note of a refused type, where somebody collects them."""
+    """Add a refused type to those being collected."""
     blocked = _blocked.get()
     if blocked is not None and event["kind"] == "msgpack_blocked":
         blocked.append((event["module"], event["name"]))

@@ -1,8 +1,8 @@
-"""A LangGraph thread as a session: each checkpoint one event in its log, and a snapshot.
+"""A LangGraph thread as a session: each checkpoint is one event in its log, and a snapshot.
 
-The state of the session is that of the checkpoint that was put last. A checkpoint writes what
-differs from it: of a list of messages that grew by three, these three. What tasks wrote after it is
-kept beside it, and leaves the state with the next checkpoint; the log still has it.
+The state of the session is that of the current checkpoint. The next checkpoint writes only the
+difference: of a list of messages that grew by three, these three. The writes of tasks are stored
+beside their checkpoint; they leave the state with the next one, but stay in the log.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from holdfast.adapters.langgraph.keys import (
     DELETED,
     LATE,
     STATUSES,
+    checkpoint_tags,
     snapshot_id_for,
     writes_space,
 )
@@ -54,11 +55,11 @@ DELETED_EVENT = "langgraph.deleted"
 NO_WRITES = encode([])
 MAX_LATE = 64
 LINGER_SECONDS = 0.002
-"""Seconds for which what a task wrote waits for the checkpoint that mostly follows it at once."""
+"""How long writes of a task wait for the checkpoint that usually follows, to share its commit."""
 
 
 class Thread:
-    """One thread, for as long as nobody else writes to it."""
+    """One thread, with its state cached between commits."""
 
     def __init__(self, state_store: StateStore, location: SnapshotLocation) -> None:
         self.state_store = state_store
@@ -66,57 +67,57 @@ class Thread:
         self.lock = asyncio.Lock()
         self._committer: Committer | None = None
         self._copies: dict[str, ItemCopies] = {}
-        """What the lists of the current checkpoints held when they were kept."""
+        """The items of lists of the current checkpoints as they were stored, by namespace."""
         self._late: dict[int, bytes] = {}
-        """Writes by the events that have them, encoded, which this object wrote or read."""
-        self._ledger = ToolCallIndex()
+        """Encoded late writes by the number of their event; a cache."""
+        self._tool_calls = ToolCallIndex()
         self._contention = Contention()
-        self._waiting: list[PendingChange] = []
-        self.is_doubtful = False
-        """Whether somebody, maybe in another loop, has taken away what this object knows of."""
+        self._pending: list[PendingChange] = []
+        self.is_stale = False
+        """Whether the cached state must be checked, as checkpoints may have been removed."""
 
-    # -------------------------------------------------------------------------------- the head
+    # ------------------------------------------------------------------------------------ head
 
     async def head(self) -> Committer:
-        """Return a writer at the end of the log, with every commit of other writers applied."""
-        writer = self._committer
-        if writer is None or not await self._refresh(writer):
-            self.forget()
-            writer = self._committer = await Committer.open(self.state_store, self.location)
-        self.is_doubtful = False
-        return writer
+        """Return a committer at the head of the log, with the commits of other writers applied."""
+        committer = self._committer
+        if committer is None or not await self._refresh(committer):
+            self.reset()
+            committer = self._committer = await Committer.open(self.state_store, self.location)
+        self.is_stale = False
+        return committer
 
-    async def _refresh(self, writer: Committer) -> bool:
-        """Apply what other writers committed since; False where the log must be opened again."""
-        log, manifest = writer.timeline.log, self.location.manifest_key
+    async def _refresh(self, committer: Committer) -> bool:
+        """Apply the commits of other writers; return False if the log must be opened again."""
+        log, manifest = committer.timeline.log, self.location.manifest_key
         end = log.head.seq
         following = log.key(end + 1)
         found = await self.state_store.get_many([following, manifest])
         etag = found[manifest].etag if manifest in found else None
-        if etag != writer.incarnation.etag:
-            if not writer.incarnation.is_created:
+        if etag != committer.incarnation.etag:
+            if not committer.incarnation.is_created:
                 return False
             try:
-                await writer.check_incarnation()
+                await committer.check_incarnation()
             except ConflictError:
                 return False
-            if writer.incarnation.manifest.log_start != writer.tail.log_start:
+            if committer.incarnation.manifest.log_start != committer.tail.log_start:
                 return False
         if following not in found:
-            return not self.is_doubtful
+            return not self.is_stale
         try:
-            await writer.resolve_conflict("rebase")
+            await committer.resolve_conflict("rebase")
         except (ConflictError, IntegrityError, NotFoundError):
             return False
-        new = [each for each in writer.tail.segments if each.first > end]
+        new = [each for each in committer.tail.segments if each.first > end]
         if new and new[0].first == end + 1:
             invalidate_copies(self._copies, [each for segment in new for each in segment.changes()])
         else:
-            self._copies.clear()  # There are more of them than are kept in memory.
+            self._copies.clear()  # more segments than are kept in memory
         return True
 
     async def state(self) -> Snapshot:
-        """The state of the session now."""
+        """Return the current state of the session."""
         return (await self.head()).working.base
 
     # ------------------------------------------------------------------------------- writing
@@ -129,62 +130,66 @@ class Thread:
         checkpoint: Checkpoint,
         metadata: Mapping[str, Any],
         versions: ChannelVersions,
-        base: ParentState | None = None,
+        parent_state: ParentState | None = None,
     ) -> None:
-        """Keep a checkpoint; ``base`` is its parent, where the thread stands at another one."""
+        """Store a checkpoint.
 
-        async def record(writer: Committer) -> PendingSnapshot:
-            change = CheckpointChanges(codec, ns, writer.working.store, self._copies)
-            change.checkpoint(checkpoint, parent, metadata, versions, base)
-            await self._adopt_late(writer, ns, checkpoint["id"], change)
+        ``parent_state`` is the state of its parent, if that is not the current checkpoint.
+        """
+
+        async def record(committer: Committer) -> PendingSnapshot:
+            change = CheckpointChanges(codec, ns, committer.working.store, self._copies)
+            change.put_checkpoint(checkpoint, parent, metadata, versions, parent_state)
+            await self._adopt_late(committer, ns, checkpoint["id"], change)
             step = metadata.get("step")
             data = {"checkpoint_id": checkpoint["id"], "ns": ns, "parent": parent, "step": step}
-            writer.working.record(CHECKPOINT_EVENT, data, change.changes())
-            self._copies.update(change.kept)
-            return self._kept(writer, checkpoint["id"], ns, parent, metadata)
+            committer.working.record(CHECKPOINT_EVENT, data, change.changes())
+            self._copies.update(change.copies)
+            return self._make_snapshot(committer, checkpoint["id"], ns, parent, metadata)
 
-        await self._written(record, self.location.snapshot_key(snapshot_id_for(checkpoint["id"])))
+        await self._commit(record, self.location.snapshot_key(snapshot_id_for(checkpoint["id"])))
 
     async def _adopt_late(
-        self, writer: Committer, ns: str, id_: str, change: CheckpointChanges
+        self, committer: Committer, ns: str, id_: str, change: CheckpointChanges
     ) -> None:
-        """Put beside a checkpoint what tasks wrote to it before it was here itself."""
+        """Add the writes that tasks stored before their checkpoint."""
         key = f"{ns}|{id_}"
-        for seq in writer.working.store.get(LATE, key, []):
-            for write in await self._late_writes(writer, key, seq):
-                change.write(write)
+        for seq in committer.working.store.get(LATE, key, []):
+            for write in await self._late_writes(committer, key, seq):
+                change.add_write(write)
             self._late.pop(seq, None)
         change.delete(LATE, key)
 
     async def late_writes(self, key: str, seq: int) -> list[Write]:
-        """The writes to a checkpoint that an event has in its data.
+        """Return the late writes to a checkpoint that are in the data of an event.
 
-        None where the event is gone, or is another one: the log was pruned, or this is a fork,
-        which has the state of another session and a log of its own.
+        Empty if the log was pruned, or if this is a fork, whose log starts with a copied state.
         """
         return await self._late_writes(await self.head(), key, seq)
 
-    async def _late_writes(self, writer: Committer, key: str, seq: int) -> list[Write]:
-        if seq not in self._late and writer.tail.log_start.seq < seq <= writer.working.head.seq:
-            async for event in writer.timeline.events(seq, seq):
+    async def _late_writes(self, committer: Committer, key: str, seq: int) -> list[Write]:
+        if (
+            seq not in self._late
+            and committer.tail.log_start.seq < seq <= committer.working.head.seq
+        ):
+            async for event in committer.timeline.events(seq, seq):
                 data = event.data
-                if event.type == WRITES_EVENT and f"{data['ns']}|{data['checkpoint_id']}" == key:
-                    self._remember_late(seq, encode(data.get("writes", [])))
+                if event.type != WRITES_EVENT:
+                    continue
+                if f"{data['ns']}|{data['checkpoint_id']}" == key:
+                    self._cache_late(seq, encode(data.get("writes", [])))
         return [write_from_dict(each) for each in decode(self._late.get(seq, NO_WRITES))]
 
-    def _kept(
+    def _make_snapshot(
         self,
-        writer: Committer,
+        committer: Committer,
         id_: str,
         ns: str,
         parent: str | None,
         metadata: Mapping[str, Any],
     ) -> PendingSnapshot:
-        """The snapshot of the checkpoint that was recorded last."""
-        state = writer.working.store.snapshot()
-        tags = {name: str(metadata[name]) for name in ("source", "step") if name in metadata}
-        if ns:
-            tags["subgraph"] = ns
+        """Return the snapshot of the checkpoint that was recorded last."""
+        state = committer.working.store.snapshot()
         info = SnapshotInfo(
             snapshot_id=snapshot_id_for(id_),
             parent_id=None if parent is None else snapshot_id_for(parent),
@@ -192,62 +197,62 @@ class Thread:
             session_id=self.location.session_id,
             scope=self.location.scope,
             created_at=utc_now(),
-            tags=tags,
+            tags=checkpoint_tags(metadata, ns),
             status=str(state.get(SESSION, STATUS, PENDING)),
-            message_count=writer.working.message_count,
+            message_count=committer.working.message_count,
             size_bytes=state.size_bytes,
-            keyframe=writer.timeline.base_keyframe.position.seq,
-            incarnation=writer.incarnation.id,
-            unfinished=bool(self._ledger.unfinished(state)),
+            keyframe=committer.timeline.base_keyframe.position.seq,
+            incarnation=committer.incarnation.id,
+            unfinished=bool(self._tool_calls.unfinished(state)),
         )
-        return PendingSnapshot(len(writer.working.pending) - 1, info)
+        return PendingSnapshot(len(committer.working.pending) - 1, info)
 
     async def put_writes(self, codec: Codec, ns: str, id_: str, writes: Sequence[Write]) -> None:
-        """Keep what a task wrote after a checkpoint."""
-        kept = []
+        """Store the writes of a task after a checkpoint."""
+        stored = []
         for each in writes:
-            data = codec.encoded(each.value, f"a write to {each.channel!r}")
-            # A copy, as it is written later, and those who made it may go on with it.
-            kept.append(replace(each, value=decode(encode(data))))
+            data = codec.encode(each.value, f"a write to {each.channel!r}")
+            # Copied, because it is written later and the caller may change it.
+            stored.append(replace(each, value=decode(encode(data))))
         names = [each.channel for each in writes]
-        about = {"checkpoint_id": id_, "ns": ns, "task_id": kept[0].task_id, "channels": names}
+        about = {"checkpoint_id": id_, "ns": ns, "task_id": stored[0].task_id, "channels": names}
 
-        async def record(writer: Committer) -> None:
-            store = writer.working.store
+        async def record(committer: Committer) -> None:
+            store = committer.working.store
             current = get_checkpoint_entry(store, ns)
             if current is None or current["id"] != id_:
-                self._record_late(writer, about, kept)
+                self._record_late(committer, about, stored)
                 return
             space = writes_space(ns)
-            new = [each for each in kept if each.index < 0 or not store.contains(space, each.key)]
+            new = [each for each in stored if each.index < 0 or not store.contains(space, each.key)]
             changes: Changes = {
-                "set": [(space, each.key, each.data()) for each in new],
+                "set": [(space, each.key, each.to_dict()) for each in new],
                 "delete": [],
             }
             status = next((STATUSES[name] for name in names if name in STATUSES), None)
             if status is not None and not ns:
                 changes["set"].append((SESSION, STATUS, status))
             if new:
-                writer.working.record(WRITES_EVENT, about, changes)
+                committer.working.record(WRITES_EVENT, about, changes)
 
-        await self._written(record, lingers=LINGER_SECONDS)
+        await self._commit(record, linger=LINGER_SECONDS)
 
-    def _record_late(self, writer: Committer, data: dict[str, Any], kept: list[Write]) -> None:
-        """Record writes to a checkpoint that is not the current one: in the event, not the state.
+    def _record_late(self, committer: Committer, data: dict[str, Any], writes: list[Write]) -> None:
+        """Record writes to a checkpoint that is not current in the event, not in the state.
 
-        The state has the numbers of such events, so that they are found.
+        The state has the numbers of such events.
         """
-        working = writer.working
+        working = committer.working
         key = f"{data['ns']}|{data['checkpoint_id']}"
         seq = working.head.seq + len(working.pending) + 1
         known = working.store.get(LATE, key, [])
-        event = {**data, "writes": [each.data() for each in kept]}
+        event = {**data, "writes": [each.to_dict() for each in writes]}
         changes: Changes = {"set": [(LATE, key, [*known, seq])], "delete": []}
         working.record(WRITES_EVENT, event, changes)
-        self._remember_late(seq, encode(event["writes"]))
+        self._cache_late(seq, encode(event["writes"]))
 
-    def _remember_late(self, seq: int, writes: bytes) -> None:
-        """Have the writes of an event at hand; the oldest are let go, as the log has them too."""
+    def _cache_late(self, seq: int, writes: bytes) -> None:
+        """Cache the late writes of an event; the log has those that are evicted."""
         self._late[seq] = writes
         while len(self._late) > MAX_LATE:
             del self._late[next(iter(self._late))]
@@ -255,123 +260,125 @@ class Thread:
     async def delete(
         self, ids: Sequence[tuple[str, str]], heads: Mapping[str, Snapshot | None]
     ) -> None:
-        """Take checkpoints away; ``heads`` are the states of those that become the current ones.
+        """Delete checkpoints; ``heads`` are the states of those that become current instead.
 
-        For whoever holds the lock.
+        The caller must hold the lock.
         """
 
-        async def record(writer: Committer) -> None:
+        async def record(committer: Committer) -> None:
             changes: Changes = {"set": [], "delete": []}
             changes["set"] += [(DELETED, f"{ns}|{id_}", True) for ns, id_ in ids]
-            here = writer.working.store.snapshot()
+            here = committer.working.store.snapshot()
             for ns, state in heads.items():
                 current = get_checkpoint_entry(here, ns)
                 if current is not None and (ns, current["id"]) not in ids:
-                    continue  # Somebody has gone on from what is to go.
-                kept = [] if state is None else list_checkpoint_entries(state, ns)
-                changes["set"] += kept
-                gone = {each[:2] for each in list_checkpoint_entries(here, ns)} - {
-                    each[:2] for each in kept
+                    continue  # another writer has put a new one
+                entries = [] if state is None else list_checkpoint_entries(state, ns)
+                changes["set"] += entries
+                removed = {each[:2] for each in list_checkpoint_entries(here, ns)} - {
+                    each[:2] for each in entries
                 }
-                changes["delete"] += sorted(gone)
-            writer.working.record(DELETED_EVENT, {"checkpoints": [id_ for _, id_ in ids]}, changes)
+                changes["delete"] += sorted(removed)
+            committer.working.record(
+                DELETED_EVENT, {"checkpoints": [id_ for _, id_ in ids]}, changes
+            )
 
         await self.append(record)
         for _, id_ in ids:
             await self.state_store.delete(self.location.snapshot_key(snapshot_id_for(id_)))
 
     async def append(self, record: RecordFunction) -> None:
-        """Commit what a function records; for a caller that holds the lock."""
-        act = PendingChange(record, asyncio.get_running_loop().create_future())
-        self._waiting.append(act)
-        await self._write_all()
-        await act.done
+        """Commit what a function records. The caller must hold the lock."""
+        change = PendingChange(record, asyncio.get_running_loop().create_future())
+        self._pending.append(change)
+        await self._commit_pending()
+        await change.done
         self._copies.clear()
 
-    async def _written(self, record: RecordFunction, key: str = "", *, lingers: float = 0) -> None:
-        """Record something and wait until it is durable. ``key`` is that of its snapshot.
+    async def _commit(self, record: RecordFunction, key: str = "", *, linger: float = 0) -> None:
+        """Record a change and wait until it is durable.
 
-        What others want to write meanwhile waits, and is written with the next commit together;
-        one that ``lingers`` leaves it to another to begin that commit, for so long.
+        ``key`` is the key of its snapshot. Changes that arrive during a commit share the next one;
+        for ``linger`` seconds, starting that commit is left to another change.
         """
-        act = PendingChange(record, asyncio.get_running_loop().create_future(), key)
-        self._waiting.append(act)
+        change = PendingChange(record, asyncio.get_running_loop().create_future(), key)
+        self._pending.append(change)
         try:
-            # Whoever came in the same moment joins in.
-            await asyncio.wait([act.done], timeout=lingers)
+            # Let changes of the same loop iteration join.
+            await asyncio.wait([change.done], timeout=linger)
             async with self.lock:
-                if not act.done.done():
-                    await self._write_all()
-            await act.done
+                if not change.done.done():
+                    await self._commit_pending()
+            await change.done
         except BaseException:
-            # What nobody waits for any more is not written later, when it may be out of place.
-            act.done.cancel()
+            # A cancelled change must not be written by a later commit.
+            change.done.cancel()
             raise
 
-    async def _write_all(self) -> None:
-        """Commit all pending acts; where another writer was first, apply its commit and retry."""
-        acts, self._waiting = self._waiting, []
+    async def _commit_pending(self) -> None:
+        """Commit all pending changes; on a conflict, apply the other commit and retry."""
+        pending, self._pending = self._pending, []
         attempts = CommitAttempts(self._contention)
         try:
             while await attempts.next():
-                acts, self._waiting = acts + self._waiting, []
-                if await self._write(acts, is_known=attempts.is_optimistic):
+                pending, self._pending = pending + self._pending, []
+                if await self._try_commit(pending, is_known=attempts.is_optimistic):
                     attempts.won()
-                    for act in acts:
-                        act.finish(None)
+                    for change in pending:
+                        change.finish(None)
                     return
             problem = ConflictError(
                 f"thread {self.location.session_id!r} could not be written: other writers "
                 f"committed first in {attempts.count} attempts; run it in fewer processes at a time"
             )
-            for act in acts:
-                act.finish(problem)
+            for change in pending:
+                change.finish(problem)
         except BaseException as error:
-            # What is recorded and not written is not to be written by the next one.
-            self.forget()
+            # Drop recorded events that were not written.
+            self.reset()
             if not isinstance(error, Exception):
-                # Who is cancelled does not take the others along: they try by themselves.
-                others = [act for act in acts if not act.done.done()]
-                for act in others:
-                    act.is_again = True
-                self._waiting = others + self._waiting
+                # Cancelled: the callers of the other changes retry.
+                others = [change for change in pending if not change.done.done()]
+                for change in others:
+                    change.may_be_written = True
+                self._pending = others + self._pending
                 raise
-            for act in acts:
-                act.finish(error)
+            for change in pending:
+                change.finish(error)
 
-    async def _write(self, acts: Sequence[PendingChange], *, is_known: bool) -> bool:
-        """Record acts at the end of the log and commit them; False where another was first."""
-        is_known = is_known and not self.is_doubtful
-        writer = self._committer if is_known and self._committer else await self.head()
-        for act in acts:
-            await act.check_again(self.state_store)
-        copies, end = dict(self._copies), writer.working.head.seq
-        self._begin(writer)
-        kept = [await act.recorded(writer) for act in acts]
+    async def _try_commit(self, pending: Sequence[PendingChange], *, is_known: bool) -> bool:
+        """Record changes at the head of the log and commit them; return False on a conflict."""
+        is_known = is_known and not self.is_stale
+        committer = self._committer if is_known and self._committer else await self.head()
+        for change in pending:
+            await change.finish_if_written(self.state_store)
+        copies, end = dict(self._copies), committer.working.head.seq
+        self._record_start(committer)
+        snapshots = [await change.record_on(committer) for change in pending]
         try:
-            await writer.commit("raise", build_puts=partial(self._records, kept))
+            await committer.commit("raise", build_puts=partial(self._snapshot_puts, snapshots))
         except ConflictError:
-            # Nothing was written: what others committed replaces what was recorded.
-            writer.working.pending.clear()
-            self.is_doubtful = True
+            # Nothing was written.
+            committer.working.pending.clear()
+            self.is_stale = True
             self._copies = copies
             self._late = {seq: each for seq, each in self._late.items() if seq <= end}
             return False
         return True
 
-    def _begin(self, writer: Committer) -> None:
-        """Record the beginning of a session that has none."""
-        if writer.working.head.seq == 0 and not writer.working.pending:
-            begin = {"agent_id": self.location.scope_id, "session_id": self.location.session_id}
+    def _record_start(self, committer: Committer) -> None:
+        """Record the ``session.started`` event of a new session."""
+        if committer.working.head.seq == 0 and not committer.working.pending:
+            names = {"agent_id": self.location.scope_id, "session_id": self.location.session_id}
             first: Changes = {"set": [(SESSION, STATUS, "running")], "delete": []}
-            writer.working.record("session.started", begin, first)
+            committer.working.record("session.started", names, first)
 
-    def _records(
-        self, kept: Sequence[PendingSnapshot | None], events: Sequence[Event]
+    def _snapshot_puts(
+        self, snapshots: Sequence[PendingSnapshot | None], events: Sequence[Event]
     ) -> list[Put]:
-        """The records of snapshots, now that the places of their events are known."""
+        """Return the snapshot records, with the sequence numbers and hashes of their events."""
         found = []
-        for each in kept:
+        for each in snapshots:
             if each is not None:
                 event = events[each.index]
                 info = replace(each.info, seq=event.seq, hash=event.hash)
@@ -379,22 +386,22 @@ class Thread:
                 found.append(Put(key, info.encode(self.location)))
         return found
 
-    def forget(self) -> None:
-        """Look anew next time."""
+    def reset(self) -> None:
+        """Drop all cached state."""
         self._committer = None
         self._late.clear()
         self._copies.clear()
 
     async def delete_all(self) -> None:
-        """Remove the thread."""
-        self.forget()
+        """Delete the thread."""
+        self.reset()
         await delete_session(self.state_store, self.location.session_id)
 
     # ------------------------------------------------------------------------------- reading
 
     async def events(self) -> AsyncIterator[Event]:
-        """All events that were not pruned."""
-        writer = await self.head()
-        log_start = writer.tail.log_start
-        async for event in writer.timeline.log.read(log_start.seq + 1, after=log_start):
+        """Yield all events that were not pruned."""
+        committer = await self.head()
+        log_start = committer.tail.log_start
+        async for event in committer.timeline.log.read(log_start.seq + 1, after=log_start):
             yield event

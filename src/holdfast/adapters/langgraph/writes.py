@@ -1,4 +1,4 @@
-"""What tasks wrote after a checkpoint: LangGraph's pending writes."""
+"""Writes of tasks after a checkpoint: LangGraph's pending writes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Write:
-    """What a task wrote to a channel."""
+    """A value that a task wrote to a channel."""
 
     task_id: str
     task_path: str
@@ -19,11 +19,11 @@ class Write:
 
     @property
     def key(self) -> str:
-        """Its key beside the checkpoint that it is for."""
+        """The key of the write in the state."""
         return f"{self.task_id}|{self.index}"
 
-    def data(self) -> dict[str, Any]:
-        """The same as a session keeps it."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the write as a session stores it."""
         return {
             "task_id": self.task_id,
             "path": self.task_path,
@@ -34,5 +34,5 @@ class Write:
 
 
 def write_from_dict(data: Mapping[str, Any]) -> Write:
-    """What was kept of a write."""
+    """Return a stored write."""
     return Write(data["task_id"], data["path"], data["index"], data["channel"], data["value"])

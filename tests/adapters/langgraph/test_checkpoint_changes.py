@@ -1,4 +1,4 @@
-"""A checkpoint writes what is new in it, and not all that there is."""
+"""A checkpoint writes only what changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import MessagesState
 
-from adapters.langgraph.graphs import at, chain, said, talking
+from adapters.langgraph.graphs import at, build_agent, chain, user_message
 from holdfast import Session
 from holdfast.adapters.langgraph import HoldfastSaver
 from support.async_tests import run_async
@@ -35,7 +35,7 @@ def events(saver):
 
 
 class Puts:
-    """Puts checkpoints one after another, as a graph that runs on does."""
+    """Puts one checkpoint after another, as a running graph does."""
 
     def __init__(self, saver):
         self.saver = saver
@@ -58,7 +58,7 @@ class Puts:
 
 @pytest.mark.parametrize("channel", ["messages", "items"])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_list_that_grows_by_three_writes_three(saver, channel, restarted):
+def test_only_new_items_of_a_list_are_written(saver, channel, restarted):
     puts = Puts(saver)
     items = [HumanMessage(f"number {number}", id=str(number)) for number in range(50)]
     puts.put(**{channel: items})
@@ -69,7 +69,7 @@ def test_a_list_that_grows_by_three_writes_three(saver, channel, restarted):
     assert [int(key) for space, key in changed if space != "langgraph"] == [50, 51, 52]
 
 
-def test_one_message_that_was_edited_is_one_that_is_written(saver):
+def test_only_an_edited_message_is_written(saver):
     puts = Puts(saver)
     items = [HumanMessage(f"number {number}", id=str(number)) for number in range(50)]
     puts.put(messages=items)
@@ -88,19 +88,19 @@ def test_equal_values_of_other_types_are_written(saver):
         assert repr(found) == repr({"plan": value, "messages": [value]})
 
 
-def test_a_turn_costs_the_same_however_long_the_conversation_is(saver):
-    graph = talking(saver)
+def test_the_size_of_a_turn_does_not_grow_with_the_conversation(saver):
+    graph = build_agent(saver)
     sizes = []
     for number in range(60):
-        graph.invoke({**said("monday", str(number)), "plan": {"turn": number}}, at())
+        graph.invoke({**user_message("monday", str(number)), "plan": {"turn": number}}, at())
         if number % 10 == 9:
             sizes.append(sum(map(len, contents(saver).values())))
     first, last = sizes[1] - sizes[0], sizes[-1] - sizes[-2]
-    # A keyframe now and then has all of it, but never more often than the log has doubled.
+    # Keyframes have the whole state, but are written only when the log has doubled.
     assert last < 2.5 * first
 
 
-def test_messages_that_were_handed_out_can_be_changed_without_harm(saver):
+def test_changing_a_loaded_message_does_not_change_the_stored_one(saver):
     puts = Puts(saver)
     puts.put(messages=[HumanMessage("kept", id="1", additional_kwargs={"a": [1]})])
     for _ in range(2):
@@ -112,7 +112,7 @@ def test_messages_that_were_handed_out_can_be_changed_without_harm(saver):
 
 
 @pytest.mark.parametrize("number", [-1, -7, 0])
-def test_messages_that_change_in_place_and_are_not_returned_are_noticed(saver, number):
+def test_messages_changed_in_place_but_not_returned_are_stored(saver, number):
     def edit(state):
         state["messages"][number].content = "changed"
         return {}
@@ -145,7 +145,7 @@ def change_beside(message):
 
 @pytest.mark.parametrize("change", [change_content, change_deep, change_beside])
 @pytest.mark.parametrize("channel", ["messages", "items"])
-def test_what_changed_in_place_is_kept_though_nobody_told_of_the_writes_yet(saver, channel, change):
+def test_a_change_in_place_is_stored_before_its_writes_are_known(saver, channel, change):
     puts = Puts(saver)
     items = [
         HumanMessage("m", id=str(number), additional_kwargs={"a": {"b": [1, 2]}})
@@ -163,7 +163,7 @@ def test_what_changed_in_place_is_kept_though_nobody_told_of_the_writes_yet(save
     assert kept[channel] == items
 
 
-def test_equal_numbers_of_another_type_are_kept(saver):
+def test_equal_numbers_of_another_type_are_stored(saver):
     puts = Puts(saver)
     numbers = list(range(20))
     puts.put(items=numbers)
@@ -174,7 +174,7 @@ def test_equal_numbers_of_another_type_are_kept(saver):
     assert [type(each) for each in kept[:4]] == [int, bool, float, int]
 
 
-def test_things_of_any_other_kind_are_looked_at_every_time(saver):
+def test_items_of_other_types_are_compared_every_time(saver):
     class Doc(pydantic.BaseModel):
         text: str
 
@@ -187,7 +187,7 @@ def test_things_of_any_other_kind_are_looked_at_every_time(saver):
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_what_a_task_wrote_is_kept_as_it_was_then(saver, late):
+def test_writes_are_stored_as_they_were_when_written(saver, late):
     puts = Puts(saver)
     puts.put(log=["a"])
     before = puts.config
@@ -199,11 +199,11 @@ def test_what_a_task_wrote_is_kept_as_it_was_then(saver, late):
     for _ in range(2):
         ((_, _, value),) = saver.get_tuple(before).pending_writes
         assert value == {"role": "user", "content": ["as written"]}
-        value["content"].append("by whoever read it")
+        value["content"].append("by a reader")
 
 
-class Touchy(list):
-    """Something whose ``==`` and ``!=`` give no answer, as those of arrays do not."""
+class Incomparable(list):
+    """A list whose ``==`` and ``!=`` raise, as those of arrays do."""
 
     def __eq__(self, other):
         raise ValueError("the truth value of an array is ambiguous")
@@ -216,7 +216,7 @@ class Touchy(list):
 @pytest.mark.parametrize(
     ("one", "other"), [(1, True), (2.0, 2), (0.0, -0.0), ({"a": 1, "b": 2}, {"b": 2, "a": 1})]
 )
-def test_what_became_something_equal_of_another_kind_is_kept(saver, durability, one, other):
+def test_a_value_replaced_by_an_equal_one_of_another_type_is_stored(saver, durability, one, other):
     def change(state):
         return {"items": []}
 
@@ -231,9 +231,9 @@ def test_what_became_something_equal_of_another_kind_is_kept(saver, durability, 
     assert {repr(each["v"]) for each in kept} == {repr(other)}
 
 
-def test_values_that_cannot_be_compared_are_kept(saver):
+def test_values_that_cannot_be_compared_are_stored(saver):
     puts = Puts(saver)
-    artifact = Touchy([1.0, 2.0])
+    artifact = Incomparable([1.0, 2.0])
     puts.put(messages=[ToolMessage("done", tool_call_id="1", artifact=artifact)])
     many = [{"v": 1} for _ in range(20)]
     puts.put(items=many)

@@ -1,11 +1,11 @@
-"""Threads by their ids: listing, copying, pruning and deleting them."""
+"""Listing, copying, pruning and deleting threads."""
 
 from __future__ import annotations
 
 import pytest
 from langgraph.types import Command
 
-from adapters.langgraph.graphs import at, deltas, said, stepping, talking
+from adapters.langgraph.graphs import at, build_agent, build_deltas, build_steps, user_message
 from holdfast import ConflictError, NotFoundError, Session, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.errors import HoldfastError
@@ -15,10 +15,10 @@ IDS = ["a/b/../c", "%2F", "é ☃ \U0001f600", "..", " ", "a|b:c", "line\nbreak"
 
 
 def test_a_thread_id_may_have_any_characters(new_saver):
-    graph = stepping(new_saver())
+    graph = build_steps(new_saver())
     for thread_id in IDS:
         graph.invoke({"log": [f"in {thread_id}"]}, at(thread_id))
-    graph = stepping(new_saver())
+    graph = build_steps(new_saver())
     for thread_id in IDS:
         found = graph.invoke(Command(resume="yes"), at(thread_id))["log"]
         assert found == [f"in {thread_id}", "one", "answer yes", "two"]
@@ -26,18 +26,18 @@ def test_a_thread_id_may_have_any_characters(new_saver):
 
 
 @pytest.mark.parametrize("thread_id", ["", "x" * 257, "\ud800"])
-def test_a_thread_id_that_cannot_be_kept_is_one_clear_error(saver, thread_id):
+def test_an_invalid_thread_id_is_refused(saver, thread_id):
     with pytest.raises(ValueError, match="thread_id"):
-        stepping(saver).invoke({"log": []}, at(thread_id))
+        build_steps(saver).invoke({"log": []}, at(thread_id))
 
 
-def test_what_is_no_store_is_refused_with_what_to_pass():
-    with pytest.raises(TypeError, match=r"open_state_store\(url\).*'sqlite:///x.db'"):
+def test_an_argument_that_is_not_a_store_is_refused():
+    with pytest.raises(TypeError, match=r"got 'sqlite:///x.db'; use open_state_store\(url\)"):
         HoldfastSaver("sqlite:///x.db")
 
 
 def test_checkpoints_of_all_threads_are_listed_and_filtered(saver):
-    graph = stepping(saver)
+    graph = build_steps(saver)
     for thread in "abc":
         graph.invoke({"log": []}, {**at(thread), "metadata": {"user": thread}})
     assert len(list(saver.list(None))) == 9
@@ -53,8 +53,8 @@ def test_checkpoints_of_all_threads_are_listed_and_filtered(saver):
     assert [each.metadata["step"] for each in saver.list(middle.config)] == [0]
 
 
-def test_a_copy_has_all_of_a_thread_and_goes_its_own_way(saver):
-    graph = stepping(saver)
+def test_a_copy_has_the_whole_history_and_is_independent(saver):
+    graph = build_steps(saver)
     graph.invoke({"log": ["in"]}, at("a"))
     saver.copy_thread("a", "b")
     assert [(state.values, state.next) for state in graph.get_state_history(at("a"))] == [
@@ -64,14 +64,14 @@ def test_a_copy_has_all_of_a_thread_and_goes_its_own_way(saver):
     assert graph.get_state(at("a")).next == ("asking",)
     assert graph.invoke(Command(resume="a"), at("a"))["log"][2] == "answer a"
     assert graph.get_state(at("b")).values["log"][2] == "answer b"
-    verified(saver, "a", "b")
+    check_verified(saver, "a", "b")
     with pytest.raises(ConflictError, match="copy to another id"):
         saver.copy_thread("a", "b")
-    with pytest.raises(NotFoundError, match="there is no thread .nobody. to copy"):
-        saver.copy_thread("nobody", "c")
+    with pytest.raises(NotFoundError, match="thread 'missing' not found"):
+        saver.copy_thread("missing", "c")
 
 
-def verified(saver, *threads):
+def check_verified(saver, *threads):
     async def check():
         for thread in threads:
             session = await Session.open(
@@ -86,11 +86,11 @@ def verified(saver, *threads):
 def runs(graph, count=3, thread="t"):
     for number in range(count):
         config = {**at(thread), "metadata": {"run_id": f"run {number}"}}
-        graph.invoke(said("monday", str(number)), config)
+        graph.invoke(user_message("monday", str(number)), config)
 
 
-def test_the_checkpoints_of_runs_are_deleted_and_the_thread_stands_before_them(saver):
-    graph = talking(saver)
+def test_deleting_the_checkpoints_of_runs_makes_an_earlier_one_current(saver):
+    graph = build_agent(saver)
     runs(graph)
     runs(graph, thread="u")
     saver.delete_for_runs(["run 2", "no such run"])
@@ -99,14 +99,14 @@ def test_the_checkpoints_of_runs_are_deleted_and_the_thread_stands_before_them(s
         left = {state.metadata["run_id"] for state in graph.get_state_history(at(thread))}
         assert left == {"run 0", "run 1"}
     saver.delete_for_runs(["run 0"])
-    assert len(graph.invoke(said("sunday", "9"), at())["messages"]) == 12
+    assert len(graph.invoke(user_message("sunday", "9"), at())["messages"]) == 12
     saver.delete_for_runs(["run 1"])
-    verified(saver, "t")
+    check_verified(saver, "t")
     assert graph.get_state(at("u")).values == {}
 
 
-def test_what_was_deleted_stays_deleted_when_the_thread_is_restored(saver):
-    graph = talking(saver)
+def test_deleted_checkpoints_stay_deleted_after_a_restore(saver):
+    graph = build_agent(saver)
     runs(graph, 2)
 
     async def restored(snapshot_id):
@@ -121,14 +121,14 @@ def test_what_was_deleted_stays_deleted_when_the_thread_is_restored(saver):
     assert {state.metadata["run_id"] for state in graph.get_state_history(at())} == {"run 1"}
 
 
-def test_pruning_keeps_where_a_thread_stands_and_gives_the_log_back(saver):
-    graph = talking(saver)
+def test_pruning_keeps_the_current_checkpoint_and_truncates_the_log(saver):
+    graph = build_agent(saver)
     runs(graph, 4)
     before = graph.get_state(at())
-    saver.prune(["t", "nobody"])
+    saver.prune(["t", "missing"])
     assert [state.config for state in graph.get_state_history(at())] == [before.config]
     assert graph.get_state(at()).values == before.values
-    verified(saver, "t")
+    check_verified(saver, "t")
 
     async def first_event():
         session = await Session.open(saver.state_store, agent_id="langgraph", session_id="t")
@@ -140,14 +140,14 @@ def test_pruning_keeps_where_a_thread_stands_and_gives_the_log_back(saver):
         saver.prune(["t"], strategy="keep_some")
 
 
-def test_pruning_keeps_an_older_checkpoint_that_the_thread_was_taken_back_to(saver):
-    graph = talking(saver)
+def test_pruning_keeps_a_restored_older_checkpoint(saver):
+    graph = build_agent(saver)
     runs(graph, 3)
 
     async def back():
         session = await Session.open(saver.state_store, agent_id="langgraph", session_id="t")
         ids = await session.archive.list_snapshot_ids(location=session.location)
-        await session.save()  # somebody's own
+        await session.save()
         await session.restore(ids[4])
 
     run_async(back())
@@ -155,13 +155,13 @@ def test_pruning_keeps_an_older_checkpoint_that_the_thread_was_taken_back_to(sav
     saver.prune(["t"])
     assert len(graph.get_state(at()).values["messages"]) == 4
     assert len(list(graph.get_state_history(at()))) == 1
-    verified(saver, "t")
+    check_verified(saver, "t")
 
 
 @pytest.mark.parametrize("frequency", [3, 100])
 @pytest.mark.parametrize("saved", [0, 5])
-def test_pruning_keeps_what_delta_channels_are_made_of(saver, frequency, saved):
-    graph = deltas(saver, frequency)
+def test_pruning_keeps_the_ancestors_that_delta_channels_need(saver, frequency, saved):
+    graph = build_deltas(saver, frequency)
     for number in range(5):
         graph.invoke({"log": [number]}, at())
     before = graph.get_state(at()).values
@@ -177,26 +177,26 @@ def test_pruning_keeps_what_delta_channels_are_made_of(saver, frequency, saved):
     assert graph.invoke({"log": ["x"]}, at())["log"][-3:] == ["x", "one", "two"]
     saver.prune(["t"])
     assert graph.get_state(at()).values["log"] == [*before["log"], "x", "one", "two"]
-    verified(saver, "t")
+    check_verified(saver, "t")
 
 
-def test_a_thread_that_shares_its_session_with_others_is_not_deleted(saver):
-    stepping(saver).invoke({"log": []}, at())
+def test_a_thread_whose_session_has_other_agents_is_not_deleted(saver):
+    build_steps(saver).invoke({"log": []}, at())
 
     async def join():
         async with Session.open(saver.state_store, agent_id="other", session_id="t") as session:
             session.add_message("user", "me too")
 
     run_async(join())
-    with pytest.raises(ConflictError, match="other agents than langgraph"):
+    with pytest.raises(ConflictError, match="also belongs to other agents"):
         saver.delete_thread("t")
 
 
-def test_savers_of_other_agents_have_threads_of_their_own():
+def test_savers_of_different_agents_have_separate_threads():
     with HoldfastSaver(open_state_store("memory:"), agent_id="a") as one:
         two = HoldfastSaver(one.state_store, agent_id="b")
-        stepping(one).invoke({"log": ["in"]}, at())
-        assert stepping(two).get_state(at()).values == {}
+        build_steps(one).invoke({"log": ["in"]}, at())
+        assert build_steps(two).get_state(at()).values == {}
         assert list(two.list(None)) == []
         with pytest.raises((ValueError, HoldfastError), match="agent_id"):
             HoldfastSaver(one.state_store, agent_id="")

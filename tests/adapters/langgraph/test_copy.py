@@ -1,4 +1,4 @@
-"""A thread is copied whole or not at all, also while other processes use the target."""
+"""A thread is copied completely or not at all, also while other processes use the target."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from adapters.langgraph.graphs import at, stepping
+from adapters.langgraph.graphs import at, build_steps
 from holdfast import Catalog, ConflictError, NotFoundError, Session, StateStoreError
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.stores.memory import MemoryStateStore
@@ -20,9 +20,9 @@ STEPS = 6
 
 
 async def prepare():
-    """A store with a thread of some checkpoints and a kept snapshot of each."""
+    """A store with a thread of some checkpoints."""
     disk = MemoryStateStore()
-    graph = stepping(HoldfastSaver(disk))
+    graph = build_steps(HoldfastSaver(disk))
     for number in range(STEPS):
         await graph.aupdate_state(at("thread"), {"log": [number]}, as_node="one")
     return disk
@@ -37,15 +37,15 @@ async def clone(disk):
 
 
 def store_on(disk, atomic, number=0, visit=None):
-    """A store with a visit before a call, and how many calls it had by then."""
+    """A store that calls ``visit`` before a call, and a counter of its calls."""
     calls = Interrupted(disk, number, visit)
     return FaultyStateStore(calls, atomic=atomic), calls
 
 
 async def copy_visited(atomic, visit):
-    """Copy a thread again and again, with a visit before each call of the store in turn.
+    """Copy a thread repeatedly, with a visit before each call of the store in turn.
 
-    Yields the stored entries, whether the copy succeeded, and the call of the visit.
+    Yields the store, whether the copy succeeded, and the number of the call.
     """
     prepared = await prepare()
     store, counting = store_on(await clone(prepared), atomic)
@@ -63,12 +63,12 @@ async def copy_visited(atomic, visit):
 
 
 async def log(saver, thread):
-    found = await stepping(saver).aget_state(at(thread))
+    found = await build_steps(saver).aget_state(at(thread))
     return found.values.get("log")
 
 
 async def check_copy(disk, number):
-    """The copy is there, whole and sound, and the next writer continues it."""
+    """Check that the copy is complete and verifies, and that a writer continues it."""
     saver = HoldfastSaver(disk)
     assert await log(saver, "copy") == list(range(STEPS)), number
     assert len([found async for found in saver.alist(at("copy"))]) == STEPS, number
@@ -76,12 +76,12 @@ async def check_copy(disk, number):
     assert (await session.verify()).ok, number
     page = await session.archive.list_snapshots(location=session.location)
     assert len(page.snapshots) == STEPS, number
-    await stepping(saver).aupdate_state(at("copy"), {"log": ["on"]}, as_node="one")
+    await build_steps(saver).aupdate_state(at("copy"), {"log": ["on"]}, as_node="one")
     assert await log(HoldfastSaver(disk), "copy") == [*range(STEPS), "on"], number
 
 
 async def check_absent(disk, number):
-    """There is no copy and nothing in its place, and another copy succeeds."""
+    """Check that nothing was copied, and that another attempt succeeds."""
     saver = HoldfastSaver(disk)
     assert await saver.aget_tuple(at("copy")) is None, number
     listed = await Catalog(disk).sessions("langgraph")
@@ -96,7 +96,7 @@ async def opened(disk):
 
 @STORES
 @async_test
-async def test_a_target_that_is_opened_while_it_is_copied_is_absent_or_whole(atomic):
+async def test_a_target_that_is_opened_during_the_copy_is_absent_or_complete(atomic):
     async def visit(disk):
         found = await log(HoldfastSaver(disk), "copy")
         assert found in (None, list(range(STEPS)))
@@ -110,7 +110,7 @@ async def test_a_target_that_is_opened_while_it_is_copied_is_absent_or_whole(ato
 
 @STORES
 @async_test
-async def test_of_a_copy_and_a_session_created_in_its_place_one_gets_the_conflict(atomic):
+async def test_a_copy_conflicts_with_a_concurrently_created_session(atomic):
     kept = []
 
     async def visit(disk):
@@ -132,13 +132,13 @@ async def test_of_a_copy_and_a_session_created_in_its_place_one_gets_the_conflic
             assert (session.get("mine"), session.get("log")) == (True, None), number
             assert (await session.verify()).ok, number
         kept.clear()
-    # Only a store that writes one entry after the other has calls after the copy is visible.
+    # Only a store that writes entries one by one has calls after the copy is visible.
     assert outcomes == ({False} if atomic else {False, True})
 
 
 @STORES
 @async_test
-async def test_a_target_that_is_deleted_while_it_is_copied_is_whole_or_reported_as_deleted(atomic):
+async def test_a_target_that_is_deleted_during_the_copy_is_complete_or_reported(atomic):
     gone = []
 
     async def visit(disk):
@@ -155,7 +155,7 @@ async def test_a_target_that_is_deleted_while_it_is_copied_is_whole_or_reported_
 
 
 @async_test
-async def test_a_target_that_was_read_before_is_seen_after_the_copy():
+async def test_a_target_that_was_read_before_the_copy_is_found_after_it():
     disk = await prepare()
     saver, other = HoldfastSaver(disk), HoldfastSaver(SharedMemory(disk))
     for each in (saver, other):
@@ -170,17 +170,17 @@ async def test_a_thread_is_not_copied_onto_one_that_exists():
     disk = await prepare()
     saver = HoldfastSaver(disk)
     await saver.acopy_thread("thread", "copy")
-    with pytest.raises(ConflictError, match="thread 'copy' exists already; copy to another id"):
+    with pytest.raises(ConflictError, match="thread 'copy' exists; copy to another id"):
         await saver.acopy_thread("thread", "copy")
     await check_copy(disk, 0)
 
 
 @async_test
-async def test_a_copy_that_broke_off_can_be_made_again():
+async def test_a_failed_copy_can_be_repeated():
     content = MemoryStateStore()
     store = FaultyStateStore(content)
     saver = HoldfastSaver(store)
-    graph = stepping(saver)
+    graph = build_steps(saver)
     await graph.aupdate_state(at("thread"), {"log": ["x"]}, as_node="one")
     for number in range(1, 20):
         store.plan(Fault(number, "unknown", True))
@@ -193,11 +193,11 @@ async def test_a_copy_that_broke_off_can_be_made_again():
         assert await log(HoldfastSaver(content), f"copy {number}") == ["x"]
         if store.happened is None:
             return
-    raise AssertionError("a copy has fewer operations than that")
+    raise AssertionError("the copy took more operations than expected")
 
 
 @async_test
-async def test_a_thread_that_is_not_there_cannot_be_copied():
+async def test_copying_a_missing_thread_fails():
     saver = HoldfastSaver(await prepare())
-    with pytest.raises(NotFoundError, match="there is no thread 'none' to copy"):
+    with pytest.raises(NotFoundError, match="thread 'none' not found"):
         await saver.acopy_thread("none", "copy")

@@ -1,4 +1,4 @@
-"""Several who write to a thread, and those who are cut short while they do."""
+"""Concurrent writers of a thread, and writers that fail or die."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.types import Command
 
-from adapters.langgraph.graphs import at, said, spreading, stepping, talking
+from adapters.langgraph.graphs import at, build_agent, build_fan_out, build_steps, user_message
 from holdfast import Session, StateStoreError, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.stores.memory import MemoryStateStore
@@ -36,7 +36,7 @@ async def put(saver, number, **values):
 
 
 @async_test
-async def test_two_savers_on_a_thread_lose_nothing(new_state_store):
+async def test_two_savers_on_one_thread_lose_no_checkpoints(new_state_store):
     async with new_state_store() as one, new_state_store() as two:
         savers = [HoldfastSaver(one), HoldfastSaver(two)]
 
@@ -61,7 +61,7 @@ async def test_two_savers_on_a_thread_lose_nothing(new_state_store):
 
 
 @async_test
-async def test_writes_come_at_once_and_before_their_checkpoints(new_state_store):
+async def test_concurrent_writes_and_writes_before_their_checkpoint_are_stored(new_state_store):
     async with new_state_store() as store:
         saver = HoldfastSaver(store)
 
@@ -70,9 +70,9 @@ async def test_writes_come_at_once_and_before_their_checkpoints(new_state_store)
             await saver.aput_writes(config, [("plan", task), ("log", [task])], f"task {task}")
 
         for number in range(1, 4):
-            acts = [write(number, task) for task in range(8)]
-            acts.insert(2 * number, put(saver, number, plan=number))
-            await asyncio.gather(*acts)
+            calls = [write(number, task) for task in range(8)]
+            calls.insert(2 * number, put(saver, number, plan=number))
+            await asyncio.gather(*calls)
         for reader in (saver, HoldfastSaver(store)):
             for number, each in enumerate([each async for each in reader.alist(at())][::-1], 1):
                 assert each.metadata["step"] == number
@@ -85,31 +85,31 @@ async def test_writes_come_at_once_and_before_their_checkpoints(new_state_store)
 
 
 @async_test
-async def test_many_tasks_of_an_async_graph_end_at_once(new_state_store):
+async def test_parallel_tasks_of_an_async_graph_are_all_stored(new_state_store):
     async def worker(piece):
         await asyncio.sleep(0)
         return {"done": [piece]}
 
     async with new_state_store() as store:
-        graph = spreading(HoldfastSaver(store), worker)
+        graph = build_fan_out(HoldfastSaver(store), worker)
         await asyncio.gather(
             *(graph.ainvoke({"work": list(range(20))}, at(thread)) for thread in "abc")
         )
         for thread in "abc":
-            kept = await spreading(HoldfastSaver(store), worker).aget_state(at(thread))
+            kept = await build_fan_out(HoldfastSaver(store), worker).aget_state(at(thread))
             assert kept.values["done"] == list(range(20))
             session = await Session.open(store, agent_id="langgraph", session_id=thread)
             assert (await session.verify()).ok
 
 
 def test_threads_of_one_process_share_a_saver(saver):
-    graph = talking(saver)
+    graph = build_agent(saver)
     problems = []
 
     def work(name):
         try:
             for number in range(5):
-                graph.invoke(said("monday", str(number)), at(name))
+                graph.invoke(user_message("monday", str(number)), at(name))
         except BaseException as error:  # noqa: BLE001
             problems.append(error)
 
@@ -123,20 +123,20 @@ def test_threads_of_one_process_share_a_saver(saver):
 
 
 @pytest.mark.parametrize(("kind", "is_done"), WAYS)
-def test_whatever_becomes_of_a_write_the_thread_goes_on(kind, is_done):
+def test_a_thread_continues_after_any_failed_write(kind, is_done):
     for number in range(1, 30):
         content = MemoryStateStore()
         store = FaultyStateStore(content)
         store.plan(Fault(number, kind, is_done))
         happened = run_async(interrupted(store))
-        run_async(goes_on(content))
+        run_async(check_continues(content))
         if not happened:
             return
-    raise AssertionError("a run of a small graph has fewer writes than that")
+    raise AssertionError("the run took more writes than expected")
 
 
 async def interrupted(store):
-    graph = stepping(HoldfastSaver(store))
+    graph = build_steps(HoldfastSaver(store))
     try:
         await graph.ainvoke({"log": ["in"]}, at(), durability="sync")
         await graph.ainvoke(Command(resume="yes"), at(), durability="sync")
@@ -145,8 +145,8 @@ async def interrupted(store):
     return store.happened is not None
 
 
-async def goes_on(content):
-    graph = stepping(HoldfastSaver(content))
+async def check_continues(content):
+    graph = build_steps(HoldfastSaver(content))
     state = await graph.aget_state(at())
     if not state.values.get("log"):
         state = None
@@ -162,7 +162,7 @@ async def goes_on(content):
 
 
 @async_test
-async def test_a_saver_whose_write_failed_writes_nothing_of_it_later():
+async def test_a_failed_put_is_not_written_by_the_next_one():
     store = FaultyStateStore(MemoryStateStore())
     saver = HoldfastSaver(store)
     await put(saver, 1, plan="first")
@@ -177,7 +177,7 @@ async def test_a_saver_whose_write_failed_writes_nothing_of_it_later():
 
 CRASHES = """
 import os, sys
-from adapters.langgraph.graphs import at, spreading
+from adapters.langgraph.graphs import at, build_fan_out
 from holdfast.adapters.langgraph import HoldfastSaver
 
 def worker(piece):
@@ -185,17 +185,17 @@ def worker(piece):
         file.write(piece)
     if piece == "c":
         import time
-        time.sleep(0.7)  # the others are kept meanwhile
+        time.sleep(0.7)  # the other tasks are stored in this time
         os._exit(137)
     return {"done": [piece]}
 
 saver = HoldfastSaver.from_url("sqlite:///state.db")
-spreading(saver, worker).invoke({"work": ["a", "b", "c"]}, at(), durability=sys.argv[1])
+build_fan_out(saver, worker).invoke({"work": ["a", "b", "c"]}, at(), durability=sys.argv[1])
 """
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
-def test_a_process_that_died_is_followed_by_one_that_does_the_rest(
+def test_a_new_process_runs_only_the_unfinished_tasks_of_a_killed_one(
     tmp_path, monkeypatch, durability
 ):
     monkeypatch.chdir(tmp_path)
@@ -212,17 +212,17 @@ def test_a_process_that_died_is_followed_by_one_that_does_the_rest(
             again.append(piece)
             return {"done": [piece]}
 
-        assert spreading(saver, worker).invoke(None, at())["done"] == ["a", "b", "c"]
+        assert build_fan_out(saver, worker).invoke(None, at())["done"] == ["a", "b", "c"]
     assert again == ["c"]
     assert sorted((tmp_path / "ran").read_text()) == ["a", "b", "c"]
 
 
-def test_a_read_only_store_is_read_and_refuses_to_run(tmp_path):
+def test_a_read_only_store_can_be_read_but_not_written(tmp_path):
     url = f"sqlite:///{tmp_path}/state.db"
     with HoldfastSaver.from_url(url) as saver:
-        stepping(saver).invoke({"log": ["in"]}, at())
+        build_steps(saver).invoke({"log": ["in"]}, at())
     with HoldfastSaver(open_state_store(f"{url}?read_only=true")) as saver:
-        graph = stepping(saver)
+        graph = build_steps(saver)
         assert graph.get_state(at()).next == ("asking",)
         assert len(list(graph.get_state_history(at()))) == 3
         with pytest.raises(StateStoreError, match="open the store without read_only"):
@@ -231,22 +231,22 @@ def test_a_read_only_store_is_read_and_refuses_to_run(tmp_path):
             graph.update_state(at(), {"log": ["x"]}, as_node="one")
 
 
-def test_a_thread_that_another_process_deleted_is_gone_at_once_wherever_its_keyframe_is():
+def test_a_thread_deleted_by_another_process_is_gone_at_once():
     with HoldfastSaver(open_state_store("memory:")) as saver:
-        graph = stepping(saver)
+        graph = build_steps(saver)
         for _ in range(200):
             graph.update_state(at("thread"), {"log": ["x" * 2000]}, as_node="one")
-            writer = saver._waited.call(found(saver))
+            writer = saver._portal.call(open_committer(saver))
             if not writer.tail.segments:
                 break
         other = HoldfastSaver(saver.state_store)
         other.delete_thread("thread")
-        other._waited.end()
+        other._portal.end()
         assert saver.get_tuple(at("thread")) is None
 
 
-async def found(saver):
-    """The writer that the saver would go on with, opened anew."""
+async def open_committer(saver):
+    """The committer of the saver, opened again."""
     thread = saver.thread("thread")
-    thread.forget()
+    thread.reset()
     return await thread.head()

@@ -1,4 +1,4 @@
-"""``holdfast state import`` of what other programs wrote."""
+"""``holdfast state import`` of files and databases that other tools wrote."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import zstandard
 
 NEW = ["--store", "sqlite:///new.db"]
 CHAT = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]
-STRANDS = Path(__file__).parents[1] / "foreign/samples/strands/session/trip-1"
+STRANDS = Path(__file__).parents[1] / "importers/samples/strands/session/trip-1"
 
 
 @pytest.fixture
@@ -28,12 +28,12 @@ def chat(tmp_path):
 def threads(tmp_path_factory):
     from langgraph.checkpoint.sqlite import SqliteSaver
 
-    from importers.graphs import interrupted, talk
+    from importers.graphs import talk, wait
 
     path = tmp_path_factory.mktemp("threads") / "checkpoints.sqlite"
     with SqliteSaver.from_conn_string(str(path)) as saver:
         talk(saver)
-        interrupted(saver)
+        wait(saver)
     return path
 
 
@@ -43,7 +43,7 @@ def database(threads, tmp_path):
     return tmp_path / threads.name
 
 
-def shown(run, session):
+def show(run, session):
     return json.loads(run("state", "show", session, "--format", "json", *NEW).out)
 
 
@@ -54,13 +54,13 @@ def test_a_list_of_messages_becomes_a_session(run, chat):
         "2 messages and 3 events became a new session: imported/chat",
         "entries: 3 added, 0 removed, 0 changed",
     ]
-    assert shown(run, "chat")["state"]["messages"] == CHAT
+    assert show(run, "chat")["state"]["messages"] == CHAT
     assert run("state", "verify", "chat", *NEW).code == 0
     assert run("replay", "chat", *NEW).code == 0
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("zst", zstandard.compress)])
-def test_a_packed_list_of_messages_becomes_a_session(run, chat, tmp_path, suffix, pack):
+def test_a_compressed_list_of_messages_becomes_a_session(run, chat, tmp_path, suffix, pack):
     (tmp_path / f"chat.json.{suffix}").write_bytes(pack(chat.read_bytes()))
     ran = run("state", "import", f"chat.json.{suffix}", *NEW)
     assert (ran.code, ran.err) == (0, "")
@@ -82,10 +82,10 @@ def test_an_import_over_a_session_can_be_undone(run, chat):
     assert (result["created"], result["messages_restored"]) == (False, 1)
     assert result["diff"]["removed"] == [["messages", "000000000001"]]
     assert run("state", "restore", "ses_1", result["undo_id"], "-y", *NEW).code == 0
-    assert shown(run, "ses_1")["state"]["messages"] == CHAT
+    assert show(run, "ses_1")["state"]["messages"] == CHAT
 
 
-def test_a_snapshot_of_strands_becomes_a_session_with_its_history(run):
+def test_a_strands_snapshot_becomes_a_session_with_its_history(run):
     file = STRANDS / "scopes/agent/planner/snapshots/snapshot_latest.json"
     ran = run("state", "import", str(file), *NEW)
     assert "8 messages and 4 events became a new session: planner/trip-1" in ran.out
@@ -95,43 +95,58 @@ def test_all_threads_of_a_database_become_sessions(run, database, tmp_path):
     ran = run("state", "import", "checkpoints.sqlite", *NEW)
     assert (ran.code, ran.err) == (0, "")
     assert [line.split(": ")[1] for line in ran.out.splitlines()[::3]] == [
-        "imported/t1",
-        "imported/waiting",
+        "langgraph/t1",
+        "langgraph/waiting",
     ]
-    assert shown(run, "waiting")["state"]["status"] == "waiting"
+    assert show(run, "waiting")["state"]["status"] == "waiting"
     assert run("state", "verify", *NEW).code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints.sqlite", "new.db"]
 
 
 def test_one_thread_of_a_database_becomes_a_session(run, database):
     ran = run("state", "import", "checkpoints.sqlite", "--thread", "t1", "--session", "x", *NEW)
-    assert ran.out.splitlines()[0].endswith("became a new session: imported/x")
+    assert ran.out.splitlines()[0].endswith("became a new session: langgraph/x")
     assert json.loads(run("state", "list", "--format", "json", *NEW).out)["items"] != []
     run("state", "show", "waiting", *NEW).failed("no session 'waiting'")
 
 
-def test_where_a_thread_came_to_rest_is_a_snapshot_to_go_back_to(run, database):
+def test_every_checkpoint_of_a_thread_becomes_a_snapshot(run, database):
     ran = run("state", "import", "checkpoints.sqlite", "--thread", "t1", *NEW)
     listed = run("state", "list", "--session", "t1", "--format", "json", *NEW)
-    kept = json.loads(listed.out)["items"]
-    assert ran.out.splitlines()[2] == f"snapshots: {len(kept)} kept, one wherever it came to rest"
-    assert {each["status"] for each in kept} == {"waiting", "completed"}
-    first = kept[0]
-    assert (first["status"], first["tags"]["step"]) == ("waiting", "1")
-    assert run("state", "fork", "t1", "what-if", "--at", first["snapshot_id"], *NEW).code == 0
-    state = shown(run, "what-if")["state"]
-    assert (state["status"], len(state["messages"])) == ("waiting", 2)
+    snapshots = json.loads(listed.out)["items"]
+    assert ran.out.splitlines()[2] == f"snapshots: {len(snapshots)} saved"
+    assert {each["status"] for each in snapshots} == {"running", "completed"}
+    third = snapshots[2]
+    assert third["tags"]["step"] == "1"
+    assert run("state", "fork", "t1", "what-if", "--at", third["snapshot_id"], *NEW).code == 0
+    assert len(show(run, "what-if")["state"]["messages"]) == 2
     assert run("state", "verify", *NEW).code == 0
 
 
-def test_a_session_that_was_there_gets_no_snapshots_but_that_of_the_undo(run, database):
+def test_a_graph_resumes_an_imported_thread(run, database):
+    from langgraph.types import Command
+
+    from holdfast.adapters.langgraph import HoldfastSaver
+    from importers.graphs import build, config
+
+    names = ["--thread", "waiting", "--session", "here"]
+    assert run("state", "import", "checkpoints.sqlite", *names, *NEW).code == 0
+    with HoldfastSaver.from_url("sqlite:///new.db") as saver:
+        graph = build(saver)
+        assert graph.get_state(config("here")).interrupts[0].value == {"question": "may I look?"}
+        result = graph.invoke(Command(resume="yes"), config("here"))
+    assert "sun (yes)" in str(result["messages"])
+    assert show(run, "here")["state"]["status"] == "completed"
+
+
+def test_an_import_over_a_session_saves_only_the_snapshot_of_the_undo(run, database):
     for _ in range(2):
         ran = run("state", "import", "checkpoints.sqlite", "--thread", "waiting", *NEW)
     assert "snapshots:" not in ran.out
     assert "to undo it:" in ran.out
 
 
-def test_the_json_of_many_is_a_list_and_that_of_one_is_not(run, database):
+def test_the_json_output_is_a_list_for_several_threads_and_an_object_for_one(run, database):
     many = json.loads(run("state", "import", "checkpoints.sqlite", "--format", "json", *NEW).out)
     assert [each["session_id"] for each in many] == ["t1", "waiting"]
     one = run("state", "import", "checkpoints.sqlite", "--thread", "t1", "--format", "json", *NEW)
@@ -141,41 +156,43 @@ def test_the_json_of_many_is_a_list_and_that_of_one_is_not(run, database):
 def test_threads_of_postgresql_become_sessions(run, postgres):
     from langgraph.checkpoint.postgres import PostgresSaver
 
-    from importers.graphs import interrupted
+    from importers.graphs import wait
 
-    postgres.execute("CREATE DATABASE foreign_cli")
-    url = postgres.url("foreign_cli")
+    postgres.execute("CREATE DATABASE imported_cli")
+    url = postgres.url("imported_cli")
     with PostgresSaver.from_conn_string(url) as saver:
         saver.setup()
-        interrupted(saver, "p1")
+        wait(saver, "p1")
     ran = run("state", "import", url, "--thread", "p1", *NEW)
-    assert "a new session: imported/p1" in ran.out
+    assert "a new session: langgraph/p1" in ran.out
     ran = run("state", "import", url, "--thread", "p2", *NEW)
     ran.failed("no thread 'p2'", "p1")
     assert "s3cret" not in ran.err
-    ran = run("state", "import", url.replace("foreign_cli", "none_such"), *NEW)
+    ran = run("state", "import", url.replace("imported_cli", "none_such"), *NEW)
     ran.failed("none_such", "does not exist")
     assert "s3cret" not in ran.err
 
 
-def test_the_format_may_be_said(run, chat):
+def test_the_format_can_be_given(run, chat):
     assert run("state", "import", "chat.json", "--as", "chat", *NEW).code == 0
     run("state", "import", "chat.json", "--as", "strands", *NEW).failed("Strands")
-    run("state", "import", "chat.json", "--as", "poem", *NEW).failed("no format 'poem'", "chat")
+    run("state", "import", "chat.json", "--as", "poem", *NEW).failed(
+        "unknown format 'poem'", "chat"
+    )
 
 
-def test_an_unknown_file_is_an_error_that_lists_the_formats(run, tmp_path):
+def test_the_error_for_an_unknown_format_lists_the_known_ones(run, tmp_path):
     (tmp_path / "x.json").write_text('{"songs": []}')
     formats = ("holdfast", "strands", "langgraph-sqlite", "langgraph-postgres", "chat")
     run("state", "import", "x.json", *NEW).failed(*formats, "--as")
 
 
-def test_one_session_cannot_be_all_threads(run, database):
+def test_several_threads_cannot_become_one_session(run, database):
     ran = run("state", "import", "checkpoints.sqlite", "--session", "one", *NEW)
     ran.failed("2 threads", "--thread", "t1, waiting")
 
 
-def test_a_thread_is_asked_of_a_database_alone(run, chat):
+def test_a_thread_of_a_file_is_refused(run, chat):
     run("state", "import", "chat.json", "--thread", "t1", *NEW).failed("no threads")
 
 
@@ -195,7 +212,7 @@ BAD = {
     "nested.json": (b"[" * 10_000 + b"]" * 10_000, "nested"),
     "surrogate.json": (b'[{"role": "user", "content": "\\ud800"}]', "surrogate"),
     "lines.jsonl": (b'{"role": "user"}\n{"role', "line 2"),
-    "songs.sqlite": (songs, "something else"),
+    "songs.sqlite": (songs, "without the tables"),
     "noise.sqlite": (b"SQLite format 3\x00" + b"\xa5" * 5000, "cannot be read as a SQLite"),
     "checkpoints.sqlite": (one_bad_row, "pickle"),
     "newer.json": (b'{"schema_version": "9", "created_at": "", "data": {}}', "upgrade"),
@@ -203,7 +220,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_one_clear_error_and_nothing_is_written(run, database, tmp_path, name):
+def test_bad_input_is_refused_and_nothing_is_written(run, database, tmp_path, name):
     made, word = BAD[name]
     path = tmp_path / name
     made(path) if callable(made) else path.write_bytes(made)
@@ -215,7 +232,7 @@ def test_bad_input_is_one_clear_error_and_nothing_is_written(run, database, tmp_
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_url_that_is_no_database_is_not_repeated_with_its_password(run):
+def test_the_error_for_an_unsupported_url_hides_the_password(run):
     ran = run("state", "import", "mysql://ada:s3cret@host/db", *NEW)
-    ran.failed("no database that can be read")
+    ran.failed("not a file or a supported database URL")
     assert "s3cret" not in ran.err

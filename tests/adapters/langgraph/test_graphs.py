@@ -1,4 +1,4 @@
-"""Graphs that run on the saver as they run on LangGraph's own."""
+"""Graphs run on the saver as on LangGraph's own."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, interrupt
 
 from adapters.langgraph.graphs import (
+    ScriptedModel,
     Steps,
     Talk,
-    Waiter,
     at,
+    build_agent,
+    build_deltas,
+    build_fan_out,
+    build_steps,
     chain,
-    deltas,
     one,
-    said,
-    spreading,
-    stepping,
-    talking,
     two,
+    user_message,
 )
 from holdfast import open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
@@ -35,7 +35,7 @@ from support.async_tests import async_test
 
 @pytest.fixture(params=["ours", "theirs"])
 def any_saver(request, saver):
-    """Runs a test on LangGraph's own saver too, so that it says what LangGraph does."""
+    """Runs a test on LangGraph's own saver too, as the reference."""
     return saver if request.param == "ours" else InMemorySaver()
 
 
@@ -46,10 +46,10 @@ def texts(state):
 # ------------------------------------------------------------------------------- conversations
 
 
-def test_a_conversation_with_tools_goes_on_turn_by_turn(any_saver):
-    graph = talking(any_saver)
+def test_a_conversation_with_tools_continues_over_several_runs(any_saver):
+    graph = build_agent(any_saver)
     for number, day in enumerate(("monday", "sunday")):
-        ended = graph.invoke({**said(day, str(number)), "plan": {"turn": number}}, at())
+        ended = graph.invoke({**user_message(day, str(number)), "plan": {"turn": number}}, at())
     assert texts(ended)[4:] == [
         *("sunday", "", "two tables on sunday", "There are two tables on sunday.")
     ]
@@ -64,21 +64,23 @@ def test_a_conversation_with_tools_goes_on_turn_by_turn(any_saver):
 @async_test
 async def test_async_graphs_run_and_stream():
     async with HoldfastSaver(open_state_store("memory:")) as saver:
-        graph = talking(saver)
-        await graph.ainvoke(said("monday", "1"), at())
+        graph = build_agent(saver)
+        await graph.ainvoke(user_message("monday", "1"), at())
         seen = [
             tuple(update)
-            async for update in graph.astream(said("sunday", "2"), at(), stream_mode="updates")
+            async for update in graph.astream(
+                user_message("sunday", "2"), at(), stream_mode="updates"
+            )
         ]
         assert seen == [("model",), ("tool",), ("model",)]
         assert len((await graph.aget_state(at())).values["messages"]) == 8
 
 
 def test_a_blocking_and_an_async_graph_share_a_thread(saver):
-    graph = talking(saver)
-    graph.invoke(said("monday", "1"), at())
-    asyncio.run(graph.ainvoke(said("tuesday", "2"), at()))
-    graph.invoke(said("sunday", "3"), at())
+    graph = build_agent(saver)
+    graph.invoke(user_message("monday", "1"), at())
+    asyncio.run(graph.ainvoke(user_message("tuesday", "2"), at()))
+    graph.invoke(user_message("sunday", "3"), at())
     assert texts(graph.get_state(at()).values)[::4] == ["monday", "tuesday", "sunday"]
 
 
@@ -87,7 +89,7 @@ def test_messages_are_removed_and_edited_by_their_ids(any_saver):
         checkpointer=any_saver
     )
     todo = [
-        [RemoveMessage(REMOVE_ALL_MESSAGES), SystemMessage("anew", id="s")],
+        [RemoveMessage(REMOVE_ALL_MESSAGES), SystemMessage("new", id="s")],
         [HumanMessage("edited", id="3")],
         [RemoveMessage("0"), RemoveMessage("18")],
         [],
@@ -100,7 +102,7 @@ def test_messages_are_removed_and_edited_by_their_ids(any_saver):
     assert texts(graph.invoke({"messages": []}, at()))[2] == "edited"
     assert texts(graph.get_state(at()).values)[1:4] == ["number 2", "edited", "number 4"]
     graph.invoke({"messages": []}, at())
-    assert texts(graph.get_state(at()).values) == ["anew"]
+    assert texts(graph.get_state(at()).values) == ["new"]
     lengths = [len(state.values["messages"]) for state in graph.get_state_history(at())]
     assert lengths == [1, *[18] * 6, *[20] * 4, 0]
 
@@ -111,7 +113,7 @@ def lambda_(name, function):
 
 
 @pytest.mark.parametrize("count", [3, 40])
-def test_messages_that_a_node_changes_in_place_and_returns_are_kept(any_saver, count):
+def test_messages_changed_in_place_and_returned_are_stored(any_saver, count):
     def edit(state):
         first = state["messages"][0]
         first.content += "!"
@@ -126,10 +128,10 @@ def test_messages_that_a_node_changes_in_place_and_returns_are_kept(any_saver, c
     assert len(kept) == count
 
 
-# ------------------------------------------------------------------------------------- waiting
+# ---------------------------------------------------------------------------------- interrupts
 
 
-def test_several_questions_are_asked_one_after_the_other(any_saver):
+def test_several_interrupts_of_one_node_are_resumed_in_order(any_saver):
     def asks(state):
         return {"log": [interrupt("name?"), interrupt("age?")]}
 
@@ -141,8 +143,8 @@ def test_several_questions_are_asked_one_after_the_other(any_saver):
     assert graph.invoke(Command(resume=36), at())["log"] == ["one", "Ada", 36]
 
 
-def test_parallel_tasks_ask_at_once_and_are_answered_by_id(any_saver):
-    graph = spreading(any_saver, lambda piece: {"done": [[piece, interrupt(piece)]]})
+def test_parallel_interrupts_are_resumed_by_id(any_saver):
+    graph = build_fan_out(any_saver, lambda piece: {"done": [[piece, interrupt(piece)]]})
     graph.invoke({"work": ["a", "b", "c"]}, at())
     asked = graph.get_state(at()).interrupts
     assert sorted(each.value for each in asked) == ["a", "b", "c"]
@@ -153,7 +155,7 @@ def test_parallel_tasks_ask_at_once_and_are_answered_by_id(any_saver):
 
 
 @pytest.mark.parametrize("where", ["interrupt_before", "interrupt_after"])
-def test_a_graph_stops_where_it_is_told(any_saver, where):
+def test_a_graph_stops_at_static_interrupts(any_saver, where):
     graph = chain(Steps, one, two).compile(checkpointer=any_saver, **{where: ["one"]})
     graph.invoke({"log": []}, at())
     assert graph.get_state(at()).next == (("one",) if where.endswith("before") else ("two",))
@@ -164,13 +166,13 @@ def test_a_graph_stops_where_it_is_told(any_saver, where):
 
 
 def nested(saver, inner_saver):
-    inner = stepping(inner_saver)
+    inner = build_steps(inner_saver)
     inner.name = "inner"
     return chain(Steps, one, inner).compile(checkpointer=saver)
 
 
 @pytest.mark.parametrize("inner", [None, True], ids=["its parent's", "its own"])
-def test_a_subgraph_waits_and_goes_on(any_saver, inner):
+def test_a_subgraph_is_resumed_from_an_interrupt(any_saver, inner):
     graph = nested(any_saver, inner)
     graph.invoke({"log": ["in"]}, at())
     waiting = graph.get_state(at(), subgraphs=True)
@@ -185,7 +187,7 @@ def test_a_subgraph_waits_and_goes_on(any_saver, inner):
     assert [state.next for state in states] == [(), ("inner",), ("one",), ("__start__",)]
 
 
-def test_a_subgraph_with_a_memory_of_its_own_remembers_between_runs(any_saver):
+def test_a_subgraph_with_its_own_checkpoints_remembers_between_runs(any_saver):
     def remembering(state):
         return {"seen": ["here"]}
 
@@ -202,10 +204,10 @@ def test_a_subgraph_with_a_memory_of_its_own_remembers_between_runs(any_saver):
     assert kept.values["seen"] == ["here"] * 3
 
 
-# ------------------------------------------------------------------------------- tasks that fail
+# -------------------------------------------------------------------------- failures, durability
 
 
-def test_tasks_that_were_done_are_not_done_again_after_another_failed(any_saver):
+def test_finished_tasks_are_not_repeated_after_another_task_failed(any_saver):
     ran: list[str] = []
     broken = {"b"}
     lock = threading.Barrier(3, timeout=20)
@@ -220,7 +222,7 @@ def test_tasks_that_were_done_are_not_done_again_after_another_failed(any_saver)
             raise OSError(f"no {piece} today")
         return {"done": [piece]}
 
-    graph = spreading(any_saver, worker)
+    graph = build_fan_out(any_saver, worker)
     with pytest.raises(OSError, match="no b today"):
         graph.invoke({"work": ["a", "b", "c"]}, at(), durability="sync")
     state = graph.get_state(at())
@@ -232,10 +234,10 @@ def test_tasks_that_were_done_are_not_done_again_after_another_failed(any_saver)
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_every_durability_keeps_what_is_there_at_the_end(any_saver, durability):
-    graph = talking(any_saver)
+def test_every_durability_stores_the_final_state(any_saver, durability):
+    graph = build_agent(any_saver)
     for number in range(3):
-        graph.invoke(said("monday", str(number)), at(), durability=durability)
+        graph.invoke(user_message("monday", str(number)), at(), durability=durability)
     kept = graph.get_state(at())
     assert len(kept.values["messages"]) == 12
     count = len(list(graph.get_state_history(at())))
@@ -252,7 +254,7 @@ def test_every_durability_keeps_what_is_there_at_the_end(any_saver, durability):
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("frequency", [1, 3, 100])
 def test_delta_channels_grow_with_every_durability(any_saver, durability, frequency):
-    graph = deltas(any_saver, frequency)
+    graph = build_deltas(any_saver, frequency)
     expected: list[Any] = []
     for number in range(5):
         expected += [number, "one", "two"]
@@ -260,14 +262,14 @@ def test_delta_channels_grow_with_every_durability(any_saver, durability, freque
         assert ended["log"] == expected == graph.get_state(at()).values["log"]
 
 
-def test_a_command_goes_to_where_it_says_and_updates(any_saver):
+def test_a_command_jumps_to_a_node_and_updates_the_state(any_saver):
     builder = StateGraph(Talk)
-    builder.add_node("model", Waiter().model, destinations=("next",))
+    builder.add_node("model", ScriptedModel().model, destinations=("next",))
     builder.add_node("jump", lambda state: Command(goto="next", update={"plan": {"jumped": True}}))
     builder.add_node("next", lambda state: {"messages": [AIMessage("end", id="e")]})
     builder.add_edge(START, "jump")
     builder.add_edge("next", END)
     graph = builder.compile(checkpointer=any_saver)
-    ended = graph.invoke(said("monday", "1"), at())
+    ended = graph.invoke(user_message("monday", "1"), at())
     assert ended == graph.get_state(at()).values
     assert ended["plan"] == {"jumped": True}

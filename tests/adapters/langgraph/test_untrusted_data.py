@@ -1,4 +1,4 @@
-"""What is stored may be hostile, damaged or not to be kept at all."""
+"""Hostile, damaged and unsupported data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from adapters.langgraph.graphs import Steps, at, chain, stepping
+from adapters.langgraph.graphs import Steps, at, build_steps, chain
 from adapters.langgraph.samples import ALLOWED, Color, Mood, Order, Pair, Point
 from holdfast import IntegrityError, Session, UnsupportedValueError, open_state_store
 from holdfast.adapters.langgraph import BlockedTypeWarning, HoldfastSaver
@@ -34,10 +34,10 @@ def values(saver, thread="t"):
     return saver.get_tuple(at(thread)).checkpoint["channel_values"]
 
 
-# ------------------------------------------------------------------------- what the data names
+# --------------------------------------------------------------------------------- hostile data
 
 
-def test_objects_come_back_only_of_types_that_are_allowed_by_name():
+def test_only_objects_of_allowed_types_are_built():
     with HoldfastSaver(open_state_store("memory:"), allowed_types=ALLOWED) as saver:
         put(saver, **OBJECTS, mood=[Mood.CALM])
         found = values(saver)
@@ -91,28 +91,28 @@ def test_nothing_that_the_data_names_is_imported(saver, tmp_path, monkeypatch, k
     monkeypatch.chdir(tmp_path)
     put(saver, plan="x")
     type_, data = HOSTILE[kind]()
-    tampered(saver, "plan", {"langchain": "serialized", "type": type_, "data": data})
+    tamper(saver, "plan", {"langchain": "serialized", "type": type_, "data": data})
     with suppress(HoldfastError, BlockedTypeWarning):
         assert type(values(saver)["plan"]).__module__ != "evil_module"
     assert "evil_module" not in sys.modules
     assert not (tmp_path / "was-imported").exists()
 
 
-def test_the_same_data_is_an_object_where_its_type_is_allowed(saver, monkeypatch):
+def test_data_of_an_allowed_type_becomes_an_object(saver, monkeypatch):
     module = ModuleType("mild_module")
     exec("class Mild:\n    def __init__(self, x): self.x = x\n", module.__dict__)
     monkeypatch.setitem(sys.modules, "mild_module", module)
     put(saver, plan="x")
     data = ormsgpack.packb(ormsgpack.Ext(0, ormsgpack.packb(("mild_module", "Mild", "x"))))
-    tampered(saver, "plan", {"langchain": "serialized", "type": "msgpack", "data": data})
+    tamper(saver, "plan", {"langchain": "serialized", "type": "msgpack", "data": data})
     with pytest.warns(BlockedTypeWarning, match="mild_module.Mild"):
         assert values(saver)["plan"] == "x"
     allowing = HoldfastSaver(saver.state_store, allowed_types=[("mild_module", "Mild")])
     assert values(allowing)["plan"].x == "x"
 
 
-def tampered(saver, channel, value):
-    """Change what a channel is in the session, as somebody who can write to the store."""
+def tamper(saver, channel, value):
+    """Set a channel in the session, as anyone can who can write to the store."""
 
     async def change():
         async with Session.open(
@@ -143,7 +143,7 @@ assert graph.get_state(at()).values == {{"point": Point(1)}}
 """
 
 
-def test_types_that_a_graph_declares_are_allowed_where_langgraph_is_told_to_be_strict():
+def test_types_declared_by_a_graph_are_allowed_in_strict_mode():
     path = [each for each in sys.path if each.endswith("tests")]
     ran = subprocess.run(
         [sys.executable, "-c", DECLARED.format(path=path)],
@@ -155,7 +155,7 @@ def test_types_that_a_graph_declares_are_allowed_where_langgraph_is_told_to_be_s
     assert ran.returncode == 0, ran.stderr
 
 
-def test_an_own_serializer_is_used():
+def test_a_custom_serializer_is_used():
     class Counting(JsonPlusSerializer):
         count = 0
 
@@ -168,7 +168,7 @@ def test_an_own_serializer_is_used():
     assert Counting.count == 1
 
 
-# ---------------------------------------------------------------------------- what is damaged
+# --------------------------------------------------------------------------------- damaged data
 
 
 @pytest.mark.parametrize(
@@ -186,38 +186,38 @@ def test_an_own_serializer_is_used():
     ],
     ids=repr,
 )
-def test_a_value_that_is_damaged_is_one_clear_error(saver, value):
+def test_a_damaged_value_raises_one_clear_error(saver, value):
     put(saver, plan="x")
-    tampered(saver, "plan", value)
+    tamper(saver, "plan", value)
     for ask in (lambda: values(saver), lambda: list(saver.list(at()))):
-        with pytest.raises(HoldfastError) as told:
+        with pytest.raises(HoldfastError) as caught:
             ask()
-        assert len(str(told.value).splitlines()) == 1
-        assert "thread t" in str(told.value)
+        assert len(str(caught.value).splitlines()) == 1
+        assert "thread t" in str(caught.value)
 
 
-@pytest.mark.parametrize("meta", ["x", {}, {"id": 5}, {"id": "x"}])
-def test_a_checkpoint_that_is_damaged_is_one_clear_error(saver, meta):
+@pytest.mark.parametrize("entry", ["x", {}, {"id": 5}, {"id": "x"}])
+def test_a_damaged_checkpoint_raises_an_integrity_error(saver, entry):
     put(saver, plan="x")
 
     async def change():
         async with Session.open(saver.state_store, agent_id="langgraph", session_id="t") as session:
-            changes = {"set": [("langgraph", "checkpoint/", meta)], "delete": []}
+            changes = {"set": [("langgraph", "checkpoint/", entry)], "delete": []}
             session.record("tampered", {}, changes=changes)
 
     run_async(change())
     for ask in (lambda: list(saver.list(at())), lambda: values(saver)):
-        with pytest.raises(IntegrityError, match="of the thread t is not as it should be"):
+        with pytest.raises(IntegrityError, match="checkpoint .*of thread t is damaged"):
             ask()
     writes = [("plan", "y")]
     config = at(checkpoint_id="x")
-    for act in (lambda: put(saver, plan="y"), lambda: saver.put_writes(config, writes, "task")):
-        with pytest.raises(IntegrityError, match="is no checkpoint, but"):
-            act()
+    for action in (lambda: put(saver, plan="y"), lambda: saver.put_writes(config, writes, "task")):
+        with pytest.raises(IntegrityError, match="is not a checkpoint"):
+            action()
 
 
 @pytest.mark.parametrize("which", ["log", "snapshots/immutable_history"])
-def test_a_row_that_is_damaged_is_one_clear_error(saver, which):
+def test_a_damaged_entry_of_the_store_raises_an_integrity_error(saver, which):
     first = put(saver, plan="x")
     put(saver, plan="y")
 
@@ -235,23 +235,23 @@ def test_a_row_that_is_damaged_is_one_clear_error(saver, which):
         fresh.get_tuple(first)
 
 
-def test_a_session_that_is_no_thread_has_no_checkpoints(saver):
+def test_a_session_that_is_not_a_thread_has_no_checkpoints(saver):
     async def talk():
         async with Session.open(saver.state_store, agent_id="langgraph", session_id="t") as session:
-            session.add_message("user", "I am no graph")
+            session.add_message("user", "hello")
 
     run_async(talk())
     assert saver.get_tuple(at()) is None
     assert list(saver.list(None)) == []
 
 
-# ----------------------------------------------------------------------- what cannot be kept
+# ----------------------------------------------------------------------------- unsupported data
 
 
 @pytest.mark.parametrize(
     "value", [object(), lambda: 1, 2**80 * 1j], ids=["object", "lambda", "complex"]
 )
-def test_a_value_that_the_serializer_refuses_is_told_with_its_channel(saver, value):
+def test_a_value_that_cannot_be_serialized_is_reported_with_its_channel(saver, value):
     def bad(state):
         return {"log": [value]}
 
@@ -260,10 +260,10 @@ def test_a_value_that_the_serializer_refuses_is_told_with_its_channel(saver, val
         graph.invoke({"log": []}, at())
     with pytest.raises(UnsupportedValueError, match="'plan' has a value"):
         put(saver, "u", plan=value)
-    assert stepping(saver).invoke({"log": ["fine"]}, at("u"))["log"] == ["fine", "one"]
+    assert build_steps(saver).invoke({"log": ["fine"]}, at("u"))["log"] == ["fine", "one"]
 
 
-# ------------------------------------------------------------------------ what is not installed
+# --------------------------------------------------------------------------- missing packages
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_a_value_that_the_serializer_refuses_is_told_with_its_channel(saver, val
         ("def version(name): return '1.0.0'", "1.0.0 is installed"),
     ],
 )
-def test_a_missing_or_old_langgraph_is_one_clear_error(hide, words):
+def test_a_missing_or_old_langgraph_is_reported(hide, words):
     code = (
         f"import importlib.metadata as m\n{hide}\nm.version = version\n"
         "import holdfast.adapters.langgraph\n"

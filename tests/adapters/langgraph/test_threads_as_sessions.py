@@ -1,4 +1,4 @@
-"""Threads are sessions: all that can be done to a session can be done to a thread."""
+"""Threads are sessions: everything that works on a session works on a thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.types import Command
 
-from adapters.langgraph.graphs import at, deltas, said, stepping, talking
+from adapters.langgraph.graphs import at, build_agent, build_deltas, build_steps, user_message
 from cli.conftest import in_a_folder_of_its_own, run  # noqa: F401 - fixtures
 from holdfast import Catalog, Session, SnapshotManager, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
@@ -22,13 +22,13 @@ URL = "sqlite:///state.db"
 
 @pytest.fixture
 def store(in_a_folder_of_its_own, monkeypatch):  # noqa: F811
-    """A store with a conversation and a graph that waits for an answer."""
+    """A store with a conversation and a thread that waits at an interrupt."""
     monkeypatch.setenv("HOLDFAST_STORE", URL)
     with HoldfastSaver.from_url(URL) as saver:
-        graph = talking(saver)
+        graph = build_agent(saver)
         for number, day in enumerate(("monday", "sunday")):
-            graph.invoke({**said(day, str(number)), "plan": {"day": day}}, at("talk"))
-        stepping(saver).invoke({"log": ["in"]}, at("ask"))
+            graph.invoke({**user_message(day, str(number)), "plan": {"day": day}}, at("talk"))
+        build_steps(saver).invoke({"log": ["in"]}, at("ask"))
     return URL
 
 
@@ -38,7 +38,7 @@ def tree(ran):
 
 
 def snapshots(run, thread):  # noqa: F811
-    """The ids of a thread's snapshots, the oldest first."""
+    """The ids of a thread's snapshots, oldest first."""
     listed = tree(run("state", "list", "--session", thread, "--format", "json"))
     return sorted(each["snapshot_id"] for each in listed["items"])
 
@@ -60,15 +60,15 @@ def test_threads_are_listed_shown_and_compared(run, store):  # noqa: F811
     assert waiting["status"] == "waiting"
 
 
-def test_a_thread_is_restored_and_the_graph_goes_on_from_there(run, store):  # noqa: F811
+def test_a_graph_continues_from_a_restored_snapshot(run, store):  # noqa: F811
     with HoldfastSaver.from_url(store) as saver:
-        graph = talking(saver)
-        assert len(graph.get_state(at("talk")).values["messages"]) == 8  # it has looked before
+        graph = build_agent(saver)
+        assert len(graph.get_state(at("talk")).values["messages"]) == 8  # now cached
         assert run("state", "restore", "talk", snapshots(run, "talk")[4], "--yes").code == 0
         kept = graph.get_state(at("talk"))
         assert len(kept.values["messages"]) == 4
         assert kept.values["plan"] == {"day": "monday"}
-        ended = graph.invoke(said("friday", "9"), at("talk"))
+        ended = graph.invoke(user_message("friday", "9"), at("talk"))
         assert [each.content for each in ended["messages"]][3:5] == [
             *("There are two tables on monday.", "friday")
         ]
@@ -76,24 +76,24 @@ def test_a_thread_is_restored_and_the_graph_goes_on_from_there(run, store):  # n
     assert run("state", "verify").code == 0
 
 
-def test_a_thread_is_forked_and_the_fork_runs_on(run, store):  # noqa: F811
+def test_a_fork_of_a_thread_continues(run, store):  # noqa: F811
     assert run("state", "fork", "ask", "what-if").code == 0
     assert run("state", "fork", "talk", "early", "--at", snapshots(run, "talk")[4]).code == 0
     with HoldfastSaver.from_url(store) as saver:
-        graph = stepping(saver)
+        graph = build_steps(saver)
         (asked,) = graph.get_state(at("what-if")).interrupts
         assert asked.value == "really?"
         assert graph.invoke(Command(resume="fork"), at("what-if"))["log"][2:] == [
             *("answer fork", "two")
         ]
         assert graph.get_state(at("ask")).next == ("asking",)
-        ended = talking(saver).invoke(said("friday", "9"), at("early"))
+        ended = build_agent(saver).invoke(user_message("friday", "9"), at("early"))
         assert len(ended["messages"]) == 8
     assert run("state", "verify").code == 0
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_thread_moves_to_another_store_and_goes_on_there(run, store, request, backend):  # noqa: F811
+def test_a_thread_exported_to_another_store_continues_there(run, store, request, backend):  # noqa: F811
     for thread in ("talk", "ask"):
         out = f"{thread}.json.gz"
         ran = run("state", "export", "langgraph", "--session", thread, "-o", out)
@@ -108,17 +108,18 @@ def test_a_thread_moves_to_another_store_and_goes_on_there(run, store, request, 
 
     run_async(imported())
     with HoldfastSaver.from_url(store) as here, HoldfastSaver(new()) as there:
-        for graph_of, thread in ((talking, "talk"), (stepping, "ask")):
+        for graph_of, thread in ((build_agent, "talk"), (build_steps, "ask")):
             one, other = graph_of(here), graph_of(there)
             before, after = one.get_state(at(thread)), other.get_state(at(thread))
             assert after == before
             states = list(other.get_state_history(at(thread)))
             assert states == list(one.get_state_history(at(thread)))
             assert other.get_state(states[2].config) == states[2]
-        assert stepping(there).invoke(Command(resume="yes"), at("ask"))["log"] == [
+        assert build_steps(there).invoke(Command(resume="yes"), at("ask"))["log"] == [
             *("in", "one", "answer yes", "two")
         ]
-        assert len(talking(there).invoke(said("friday", "9"), at("talk"))["messages"]) == 12
+        ended = build_agent(there).invoke(user_message("friday", "9"), at("talk"))
+        assert len(ended["messages"]) == 12
         verify(there.state_store)
 
 
@@ -134,9 +135,9 @@ def verify(store):
     run_async(check())
 
 
-def test_secrets_are_taken_out_of_an_exported_thread(run, store):  # noqa: F811
+def test_an_exported_thread_can_be_redacted(run, store):  # noqa: F811
     with HoldfastSaver.from_url(store) as saver:
-        talking(saver).invoke(said("write to ada@example.com", "m"), at("talk"))
+        build_agent(saver).invoke(user_message("write to ada@example.com", "m"), at("talk"))
     ran = run("state", "export", "langgraph", "--session", "talk", "--redact", "-o", "out.json")
     assert ran.code == 0
     text = Path("out.json").read_text()
@@ -144,7 +145,7 @@ def test_secrets_are_taken_out_of_an_exported_thread(run, store):  # noqa: F811
     assert "two tables on sunday" in text
     assert run("state", "import", "out.json", "--session", "clean").code == 0
     with HoldfastSaver.from_url(store) as saver:
-        ended = talking(saver).invoke(said("friday", "9"), at("clean"))
+        ended = build_agent(saver).invoke(user_message("friday", "9"), at("clean"))
         assert len(ended["messages"]) == 16
         assert "ada@" not in str(ended)
 
@@ -162,7 +163,7 @@ def test_the_server_shows_a_thread(store):
     assert len(listed.json()["snapshots"]) == 10
 
 
-def test_a_message_in_a_session_is_plain_data_that_people_can_read(store):
+def test_messages_are_stored_as_readable_dicts(store):
     async def opened():
         async with open_state_store(store) as state_store:
             session = await Session.open(state_store, agent_id="langgraph", session_id="talk")
@@ -180,7 +181,7 @@ def test_a_message_in_a_session_is_plain_data_that_people_can_read(store):
     assert unfinished == []
 
 
-def test_what_is_changed_in_the_session_is_what_the_graph_finds(store):
+def test_changes_made_in_the_session_reach_the_graph(store):
     async def change():
         async with (
             open_state_store(store) as state_store,
@@ -191,7 +192,7 @@ def test_what_is_changed_in_the_session_is_what_the_graph_finds(store):
 
     run_async(change())
     with HoldfastSaver.from_url(store) as saver:
-        kept = talking(saver).get_state(at("talk")).values
+        kept = build_agent(saver).get_state(at("talk")).values
         assert kept["plan"] == {"day": "by hand"}
         assert len(kept["messages"]) == 9
 
@@ -200,7 +201,7 @@ def test_what_is_changed_in_the_session_is_what_the_graph_finds(store):
 @pytest.mark.parametrize("frequency", [4, 100])
 def test_a_thread_with_delta_channels_is_forked_moved_and_pruned(run, store, frequency, durability):  # noqa: F811
     with HoldfastSaver.from_url(store) as saver:
-        graph = deltas(saver, frequency)
+        graph = build_deltas(saver, frequency)
         for number in range(3):
             graph.invoke({"log": [number]}, at("delta"), durability=durability)
         old = [state for state in graph.get_state_history(at("delta")) if not state.next][1]
@@ -214,7 +215,7 @@ def test_a_thread_with_delta_channels_is_forked_moved_and_pruned(run, store, fre
         assert run("state", "import", "d.json", "--session", f"moved{len(options)}").code == 0
     assert run("state", "prune", "delta", "--last", "1", "--yes").code == 0
     with HoldfastSaver.from_url(store) as saver:
-        graph = deltas(saver, frequency)
+        graph = build_deltas(saver, frequency)
         for thread in ("delta", "moved0", "moved1", "forked"):
             assert graph.get_state(at(thread)).values == expected, thread
             ended = graph.invoke({"log": ["on"]}, at(thread))
@@ -222,12 +223,12 @@ def test_a_thread_with_delta_channels_is_forked_moved_and_pruned(run, store, fre
             assert graph.get_state(at(thread)).values == ended
 
 
-def test_a_fork_has_what_was_written_after_the_checkpoint_that_it_begins_with(run, store):  # noqa: F811
+def test_a_fork_at_a_checkpoint_can_be_resumed(run, store):  # noqa: F811
     with HoldfastSaver.from_url(store) as saver:
-        graph = stepping(saver)
+        graph = build_steps(saver)
         graph.invoke(Command(resume="yes"), at("ask"))
         asked = next(state for state in graph.get_state_history(at("ask")) if state.interrupts)
-        # Late: the thread stands elsewhere.
+        # Late, because another checkpoint is current.
         saver.put_writes(asked.config, [("__error__", "late")], "some task")
         assert len(saver.get_tuple(asked.config).pending_writes) == 6
     ids = snapshots(run, "ask")
@@ -235,7 +236,7 @@ def test_a_fork_has_what_was_written_after_the_checkpoint_that_it_begins_with(ru
     assert run("state", "fork", "ask", "at-the-end").code == 0
     assert run("state", "restore", "ask", ids[2], "--yes").code == 0
     with HoldfastSaver.from_url(store) as saver:
-        graph = stepping(saver)
+        graph = build_steps(saver)
         assert graph.get_state(at("at-the-end")).next == ()
         for thread in ("at-the-question", "ask"):
             assert graph.get_state(at(thread)).next == ("asking",)
@@ -247,7 +248,7 @@ def test_a_fork_has_what_was_written_after_the_checkpoint_that_it_begins_with(ru
 @pytest.mark.parametrize(
     "messages", [["plain", "text"], [1, None], [{"no": "role"}], [{"role": "user", "langchain": 1}]]
 )
-def test_messages_that_are_no_messages_move_too(run, store, messages):  # noqa: F811
+def test_a_messages_channel_with_other_items_can_be_exported(run, store, messages):  # noqa: F811
     def put(saver):
         versions = {"messages": "00000001.0"}
         checkpoint = {

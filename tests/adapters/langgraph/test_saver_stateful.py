@@ -1,4 +1,4 @@
-"""Whatever is put, the saver gives back what LangGraph's own saver gives back."""
+"""HoldfastSaver behaves as LangGraph's InMemorySaver under random operations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPACES = ["", "sub:1", "sub:1|deeper:2"]
 
 
 def row(found):
-    """All of a checkpoint tuple, to be compared."""
+    """A checkpoint tuple in a form that can be compared."""
     if found is None:
         return None
     place = found.config["configurable"]
@@ -42,7 +42,7 @@ def row(found):
 
 
 def check(ours, theirs):
-    """The same, part by part, so that a failure says what differs."""
+    """Compare part by part, so that a failure shows what differs."""
     if ours is None or theirs is None:
         assert ours is theirs
         return
@@ -63,7 +63,7 @@ def check_all(ours, theirs):
 
 
 class Savers(RuleBasedStateMachine):
-    """Two savers that are told the same."""
+    """Two savers that get the same calls."""
 
     checkpoints = Bundle("checkpoints")
 
@@ -132,8 +132,8 @@ class Savers(RuleBasedStateMachine):
         }
         step = {"source": "loop", "step": self.number, "parents": {}, **metadata}
         for saver in (self.ours, self.theirs):
-            told = {**checkpoint, "channel_values": dict(values)}
-            answer = saver.put(config, told, dict(step), {name: versions[name] for name in new})
+            copied = {**checkpoint, "channel_values": dict(values)}
+            answer = saver.put(config, copied, dict(step), {name: versions[name] for name in new})
             assert answer == at(thread, checkpoint_ns=ns, checkpoint_id=place[2])
         return place
 

@@ -1,4 +1,4 @@
-"""What is deleted, pruned, cancelled or begun again while others are at the same thread."""
+"""Deleting, pruning and cancelling while others write to the same thread."""
 
 from __future__ import annotations
 
@@ -15,28 +15,35 @@ from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
 
 
-class Gated(MemoryStateStore):
-    """A store in memory whose next batch of writes, or its answer, waits."""
+class BlockingStore(MemoryStateStore):
+    """A store in memory whose next write blocks before or after it is done."""
 
     before: asyncio.Event | None = None
     after: asyncio.Event | None = None
 
+    def __init__(self):
+        super().__init__()
+        self.is_blocked = asyncio.Event()
+
     async def put_many(self, items, **conditions):
         before, self.before = self.before, None
         after, self.after = self.after, None
-        if before is not None:
-            await before.wait()
-        answer = await super().put_many(items, **conditions)
-        if after is not None:
-            await after.wait()
-        return answer
+        await self.wait(before)
+        etags = await super().put_many(items, **conditions)
+        await self.wait(after)
+        return etags
+
+    async def wait(self, event):
+        if event is not None:
+            self.is_blocked.set()
+            await event.wait()
 
 
 def config(name=None):
-    return at(checkpoint_ns="", **({} if name is None else {"checkpoint_id": id_of(name)}))
+    return at(checkpoint_ns="", **({} if name is None else {"checkpoint_id": checkpoint_id(name)}))
 
 
-def id_of(name):
+def checkpoint_id(name):
     return f"1f1e0000-0000-6000-8000-{ord(name):012}"
 
 
@@ -45,7 +52,7 @@ async def put(saver, name, parent=None, run_id="run"):
     versions = {"x": f"{ord(name):08}.0"}
     kept = {
         **empty_checkpoint(),
-        "id": id_of(name),
+        "id": checkpoint_id(name),
         "channel_values": {"x": name},
         "channel_versions": versions,
     }
@@ -54,7 +61,7 @@ async def put(saver, name, parent=None, run_id="run"):
 
 
 async def latest(saver):
-    """Where the thread stands, and what was written after that."""
+    """The current checkpoint, and the writes after it."""
     found = await saver.aget_tuple(at())
     return found.checkpoint["channel_values"]["x"], [value for *_, value in found.pending_writes]
 
@@ -63,30 +70,30 @@ async def names(saver):
     return [each.checkpoint["channel_values"]["x"] async for each in saver.alist(at())]
 
 
-async def cancelled(work):
-    """Begin something, and give it up as soon as it waits."""
+async def cancel_blocked(store, work):
+    """Start a write, and cancel it once the store blocks."""
     task = asyncio.create_task(work)
-    await asyncio.sleep(0.02)
+    await store.is_blocked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
 
 @async_test
-async def test_what_was_put_while_runs_are_deleted_stays_where_the_thread_stands(monkeypatch):
+async def test_a_checkpoint_put_while_runs_are_deleted_stays_current(monkeypatch):
     store = MemoryStateStore()
     one, other = HoldfastSaver(store), HoldfastSaver(store)
     await put(one, "a", run_id="first")
     await put(one, "b", "a", run_id="gone")
-    current = history.find_current
+    find_current = history.find_current
 
-    async def meanwhile(thread, ns):
-        monkeypatch.setattr(history, "current", current)
-        found = await current(thread, ns)
+    async def find_then_put(thread, ns):
+        monkeypatch.setattr(history, "find_current", find_current)
+        found = await find_current(thread, ns)
         await put(one, "c", "b", run_id="third")
         return found
 
-    monkeypatch.setattr(history, "current", meanwhile)
+    monkeypatch.setattr(history, "find_current", find_then_put)
     await other.adelete_for_runs(["gone"])
     for saver in (one, other):
         assert await latest(saver) == ("c", [])
@@ -94,27 +101,27 @@ async def test_what_was_put_while_runs_are_deleted_stays_where_the_thread_stands
 
 
 @async_test
-async def test_what_was_put_while_a_thread_is_pruned_is_where_it_stands(monkeypatch):
+async def test_a_checkpoint_put_during_a_prune_is_current(monkeypatch):
     store = MemoryStateStore()
     one, other = HoldfastSaver(store), HoldfastSaver(store)
     await put(one, "a")
     await put(one, "b", "a")
-    walked = history.scan_checkpoints
+    scan = history.scan_checkpoints
 
-    async def meanwhile(thread, ns=None):
-        monkeypatch.setattr(history, "walked", walked)
-        found = await walked(thread, ns)
+    async def scan_then_put(thread, ns=None):
+        monkeypatch.setattr(history, "scan_checkpoints", scan)
+        found = await scan(thread, ns)
         await put(one, "c", "b")
         return found
 
-    monkeypatch.setattr(history, "walked", meanwhile)
+    monkeypatch.setattr(history, "scan_checkpoints", scan_then_put)
     await other.aprune(["t"])
     for saver in (one, other):
         assert await names(saver) == ["c"]
 
 
 @async_test
-async def test_writes_of_a_thread_that_was_deleted_do_not_come_back():
+async def test_writes_of_a_deleted_thread_do_not_come_back():
     store = MemoryStateStore()
     one, other = HoldfastSaver(store), HoldfastSaver(store)
     for saver, secret in ((one, "old"), (other, "new")):
@@ -129,7 +136,7 @@ async def test_writes_of_a_thread_that_was_deleted_do_not_come_back():
 
 
 @async_test
-async def test_few_late_writes_are_kept_in_memory_and_all_are_found():
+async def test_late_writes_are_found_beyond_the_size_of_their_cache():
     saver = HoldfastSaver(MemoryStateStore())
     await put(saver, "a")
     await put(saver, "b", "a")
@@ -141,27 +148,27 @@ async def test_few_late_writes_are_kept_in_memory_and_all_are_found():
 
 
 @async_test
-async def test_a_put_that_was_given_up_is_not_done_in_the_thread_that_comes_after():
-    store = Gated()
+async def test_a_cancelled_put_is_not_written_to_a_recreated_thread():
+    store = BlockingStore()
     saver = HoldfastSaver(store)
     await put(saver, "a")
     store.before = asyncio.Event()
-    await cancelled(put(saver, "b", "a"))
+    await cancel_blocked(store, put(saver, "b", "a"))
     await saver.adelete_thread("t")
     await put(saver, "c")
     assert await names(saver) == ["c"]
 
 
-@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize("continues", [False, True])
 @async_test
-async def test_a_put_whose_answer_was_given_up_is_not_done_again(goes_on):
-    store = Gated()
+async def test_a_put_that_was_cancelled_after_its_commit_is_not_repeated(continues):
+    store = BlockingStore()
     one, other = HoldfastSaver(store), HoldfastSaver(store)
     await put(one, "a")
     store.after = asyncio.Event()
-    await cancelled(put(one, "b", "a"))
+    await cancel_blocked(store, put(one, "b", "a"))
     await other.aput_writes(config("b"), [("x", "theirs")], "task 1")
-    if goes_on:
+    if continues:
         await put(other, "c", "b")
         await one.aput_writes(config("c"), [("x", "mine")], "task 2")
         assert await latest(other) == ("c", ["mine"])
@@ -171,26 +178,26 @@ async def test_a_put_whose_answer_was_given_up_is_not_done_again(goes_on):
 
 
 @async_test
-async def test_those_who_waited_with_one_that_was_given_up_are_done_once():
-    store = Gated()
+async def test_a_put_that_shares_the_commit_of_a_cancelled_one_is_written_once():
+    store = BlockingStore()
     saver, other = HoldfastSaver(store), HoldfastSaver(store)
     await put(saver, "a")
     store.after = asyncio.Event()
     first = asyncio.create_task(put(saver, "b", "a"))
     second = asyncio.create_task(put(saver, "c", "b"))
-    await asyncio.sleep(0.02)
+    await store.is_blocked.wait()
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
     await second
     assert await names(other) == ["c", "b", "a"]
     session = await Session.open(store, agent_id="langgraph", session_id="t")
-    told = [event.data["checkpoint_id"] async for event in session.events if event.seq > 1]
-    assert told == [id_of("a"), id_of("b"), id_of("c")]
+    ids = [event.data["checkpoint_id"] async for event in session.events if event.seq > 1]
+    assert ids == [checkpoint_id("a"), checkpoint_id("b"), checkpoint_id("c")]
 
 
 @async_test
-async def test_a_thread_that_is_deleted_from_another_loop_is_begun_anew():
+async def test_a_thread_deleted_from_another_loop_is_created_again():
     store = MemoryStateStore()
     saver = HoldfastSaver(store)
     await put(saver, "a")
@@ -203,6 +210,6 @@ async def test_a_thread_that_is_deleted_from_another_loop_is_begun_anew():
     assert (await session.verify()).ok
 
 
-def test_a_serializer_that_would_encrypt_only_some_of_it_is_refused():
+def test_an_encrypted_serializer_is_refused():
     with pytest.raises(TypeError, match="encrypt=AGENT_KEYS"):
         HoldfastSaver(MemoryStateStore(), serde=EncryptedSerializer(cipher=None))

@@ -1,0 +1,22 @@
+"""Open a SQLite store to write or read one entry."""
+
+from __future__ import annotations
+
+from holdfast.stores.sqlite import SqliteStateStore
+
+
+def connections(store):
+    """Return the open connections of a store."""
+    return store._connections._connections
+
+
+async def put_one(path, key="a", value=b"1", **options):
+    """Write one entry and return its etag."""
+    async with SqliteStateStore(path, **options) as store:
+        return await store.put(key, value)
+
+
+async def get_one(path, key="a"):
+    """Return one entry."""
+    async with SqliteStateStore(path) as store:
+        return await store.get(key)
