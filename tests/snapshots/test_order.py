@@ -349,7 +349,7 @@ async def test_a_copy_finds_them_by_their_ids_in_the_same_order():
     assert await compare_stores(source, target) == []
     lost = target.keys_with("/snapshots/ids/")[0]
     await target.damage(lost, lambda data: data[:-3])
-    await copy_sessions(source, target, mend=True)
+    await copy_sessions(source, target, repair=True)
     await check_whole(target, snapshots)
     await target.delete(lost)
     assert any(lost in each for each in await compare_stores(source, target))

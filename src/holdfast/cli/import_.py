@@ -114,7 +114,7 @@ def read_signed(source: Source, as_: str | None, keys: list[PublicKey]) -> ReadR
             tree = source.json
         except InvalidDocumentError as error:
             fail(
-                f"{error}. {NO_SIGNATURE}",
+                f"{error}; {NO_SIGNATURE}",
                 "create a signed document with holdfast state export --sign",
             )
         signers = verify_signature(tree, keys)

@@ -1,4 +1,4 @@
-"""``holdfast state import`` of what other programs wrote."""
+"""``holdfast state import`` from other tools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import zstandard
 
 NEW = ["--store", "sqlite:///new.db"]
 CHAT = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]
-STRANDS = Path(__file__).parents[1] / "foreign/samples/strands/session/trip-1"
+STRANDS = Path(__file__).parents[1] / "importers/samples/strands/session/trip-1"
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def chat(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def threads(tmp_path_factory):
+def checkpoint_database(tmp_path_factory):
     from langgraph.checkpoint.sqlite import SqliteSaver
 
     from importers.graphs import interrupted, talk
@@ -38,42 +38,42 @@ def threads(tmp_path_factory):
 
 
 @pytest.fixture
-def database(threads, tmp_path):
-    shutil.copy(threads, tmp_path)
-    return tmp_path / threads.name
+def database(checkpoint_database, tmp_path):
+    shutil.copy(checkpoint_database, tmp_path)
+    return tmp_path / checkpoint_database.name
 
 
-def shown(run, session):
+def show_session(run, session):
     return json.loads(run("state", "show", session, "--format", "json", *NEW).out)
 
 
-def test_a_list_of_messages_becomes_a_session(run, chat):
+def test_import_a_list_of_messages(run, chat):
     ran = run("state", "import", "chat.json", *NEW)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines() == [
-        "2 messages and 3 events became a new session: imported/chat",
+        "imported 2 messages and 3 events into new session imported/chat",
         "entries: 3 added, 0 removed, 0 changed",
     ]
-    assert shown(run, "chat")["state"]["messages"] == CHAT
+    assert show_session(run, "chat")["state"]["messages"] == CHAT
     assert run("state", "verify", "chat", *NEW).code == 0
     assert run("replay", "chat", *NEW).code == 0
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("zst", zstandard.compress)])
-def test_a_packed_list_of_messages_becomes_a_session(run, chat, tmp_path, suffix, pack):
+def test_import_a_compressed_list_of_messages(run, chat, tmp_path, suffix, pack):
     (tmp_path / f"chat.json.{suffix}").write_bytes(pack(chat.read_bytes()))
     ran = run("state", "import", f"chat.json.{suffix}", *NEW)
     assert (ran.code, ran.err) == (0, "")
-    assert "2 messages and 3 events became a new session: imported/chat" in ran.out
+    assert "imported 2 messages and 3 events into new session imported/chat" in ran.out
 
 
-def test_a_dry_run_writes_nothing(run, chat, tmp_path):
+def test_dry_run_writes_nothing(run, chat, tmp_path):
     ran = run("state", "import", "chat.json", "--dry-run", *NEW)
-    assert "2 messages and 3 events would become a new session: imported/chat" in ran.out
+    assert "would import 2 messages and 3 events into new session imported/chat" in ran.out
     assert [path.name for path in tmp_path.iterdir()] == ["chat.json"]
 
 
-def test_an_import_over_a_session_can_be_undone(run, chat):
+def test_import_into_an_existing_session_can_be_undone(run, chat):
     names = ["--agent", "bot", "--session", "ses_1"]
     assert run("state", "import", "chat.json", *names, *NEW).code == 0
     chat.write_text(json.dumps(CHAT[:1]))
@@ -82,140 +82,142 @@ def test_an_import_over_a_session_can_be_undone(run, chat):
     assert (result["created"], result["messages_restored"]) == (False, 1)
     assert result["diff"]["removed"] == [["messages", "000000000001"]]
     assert run("state", "restore", "ses_1", result["undo_id"], "-y", *NEW).code == 0
-    assert shown(run, "ses_1")["state"]["messages"] == CHAT
+    assert show_session(run, "ses_1")["state"]["messages"] == CHAT
 
 
-def test_a_snapshot_of_strands_becomes_a_session_with_its_history(run):
+def test_import_a_strands_snapshot(run):
     file = STRANDS / "scopes/agent/planner/snapshots/snapshot_latest.json"
     ran = run("state", "import", str(file), *NEW)
-    assert "8 messages and 4 events became a new session: planner/trip-1" in ran.out
+    assert "imported 8 messages and 4 events into new session planner/trip-1" in ran.out
 
 
-def test_all_threads_of_a_database_become_sessions(run, database, tmp_path):
+def test_import_all_threads_of_a_database(run, database, tmp_path):
     ran = run("state", "import", "checkpoints.sqlite", *NEW)
     assert (ran.code, ran.err) == (0, "")
-    assert [line.split(": ")[1] for line in ran.out.splitlines()[::3]] == [
+    assert [line.split()[-1] for line in ran.out.splitlines()[::3]] == [
         "imported/t1",
         "imported/waiting",
     ]
-    assert shown(run, "waiting")["state"]["status"] == "waiting"
+    assert show_session(run, "waiting")["state"]["status"] == "waiting"
     assert run("state", "verify", *NEW).code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints.sqlite", "new.db"]
 
 
-def test_one_thread_of_a_database_becomes_a_session(run, database):
+def test_import_one_thread_of_a_database(run, database):
     ran = run("state", "import", "checkpoints.sqlite", "--thread", "t1", "--session", "x", *NEW)
-    assert ran.out.splitlines()[0].endswith("became a new session: imported/x")
+    assert ran.out.splitlines()[0].endswith("new session imported/x")
     assert json.loads(run("state", "list", "--format", "json", *NEW).out)["items"] != []
-    run("state", "show", "waiting", *NEW).failed("no session 'waiting'")
+    run("state", "show", "waiting", *NEW).assert_failed("no session 'waiting'")
 
 
-def test_where_a_thread_came_to_rest_is_a_snapshot_to_go_back_to(run, database):
+def test_import_saves_a_snapshot_per_completed_run(run, database):
     ran = run("state", "import", "checkpoints.sqlite", "--thread", "t1", *NEW)
     listed = run("state", "list", "--session", "t1", "--format", "json", *NEW)
     kept = json.loads(listed.out)["items"]
-    assert ran.out.splitlines()[2] == f"snapshots: {len(kept)} kept, one wherever it came to rest"
+    assert ran.out.splitlines()[2] == f"snapshots: {len(kept)}, one for each completed run"
     assert {each["status"] for each in kept} == {"waiting", "completed"}
     first = kept[0]
     assert (first["status"], first["tags"]["step"]) == ("waiting", "1")
     assert run("state", "fork", "t1", "what-if", "--at", first["snapshot_id"], *NEW).code == 0
-    state = shown(run, "what-if")["state"]
+    state = show_session(run, "what-if")["state"]
     assert (state["status"], len(state["messages"])) == ("waiting", 2)
     assert run("state", "verify", *NEW).code == 0
 
 
-def test_a_session_that_was_there_gets_no_snapshots_but_that_of_the_undo(run, database):
+def test_existing_session_gets_only_the_undo_snapshot(run, database):
     for _ in range(2):
         ran = run("state", "import", "checkpoints.sqlite", "--thread", "waiting", *NEW)
     assert "snapshots:" not in ran.out
-    assert "to undo it:" in ran.out
+    assert "undo with:" in ran.out
 
 
-def test_the_json_of_many_is_a_list_and_that_of_one_is_not(run, database):
+def test_json_is_a_list_only_for_several_threads(run, database):
     many = json.loads(run("state", "import", "checkpoints.sqlite", "--format", "json", *NEW).out)
     assert [each["session_id"] for each in many] == ["t1", "waiting"]
     one = run("state", "import", "checkpoints.sqlite", "--thread", "t1", "--format", "json", *NEW)
     assert json.loads(one.out)["session_id"] == "t1"
 
 
-def test_threads_of_postgresql_become_sessions(run, postgres):
+def test_import_from_postgresql(run, postgres):
     from langgraph.checkpoint.postgres import PostgresSaver
 
     from importers.graphs import interrupted
 
-    postgres.execute("CREATE DATABASE foreign_cli")
-    url = postgres.url("foreign_cli")
+    postgres.execute("CREATE DATABASE import_cli")
+    url = postgres.url("import_cli")
     with PostgresSaver.from_conn_string(url) as saver:
         saver.setup()
         interrupted(saver, "p1")
     ran = run("state", "import", url, "--thread", "p1", *NEW)
-    assert "a new session: imported/p1" in ran.out
+    assert "new session imported/p1" in ran.out
     ran = run("state", "import", url, "--thread", "p2", *NEW)
-    ran.failed("no thread 'p2'", "p1")
+    ran.assert_failed("no thread 'p2'", "p1")
     assert "s3cret" not in ran.err
-    ran = run("state", "import", url.replace("foreign_cli", "none_such"), *NEW)
-    ran.failed("none_such", "does not exist")
+    ran = run("state", "import", url.replace("import_cli", "none_such"), *NEW)
+    ran.assert_failed("none_such", "does not exist")
     assert "s3cret" not in ran.err
 
 
-def test_the_format_may_be_said(run, chat):
+def test_format_option(run, chat):
     assert run("state", "import", "chat.json", "--as", "chat", *NEW).code == 0
-    run("state", "import", "chat.json", "--as", "strands", *NEW).failed("Strands")
-    run("state", "import", "chat.json", "--as", "poem", *NEW).failed("no format 'poem'", "chat")
+    run("state", "import", "chat.json", "--as", "strands", *NEW).assert_failed("Strands")
+    run("state", "import", "chat.json", "--as", "poem", *NEW).assert_failed(
+        "no format 'poem'", "chat"
+    )
 
 
-def test_an_unknown_file_is_an_error_that_lists_the_formats(run, tmp_path):
+def test_unknown_file_lists_the_formats(run, tmp_path):
     (tmp_path / "x.json").write_text('{"songs": []}')
     formats = ("holdfast", "strands", "langgraph-sqlite", "langgraph-postgres", "chat")
-    run("state", "import", "x.json", *NEW).failed(*formats, "--as")
+    run("state", "import", "x.json", *NEW).assert_failed(*formats, "--as")
 
 
-def test_one_session_cannot_be_all_threads(run, database):
+def test_session_option_needs_a_thread(run, database):
     ran = run("state", "import", "checkpoints.sqlite", "--session", "one", *NEW)
-    ran.failed("2 threads", "--thread", "t1, waiting")
+    ran.assert_failed("2 threads", "--thread", "t1, waiting")
 
 
-def test_a_thread_is_asked_of_a_database_alone(run, chat):
-    run("state", "import", "chat.json", "--thread", "t1", *NEW).failed("no threads")
+def test_thread_option_needs_a_database(run, chat):
+    run("state", "import", "chat.json", "--thread", "t1", *NEW).assert_failed("no threads")
 
 
-def songs(path):
+def create_other_table(path):
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE songs (title TEXT)")
 
 
-def one_bad_row(path):
+def corrupt_one_row(path):
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE checkpoints SET type = 'pickle' WHERE thread_id = 'waiting'")
 
 
 BAD = {
-    "truncated.json": (b'[{"role": "user", "content": "h', "cut short"),
+    "truncated.json": (b'[{"role": "user", "content": "h', "truncated"),
     "shape.json": (b'[{"role": "user"}, 5]', "message 1"),
     "nested.json": (b"[" * 10_000 + b"]" * 10_000, "nested"),
     "surrogate.json": (b'[{"role": "user", "content": "\\ud800"}]', "surrogate"),
     "lines.jsonl": (b'{"role": "user"}\n{"role', "line 2"),
-    "songs.sqlite": (songs, "something else"),
+    "songs.sqlite": (create_other_table, "something else"),
     "noise.sqlite": (b"SQLite format 3\x00" + b"\xa5" * 5000, "cannot be read as a SQLite"),
-    "checkpoints.sqlite": (one_bad_row, "pickle"),
+    "checkpoints.sqlite": (corrupt_one_row, "pickle"),
     "newer.json": (b'{"schema_version": "9", "created_at": "", "data": {}}', "upgrade"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_one_clear_error_and_nothing_is_written(run, database, tmp_path, name):
+def test_invalid_input_is_one_error_and_writes_nothing(run, database, tmp_path, name):
     made, word = BAD[name]
     path = tmp_path / name
     made(path) if callable(made) else path.write_bytes(made)
     before = sorted(tmp_path.iterdir())
     ran = run("state", "import", name, *NEW)
-    ran.failed(word)
+    ran.assert_failed(word)
     assert ran.out == ""
     assert len(ran.err) < 800
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_url_that_is_no_database_is_not_repeated_with_its_password(run):
+def test_unsupported_url_hides_its_password(run):
     ran = run("state", "import", "mysql://ada:s3cret@host/db", *NEW)
-    ran.failed("no database that can be read")
+    ran.assert_failed("no database that can be read")
     assert "s3cret" not in ran.err
