@@ -122,7 +122,7 @@ def read_signed(source: Source, as_: str | None) -> ReadResult:
             if holdfast_document.recognises(source):
                 raise
             fail(
-                f"{error}. {NO_SIGNATURE}",
+                f"{error}; {NO_SIGNATURE}",
                 "create a signed document with holdfast state export --sign",
             )
 

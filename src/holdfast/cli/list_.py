@@ -136,7 +136,8 @@ async def list_(
     if format is Format.json:
         print_json({"items": listing.items, "next_token": listing.next_token})
         return
-    print_table(listing.columns, listing.rows, "no matches" if wanted else "no sessions")
+    nothing = "no sessions" if session is None else "no snapshots"
+    print_table(listing.columns, listing.rows, "no matches" if wanted else nothing)
     for problem in listing.problems:
         print_line(("unreadable:", "red"), f" {problem}", to=err)
     if listing.next_token is not None:
