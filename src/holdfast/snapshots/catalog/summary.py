@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import (
     IntegrityError,
@@ -22,13 +22,18 @@ from holdfast.errors import (
     NotFoundError,
     UnsupportedValueError,
 )
-from holdfast.log.event import Event
+from holdfast.log.event import Event, format_time
 from holdfast.log.timeline import LoadedState, Timeline
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog.listing import AT_ONCE, ListPosition, list_entries
 from holdfast.snapshots.filters import ListingFilter
 from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION, PASSIVE_EVENT_TYPES
-from holdfast.snapshots.keys import END_OF_TIME, SnapshotLocation, validate_limit
+from holdfast.snapshots.keys import (
+    END_OF_TIME,
+    SnapshotLocation,
+    location_fields,
+    validate_limit,
+)
 from holdfast.snapshots.lifecycle import to_microseconds
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_state import MESSAGES, SessionState
@@ -70,6 +75,18 @@ class SessionSummary:
     def location(self) -> SnapshotLocation:
         """The session's location."""
         return SnapshotLocation(self.session_id, self.scope, self.agent_id)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields that the command line and the REST API have in common."""
+        return {
+            **location_fields(self.location),
+            "status": self.status,
+            "started_at": format_time(self.started_at),
+            "active_at": format_time(self.active_at),
+            "size_bytes": self.size_bytes,
+            "unfinished_calls": len(self.unfinished),
+            "tags": self.tags,
+        }
 
 
 @dataclass(frozen=True, slots=True)
