@@ -79,11 +79,12 @@ def test_incomplete_pipelined_head_is_cut_off(store):
         assert b"<still open>" not in response
 
 
-def test_head_deadline_does_not_apply_to_the_body(store):
-    with LoggedServer(store, limits=Limits(seconds=2)) as server, server.connect() as connection:
+def test_head_deadline_does_not_apply_to_the_body(store, monkeypatch):
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.3)
+    with LoggedServer(store) as server, server.connect() as connection:
         head = b"POST /agents/a/sessions/s/restore HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         connection.sendall(head + b"Content-Length: 10\r\n\r\n")
-        send_slowly(connection, b'{"at":"1"}', pause=0.1)
+        send_slowly(connection, b'{"at":"1"}')
         assert connection.recv(65536).startswith(b"HTTP/1.1 404")
 
 
@@ -123,7 +124,7 @@ def test_connection_gets_503_if_all_others_are_busy(store, monkeypatch):
 
 
 def test_hundreds_of_slow_clients_do_not_block_the_server(store):
-    with LoggedServer(store, limits=Limits(seconds=3)) as server:
+    with LoggedServer(store, limits=Limits(seconds=1)) as server:
         held = []
         for _ in range(300):
             held.append(server.connect())

@@ -1,4 +1,4 @@
-"""The middlewares around any app: responses that break off, and clients that disconnect."""
+"""The middlewares around any app: logs, metrics, responses that break off, disconnects."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SCOPE = {
 }
 
 
-def wrap(app, *tokens):
+def wrap(app, *tokens, origins=()):
     """Return an app behind all middlewares, and the metrics that they count."""
     limits = Limits()
     context = AppContext(MemoryStateStore(), limits)
-    for each in reversed(make_middleware(Tokens(tokens), limits, context, ())):
+    for each in reversed(make_middleware(Tokens(tokens), limits, context, origins)):
         app = each.cls(app, *each.args, **each.kwargs)
     return app, context.metrics
 
@@ -95,6 +95,30 @@ async def test_client_that_disconnects_before_the_body_arrives_counts_as_499(cap
     assert await call(app, incoming=incoming) == []
     assert b'status="499"' in metrics.text()
     assert "ERROR" not in [record.levelname for record in caplog.records]
+
+
+@async_test
+async def test_every_request_is_logged_and_counted(caplog):
+    async def fail(scope, receive, send):
+        raise ZeroDivisionError
+
+    caplog.set_level(logging.INFO, logger="holdfast.access")
+    origin = (b"origin", b"https://a.example")
+    app, metrics = wrap(fail, Token(READER), origins=("https://a.example",))
+    for method, headers, status in (
+        ("GET", [], 401),
+        ("HEAD", [(b"authorization", f"Bearer {READER}".encode())], 500),
+        ("OPTIONS", [origin, (b"access-control-request-method", b"POST")], 200),
+        ("POST", [(b"content-length", b"9" * 9)], 401),
+    ):
+        caplog.clear()
+        scope = {**SCOPE, "method": method, "headers": [*SCOPE["headers"], *headers]}
+        start, *_ = await call(app, scope=scope)
+        assert start["status"] == status
+        lines = [each.getMessage() for each in caplog.records if each.name == "holdfast.access"]
+        assert len(lines) == 1
+        assert lines[0].startswith(f"127.0.0.1 {method} /a {status} ")
+        assert f'method="{method}",route="-",status="{status}"'.encode() in metrics.text()
 
 
 @async_test
