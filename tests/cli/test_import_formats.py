@@ -212,7 +212,7 @@ BAD = {
     "nested.json": (b"[" * 10_000 + b"]" * 10_000, "nested"),
     "surrogate.json": (b'[{"role": "user", "content": "\\ud800"}]', "surrogate"),
     "lines.jsonl": (b'{"role": "user"}\n{"role', "line 2"),
-    "songs.sqlite": (songs, "without the tables"),
+    "songs.sqlite": (create_other_table, "without the tables"),
     "noise.sqlite": (b"SQLite format 3\x00" + b"\xa5" * 5000, "cannot be read as a SQLite"),
     "checkpoints.sqlite": (corrupt_one_row, "pickle"),
     "newer.json": (b'{"schema_version": "9", "created_at": "", "data": {}}', "upgrade"),

@@ -13,12 +13,7 @@ import heapq
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-<<<<<<< HEAD
-from typing import NamedTuple
-=======
-from itertools import takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple
->>>>>>> server
+from typing import Any, NamedTuple
 
 from holdfast.errors import (
     IntegrityError,
@@ -32,19 +27,13 @@ from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog.index import SessionEntry, SessionIndex, find_last_activity
 from holdfast.snapshots.catalog.listing import CONCURRENCY, ListPosition, list_entries
 from holdfast.snapshots.filters import ListingFilter
-<<<<<<< HEAD
 from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION
-from holdfast.snapshots.keys import SnapshotLocation, to_countdown, validate_limit
-=======
-from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION, PASSIVE_EVENT_TYPES
 from holdfast.snapshots.keys import (
-    END_OF_TIME,
     SnapshotLocation,
     location_fields,
+    to_countdown,
     validate_limit,
 )
-from holdfast.snapshots.lifecycle import to_microseconds
->>>>>>> server
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_state import MESSAGES, SessionState
 from holdfast.snapshots.tool_calls import ToolCallIndex, UnfinishedCall
