@@ -298,10 +298,10 @@ def test_a_second_redaction_adds_to_the_list():
 
     first = redact_work(work, Redactor(phones=False))
     tree = first.to_dict()
-    tree["redactions"].append("a note of somebody")
+    tree["redactions"].append("a custom note")
     second = REDACTOR.redact(Document.from_dict(with_digest(tree)))
     assert second.extra["redactions"] == [
-        "a note of somebody",
+        "a custom note",
         {"kind": "email", "path": "messages[0].content", "count": 2},
         {"kind": "phone", "path": "messages[0].content", "count": 2},
     ]

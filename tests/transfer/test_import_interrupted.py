@@ -35,7 +35,7 @@ from support.sample_documents import document_with_events, make_document
 # --------------------------------------------------------------------------------------- faults
 
 
-async def found(disk):
+async def find_digest(disk):
     """Return the digest of the state another process finds, or None."""
     session = await opened(disk)
     assert (await session.verify()).damage == []
@@ -69,19 +69,19 @@ LARGE = make_document(state(2, large="x" * 40_000), HERE)
 @async_test
 async def test_an_import_that_fails_at_any_write_is_complete_or_absent(document, before, atomic):
     disk, writes, _ = await attempt(document, before, atomic, None)
-    after = await found(disk)
+    after = await find_digest(disk)
     assert after == document.digest
     disk = MemoryStateStore()
     await before(disk)
-    allowed = {await found(disk), after}
+    allowed = {await find_digest(disk), after}
     for number in range(1, writes + 1):
         for kind, is_done in WAYS if document is not LARGE else [("crash", False), ("crash", True)]:
             fault = Fault(number, kind, is_done)
             disk, _, acknowledged = await attempt(document, before, atomic, fault)
-            assert await found(disk) in ({after} if acknowledged else allowed), str(fault)
+            assert await find_digest(disk) in ({after} if acknowledged else allowed), str(fault)
             disk, _, _ = await attempt(document, before, atomic, fault)
             await import_into(FaultyStateStore(disk, atomic=atomic), document)
-            assert await found(disk) == after, str(fault)
+            assert await find_digest(disk) == after, str(fault)
 
 
 # --------------------------------------------------------------------------- concurrent writers

@@ -28,12 +28,12 @@ from holdfast.cli.diff import print_difference, shorten_value
 from holdfast.cli.references import load_documents
 from holdfast.documents.document import Document
 from holdfast.documents.encode import encode_event, encode_state
-from holdfast.documents.export import missing_event_error, pruned_events_error
 from holdfast.documents.json_diff import diff_states
 from holdfast.errors import NotFoundError
 from holdfast.log.event import format_time
 from holdfast.sessions.replay import Step
 from holdfast.sessions.replay import replay as steps_of
+from holdfast.snapshots.event_state import missing_event_error, pruned_events_error
 from holdfast.values import to_json
 
 # Keys in lower case; arrow keys as terminals send them in normal and in application mode.

@@ -23,11 +23,11 @@ from holdfast.cli.console import (
 )
 from holdfast.cli.diff import print_difference
 from holdfast.cli.references import Reference, find_with_ref, open_existing_store
-from holdfast.documents.export import load_state_at_event
 from holdfast.documents.json_diff import Difference, diff_states
 from holdfast.errors import ConflictError, NotFoundError
 from holdfast.sessions.session import Session
 from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.snapshots.event_state import load_state_at_event
 from holdfast.snapshots.keys import location_fields
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import ONCE

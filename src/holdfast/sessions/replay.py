@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 
 from holdfast.documents.document import Document, require_document
-from holdfast.documents.export import pruned_events_error
 from holdfast.errors import NotFoundError
 from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event
@@ -14,6 +13,7 @@ from holdfast.log.timeline import Timeline
 from holdfast.sessions.blocking import BlockingSession
 from holdfast.sessions.portal import sync
 from holdfast.sessions.session import Session
+from holdfast.snapshots.event_state import pruned_events_error
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot

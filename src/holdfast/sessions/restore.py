@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from holdfast.documents.document import Document
-from holdfast.documents.export import load_state_at_event
 from holdfast.errors import NotFoundError, short_repr
 from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.snapshots.event_state import load_state_at_event
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import ONCE
