@@ -293,7 +293,7 @@ async def test_a_status_is_written_with_the_snapshot_or_when_it_changes():
     assert len([key async for key in store.list() if "/log/" in key]) == 2
     assert await status(store) == "failed"
     assert await HoldfastStorage(store).read(LATEST) == blob("hello")
-    with pytest.raises(StorageError, match="set the status of 'ses'.*not 'done'"):
+    with pytest.raises(StorageError, match="set the status of 'ses'.*invalid status 'done'"):
         await storage.set_status("ses", "waiter", "done")
 
 

@@ -1,4 +1,4 @@
-"""Sessions for tests: opened under one name, opened again as another process would, and read."""
+"""Open sessions for tests, open them again as another process would, and read them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ SESSION = "ses"
 
 
 def opened(state_store, session_id=SESSION, *, agent_id=AGENT, **options):
-    """The session that the tests work with, to be awaited or entered."""
+    """Open the session of a test; await or enter the result."""
     return Session.open(state_store, agent_id=agent_id, session_id=session_id, **options)
 
 
 async def reopened(session):
-    """What another process finds of a session."""
+    """Open a session again, as another process would."""
     return await Session.open(
         session.state_store,
         agent_id=session.agent_id,
@@ -28,14 +28,14 @@ async def reopened(session):
 
 
 async def two(state_store, **options):
-    """One session, begun and committed, as two writers have it."""
+    """Create a session, and return it as two writers have it."""
     one = await opened(state_store, **options)
     await one.commit()
     return one, await opened(state_store, **options)
 
 
 async def said(session, *texts):
-    """A session in which this was said, each in a commit of its own."""
+    """Add messages to a session, one commit each, and return it."""
     for text in texts:
         session.add_message("user", text)
         await session.commit()
@@ -43,22 +43,22 @@ async def said(session, *texts):
 
 
 def contents(session):
-    """What was said, in order."""
+    """Return the contents of the messages, in order."""
     return [message["content"] for message in session.messages]
 
 
 def types(events):
-    """What happened, in order."""
+    """Return the types of events, in order."""
     return [event.type for event in events]
 
 
 def everything(session):
-    """All that a session holds in memory and all that waits, to see that nothing changed."""
+    """Return the state of a session with its pending events, to check that nothing changed."""
     return session.snapshot().digest, [event.id for event in session.events], session.message_count
 
 
 class Counted(MemoryStateStore):
-    """Notes what is asked of it: the name of each call, and the keys and bytes that it wrote."""
+    """Counts calls, and the keys and bytes that are written."""
 
     def __init__(self):
         super().__init__()
@@ -67,7 +67,7 @@ class Counted(MemoryStateStore):
         self.bytes = 0
 
     def forget(self):
-        """Note from here on."""
+        """Reset the counts."""
         self.calls.clear()
         self.keys.clear()
         self.bytes = 0
@@ -102,12 +102,12 @@ class Counted(MemoryStateStore):
         return await super()._put_many(puts, conditions)
 
     def held(self, part):
-        """The keys that it holds with this part in them."""
+        """Return the keys that contain a text."""
         return [key for key in self._keys if part in key]
 
 
 class Effect:
-    """Something done in the world, which counts how often."""
+    """A side effect that counts how often it is done."""
 
     def __init__(self, result="paid", error=None):
         self.times = 0
