@@ -21,8 +21,8 @@ from holdfast.errors import (
     StateStoreError,
     UnsupportedValueError,
 )
-from holdfast.state.conflict import MISSING, Conflict
 from holdfast.state.diff import Changes, Diff
+from holdfast.state.merge_conflict import MISSING, Conflict
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.state.trie import COMPILED

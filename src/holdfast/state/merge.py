@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import cast
 
 from holdfast.errors import ConflictError, UnsupportedValueError, short_repr
-from holdfast.state.conflict import MISSING, Conflict
 from holdfast.state.diff import Difference, find_differences
+from holdfast.state.merge_conflict import MISSING, Conflict
 from holdfast.state.snapshot import find_value
 from holdfast.state.trie import Trie
 from holdfast.values.binary_encoding import decode, encode, is_same_value

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast, final
 
 from holdfast.errors import short_repr
 from holdfast.state.batch import WriteBatch, encode_entry, validate_name_text
-from holdfast.state.conflict import Resolution
 from holdfast.state.diff import Changes, Diff, Pair, to_diff
 from holdfast.state.live import LiveState, next_number
 from holdfast.state.merge import resolve_merge
+from holdfast.state.merge_conflict import Resolution
 from holdfast.state.names import Text
 from holdfast.state.snapshot import (
     Snapshot,

@@ -5,7 +5,7 @@ its folder synced: a reader sees the old or the new value, never part of one, an
 write survives a power failure. Conditions hold between processes because of file locks, which end
 with their process, however it ends.
 
-    <root>/sessions.~/ses_1.~/log.~/000000000001.json    names as in key_names.py
+    <root>/sessions.~/ses_1.~/log.~/000000000001.json    names as in name_encoding.py
     <root>/~holdfast/locks/00 … 3f                       the lock of a key, by its hash
     <root>/~holdfast/writing/3f-<unique>                 a value being written, under lock 3f
 

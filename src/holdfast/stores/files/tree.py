@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from holdfast.stores.key_names import decode_key_name, encode_key_name
 from holdfast.stores.local import make_folder, sync_descriptor
+from holdfast.stores.name_encoding import decode_key_name, encode_key_name
 from holdfast.stores.validation import KeyRange
 
 MAX_DEPTH = 24  # folders, so that no path is too long

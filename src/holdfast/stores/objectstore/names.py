@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from holdfast.stores.key_names import decode_key_name, encode_key_name
+from holdfast.stores.name_encoding import decode_key_name, encode_key_name
 from holdfast.stores.objectstore.bodies import TOMBSTONE_SIZE
 from holdfast.stores.validation import KeyRange
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.stores.key_names import decode_key_name, encode_key_name
+from holdfast.stores.name_encoding import decode_key_name, encode_key_name
 from holdfast.testing.state_store_suite import STRANGE_KEYS
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1) | st.text(
